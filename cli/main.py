@@ -58,7 +58,7 @@ Subparsers = argparse._SubParsersAction  # generic in the stubs only; there is n
 Run = Callable[[argparse.Namespace], int]
 
 
-class Command(NamedTuple):
+class Subcommand(NamedTuple):
     """The module that registers a command, and what ``--help`` says of it without importing it."""
 
     module: str
@@ -66,43 +66,45 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "serve": Command("node.serve_command", "run a node in the foreground"),
-    "status": Command("node.status_command", "show what a node on this machine is doing"),
-    "service": Command("node.service_command", "look at a node as a service of this machine"),
-    "doctor": Command(
+    "serve": Subcommand("node.serve_command", "run a node in the foreground"),
+    "status": Subcommand("node.status_command", "show what a node on this machine is doing"),
+    "service": Subcommand("node.service_command", "look at a node as a service of this machine"),
+    "doctor": Subcommand(
         "node.doctor_command", "measure what a node needs of its host, and say what to change"
     ),
-    "top": Command(
+    "top": Subcommand(
         "top.top_command", "watch all nodes of a group: roles, rates, lag, disks, memory"
     ),
-    "raft": Command("node.raft_command", "look at the group, and hand over its leadership"),
-    "config": Command("node.config_commands", "check, show and translate settings"),
-    "keys": Command("node.keys_command", "make the keys of a group's members"),
-    "send": Command("messages.client_commands", "send messages"),
-    "receive": Command("messages.client_commands", "print messages"),
-    "topic": Command("admin.topic_command", "list, show, create, alter and delete topics"),
-    "group": Command(
+    "raft": Subcommand("node.raft_command", "look at the group, and hand over its leadership"),
+    "config": Subcommand("node.config_commands", "check, show and translate settings"),
+    "keys": Subcommand("node.keys_command", "make the keys of a group's members"),
+    "send": Subcommand("messages.client_commands", "send messages"),
+    "receive": Subcommand("messages.client_commands", "print messages"),
+    "topic": Subcommand("admin.topic_command", "list, show, create, alter and delete topics"),
+    "group": Subcommand(
         "admin.group_command", "list, show, create, alter and delete groups; their lag"
     ),
-    "offset": Command("admin.offset_command", "show, reset and clone what groups have consumed"),
-    "query": Command("messages.query_command", "find messages of a running node"),
-    "message": Command("messages.message_command", "show, find, browse and track messages"),
-    "dlq": Command("messages.dlq_command", "look at dead letters, and replay them"),
-    "timer": Command("admin.timer_command", "list and cancel messages that wait for their time"),
-    "transaction": Command(
+    "offset": Subcommand("admin.offset_command", "show, reset and clone what groups have consumed"),
+    "query": Subcommand("messages.query_command", "find messages of a running node"),
+    "message": Subcommand("messages.message_command", "show, find, browse and track messages"),
+    "dlq": Subcommand("messages.dlq_command", "look at dead letters, and replay them"),
+    "timer": Subcommand("admin.timer_command", "list and cancel messages that wait for their time"),
+    "transaction": Subcommand(
         "admin.transaction_command", "look at transactions without an end, and end them"
     ),
-    "access": Command("node.access_command", "make keys, certificates and users in one go"),
-    "acl": Command("admin.acl_command", "say who may do what"),
-    "archive": Command("admin.archive_command", "show the archives that retention waits for"),
-    "quota": Command("admin.quota_command", "say how much may be sent and read a second"),
-    "store": Command("store.store_commands", "read and convert a store directory"),
-    "migrate": Command("store.migrate_command", "move from RocketMQ in place, and back"),
-    "spark": Command("spark.spark_command", "rebuild, audit, archive, replay and count on Spark"),
-    "backup": Command("store.backup_command", "back a store up, and restore it"),
-    "bench": Command("messages.bench_command", "put load on a running node and measure it"),
-    "cluster": Command("node.cluster_command", "try a group of three nodes on this machine"),
-    "demo": Command(
+    "access": Subcommand("node.access_command", "make keys, certificates and users in one go"),
+    "acl": Subcommand("admin.acl_command", "say who may do what"),
+    "archive": Subcommand("admin.archive_command", "show the archives that retention waits for"),
+    "quota": Subcommand("admin.quota_command", "say how much may be sent and read a second"),
+    "store": Subcommand("store.store_commands", "read and convert a store directory"),
+    "migrate": Subcommand("store.migrate_command", "move from RocketMQ in place, and back"),
+    "spark": Subcommand(
+        "spark.spark_command", "rebuild, audit, archive, replay and count on Spark"
+    ),
+    "backup": Subcommand("store.backup_command", "back a store up, and restore it"),
+    "bench": Subcommand("messages.bench_command", "put load on a running node and measure it"),
+    "cluster": Subcommand("node.cluster_command", "try a group of three nodes on this machine"),
+    "demo": Subcommand(
         "node.demo_command", "take over a store that RocketMQ wrote, and go on with it"
     ),
 }

@@ -173,7 +173,7 @@ def test_every_error_class_has_an_exit_status() -> None:
 
 def test_the_table_of_commands_is_what_the_modules_register() -> None:
     registered = {
-        name: door.Command(module, summary)
+        name: door.Subcommand(module, summary)
         for module in dict.fromkeys(command.module for command in door.COMMANDS.values())
         for name, summary in _registered_by(module)
     }
