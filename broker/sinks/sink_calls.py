@@ -6,7 +6,7 @@ from functools import partial
 
 from ledgermq.broker.call_arguments import OFFSET_MAX, WAIT_MS_MAX, Arguments, flag, integer, text
 from ledgermq.broker.calls import ADMIN_ANYWHERE, USER, Call, Result, Verb, Verbs
-from ledgermq.broker.sinks.sink_commits import COMMIT_MS, Aborter, Commit
+from ledgermq.broker.sinks.sink_commits import COMMIT_MS, Aborter, SinkCommit
 from ledgermq.broker.sinks.sink_service import SinkService
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.model.errors import ConfigError, ProtocolError
@@ -38,7 +38,7 @@ class SinkCalls:
         until_ms = call.now_ms + COMMIT_MS
         is_once = flag(arguments, "once")
         self._service.commit(
-            Commit(
+            SinkCommit(
                 call.caller,
                 sink,
                 batch,

@@ -70,7 +70,7 @@ NO_USER = Aborter()
 
 
 @dataclass(slots=True)
-class Commit:
+class SinkCommit:
     """Somebody commits a batch.
 
     Attributes:
@@ -126,7 +126,7 @@ class SinkCommits:
         self._counts = counts
         self._moves = moves
         self._settings = settings
-        self._commits: deque[Commit] = deque()
+        self._commits: deque[SinkCommit] = deque()
         # By label of the stage, then by user: who asked for it.
         self._aborted: OrderedDict[str, dict[str, Aborter]] = OrderedDict()
 
@@ -167,7 +167,7 @@ class SinkCommits:
         self._commits.clear()
         self._aborted.clear()
 
-    def commit(self, commit: Commit) -> None:
+    def commit(self, commit: SinkCommit) -> None:
         """Take a commit; ``turn`` answers it.
 
         Raises:
@@ -189,7 +189,7 @@ class SinkCommits:
         sink = self._tables.state.sinks.get(name)
         return sink is not None and sink.batch >= batch
 
-    def _committed(self, commit: Commit, *, is_already: bool) -> dict[str, object]:
+    def _committed(self, commit: SinkCommit, *, is_already: bool) -> dict[str, object]:
         return {
             "sink": commit.sink,
             "batch": commit.batch,
@@ -225,7 +225,7 @@ class SinkCommits:
                 self.is_behind = True
                 return
 
-    def _look_at(self, commit: Commit, budget: int) -> None:
+    def _look_at(self, commit: SinkCommit, budget: int) -> None:
         """Look at more packs of a commit, as far as they are dispatched."""
         end = self._packs.end
         for name, offset in commit.packs[commit.looked : commit.looked + budget]:
@@ -242,7 +242,7 @@ class SinkCommits:
             commit.rows += pack.rows
             commit.looked += 1
 
-    def _submit(self, commit: Commit) -> None:
+    def _submit(self, commit: SinkCommit) -> None:
         is_already = False
 
         def plan() -> Sequence[Change]:
@@ -272,11 +272,11 @@ class SinkCommits:
         self._log.submit(Request(commit.caller, plan, touches, answer, tuple, refused), self.now_ms)
         commit.is_submitted = True
 
-    def _forget(self, commit: Commit) -> None:
+    def _forget(self, commit: SinkCommit) -> None:
         if commit in self._commits:
             self._commits.remove(commit)
 
-    def _change_of(self, commit: Commit) -> SinkSet:
+    def _change_of(self, commit: SinkCommit) -> SinkSet:
         known = self._tables.state.sinks.get(commit.sink)
         self._check_owner(commit.sink, commit.acts_for)
         if known is not None and known.left:

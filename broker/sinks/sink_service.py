@@ -21,7 +21,7 @@ from ledgermq.broker.sinks.sink_commits import (
     COMMITS_WAITING_MAX,
     NO_USER,
     Aborter,
-    Commit,
+    SinkCommit,
     SinkCommits,
 )
 from ledgermq.broker.sinks.staged_packs import StagedPacks
@@ -155,7 +155,7 @@ class SinkService(Service):
         units = self._store.units(QUEUE, max(first, bounds.first), 1)
         return 0 if units is None or len(units) == 0 else int(units["position"][0])
 
-    def commit(self, commit: Commit) -> None:
+    def commit(self, commit: SinkCommit) -> None:
         """Take a commit; ``turn`` answers it.
 
         Raises:

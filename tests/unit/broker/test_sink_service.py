@@ -12,7 +12,7 @@ from ledgermq.broker.callers import Caller
 from ledgermq.broker.deliveries.moves import NOBODY, Moves
 from ledgermq.broker.service import Mailbox
 from ledgermq.broker.sinks import sink_service
-from ledgermq.broker.sinks.sink_commits import COMMIT_MS, Aborter, Commit
+from ledgermq.broker.sinks.sink_commits import COMMIT_MS, Aborter, SinkCommit
 from ledgermq.broker.sinks.sink_service import SinkService
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import RETRY_MS, StateLog
@@ -159,7 +159,7 @@ class Node:
         self.asked += 1
         until_ms = self.now_ms + COMMIT_MS
         caller = Caller(b"c", self.asked)
-        self.sinks.commit(Commit(caller, sink, batch, False, tuple(packs), check, until_ms))
+        self.sinks.commit(SinkCommit(caller, sink, batch, False, tuple(packs), check, until_ms))
         return self.asked
 
     def commit(self, batch: int, packs: list[tuple[str, int]], *, sink: str = "q") -> dict:  # type: ignore[type-arg]
@@ -423,7 +423,7 @@ def test_a_sink_belongs_to_the_user_who_has_committed_its_first_batch(tmp_path: 
     mine, other = of_user("mine", TOPIC), of_user("other", TOPIC)
     for batch, by in ((0, mine), (1, other)):
         packs = (("a", first),) if batch == 0 else ()
-        commit = Commit(
+        commit = SinkCommit(
             Caller(b"c", batch + 70), "q", batch, False, packs, lambda _topic: None,
             node.now_ms + COMMIT_MS, user=by.user, acts_for=by.acts_for,
         )  # fmt: skip
