@@ -21,7 +21,7 @@ from ledgermq.rules.tables.table_changes import Change, GroupSet, OffsetsSet
 ROWS_MAX = 10_000
 
 
-class Commit(NamedTuple):
+class OffsetCommit(NamedTuple):
     """How far a group has consumed queues of a topic.
 
     Attributes:
@@ -128,13 +128,13 @@ class OffsetBatches:
         return kept
 
 
-def _commits(arguments: Arguments) -> list[Commit]:
+def _commits(arguments: Arguments) -> list[OffsetCommit]:
     value = arguments.get("commits")
     if not isinstance(value, list) or len(value) > ROWS_MAX:
         raise ProtocolError("argument not a list, or too long", argument="commits", limit=ROWS_MAX)
-    found: list[Commit] = []
+    found: list[OffsetCommit] = []
     for one in value:
-        if not (isinstance(one, (list, tuple)) and len(one) == len(Commit._fields)):
+        if not (isinstance(one, (list, tuple)) and len(one) == len(OffsetCommit._fields)):
             raise ProtocolError("not a group, a topic, offsets and an owner", argument="commits")
         group, topic, offsets, owner = one
         is_sound = isinstance(offsets, dict) and all(
@@ -144,5 +144,5 @@ def _commits(arguments: Arguments) -> list[Commit]:
             type(queue) is int and type(offset) is int for queue, offset in offsets.items()
         ):
             raise ProtocolError("not a group, a topic, offsets and an owner", argument="commits")
-        found.append(Commit(group, topic, offsets, owner))
+        found.append(OffsetCommit(group, topic, offsets, owner))
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from ledgermq.broker.administration.offset_batches import ROWS_MAX, Commit
+from ledgermq.broker.administration.offset_batches import ROWS_MAX, OffsetCommit
 from ledgermq.broker.calls import Result
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.gateway.parts import PortPart
@@ -159,7 +159,7 @@ class OffsetCommits(PortPart):
         self._due_ms = now_ms + PERIOD_MS
         self._is_under_way = True
         commits = [
-            Commit(noted.group, noted.topic, of, self._owners.pop(noted))
+            OffsetCommit(noted.group, noted.topic, of, self._owners.pop(noted))
             for noted, of in self._sent.items()
         ]
 

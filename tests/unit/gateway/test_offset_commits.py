@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from ledgermq.broker.administration.offset_batches import Commit
+from ledgermq.broker.administration.offset_batches import OffsetCommit
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.state.state_requests import Reply
 from ledgermq.gateway.consuming.offset_commits import (
@@ -30,7 +30,7 @@ class Log:
 
     def __init__(self) -> None:
         self.offsets = GroupOffsets()
-        self.batches: list[list[Commit]] = []
+        self.batches: list[list[OffsetCommit]] = []
         self._callers: list[Caller] = []
         self.calls = PortCalls(cast("Any", self), reply=cast("Any", None))
         self.commits = OffsetCommits(self.calls, cast("Any", SimpleNamespace(offsets=self.offsets)))
@@ -66,8 +66,8 @@ def test_the_latest_offset_of_each_queue_goes_to_the_log_once() -> None:
     log.commits.turn(1_000)
     log.commits.turn(1_000 + PERIOD_MS)
 
-    other = Commit("h", "other", {0: 4}, "10.0.0.9")
-    assert log.batches == [[Commit("g", "orders", {0: 7, 1: 3}), other]]
+    other = OffsetCommit("h", "other", {0: 4}, "10.0.0.9")
+    assert log.batches == [[OffsetCommit("g", "orders", {0: 7, 1: 3}), other]]
     assert log.commits.offset("g", "orders", 0) == 7
     log.answer()
     assert log.commits.offset("g", "orders", 0) == 7
@@ -90,7 +90,7 @@ def test_one_batch_is_under_way_and_the_next_has_what_came_meanwhile() -> None:
     assert len(log.batches) == 1
     log.commits.turn(1_000 + PERIOD_MS)
 
-    assert log.batches[1:] == [[Commit("g", "orders", {0: 2})]]
+    assert log.batches[1:] == [[OffsetCommit("g", "orders", {0: 2})]]
 
 
 def test_what_is_stored_already_is_not_sent_again() -> None:
