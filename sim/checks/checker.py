@@ -45,7 +45,7 @@ class Entry(NamedTuple):
         return f"{self.term}/{self.number} at {self.position}"
 
 
-class Committed(NamedTuple):
+class CommittedEntry(NamedTuple):
     """A committed entry, and the term of the node that was first to know."""
 
     entry: Entry
@@ -73,7 +73,7 @@ class Checker:
 
     def __init__(self) -> None:
         self.leaders: dict[int, NodeId] = {}
-        self.committed: list[Committed] = []
+        self.committed: list[CommittedEntry] = []
         self.messages: dict[str, Stored] = {}
         self.acknowledged: set[str] = set()
         self.attempted: set[str] = set()
@@ -137,7 +137,7 @@ class Checker:
             require(known == entry, "committed entries never change", node, known, entry)
             return
         require(entry.number == len(self.committed), "commits have no gap", node, entry)
-        self.committed.append(Committed(entry, term))
+        self.committed.append(CommittedEntry(entry, term))
         self._number(node, entry)
 
     def answered(self, stored: Stored) -> None:
