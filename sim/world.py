@@ -30,7 +30,7 @@ from ledgermq.model.config.settings import (
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
 from ledgermq.raft.membership import Membership
-from ledgermq.sim.checks.checker import Checker, Entry
+from ledgermq.sim.checks.checker import Checker, NodeEntry
 from ledgermq.sim.checks.observer import Observer
 from ledgermq.sim.checks.settled import QUEUE_FILE_SIZE
 from ledgermq.sim.clients.producer import Producer
@@ -209,7 +209,7 @@ class World:
             node.spoilt.update(lost)
             self.events.trace(f"{name}: the page at {begin} is lost, with entries {lost}")
 
-    def _settled(self, node: Node) -> list[Entry]:
+    def _settled(self, node: Node) -> list[NodeEntry]:
         """The entries of a node's log that its checkpoint calls durable."""
         path = node.store.log_checkpoint
         checkpoint = decode(path.read_bytes()) if path.exists() else None

@@ -28,7 +28,7 @@ def require(condition: bool, promise: str, *values: object) -> None:
         raise BrokenPromiseError(f"{promise}: {', '.join(map(str, values))}")
 
 
-class Entry(NamedTuple):
+class NodeEntry(NamedTuple):
     """One entry as it stands in the files of a node: header and message."""
 
     term: int
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 class CommittedEntry(NamedTuple):
     """A committed entry, and the term of the node that was first to know."""
 
-    entry: Entry
+    entry: NodeEntry
     term: int
 
 
@@ -77,7 +77,7 @@ class Checker:
         self.messages: dict[str, Stored] = {}
         self.acknowledged: set[str] = set()
         self.attempted: set[str] = set()
-        self._stamped: dict[tuple[int, int], tuple[Entry, int]] = {}
+        self._stamped: dict[tuple[int, int], tuple[NodeEntry, int]] = {}
         self._votes: dict[tuple[NodeId, int], NodeId] = {}
         self._next_offsets: dict[tuple[str, int], int] = {}
 
@@ -100,7 +100,7 @@ class Checker:
         known = self.leaders.setdefault(term, node)
         require(known == node, "one leader a term", term, known, node)
 
-    def stored(self, node: NodeId, entry: Entry, before: int) -> None:
+    def stored(self, node: NodeId, entry: NodeEntry, before: int) -> None:
         """One term and index is one entry, with one entry before it, on all nodes (I2).
 
         Args:
@@ -109,19 +109,19 @@ class Checker:
         known = self._stamped.setdefault((entry.number, entry.term), (entry, before))
         require(known == (entry, before), "logs match", node, known[0], known[1], entry, before)
 
-    def is_stamped(self, entry: Entry) -> bool:
+    def is_stamped(self, entry: NodeEntry) -> bool:
         """Whether some node has, or had, exactly this entry."""
         known = self._stamped.get((entry.number, entry.term))
         return known is not None and known[0] == entry
 
-    def cut(self, node: NodeId, entry: Entry) -> None:
+    def cut(self, node: NodeId, entry: NodeEntry) -> None:
         """An entry that was taken back was never committed (I4)."""
         if entry.number < len(self.committed):
             known = self.committed[entry.number].entry
             require(known != entry, "committed entries are not taken back", node, entry)
 
     def granted(
-        self, node: NodeId, term: int, log: Sequence[Entry], *, spoilt: Container[int]
+        self, node: NodeId, term: int, log: Sequence[NodeEntry], *, spoilt: Container[int]
     ) -> None:
         """A leader has all that was committed in earlier terms (I3)."""
         for known, committed_in in self.committed:
@@ -130,7 +130,7 @@ class Checker:
                 has or committed_in >= term, "leaders have all that is committed", node, term, known
             )
 
-    def commits(self, node: NodeId, entry: Entry, term: int) -> None:
+    def commits(self, node: NodeId, entry: NodeEntry, term: int) -> None:
         """A committed entry is the same for everybody and for ever (I3, I4)."""
         if entry.number < len(self.committed):
             known = self.committed[entry.number].entry
@@ -150,7 +150,7 @@ class Checker:
         """Behind the last committed message of a queue."""
         return self._next_offsets.get((topic, queue_id), 0)
 
-    def _number(self, node: NodeId, entry: Entry) -> None:
+    def _number(self, node: NodeId, entry: NodeEntry) -> None:
         """No queue offset is shared or skipped (I16); no message is there twice (I14)."""
         message = decode_message(memoryview(entry.data), HEADER_SIZE)
         queue = (message.topic, message.queue_id)
@@ -175,7 +175,7 @@ class Checker:
         if message.unique_id:
             self._note(node, entry, message)
 
-    def _note(self, node: NodeId, entry: Entry, message: Message) -> None:
+    def _note(self, node: NodeId, entry: NodeEntry, message: Message) -> None:
         """A message of a client is committed."""
         require(message.unique_id in self.attempted, "nobody sent this", message.unique_id)
         require(message.unique_id not in self.messages, "stored once", message.unique_id, entry)

@@ -12,7 +12,7 @@ from ledgermq.model.config.settings import AckMode
 from ledgermq.model.ids import Index, NodeId
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.quorum import has_majority
-from ledgermq.sim.checks.checker import Checker, Entry, require
+from ledgermq.sim.checks.checker import Checker, NodeEntry, require
 from ledgermq.sim.machine.events import MS
 from ledgermq.sim.node import Node
 from ledgermq.store.log.entry_files import EntryFiles
@@ -57,9 +57,9 @@ class Observer:
         assert node.store.index is not None
         self.node = node
         self.checker = checker
-        self.log: list[Entry] = []
+        self.log: list[NodeEntry] = []
         self.durable = 0
-        self.promised: list[Entry] = []
+        self.promised: list[NodeEntry] = []
         self.term = 0
         self.commit = -1
         self._waits_for_sync = node.settings.ack.mode is AckMode.MAJORITY_FSYNC
@@ -170,7 +170,7 @@ class Observer:
         """The raft process has taken a message of ``peer``."""
         self._heard[peer] = self.node.clock.now_ns()
 
-    def holds(self, entry: Entry) -> bool:
+    def holds(self, entry: NodeEntry) -> bool:
         """Whether the node has ``entry`` in the sense of the acknowledgement mode."""
         count = len(self.log)
         if self._waits_for_sync:
@@ -202,14 +202,14 @@ class Observer:
                 self._memberships.pop()
             self.checker.cut(self.node.name, cut)
 
-    def _append(self, entry: Entry) -> None:
+    def _append(self, entry: NodeEntry) -> None:
         self.log.append(entry)
         if MEMBERSHIP_TAG.encode() in entry.data:
             roster = parse_membership(memoryview(entry.data))
             if roster is not None:
                 self._memberships.append((entry.number, roster.membership))
 
-    def _check_majority(self, entry: Entry) -> None:
+    def _check_majority(self, entry: NodeEntry) -> None:
         """Who commits first has counted: a majority of voters holds it, and no learner counts."""
         voters = self._voters(entry.number)
         holders = {observer.node.name for observer in self._find() if observer.holds(entry)}
@@ -256,15 +256,15 @@ class Observer:
         item = self._files.items(Index(last.number), Index(last.number))[0]
         return int(item["term"]) == last.term
 
-    def _read(self, first: int, last: int) -> list[Entry]:
-        entries: list[Entry] = []
+    def _read(self, first: int, last: int) -> list[NodeEntry]:
+        entries: list[NodeEntry] = []
         while first <= last:
             span = self._files.span(Index(first), Index(last), size_max=ALL_BYTES)
             for item in span.items:
                 at = int(item["position"]) - span.position
                 data = span.data[at : at + int(item["size"])]
                 entries.append(
-                    Entry(int(item["term"]), int(item["index"]), int(item["position"]), data)
+                    NodeEntry(int(item["term"]), int(item["index"]), int(item["position"]), data)
                 )
             first = span.last + 1
         return entries

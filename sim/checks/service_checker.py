@@ -21,7 +21,7 @@ from ledgermq.model.limits import DELAY_TOPIC, STAGED_TOPIC
 from ledgermq.model.names.group_topics import RETRY_PREFIX
 from ledgermq.model.names.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC, Decision
 from ledgermq.rules.state.state_commands import decode_command
-from ledgermq.sim.checks.checker import BrokenPromiseError, Checker, Entry, Stored, require
+from ledgermq.sim.checks.checker import BrokenPromiseError, Checker, NodeEntry, Stored, require
 from ledgermq.sim.checks.sink_checker import SinkChecker
 
 
@@ -147,7 +147,7 @@ class ServiceChecker(Checker):
         """Whether a log that ends with ``index`` has a command, and not all that belongs to it."""
         return index in self._group
 
-    def stored(self, node: NodeId, entry: Entry, before: int) -> None:
+    def stored(self, node: NodeId, entry: NodeEntry, before: int) -> None:
         """As for all; a command that records follow is noted."""
         super().stored(node, entry, before)
         if b'"follows"' in entry.data:
@@ -156,7 +156,7 @@ class ServiceChecker(Checker):
             # Its records, and the command that says that they are there.
             self._group = range(entry.number, entry.number + len(follows) + 1)
 
-    def _note(self, node: NodeId, entry: Entry, message: Message) -> None:
+    def _note(self, node: NodeId, entry: NodeEntry, message: Message) -> None:
         unique_id, topic = message.unique_id, message.topic
         sent = self.sent_as.get(unique_id)
         if topic == OP_TOPIC:
@@ -198,7 +198,7 @@ class ServiceChecker(Checker):
         asked = self.asked_back[unique_id]
         require(self._waits_for_retry[unique_id] <= asked, "given back as asked", unique_id, asked)
 
-    def _arrives(self, unique_id: str, sent: Sent, entry: Entry, message: Message) -> None:
+    def _arrives(self, unique_id: str, sent: Sent, entry: NodeEntry, message: Message) -> None:
         where = (message.topic, message.queue_id)
         require(message.topic == sent.topic, "it comes where it belongs", unique_id, entry, where)
         require(unique_id not in self.delivered, "delivered once", unique_id, entry)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ledgermq.sim.checks.checker import Entry, require
+from ledgermq.sim.checks.checker import NodeEntry, require
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class SinkChecker:
         """Whether a message was a row that somebody has staged."""
         return unique_id in self._attempt_of
 
-    def arrives(self, unique_id: str, entry: Entry) -> None:
+    def arrives(self, unique_id: str, entry: NodeEntry) -> None:
         """A row is a message now."""
         attempt = self._attempt_of[unique_id]
         require(attempt.is_asked, "no row without its commit", unique_id, entry)
