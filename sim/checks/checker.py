@@ -52,7 +52,7 @@ class CommittedEntry(NamedTuple):
     term: int
 
 
-class Stored(NamedTuple):
+class CommittedMessage(NamedTuple):
     """A committed message: where a client must find it."""
 
     unique_id: str
@@ -74,7 +74,7 @@ class Checker:
     def __init__(self) -> None:
         self.leaders: dict[int, NodeId] = {}
         self.committed: list[CommittedEntry] = []
-        self.messages: dict[str, Stored] = {}
+        self.messages: dict[str, CommittedMessage] = {}
         self.acknowledged: set[str] = set()
         self.attempted: set[str] = set()
         self._stamped: dict[tuple[int, int], tuple[NodeEntry, int]] = {}
@@ -140,7 +140,7 @@ class Checker:
         self.committed.append(CommittedEntry(entry, term))
         self._number(node, entry)
 
-    def answered(self, stored: Stored) -> None:
+    def answered(self, stored: CommittedMessage) -> None:
         """What a client is told to be stored is committed, and where it says (I13)."""
         known = self.messages.get(stored.unique_id)
         require(known == stored, "acknowledged is committed", stored, known)
@@ -179,6 +179,6 @@ class Checker:
         """A message of a client is committed."""
         require(message.unique_id in self.attempted, "nobody sent this", message.unique_id)
         require(message.unique_id not in self.messages, "stored once", message.unique_id, entry)
-        self.messages[message.unique_id] = Stored(
+        self.messages[message.unique_id] = CommittedMessage(
             message.unique_id, message.queue_id, message.queue_offset, message.physical_offset
         )

@@ -21,7 +21,13 @@ from ledgermq.model.limits import DELAY_TOPIC, STAGED_TOPIC
 from ledgermq.model.names.group_topics import RETRY_PREFIX
 from ledgermq.model.names.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC, Decision
 from ledgermq.rules.state.state_commands import decode_command
-from ledgermq.sim.checks.checker import BrokenPromiseError, Checker, NodeEntry, Stored, require
+from ledgermq.sim.checks.checker import (
+    BrokenPromiseError,
+    Checker,
+    CommittedMessage,
+    NodeEntry,
+    require,
+)
 from ledgermq.sim.checks.sink_checker import SinkChecker
 
 
@@ -85,7 +91,7 @@ class ServiceChecker(Checker):
         self.sinks = SinkChecker()
         self._waits_for_retry: Counter[str] = Counter()
         self._group = range(0)
-        self._places: dict[str, set[Stored]] = {}
+        self._places: dict[str, set[CommittedMessage]] = {}
         self._tables: dict[tuple[str, int], tuple[NodeId, str]] = {}
 
     def plan(self, unique_id: str, sent: Sent) -> None:
@@ -108,7 +114,7 @@ class ServiceChecker(Checker):
                 + ", ".join([file, str(place), known[0], node, *_difference(known[1], content)])
             )
 
-    def answered(self, stored: Stored) -> None:
+    def answered(self, stored: CommittedMessage) -> None:
         """As for all; a half message that was asked for again stands in its queue once more."""
         if stored in self._places.get(stored.unique_id, ()):
             self.acknowledged.add(stored.unique_id)
@@ -168,7 +174,7 @@ class ServiceChecker(Checker):
             self.delivered.add(unique_id)
         elif unique_id not in self.messages:
             require(topic == sent.first, "a message begins where it waits", unique_id, entry, topic)
-            self.messages[unique_id] = Stored(
+            self.messages[unique_id] = CommittedMessage(
                 unique_id, message.queue_id, message.queue_offset, message.physical_offset
             )
         elif topic == DELAY_TOPIC:
@@ -179,7 +185,7 @@ class ServiceChecker(Checker):
             require(self.retried[unique_id] <= waited, "retried once", unique_id, entry, waited)
         elif topic in (HALF_TOPIC, UNANSWERED_TOPIC):
             require(sent.first == HALF_TOPIC, "a half message is no other", unique_id, entry)
-            place = Stored(
+            place = CommittedMessage(
                 unique_id, message.queue_id, message.queue_offset, message.physical_offset
             )
             self._places.setdefault(unique_id, set()).add(place)

@@ -11,7 +11,7 @@ from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
-from ledgermq.sim.checks.checker import Checker, Stored
+from ledgermq.sim.checks.checker import Checker, CommittedMessage
 from ledgermq.sim.machine.client_port import Connection
 from ledgermq.sim.machine.events import MS, Events
 from ledgermq.sim.node import QUEUES, TOPIC, Node
@@ -62,14 +62,16 @@ class Frame:
         )
         return [head, self.payload]
 
-    def stored(self, sent: Sent) -> list[Stored]:
+    def stored(self, sent: Sent) -> list[CommittedMessage]:
         """Where the answer says that the messages are."""
-        found: list[Stored] = []
+        found: list[CommittedMessage] = []
         for span in sent.spans:
             position = span.physical_offset
             for row in range(span.records):
                 unique_id, queue_id = self.messages[span.first + row]
-                found.append(Stored(unique_id, queue_id, span.queue_offset + row, position))
+                found.append(
+                    CommittedMessage(unique_id, queue_id, span.queue_offset + row, position)
+                )
                 position += self.sizes[span.first + row]
         return found
 
@@ -111,7 +113,7 @@ class Producer:
         self.make: Callable[[int], Sequence[Message]] = lambda number: plain_messages(
             name, number, random
         )
-        self.sent: Callable[[int, list[Stored]], None] = lambda number, stored: None
+        self.sent: Callable[[int, list[CommittedMessage]], None] = lambda number, stored: None
         self.is_stopped = False
         self.delay_ns = 0
         self._nodes = nodes

@@ -29,7 +29,7 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.limits import DELAY_TOPIC, TIMER_TOPIC
 from ledgermq.model.names.transactions import HALF_TOPIC, Decision
-from ledgermq.sim.checks.checker import Stored
+from ledgermq.sim.checks.checker import CommittedMessage
 from ledgermq.sim.checks.service_checker import Sent, ServiceChecker
 from ledgermq.sim.machine.clock import EPOCH_NS
 from ledgermq.sim.machine.consumer_port import Outcome
@@ -213,7 +213,7 @@ class Canceller(ServiceClient):
         self._checker = checker
         self._known: list[str] = []
 
-    def take(self, stored: Sequence[Stored]) -> None:
+    def take(self, stored: Sequence[CommittedMessage]) -> None:
         """These wait, or have waited."""
         self._known += [one.unique_id for one in stored]
 
@@ -254,7 +254,7 @@ class Ender(ServiceClient):
         self._checker = checker
         self._open: list[tuple[str, int, int]] = []
 
-    def take(self, stored: Sequence[Stored]) -> None:
+    def take(self, stored: Sequence[CommittedMessage]) -> None:
         """The half messages of one transaction are stored."""
         sent = self._checker.sent_as[stored[0].unique_id]
         self._open.append((sent.transaction, len(stored), stored[-1].queue_offset))
@@ -314,7 +314,7 @@ class Returner(ServiceClient):
         checker.sent_as[stored.unique_id] = Sent(TOPIC, TOPIC)
         self._give_back(stored)
 
-    def _give_back(self, stored: Stored) -> None:
+    def _give_back(self, stored: CommittedMessage) -> None:
         def answered(outcome: Outcome | None) -> None:
             if isinstance(outcome, Mapping):
                 self._checker.given_back.add(stored.unique_id)

@@ -13,7 +13,7 @@ from ledgermq.model.errors import LedgerError, StagedUnknownError
 from ledgermq.model.limits import STAGED_TOPIC
 from ledgermq.model.names.stages import Stage
 from ledgermq.model.offset_ranges import ranges_of
-from ledgermq.sim.checks.checker import Stored, require
+from ledgermq.sim.checks.checker import CommittedMessage, require
 from ledgermq.sim.checks.service_checker import Sent, ServiceChecker
 from ledgermq.sim.checks.sink_checker import Attempt
 from ledgermq.sim.clients.producer import STORE_HOST_SIZE, plain_messages
@@ -85,7 +85,7 @@ class SinkWriter(ServiceClient):
             )
         ]
 
-    def take(self, number: int, stored: Sequence[Stored]) -> None:
+    def take(self, number: int, stored: Sequence[CommittedMessage]) -> None:
         """The pack of that frame is stored."""
         staging = self._of_frame.pop(number)
         staging.offsets += [one.queue_offset for one in stored]

@@ -13,7 +13,7 @@ from ledgermq.formats.records.message import Message
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.ids import NodeId
 from ledgermq.rules.state.broker_state import APPLIED_KEY
-from ledgermq.sim.checks.checker import Stored, require
+from ledgermq.sim.checks.checker import CommittedMessage, require
 from ledgermq.sim.checks.healing import sound_members, wait
 from ledgermq.sim.checks.service_checker import ServiceChecker
 from ledgermq.sim.clients.service_clients import (
@@ -126,7 +126,7 @@ class ServiceRun(Run):
         self,
         name: str,
         make: Callable[[str, int], Sequence[Message]],
-        take: Callable[[Sequence[Stored]], None] = lambda stored: None,
+        take: Callable[[Sequence[CommittedMessage]], None] = lambda stored: None,
     ) -> None:
         producer = self.world.add_producer(name)
         producer.think_ns = 150 * MS
