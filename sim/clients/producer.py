@@ -12,7 +12,7 @@ from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
 from ledgermq.sim.checks.checker import Checker, CommittedMessage
-from ledgermq.sim.machine.client_port import Connection
+from ledgermq.sim.machine.client_port import SimulatedConnection
 from ledgermq.sim.machine.events import MS, Events
 from ledgermq.sim.node import QUEUES, TOPIC, Node
 from ledgermq.wire.header import Kind, decode_header
@@ -120,7 +120,7 @@ class Producer:
         self._events = events
         self._random = random
         self._checker = checker
-        self._connection: Connection | None = None
+        self._connection: SimulatedConnection | None = None
         self._target = random.randrange(len(nodes))
         self._numbers = 0
         self._attempt = 0
@@ -145,7 +145,9 @@ class Producer:
             return
         port.delay_ns = self.delay_ns
         identity = f"{self.name}-{attempt}".encode()
-        self._connection = Connection(identity, port, lambda parts: self._take(attempt, parts))
+        self._connection = SimulatedConnection(
+            identity, port, lambda parts: self._take(attempt, parts)
+        )
         hello = encode_hello(0, client=self.name, library="sim", instance=self.name)
         self._connection.send(hello)
 

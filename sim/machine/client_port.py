@@ -15,7 +15,7 @@ from ledgermq.sim.machine.network import FASTEST_NS
 CLIENTS_SOURCE = -200
 
 
-class Connection:
+class SimulatedConnection:
     """A client's connection to one life of a writer."""
 
     def __init__(self, identity: bytes, port: ClientPort, take: Callable[[list[bytes]], None]):
@@ -54,7 +54,7 @@ class ClientPort:
         self._random = random
         self._wake = wake
         self._waiting: deque[list[bytes]] = deque()
-        self._connections: dict[bytes, Connection] = {}
+        self._connections: dict[bytes, SimulatedConnection] = {}
 
     @property
     def source(self) -> Pollable:
@@ -75,7 +75,7 @@ class ClientPort:
         """Nobody in particular."""
         return Peer()
 
-    def accept(self, connection: Connection) -> None:
+    def accept(self, connection: SimulatedConnection) -> None:
         """A client connects."""
         self._connections[connection.identity] = connection
 
@@ -86,7 +86,7 @@ class ClientPort:
         self._events.after(at - self._events.now, happen)
         return at
 
-    def take(self, connection: Connection, parts: Sequence[bytes]) -> None:
+    def take(self, connection: SimulatedConnection, parts: Sequence[bytes]) -> None:
         """A message of a client arrives."""
         self._waiting.append([connection.identity, *parts])
         self._wake()
