@@ -94,7 +94,7 @@ def watch_limits(limits: LimitsSection) -> WatchLimits:
     )
 
 
-class Connection:
+class WatchedConnection:
     """One client's: what was taken of it, in bytes on the wire.
 
     Attributes:
@@ -140,12 +140,12 @@ class SocketWatch:
             note_ended: called for each connection that is ended for a bound.
         """
         self.limits = limits
-        self.accounts: dict[bytes, Connection] = {}
+        self.accounts: dict[bytes, WatchedConnection] = {}
         self._extra = CURVE_HEAD if is_sealed else 0
         self._note_ended = note_ended
         self._port = 0
         self._monitor: zmq.Socket[bytes] | None = None
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, WatchedConnection] = {}
         self._per_address: Counter[str] = Counter()
         self._count = 0
         self._reported: set[str] = set()
@@ -230,7 +230,7 @@ class SocketWatch:
 
     def _end_largest(self, memory: int, grown: int) -> None:
         limit = self.limits.unread_bytes
-        held: list[tuple[bool, int, Connection]] = []
+        held: list[tuple[bool, int, WatchedConnection]] = []
         for connection in list(self._connections.values()):
             if connection.address:
                 size = self._unread(connection)
@@ -260,7 +260,7 @@ class SocketWatch:
                 self._end(connection, "limits.total_unread_bytes", limit=limit)
             connection.seen = connection.taken
 
-    def _unread(self, connection: Connection) -> int:
+    def _unread(self, connection: WatchedConnection) -> int:
         """Bytes that ZeroMQ has of a connection and nobody has taken; 0 when it has gone."""
         with _opened(connection.fd) as sock:
             if sock is None or os.fstat(sock.fileno()).st_ino != connection.inode:
@@ -274,7 +274,7 @@ class SocketWatch:
         (in_kernel,) = struct.unpack("=i", waiting)
         return max(0, int(received) - int(in_kernel) - connection.taken)
 
-    def _end(self, connection: Connection, setting: str, **figures: int) -> None:
+    def _end(self, connection: WatchedConnection, setting: str, **figures: int) -> None:
         """Have ZeroMQ find the connection at its end: it drops what it has of it."""
         with _opened(connection.fd) as sock:
             if sock is None or os.fstat(sock.fileno()).st_ino != connection.inode:
@@ -321,7 +321,7 @@ class SocketWatch:
                 host = _account_of(sock) if is_local else address
             except OSError:
                 return
-            connection = Connection(fd, os.fstat(sock.fileno()).st_ino, address, host)
+            connection = WatchedConnection(fd, os.fstat(sock.fileno()).st_ino, address, host)
         limits = self.limits
         self._connections[fd] = connection
         if not host:
