@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from ledgermq.formats.records.message import decode_message
 from ledgermq.formats.records.message_id import decode_offset_id
-from ledgermq.gateway.clients.client_table import Consumer
+from ledgermq.gateway.clients.client_table import ConnectedConsumer
 from ledgermq.gateway.clients.connection_codes import ConnectionCodes
 from ledgermq.gateway.code_rights import ADMIN, both_rights, group_right
 from ledgermq.gateway.context import BrokerContext
@@ -132,7 +132,7 @@ class ConsumerCodes(PortPart):
             return asked.command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
         answers: dict[str, Command | LedgerError] = {}
 
-        def take(member: Consumer, outcome: Command | LedgerError) -> None:
+        def take(member: ConnectedConsumer, outcome: Command | LedgerError) -> None:
             answers[f"{member.connection.number} {member.client_id}"] = outcome
             if len(answers) == len(members):
                 self._reply(asked, self._status_reply(asked, answers))
@@ -144,8 +144,8 @@ class ConsumerCodes(PortPart):
     def _ask_status(
         self,
         asked: Asked,
-        member: Consumer,
-        take_one: Callable[[Consumer, Command | LedgerError], None],
+        member: ConnectedConsumer,
+        take_one: Callable[[ConnectedConsumer, Command | LedgerError], None],
     ) -> None:
         def take(outcome: Command | LedgerError) -> None:
             take_one(member, outcome)

@@ -55,7 +55,7 @@ class Client(NamedTuple):
         return True
 
 
-class Consumer(NamedTuple):
+class ConnectedConsumer(NamedTuple):
     """A member of a group, by its last heartbeat."""
 
     client_id: str
@@ -95,7 +95,7 @@ class ClientTable:
         self._clients: dict[int, Client] = {}
         self._producers: dict[str, dict[int, Client]] = {}
         self._producer_of: dict[str, Connection] = {}
-        self._consumers: dict[str, dict[int, Consumer]] = {}
+        self._consumers: dict[str, dict[int, ConnectedConsumer]] = {}
         self._seen: dict[_Place, int] = {}
         self._places: dict[tuple[int, _Side], dict[_Place, None]] = {}
 
@@ -129,7 +129,7 @@ class ClientTable:
         """The connection of the producer that has this client id, the latest if several do."""
         return self._producer_of.get(client_id)
 
-    def consumers(self, group: str) -> list[Consumer]:
+    def consumers(self, group: str) -> list[ConnectedConsumer]:
         """Who consumes for ``group``, in the order in which they came."""
         return list(self._consumers.get(group, {}).values())
 
@@ -198,7 +198,7 @@ class ClientTable:
         for wanted in heartbeat.consumers:
             members = self._consumers.setdefault(wanted.name, {})
             known = members.get(connection.number)
-            members[connection.number] = Consumer(client.client_id, connection, wanted)
+            members[connection.number] = ConnectedConsumer(client.client_id, connection, wanted)
             self._see(_Place(_Side.CONSUMER, wanted.name, connection.number), now_ms)
             if known is None or _topics(known.group) != _topics(wanted):
                 changed.add(wanted.name)
@@ -223,9 +223,9 @@ class ClientTable:
             self._forget(place)
         return {place.group for place in consuming}
 
-    def expire(self, now_ms: int) -> list[Consumer]:
+    def expire(self, now_ms: int) -> list[ConnectedConsumer]:
         """Let go of who was not heard of for too long: the consumers among them."""
-        late: list[Consumer] = []
+        late: list[ConnectedConsumer] = []
         while (due_ms := self.next_expiry_ms()) is not None and due_ms <= now_ms:
             place = next(iter(self._seen))
             if place.side is _Side.CONSUMER:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from ledgermq.gateway.clients.client_table import Client, Consumer
+from ledgermq.gateway.clients.client_table import Client, ConnectedConsumer
 from ledgermq.gateway.code_rights import USER, group_right
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import PortPart
@@ -63,7 +63,7 @@ class ConnectionCodes(PortPart):
         }
         return asked.command.reply(body=encode_body(body))
 
-    def _connection(self, member: Consumer) -> Mapping[str, object]:
+    def _connection(self, member: ConnectedConsumer) -> Mapping[str, object]:
         client = self._clients.client(member.connection)
         host, port = member.connection.peer
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ledgermq.broker.consumers.other_members import OTHER_OWNER_PREFIX
-from ledgermq.gateway.clients.client_table import ClientTable, Consumer
+from ledgermq.gateway.clients.client_table import ClientTable, ConnectedConsumer
 from ledgermq.remoting.heartbeat import MessageModel
 from ledgermq.rules.consumers.membership import BROADCASTING, CLUSTERING, Member
 
@@ -30,7 +30,7 @@ class RemotingMembers:
         return [_member(one) for one in latest.values()]
 
 
-def _member(consumer: Consumer) -> Member:
+def _member(consumer: ConnectedConsumer) -> Member:
     group = consumer.group
     is_shared = group.model is MessageModel.CLUSTERING
     return Member(
