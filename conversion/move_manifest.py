@@ -76,7 +76,7 @@ class MoveManifest:
         return sum(block.end - block.begin for blocks in self.queues.values() for block in blocks)
 
 
-class Difference(NamedTuple):
+class StoreDifference(NamedTuple):
     """Something that was in the store and is not there now, or is something else."""
 
     what: str
@@ -97,7 +97,7 @@ class Comparison(NamedTuple):
     compared: int
     removed: int
     added: int
-    went_back: tuple[Difference, ...]
+    went_back: tuple[StoreDifference, ...]
 
 
 def make_move_manifest(
@@ -132,7 +132,7 @@ def make_move_manifest(
 
 def compare_move(
     manifest: MoveManifest, root: Path, *, self_id: str | None = None
-) -> tuple[Comparison, list[Difference]]:
+) -> tuple[Comparison, list[StoreDifference]]:
     """Look whether all that ``manifest`` has is in the store ``root``: figures, and what is not.
 
     Raises:
@@ -141,7 +141,7 @@ def compare_move(
     with closing(StoreView(root, self_id=self_id)) as view:
         same_log = view.directory.log is manifest.log
         bounds = {(one.topic, one.queue_id): one for one in view.queues()}
-        differences: list[Difference] = []
+        differences: list[StoreDifference] = []
         compared = removed = added = 0
         for key, blocks in manifest.queues.items():
             now = bounds.pop(key, QueueBounds(*key, 0, 0))
@@ -214,7 +214,7 @@ def read_move_manifest(path: Path) -> MoveManifest:
     )
 
 
-def refuse_differences(differences: list[Difference], *, manifest: Path) -> None:
+def refuse_differences(differences: list[StoreDifference], *, manifest: Path) -> None:
     """Say that something is missing.
 
     Raises:
@@ -264,34 +264,36 @@ def _digest(*columns: np.ndarray[tuple[int], np.dtype[np.generic]]) -> str:
 
 def _difference(
     view: StoreView, now: QueueBounds, block: Block, *, same_log: bool
-) -> Difference | None:
+) -> StoreDifference | None:
     what = f"queue {now.topic}/{now.queue_id}"
     if now.end < block.end:
-        return Difference(what, f"ended at {block.end}", f"it ends at {now.end}")
+        return StoreDifference(what, f"ended at {block.end}", f"it ends at {now.end}")
     units = view.units(now.topic, now.queue_id, block.begin, block.end - block.begin)
     by_units, by_messages = _digests(units)
     if (by_units == block.units) if same_log else (by_messages == block.messages):
         return None
     offsets = f"messages {block.begin} to {block.end - 1}"
-    return Difference(what, f"{offsets} {block.units[:8]}", f"others {by_units[:8]}")
+    return StoreDifference(what, f"{offsets} {block.units[:8]}", f"others {by_units[:8]}")
 
 
-def _missing(what: str, were: frozenset[str], now: Mapping[str, object]) -> list[Difference]:
-    return [Difference(f"{what} {name}", "there", "missing") for name in sorted(were - now.keys())]
+def _missing(what: str, were: frozenset[str], now: Mapping[str, object]) -> list[StoreDifference]:
+    return [
+        StoreDifference(f"{what} {name}", "there", "missing") for name in sorted(were - now.keys())
+    ]
 
 
 def _compare_offsets(
     were: Mapping[str, Mapping[str, int]], now: Mapping[str, Mapping[str, int]]
-) -> tuple[list[Difference], list[Difference]]:
+) -> tuple[list[StoreDifference], list[StoreDifference]]:
     """Offsets that are lower than they were, and those that are missing."""
     back, lost = [], []
     for key, row in were.items():
         for queue, offset in row.items():
             found = now.get(key, {}).get(queue)
             if found is None:
-                lost.append(Difference(f"offset {key}/{queue}", offset, "missing"))
+                lost.append(StoreDifference(f"offset {key}/{queue}", offset, "missing"))
             elif found < offset:
-                back.append(Difference(f"offset {key}/{queue}", offset, found))
+                back.append(StoreDifference(f"offset {key}/{queue}", offset, found))
     return back, lost
 
 
