@@ -58,7 +58,7 @@ class Member:
         return sum(map(len, texts)) + sum(len(topic) + len(text) for topic, text in wanted)
 
 
-class Difference(NamedTuple):
+class SubscriptionDifference(NamedTuple):
     """Two members of a group that do not want the same: one of them may miss messages.
 
     Attributes:
@@ -200,7 +200,7 @@ class Membership:
         self._count += 1
         self._versions[group] = self._count
 
-    def differences(self, group: str) -> Iterator[Difference]:
+    def differences(self, group: str) -> Iterator[SubscriptionDifference]:
         """In what the members differ from the first one; none when all want the same."""
         members = iter(self.members(group))
         first = next(members, None)
@@ -231,7 +231,7 @@ def _wants(member: Member) -> tuple[object, ...]:
     return member.subscription, member.model, member.strategy, member.ordered
 
 
-def _compare(first: Member, other: Member) -> list[Difference]:
+def _compare(first: Member, other: Member) -> list[SubscriptionDifference]:
     said: list[tuple[str, str, str, str]] = []
     mine, its = _topics_of(first), _topics_of(other)
     if mine != its:
@@ -244,7 +244,7 @@ def _compare(first: Member, other: Member) -> list[Difference]:
     orders = ("any order", "the order of each queue")
     said.append(("ordered", "", orders[first.ordered], orders[other.ordered]))
     return [
-        Difference(first.client, other.client, what, topic, wants, other_wants)
+        SubscriptionDifference(first.client, other.client, what, topic, wants, other_wants)
         for what, topic, wants, other_wants in said
         if wants != other_wants
     ]
