@@ -37,7 +37,7 @@ from ledgermq.writer.log.log_opening import OpenLog, open_log
 from ledgermq.writer.log.space_gate import SpaceGate
 from ledgermq.writer.writer import WriterWorker
 
-EMPTY_DISK = amounts.Disk(total=1 << 40, used=0, free=1 << 40)
+EMPTY_DISK = amounts.FileSystem(total=1 << 40, used=0, free=1 << 40)
 TOPIC = "orders"
 QUEUES = 2
 

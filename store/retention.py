@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ledgermq.model.config.amounts import Disk, amount
+from ledgermq.model.config.amounts import FileSystem, amount
 from ledgermq.model.config.settings import ForceClean, RetentionSection
 from ledgermq.model.units import HOUR_MS
 
@@ -59,7 +59,7 @@ class Survey:
 
     files: Sequence[LogFileAge]
     guards: Sequence[Guard]
-    disk: Disk
+    disk: FileSystem
     store_bytes: int
     archived: int | None
     now_ms: int

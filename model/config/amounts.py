@@ -13,7 +13,7 @@ _UNITS = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40, "": 0}
 _PATTERN = re.compile(r"(\d{1,15})(%|B|KiB|MiB|GiB|TiB|)")
 
 
-class Disk(NamedTuple):
+class FileSystem(NamedTuple):
     """A file system, in bytes; ``free`` is what an ordinary process may still take."""
 
     total: int
@@ -37,13 +37,13 @@ class Amount(NamedTuple):
         """Bytes, of a disk of ``total``."""
         return total * self.number // 100 if self.is_percent else self.number
 
-    def is_passed(self, disk: Disk) -> bool:
+    def is_passed(self, disk: FileSystem) -> bool:
         """As a watermark: whether more is used, or less is free."""
         if self.is_percent:
             return disk.used_percent > self.number
         return disk.free < self.number
 
-    def excess(self, disk: Disk) -> int:
+    def excess(self, disk: FileSystem) -> int:
         """As a watermark: bytes to be deleted until it is not passed; 0 when it is not."""
         if not self.is_passed(disk):
             return 0

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from ledgermq.model.config.amounts import Disk
+from ledgermq.model.config.amounts import FileSystem
 from ledgermq.model.errors import DiskFullError, StorageError
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -38,7 +38,7 @@ class _Reserve:
     path: Path | None = None
 
 
-def measure(path: Path) -> Disk:
+def measure(path: Path) -> FileSystem:
     """The file system that ``path`` is on.
 
     Raises:
@@ -49,7 +49,7 @@ def measure(path: Path) -> Disk:
     except OSError as error:
         raise storage_error("disk not measured", error, path=str(path)) from error
     size = found.f_frsize
-    return Disk(
+    return FileSystem(
         total=found.f_blocks * size,
         used=(found.f_blocks - found.f_bfree) * size,
         free=found.f_bavail * size,

@@ -16,7 +16,7 @@ from typing import Self
 
 from ledgermq.ipc.cursor_page import CursorPage, SpaceState
 from ledgermq.members.log_trouble import has_others
-from ledgermq.model.config.amounts import Disk, amount
+from ledgermq.model.config.amounts import FileSystem, amount
 from ledgermq.model.config.settings import RetentionSection
 from ledgermq.model.errors import DiskFullError, NotLeaderError
 from ledgermq.model.events import Event
@@ -47,7 +47,7 @@ class SpaceGate:
         reserve: Path | None,
         has_others: Callable[[], bool],
         now_ns: Callable[[], int],
-        look: Callable[[Path], Disk] = measure,
+        look: Callable[[Path], FileSystem] = measure,
     ) -> None:
         """Nothing is looked at before ``turn``.
 
@@ -70,7 +70,7 @@ class SpaceGate:
         self._looked_ns = -LOOK_NS
         self._since_ns = 0
         self._files_made = -1
-        self._disk = Disk(0, 0, 0)
+        self._disk = FileSystem(0, 0, 0)
         self._why = ""
 
     @classmethod

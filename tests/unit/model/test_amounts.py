@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq.model.config.amounts import Amount, Disk, amount, parse_amount
+from ledgermq.model.config.amounts import Amount, FileSystem, amount, parse_amount
 
-HALF_FULL = Disk(total=1_000, used=500, free=400)
+HALF_FULL = FileSystem(total=1_000, used=500, free=400)
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from ledgermq.model.config.amounts import Disk
+from ledgermq.model.config.amounts import FileSystem
 from ledgermq.model.config.settings import ForceClean, RetentionSection
 from ledgermq.store.retention import HOUR_MS, Guard, LogFileAge, Plan, Survey, plan
 
 SIZE = 1_000
 NOW_MS = 1_000 * HOUR_MS
-ROOMY = Disk(total=100_000, used=10_000, free=90_000)
-CROWDED = Disk(total=100_000, used=88_000, free=12_000)
+ROOMY = FileSystem(total=100_000, used=10_000, free=90_000)
+CROWDED = FileSystem(total=100_000, used=88_000, free=12_000)
 SETTINGS = RetentionSection(file_reserved_time=72, delete_when="04;16")
 
 
-def survey(*ages_h: float, hour: int = 4, disk: Disk = ROOMY, is_dledger: bool = True) -> Survey:
+def survey(
+    *ages_h: float, hour: int = 4, disk: FileSystem = ROOMY, is_dledger: bool = True
+) -> Survey:
     """Files that were written until so many hours ago, and the one that is being written."""
     files = [
         LogFileAge(number * SIZE, (number + 1) * SIZE, SIZE, NOW_MS - int(age * HOUR_MS))
@@ -55,7 +57,7 @@ def test_above_the_first_watermark_the_hour_does_not_count() -> None:
 
 
 def test_the_file_that_is_written_stays_whatever_happens() -> None:
-    full = Disk(total=100_000, used=100_000, free=0)
+    full = FileSystem(total=100_000, used=100_000, free=0)
     settings = replace(SETTINGS, force_clean=ForceClean.OLDEST)
     found = plan(survey(disk=full), settings)
 

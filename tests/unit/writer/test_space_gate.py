@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from ledgermq.ipc.cursor_page import CursorPage, SpaceState
-from ledgermq.model.config.amounts import Disk
+from ledgermq.model.config.amounts import FileSystem
 from ledgermq.model.config.settings import RetentionSection
 from ledgermq.model.errors import DiskFullError, NotLeaderError
 from ledgermq.writer.log.space_gate import HAND_OVER_NS, LOOK_NS, NoRoomError, SpaceGate
 
 MIB = 1024 * 1024
-ROOMY = Disk(total=100 * MIB, used=50 * MIB, free=50 * MIB)
-ABOVE = Disk(total=100 * MIB, used=91 * MIB, free=9 * MIB)
-FULL = Disk(total=100 * MIB, used=100 * MIB, free=0)
+ROOMY = FileSystem(total=100 * MIB, used=50 * MIB, free=50 * MIB)
+ABOVE = FileSystem(total=100 * MIB, used=91 * MIB, free=9 * MIB)
+FULL = FileSystem(total=100 * MIB, used=100 * MIB, free=0)
 
 
 class Machine:
@@ -36,7 +36,7 @@ class Machine:
             look=self.look,
         )
 
-    def look(self, root: Path) -> Disk:
+    def look(self, root: Path) -> FileSystem:
         self.looks += 1
         return self.disk
 
