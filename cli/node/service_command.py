@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ledgermq.cli.node.doctor_command import CONFIG_FILE
-from ledgermq.cli.node.service_journal import Events, Told, last_events
+from ledgermq.cli.node.service_journal import LastEvents, Told, last_events
 from ledgermq.cli.node.service_unit import Unit, look_at_unit, unit_name
 from ledgermq.cli.node.service_unit import describe as describe_unit
 from ledgermq.cli.node.status_command import duration_text, size_text
@@ -93,7 +93,7 @@ def describe(
     unit: Unit,
     node: NodeStatus | None,
     silence: str,
-    events: Events,
+    events: LastEvents,
     *,
     width: int = 0,
     colored: bool = False,
@@ -171,7 +171,9 @@ def _painted(text: str, kind: str, *, colored: bool) -> str:
     return f"\x1b[{color}m{text}\x1b[0m" if colored and color else text
 
 
-def to_json(unit: Unit, node: NodeStatus | None, silence: str, events: Events) -> dict[str, object]:
+def to_json(
+    unit: Unit, node: NodeStatus | None, silence: str, events: LastEvents
+) -> dict[str, object]:
     """All of it for programs."""
     return {
         "unit": {"name": unit.name, "why_not": unit.why_not or None, **unit.properties},

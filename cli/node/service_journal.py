@@ -25,14 +25,14 @@ class Told(NamedTuple):
     text: str
 
 
-class Events(NamedTuple):
+class LastEvents(NamedTuple):
     """The last ones, the oldest first; ``why_not`` says why there are none to be had."""
 
     told: list[Told]
     why_not: str = ""
 
 
-def last_events(node: str, count: int, *, journal: Path | None = None) -> Events:
+def last_events(node: str, count: int, *, journal: Path | None = None) -> LastEvents:
     """Look into the journal.
 
     Args:
@@ -42,16 +42,16 @@ def last_events(node: str, count: int, *, journal: Path | None = None) -> Events
     """
     tool = shutil.which("journalctl")
     if tool is None:
-        return Events([], "journalctl is not installed")
+        return LastEvents([], "journalctl is not installed")
     where = [] if journal is None else [f"--directory={journal}"]
     matches = [f"LEDGERMQ_NODE={node}", *(f"MESSAGE_ID={event.value}" for event in Event)]
     words = ["--output=json", "--all", "--quiet", "--reverse", f"--lines={count}"]
     try:
         text = run_tool([tool, *where, *words, *matches])
     except LedgerError as error:
-        return Events([], f"the journal cannot be read: {error.message}")
+        return LastEvents([], f"the journal cannot be read: {error.message}")
     told = [_told(json.loads(line)) for line in text.splitlines()]
-    return Events(told[::-1], "" if told else "the journal has none")
+    return LastEvents(told[::-1], "" if told else "the journal has none")
 
 
 def _told(entry: dict[str, str]) -> Told:

@@ -10,7 +10,7 @@ import pytest
 
 from ledgermq.cli.main import main
 from ledgermq.cli.node.service_command import describe
-from ledgermq.cli.node.service_journal import Events, Told
+from ledgermq.cli.node.service_journal import LastEvents, Told
 from ledgermq.cli.node.service_unit import Unit
 
 DIED = Told(
@@ -56,8 +56,8 @@ def test_so_many_events_are_no_number(config: Path, capsys: pytest.CaptureFixtur
 
 
 def test_in_a_terminal_lines_fit_and_levels_have_colors() -> None:
-    plain = list(describe(NOBODY, None, "silent", Events([DIED])))[-1]
-    shown = list(describe(NOBODY, None, "silent", Events([DIED]), width=60, colored=True))[-1]
+    plain = list(describe(NOBODY, None, "silent", LastEvents([DIED])))[-1]
+    shown = list(describe(NOBODY, None, "silent", LastEvents([DIED]), width=60, colored=True))[-1]
     bare = shown.replace("\x1b[31m", "").replace("\x1b[0m", "")
 
     assert plain == (
