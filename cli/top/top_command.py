@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ledgermq.cli.node_options import add_node_options
-from ledgermq.cli.top.top_figures import Figures, Order, figures
+from ledgermq.cli.top.top_figures import ClusterFigures, Order, figures
 from ledgermq.cli.top.top_look import ClusterLooks, Look, Watch
 from ledgermq.model.errors import ConfigError, NotLeaderError
 
@@ -90,7 +90,7 @@ def _once(looks: ClusterLooks, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def to_json(found: Figures) -> dict[str, object]:
+def to_json(found: ClusterFigures) -> dict[str, object]:
     """The figures for programs."""
     return {
         "at_ms": found.at_ms,
@@ -104,7 +104,7 @@ def to_json(found: Figures) -> dict[str, object]:
     }
 
 
-def _print(found: Figures, choice: Choice) -> None:
+def _print(found: ClusterFigures, choice: Choice) -> None:
     from rich.console import Console
 
     from ledgermq.cli.top.top_screen import screen
@@ -142,7 +142,7 @@ def _show(terminal: Terminal, watch: Watch, choice: Choice) -> None:
     from ledgermq.cli.top.top_terminal import END
 
     last: Look | None = None
-    found: Figures | None = None
+    found: ClusterFigures | None = None
     while True:
         for key in terminal.typed():
             if key in (END, "q"):
@@ -156,7 +156,7 @@ def _show(terminal: Terminal, watch: Watch, choice: Choice) -> None:
             terminal.draw(screen(found, choice, height=terminal.measure()))
 
 
-def _chosen(choice: Choice, key: str, found: Figures | None) -> Choice:
+def _chosen(choice: Choice, key: str, found: ClusterFigures | None) -> Choice:
     """What is to be shown after a key."""
     from ledgermq.cli.top.top_terminal import ESCAPE
 

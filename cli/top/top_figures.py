@@ -78,7 +78,7 @@ class GroupFigures(NamedTuple):
     warnings: Sequence[str]
 
 
-class Figures(NamedTuple):
+class ClusterFigures(NamedTuple):
     """All of them; ``groups_why``: why there are none of groups."""
 
     at_ms: int
@@ -100,7 +100,7 @@ class Order(StrEnum):
     NAME = "name"
 
 
-def figures(before: Look | None, now: Look) -> Figures:
+def figures(before: Look | None, now: Look) -> ClusterFigures:
     """What ``now`` comes to; without a look ``before`` there are no rates."""
     earlier = {} if before is None else {node.address: node.report for node in before.nodes}
     leader = leader_of(now.nodes)
@@ -110,7 +110,7 @@ def figures(before: Look | None, now: Look) -> Figures:
     reports = [node.report for node in now.nodes if node.report is not None]
     first = led or (reports[0] if reports else None)
     told = now.groups
-    return Figures(
+    return ClusterFigures(
         at_ms=now.at_ms,
         cluster=f"{first['node']['cluster']}/{first['node']['broker']}" if first else "",
         nodes=nodes + _unasked(first, nodes),

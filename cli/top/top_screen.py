@@ -11,7 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ledgermq.cli.node.status_command import duration_text, size_text
-from ledgermq.cli.top.top_figures import Figures, GroupFigures, NodeFigures, Order, sorted_groups
+from ledgermq.cli.top.top_figures import (
+    ClusterFigures,
+    GroupFigures,
+    NodeFigures,
+    Order,
+    sorted_groups,
+)
 
 PROCESSES = ("supervisor", "raft", "writer", "dispatcher", "broker")
 KEYS = "q quit  p pause  s sort  n node  g group  esc all"
@@ -44,7 +50,7 @@ class Choice(NamedTuple):
     group: str = ""
 
 
-def screen(found: Figures, choice: Choice, *, height: int | None) -> RenderableType:
+def screen(found: ClusterFigures, choice: Choice, *, height: int | None) -> RenderableType:
     """All that fits on ``height`` lines; ``None``: everything."""
     parts: list[RenderableType] = [_head(found, choice), Text()]
     node = next((one for one in found.nodes if one.name == choice.node), None)
@@ -68,7 +74,7 @@ def screen(found: Figures, choice: Choice, *, height: int | None) -> RenderableT
     return Group(*parts)
 
 
-def _head(found: Figures, choice: Choice) -> Text:
+def _head(found: ClusterFigures, choice: Choice) -> Text:
     at = datetime.fromtimestamp(found.at_ms / 1_000, UTC)
     there = sum(1 for node in found.nodes if not node.away)
     terms = [node.term for node in found.nodes if node.role == "leader"]
@@ -200,7 +206,7 @@ def _term(node: NodeFigures) -> int:
     return node.term
 
 
-def _groups(found: Figures, choice: Choice, height: int | None) -> list[RenderableType]:
+def _groups(found: ClusterFigures, choice: Choice, height: int | None) -> list[RenderableType]:
     if found.groups_why:
         return [Text(f"groups: {found.groups_why}", style="yellow")]
     if not found.groups:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ledgermq.cli.top.top_figures import Figures, Order, Rates, figures, sorted_groups
+from ledgermq.cli.top.top_figures import ClusterFigures, Order, Rates, figures, sorted_groups
 from ledgermq.cli.top.top_look import GroupsLook, Look, NodeLook
 
 SECOND_NS = 1_000_000_000
@@ -106,7 +106,7 @@ def test_the_last_archive_lacks_what_lies_behind_its_position() -> None:
 def test_groups_are_sorted_by_what_is_wanted() -> None:
     rows = [group("a", 5, 10, members=1), group("b", 9, 10), group("c", 1, 10, members=2)]
     after = [{**row, "consumed": 10 + grown} for row, grown in zip(rows, (8, 0, 4), strict=True)]
-    found: Figures = figures(
+    found: ClusterFigures = figures(
         look(report("n0"), groups=rows), look(report("n0"), at_s=2, groups=after)
     )
 

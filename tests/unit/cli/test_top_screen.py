@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from ledgermq.cli.top.top_figures import Figures, NodeFigures
+from ledgermq.cli.top.top_figures import ClusterFigures, NodeFigures
 from ledgermq.cli.top.top_screen import Choice, screen
 
 REASON = "no node answers: is it running, and may this user connect? " * 3
@@ -14,7 +14,7 @@ REASON = "no node answers: is it running, and may this user connect? " * 3
 
 def drawn(nodes: list[NodeFigures], *, width: int) -> list[str]:
     file = io.StringIO()
-    found = Figures(
+    found = ClusterFigures(
         at_ms=0, cluster="c", nodes=nodes, groups=[], group_count=0, group_lag=0,
         groups_complete=True, groups_why="",
     )  # fmt: skip
