@@ -33,7 +33,7 @@ class Load(TypedDict):
     seconds: float
 
 
-class Figures(TypedDict):
+class ClientFigures(TypedDict):
     """What one client process measured; latencies are of whole frames, in milliseconds."""
 
     messages: int
@@ -123,7 +123,7 @@ def _run_consume(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _in_processes(load: Load, count: int) -> list[Figures]:
+def _in_processes(load: Load, count: int) -> list[ClientFigures]:
     """Run the load in ``count`` processes that begin together.
 
     Raises:
@@ -134,7 +134,7 @@ def _in_processes(load: Load, count: int) -> list[Figures]:
     processes = [context.Process(target=_produce, args=(load, theirs)) for _, theirs in pairs]
     for process in processes:
         process.start()
-    rows: list[Figures] = []
+    rows: list[ClientFigures] = []
     try:
         for ours, _ in pairs:
             _receive(ours)
@@ -149,8 +149,8 @@ def _in_processes(load: Load, count: int) -> list[Figures]:
     return rows
 
 
-def _receive(connection: Connection) -> Figures:
-    answer: Figures | LedgerError = connection.recv()
+def _receive(connection: Connection) -> ClientFigures:
+    answer: ClientFigures | LedgerError = connection.recv()
     if isinstance(answer, LedgerError):
         raise answer
     return answer
@@ -169,7 +169,7 @@ def _produce(load: Load, connection: Connection) -> None:
         connection.send(LedgerError(str(error)))
 
 
-def _send_for(producer: Producer, load: Load, *, seconds: float) -> Figures:
+def _send_for(producer: Producer, load: Load, *, seconds: float) -> ClientFigures:
     """Send for ``seconds``, at least one frame."""
     bodies = [bytes([65 + number % BODIES]) * load["size"] for number in range(load["batch"])]
     waiting: deque[tuple[float, SendFuture[BatchResult]]] = deque()
@@ -188,7 +188,7 @@ def _send_for(producer: Producer, load: Load, *, seconds: float) -> Figures:
         messages += len(result)
         ack = result.ack.value
         latencies.append((time.perf_counter() - sent) * 1000)
-    return Figures(
+    return ClientFigures(
         messages=messages,
         seconds=time.perf_counter() - begin,
         latencies_ms=latencies,
