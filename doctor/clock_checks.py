@@ -6,7 +6,7 @@ import ctypes
 import os
 from collections.abc import Iterator
 
-from ledgermq.doctor.finding import Finding, ok, warn
+from ledgermq.doctor.finding import Diagnosis, ok, warn
 from ledgermq.doctor.subject import Subject
 
 ERROR_MAX_MS = 1_000
@@ -28,7 +28,7 @@ class _Timex(ctypes.Structure):
     )
 
 
-def clock_checks(_subject: Subject) -> Iterator[Finding]:
+def clock_checks(_subject: Subject) -> Iterator[Diagnosis]:
     """One finding: synchronised, and how far off the clock may be."""
     state, error_ms, is_unsynced = kernel_clock()
     limit = f"synchronised, at most {ERROR_MAX_MS} ms off"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.doctor.finding import Finding, fail, ok, warn
+from ledgermq.doctor.finding import Diagnosis, fail, ok, warn
 from ledgermq.doctor.subject import Subject, account_name, nearest
 from ledgermq.model.config.amounts import amount, size_text
 from ledgermq.store.files.disk_space import measure
@@ -41,7 +41,7 @@ class Mount(NamedTuple):
     options: str
 
 
-def disk_checks(subject: Subject) -> Iterator[Finding]:
+def disk_checks(subject: Subject) -> Iterator[Diagnosis]:
     """Findings about the store's directory and the runtime directory."""
     root, runtime = subject.paths.root, subject.settings.listen.runtime_dir
     store_findings = [_writable("disk.store", root, "store.path_root_dir")]
@@ -56,7 +56,7 @@ def disk_checks(subject: Subject) -> Iterator[Finding]:
     yield _runtime_space(subject)
 
 
-def _writable(check: str, folder: Path, setting: str) -> Finding:
+def _writable(check: str, folder: Path, setting: str) -> Diagnosis:
     """By making a file, which is removed; the folder itself is not made."""
     there = nearest(folder)
     limit = f"files can be made in {setting}"
@@ -73,7 +73,7 @@ def _writable(check: str, folder: Path, setting: str) -> Finding:
     return ok(check, f"{folder} is not there; it can be made in {there}", limit=limit)
 
 
-def _owners(subject: Subject) -> Iterator[Finding]:
+def _owners(subject: Subject) -> Iterator[Diagnosis]:
     """That no other account's files lie where the node has to write its own."""
     root, owner = subject.paths.root, subject.account
     if nearest(root) != root or owner == 0:
@@ -99,7 +99,7 @@ def _owner(path: Path) -> int | None:
         return None
 
 
-def _system(folder: Path) -> Finding:
+def _system(folder: Path) -> Diagnosis:
     mount = mount_of(folder)
     measured = f"{mount.system} at {mount.point} ({mount.options})"
     limit = "ext4 or xfs, on a disk of its own, with barriers"
@@ -141,7 +141,7 @@ def mount_of(path: Path) -> Mount:
     return best
 
 
-def _space(subject: Subject) -> Finding:
+def _space(subject: Subject) -> Diagnosis:
     retention = subject.settings.retention
     disk = measure(nearest(subject.paths.root))
     measured = f"{size_text(disk.free)} of {size_text(disk.total)} free, {disk.used_percent} % used"
@@ -162,7 +162,7 @@ def _space(subject: Subject) -> Finding:
     return ok("disk.space", measured, limit=limit)
 
 
-def _inodes(folder: Path) -> Finding:
+def _inodes(folder: Path) -> Diagnosis:
     found = os.statvfs(folder)
     limit = f"at least {INODES_MIN}"
     if not found.f_files:
@@ -176,7 +176,7 @@ def _inodes(folder: Path) -> Finding:
     )  # fmt: skip
 
 
-def _sync_latency(subject: Subject) -> Finding:
+def _sync_latency(subject: Subject) -> Diagnosis:
     times_ms = measure_syncs(nearest(subject.paths.root))
     median, longest = statistics.median(times_ms), max(times_ms)
     sick_ms = subject.settings.raft.disk_sick_after_ms
@@ -219,7 +219,7 @@ def measure_syncs(folder: Path) -> list[float]:
     return times_ms
 
 
-def _runtime_space(subject: Subject) -> Finding:
+def _runtime_space(subject: Subject) -> Diagnosis:
     there = nearest(subject.settings.listen.runtime_dir)
     free = measure(there).free
     limit = f"at least {size_text(RUNTIME_FREE_MIN)}"

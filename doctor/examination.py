@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ledgermq.doctor.clock_checks import clock_checks
 from ledgermq.doctor.disk_checks import disk_checks
-from ledgermq.doctor.finding import PARTS, Finding, fail, ok
+from ledgermq.doctor.finding import PARTS, Diagnosis, fail, ok
 from ledgermq.doctor.host_checks import host_checks
 from ledgermq.doctor.key_checks import key_checks
 from ledgermq.doctor.limit_checks import limit_checks
@@ -18,7 +18,7 @@ from ledgermq.doctor.store_checks import store_checks
 from ledgermq.doctor.subject import Subject
 from ledgermq.model.errors import LedgerError
 
-Checks = Callable[[Subject], Iterator[Finding]]
+Checks = Callable[[Subject], Iterator[Diagnosis]]
 
 GROUPS: dict[str, Checks] = dict(
     zip(
@@ -33,7 +33,7 @@ GROUPS: dict[str, Checks] = dict(
 """What is run for each part."""
 
 
-def examine(path: Path, groups: tuple[str, ...] = PARTS) -> Iterator[Finding]:
+def examine(path: Path, groups: tuple[str, ...] = PARTS) -> Iterator[Diagnosis]:
     """What is found with the node of a settings file, which may run or not.
 
     Writes a file of 128 KiB into the store's folder, which has no name and is gone at the end;
@@ -53,14 +53,14 @@ def examine(path: Path, groups: tuple[str, ...] = PARTS) -> Iterator[Finding]:
         yield from _guarded(group, subject)
 
 
-def _state(subject: Subject) -> Finding:
+def _state(subject: Subject) -> Diagnosis:
     if subject.status is None:
         return ok("node.state", f"does not run, or cannot be asked: {subject.silence}")
     raft = subject.status["raft"]
     return ok("node.state", f"{subject.status['state']}, {raft['role']} in term {raft['term']}")
 
 
-def _guarded(group: str, subject: Subject) -> Iterator[Finding]:
+def _guarded(group: str, subject: Subject) -> Iterator[Diagnosis]:
     try:
         yield from GROUPS[group](subject)
     except (LedgerError, OSError) as error:

@@ -17,7 +17,7 @@ class Verdict(IntEnum):
     FAIL = 2
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     """One thing that was looked at.
 
     Attributes:
@@ -36,21 +36,21 @@ class Finding(NamedTuple):
     change: str = ""
 
 
-def ok(check: str, measured: str, *, limit: str = "") -> Finding:
+def ok(check: str, measured: str, *, limit: str = "") -> Diagnosis:
     """All is well."""
-    return Finding(check, Verdict.OK, measured, limit)
+    return Diagnosis(check, Verdict.OK, measured, limit)
 
 
-def warn(check: str, measured: str, *, limit: str = "", change: str) -> Finding:
+def warn(check: str, measured: str, *, limit: str = "", change: str) -> Diagnosis:
     """Works, but …"""
-    return Finding(check, Verdict.WARN, measured, limit, change)
+    return Diagnosis(check, Verdict.WARN, measured, limit, change)
 
 
-def fail(check: str, measured: str, *, limit: str = "", change: str) -> Finding:
+def fail(check: str, measured: str, *, limit: str = "", change: str) -> Diagnosis:
     """Does not work."""
-    return Finding(check, Verdict.FAIL, measured, limit, change)
+    return Diagnosis(check, Verdict.FAIL, measured, limit, change)
 
 
-def worst(findings: list[Finding]) -> Verdict:
+def worst(findings: list[Diagnosis]) -> Verdict:
     """The verdict about the whole."""
     return max((finding.verdict for finding in findings), default=Verdict.OK)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from ledgermq.doctor.finding import Finding, ok, warn
+from ledgermq.doctor.finding import Diagnosis, ok, warn
 from ledgermq.doctor.subject import Subject
 from ledgermq.model.config.amounts import size_text
 
@@ -24,7 +24,7 @@ STRICT_OVERCOMMIT = "2"
 STRICT_ROOM = 512 * 1024 * 1024
 
 
-def host_checks(subject: Subject) -> Iterator[Finding]:
+def host_checks(subject: Subject) -> Iterator[Diagnosis]:
     """Findings about the machine."""
     yield _kernel()
     yield _processors()
@@ -35,7 +35,7 @@ def host_checks(subject: Subject) -> Iterator[Finding]:
     yield _huge_pages()
 
 
-def _kernel() -> Finding:
+def _kernel() -> Diagnosis:
     release = platform.release()
     version = tuple(int(part) for part in re.findall(r"\d+", release)[:2])
     least = ".".join(map(str, KERNEL_MIN))
@@ -47,7 +47,7 @@ def _kernel() -> Finding:
     )  # fmt: skip
 
 
-def _processors() -> Finding:
+def _processors() -> Diagnosis:
     count = len(os.sched_getaffinity(0))
     limit = f"at least {CPUS_MIN}"
     if count >= CPUS_MIN:
@@ -58,7 +58,7 @@ def _processors() -> Finding:
     )  # fmt: skip
 
 
-def _load() -> Finding:
+def _load() -> Diagnosis:
     count = len(os.sched_getaffinity(0))
     load = os.getloadavg()[1]
     measured = f"{load:.1f} runnable on {count} processors, over five minutes"
@@ -71,7 +71,7 @@ def _load() -> Finding:
     )  # fmt: skip
 
 
-def _memory(subject: Subject) -> Finding:
+def _memory(subject: Subject) -> Diagnosis:
     limits = subject.settings.limits
     memory = psutil.virtual_memory()
     needed = (
@@ -93,7 +93,7 @@ def _memory(subject: Subject) -> Finding:
     )  # fmt: skip
 
 
-def _swap(subject: Subject) -> Finding:
+def _swap(subject: Subject) -> Diagnosis:
     swap = psutil.swap_memory()
     swapped = sum(map(_swapped, subject.pids))
     swappiness = int(_read("/proc/sys/vm/swappiness") or 0)
@@ -116,7 +116,7 @@ def _swap(subject: Subject) -> Finding:
     )  # fmt: skip
 
 
-def _overcommit() -> Finding:
+def _overcommit() -> Diagnosis:
     mode = _read("/proc/sys/vm/overcommit_memory")
     measured = f"vm.overcommit_memory = {mode}"
     if mode != STRICT_OVERCOMMIT:
@@ -134,7 +134,7 @@ def _overcommit() -> Finding:
     )  # fmt: skip
 
 
-def _huge_pages() -> Finding:
+def _huge_pages() -> Diagnosis:
     found = re.search(r"\[(\w+)\]", _read("/sys/kernel/mm/transparent_hugepage/enabled"))
     return ok(
         "host.huge-pages",

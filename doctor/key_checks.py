@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from ledgermq.doctor.finding import Finding, fail, ok, warn
+from ledgermq.doctor.finding import Diagnosis, fail, ok, warn
 from ledgermq.doctor.subject import Subject, account_name, host_of, is_loopback
 from ledgermq.members.roster import RosterFile
 from ledgermq.model.errors import LedgerError
@@ -29,7 +29,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _WRITERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-def key_checks(subject: Subject) -> Iterator[Finding]:
+def key_checks(subject: Subject) -> Iterator[Diagnosis]:
     """Findings about the keys of members, and the node's key towards clients."""
     settings = subject.settings
     if is_alone(settings):
@@ -46,7 +46,7 @@ def key_checks(subject: Subject) -> Iterator[Finding]:
     yield from _client_key(subject)
 
 
-def _users_key(subject: Subject) -> Iterator[Finding]:
+def _users_key(subject: Subject) -> Iterator[Diagnosis]:
     """Whether secrets of users are sealed, and can be opened here."""
     settings = subject.settings
     file = settings.store.path_root_dir / "ledgermq" / USERS_TABLE
@@ -79,7 +79,7 @@ def _users_key(subject: Subject) -> Iterator[Finding]:
         yield ok("keys.users", f"{len(secrets)} secrets", limit=limit)
 
 
-def _member_keys(subject: Subject) -> Iterator[Finding]:
+def _member_keys(subject: Subject) -> Iterator[Diagnosis]:
     settings = subject.settings
     folder = keys_directory(settings)
     secret = folder / f"{settings.node.self_id}.secret"
@@ -99,7 +99,7 @@ def _member_keys(subject: Subject) -> Iterator[Finding]:
     yield _roster(subject, folder)
 
 
-def _folder(folder: Path) -> Finding:
+def _folder(folder: Path) -> Diagnosis:
     mode = stat.S_IMODE(folder.stat().st_mode)
     limit = "others cannot write"
     if not mode & _WRITERS:
@@ -110,7 +110,7 @@ def _folder(folder: Path) -> Finding:
     )  # fmt: skip
 
 
-def _owner(subject: Subject, secret: Path) -> Finding:
+def _owner(subject: Subject, secret: Path) -> Diagnosis:
     owner, account = secret.stat().st_uid, subject.account
     limit = f"of {account_name(account)}, whose the node is"
     measured = f"{secret.name} is of {account_name(owner)}"
@@ -121,7 +121,7 @@ def _owner(subject: Subject, secret: Path) -> Finding:
     )
 
 
-def _roster(subject: Subject, folder: Path) -> Finding:
+def _roster(subject: Subject, folder: Path) -> Diagnosis:
     """A member that joined later is in the log, and not in everybody's settings."""
     own = NodeId(subject.settings.node.self_id)
     known = RosterFile(subject.paths.members).entries
@@ -148,7 +148,7 @@ def _roster(subject: Subject, folder: Path) -> Finding:
     return ok("keys.roster", f"{len(others)} members", limit=limit)
 
 
-def _client_key(subject: Subject) -> Iterator[Finding]:
+def _client_key(subject: Subject) -> Iterator[Diagnosis]:
     listen, access = subject.settings.listen, subject.settings.access
     endpoints = [endpoint for endpoint in (listen.produce, listen.consume) if endpoint]
     is_open = not all(is_loopback(host_of(endpoint)) for endpoint in endpoints)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ledgermq.doctor.finding import Finding, fail, ok, warn
+from ledgermq.doctor.finding import Diagnosis, fail, ok, warn
 from ledgermq.doctor.subject import Subject
 from ledgermq.model.config.amounts import size_text
 
@@ -16,7 +16,7 @@ _NAME_WIDTH = 25
 """Of the first column in ``/proc/PID/limits``."""
 
 
-def limit_checks(subject: Subject) -> Iterator[Finding]:
+def limit_checks(subject: Subject) -> Iterator[Diagnosis]:
     """Findings about open files and locked memory."""
     whose = "the node" if subject.pids else "this shell; the unit sets its own"
     pid = subject.pids[0] if subject.pids else 0
@@ -39,7 +39,7 @@ def _soft_limits(pid: int) -> dict[str, int | None]:
     }
 
 
-def _files(subject: Subject, soft: int | None, whose: str) -> Finding:
+def _files(subject: Subject, soft: int | None, whose: str) -> Diagnosis:
     queues = count_queues(subject.paths.consume_queues)
     measured = f"{_number(soft)} open files for {whose}; {queues} queues"
     wanted = max(FILES_WISE, 2 * queues)
@@ -52,7 +52,7 @@ def _files(subject: Subject, soft: int | None, whose: str) -> Finding:
     return warn("limits.open-files", measured, limit=limit, change=change)
 
 
-def _locked(soft: int | None, whose: str) -> Finding:
+def _locked(soft: int | None, whose: str) -> Diagnosis:
     text = "unlimited" if soft is None else size_text(soft)
     measured = f"{text} of locked memory for {whose}"
     limit = f"at least {size_text(LOCKED_MIN)}, for keys; the node locks nothing else"

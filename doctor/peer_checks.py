@@ -10,7 +10,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.doctor.finding import Finding, fail, ok, warn
+from ledgermq.doctor.finding import Diagnosis, fail, ok, warn
 from ledgermq.doctor.subject import Subject, host_of
 from ledgermq.members.peer_addresses import PeerAddress, parse_peer
 from ledgermq.members.roster import RosterFile
@@ -38,7 +38,7 @@ class Shake(NamedTuple):
     is_connected: bool
 
 
-def peer_checks(subject: Subject) -> Iterator[Finding]:
+def peer_checks(subject: Subject) -> Iterator[Diagnosis]:
     """Three findings a member: reached, admitted, the same time."""
     settings = subject.settings
     others = {
@@ -78,7 +78,7 @@ def members_of(subject: Subject) -> dict[NodeId, PeerAddress]:
 
 def _reached(
     subject: Subject, node: NodeId, address: PeerAddress, keys: PeerKeys | None
-) -> Iterator[Finding]:
+) -> Iterator[Diagnosis]:
     check = f"peers.{node}.reached"
     limit = f"a handshake within {HANDSHAKE_MAX_S:.0f} s"
     if keys is not None and node not in keys.public:
@@ -149,7 +149,7 @@ def _outcome(monitor: zmq.Socket[bytes], began: float) -> Shake:
             )
 
 
-def _admitted(raft: Mapping[str, object], node: NodeId) -> Finding:
+def _admitted(raft: Mapping[str, object], node: NodeId) -> Diagnosis:
     """What the running node knows."""
     check = f"peers.{node}.admitted"
     limit = "lets this node in, and is let in"
@@ -174,7 +174,7 @@ def _admitted(raft: Mapping[str, object], node: NodeId) -> Finding:
     return ok(check, measured, limit=limit)
 
 
-def _same_time(subject: Subject, node: NodeId, address: PeerAddress) -> Finding:
+def _same_time(subject: Subject, node: NodeId, address: PeerAddress) -> Diagnosis:
     """Asked of the member's socket for consumers, where it listens over tcp as this node does."""
     check = f"peers.{node}.clock"
     limit = f"at most {CLOCKS_MAX_MS} ms apart"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import psutil
 
-from ledgermq.doctor.finding import Finding, fail, ok, warn
+from ledgermq.doctor.finding import Diagnosis, fail, ok, warn
 from ledgermq.doctor.subject import Subject
 from ledgermq.members.peer_addresses import parse_peer
 from ledgermq.model.errors import LedgerError
@@ -34,7 +34,7 @@ class Endpoint(NamedTuple):
     port: int
 
 
-def port_checks(subject: Subject) -> Iterator[Finding]:
+def port_checks(subject: Subject) -> Iterator[Diagnosis]:
     """A finding a port, and one about the ports that the system gives away itself."""
     endpoints = list(endpoints_of(subject))
     for endpoint in endpoints:
@@ -58,7 +58,7 @@ def endpoints_of(subject: Subject) -> Iterator[Endpoint]:
         yield Endpoint(setting, host, number)
 
 
-def _port(subject: Subject, endpoint: Endpoint) -> Finding:
+def _port(subject: Subject, endpoint: Endpoint) -> Diagnosis:
     check = f"ports.{endpoint.setting}"
     limit = "this node's" if subject.pids else "free"
     holders = listeners(endpoint.port)
@@ -142,7 +142,7 @@ def _program(pid: int) -> str:
         return f"pid {pid}"
 
 
-def _given_away(endpoints: list[Endpoint]) -> Finding:
+def _given_away(endpoints: list[Endpoint]) -> Diagnosis:
     low, high = map(int, _RANGE.read_text().split())
     reserved = _RESERVED.read_text().strip() if _RESERVED.exists() else ""
     within = sorted(

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
 
-from ledgermq.doctor.finding import Finding, fail, ok, warn
+from ledgermq.doctor.finding import Diagnosis, fail, ok, warn
 from ledgermq.doctor.subject import Subject, host_of, is_loopback
 from ledgermq.members.peer_addresses import parse_peer
 from ledgermq.members.roster import RosterFile
@@ -19,7 +19,7 @@ from ledgermq.process.settings.settings_loading import load_settings
 VOTERS_MIN = 3
 
 
-def read_checked(path: Path) -> tuple[Settings | None, Finding]:
+def read_checked(path: Path) -> tuple[Settings | None, Diagnosis]:
     """The settings of the file, None when they cannot be used; and the finding about that."""
     try:
         settings = load_settings(path)
@@ -32,7 +32,7 @@ def read_checked(path: Path) -> tuple[Settings | None, Finding]:
     return settings, ok("settings.file", f"{path}, cluster fingerprint {fingerprint}")
 
 
-def settings_checks(subject: Subject) -> Iterator[Finding]:
+def settings_checks(subject: Subject) -> Iterator[Diagnosis]:
     """Findings about settings that can be used, each for itself."""
     yield from _in_force(subject)
     yield _members(subject)
@@ -40,7 +40,7 @@ def settings_checks(subject: Subject) -> Iterator[Finding]:
     yield _acknowledgement(subject)
 
 
-def _in_force(subject: Subject) -> Iterator[Finding]:
+def _in_force(subject: Subject) -> Iterator[Diagnosis]:
     if subject.status is None:
         return
     path = published_path(subject.settings.listen.runtime_dir)
@@ -62,7 +62,7 @@ def _in_force(subject: Subject) -> Iterator[Finding]:
         yield ok("settings.in-force", "the node runs with those of the file")
 
 
-def _members(subject: Subject) -> Finding:
+def _members(subject: Subject) -> Diagnosis:
     node = subject.settings.node
     if subject.settings.store.log is LogKind.COMMITLOG:
         return ok("settings.members", 'store.log = "commitlog": one copy, not replicated')
@@ -93,7 +93,7 @@ def _members(subject: Subject) -> Finding:
     return ok("settings.members", f"{voters} voters", limit=limit)
 
 
-def _address(subject: Subject) -> Finding:
+def _address(subject: Subject) -> Diagnosis:
     node, listen = subject.settings.node, subject.settings.listen
     address = ipaddress.ip_address(node.broker_ip)
     hosts = {parse_peer(peer)[1].host for peer in node.peers}
@@ -108,7 +108,7 @@ def _address(subject: Subject) -> Finding:
     return ok("settings.broker-ip", node.broker_ip, limit=limit)
 
 
-def _acknowledgement(subject: Subject) -> Finding:
+def _acknowledgement(subject: Subject) -> Diagnosis:
     mode = subject.settings.ack.mode
     measured = f"ack.mode = {mode.value}"
     is_new = subject.settings.node.initial_cluster_state is ClusterState.NEW

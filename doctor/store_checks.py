@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from ledgermq.daemon.directory_check import check_directory
-from ledgermq.doctor.finding import Finding, fail, ok, warn
+from ledgermq.doctor.finding import Diagnosis, fail, ok, warn
 from ledgermq.doctor.subject import Subject
 from ledgermq.members.roster import RosterFile
 from ledgermq.model.config.amounts import size_text
@@ -23,7 +23,7 @@ _LOCK = re.compile(r"^\d+: (?:POSIX|FLOCK) .* (\d+) ([0-9a-f]+):([0-9a-f]+):(\d+
 TABLES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json")
 
 
-def store_checks(subject: Subject) -> Iterator[Finding]:
+def store_checks(subject: Subject) -> Iterator[Diagnosis]:
     """Findings about the store's directory; nothing is locked or changed."""
     root = subject.paths.root
     if not root.is_dir():
@@ -38,7 +38,7 @@ def store_checks(subject: Subject) -> Iterator[Finding]:
     yield _reserve(subject)
 
 
-def _files(subject: Subject) -> Finding:
+def _files(subject: Subject) -> Diagnosis:
     try:
         found = check_directory(subject.settings)
     except LedgerError as error:
@@ -49,7 +49,7 @@ def _files(subject: Subject) -> Finding:
     return ok("store.files", f"{found.root}: {found.text.removesuffix(', left by a crash')}")
 
 
-def _locks(subject: Subject) -> Finding:
+def _locks(subject: Subject) -> Diagnosis:
     """As the kernel lists them: to try a lock could keep a node from starting."""
     root = subject.paths.root
     holders = holders_of(root / "lock") | holders_of(subject.paths.own / "lock")
@@ -87,7 +87,7 @@ def _program(pid: int) -> str:
         return f"pid {pid}, which is gone"
 
 
-def _last_stop(subject: Subject) -> Finding:
+def _last_stop(subject: Subject) -> Diagnosis:
     is_marked = (subject.paths.root / "abort").exists()
     if subject.pids:
         return ok("store.last-stop", "the node runs")
@@ -99,7 +99,7 @@ def _last_stop(subject: Subject) -> Finding:
     return ok("store.last-stop", "in order, or never started", limit="no abort")
 
 
-def _damage(subject: Subject) -> Finding:
+def _damage(subject: Subject) -> Diagnosis:
     limit = "none"
     path = damage_path(subject.paths.root)
     try:
@@ -124,7 +124,7 @@ def _damage(subject: Subject) -> Finding:
     return ok("store.damage", "none is known; `ledgermq store check` reads all", limit=limit)
 
 
-def _own_files(subject: Subject) -> Finding:
+def _own_files(subject: Subject) -> Diagnosis:
     """Small files that a start needs, and that nobody else has."""
     wrong = []
     tables = [subject.paths.root / "config" / name for name in TABLES]
@@ -145,7 +145,7 @@ def _own_files(subject: Subject) -> Finding:
     return ok("store.small-files", "members and tables can be read", limit=limit)
 
 
-def _aside(subject: Subject) -> Finding:
+def _aside(subject: Subject) -> Diagnosis:
     folder = subject.paths.own / FOLDER
     count = sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0
     if not count:
@@ -156,7 +156,7 @@ def _aside(subject: Subject) -> Finding:
     )  # fmt: skip
 
 
-def _reserve(subject: Subject) -> Finding:
+def _reserve(subject: Subject) -> Diagnosis:
     wanted = subject.settings.retention.reserve_bytes
     try:
         there = subject.paths.reserve.stat().st_blocks * 512

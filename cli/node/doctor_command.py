@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ledgermq.doctor.finding import PARTS, Finding, Verdict, worst
+from ledgermq.doctor.finding import PARTS, Diagnosis, Verdict, worst
 from ledgermq.model.errors import ConfigError
 
 CONFIG_FILE = Path("/etc/ledgermq/ledgermq.toml")
@@ -64,7 +64,7 @@ def _groups(text: str | None) -> tuple[str, ...]:
     return wanted
 
 
-def _shown(findings: Iterable[Finding], *, as_text: bool) -> list[Finding]:
+def _shown(findings: Iterable[Diagnosis], *, as_text: bool) -> list[Diagnosis]:
     """All findings; as text each is printed at once, for some take seconds."""
     is_colored = as_text and sys.stdout.isatty()
     all_of_them = []
@@ -75,7 +75,7 @@ def _shown(findings: Iterable[Finding], *, as_text: bool) -> list[Finding]:
     return all_of_them
 
 
-def describe(finding: Finding, *, is_colored: bool) -> Iterator[str]:
+def describe(finding: Diagnosis, *, is_colored: bool) -> Iterator[str]:
     """The finding for people, line by line."""
     name = f"{finding.verdict.name:<6}"
     if is_colored:
@@ -94,7 +94,7 @@ def describe(finding: Finding, *, is_colored: bool) -> Iterator[str]:
                 yield from (f"{INDENT}  {'':<8}{line}" for line in lines[1:])
 
 
-def summary(findings: list[Finding]) -> str:
+def summary(findings: list[Diagnosis]) -> str:
     """How many of each verdict."""
     counts = {
         verdict: sum(finding.verdict is verdict for finding in findings) for verdict in Verdict
@@ -102,7 +102,7 @@ def summary(findings: list[Finding]) -> str:
     return "\n" + ", ".join(f"{count} {verdict.name}" for verdict, count in counts.items())
 
 
-def to_json(config: Path, findings: list[Finding]) -> dict[str, object]:
+def to_json(config: Path, findings: list[Diagnosis]) -> dict[str, object]:
     """The findings for programs."""
     return {
         "file": str(config),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ledgermq.doctor.finding import Finding, Verdict
+from ledgermq.doctor.finding import Diagnosis, Verdict
 from ledgermq.doctor.subject import Subject
 from ledgermq.model.config.settings import ListenSection, Settings, StoreSection
 from ledgermq.model.ids import NodeId
@@ -42,13 +42,13 @@ def member_in(folder: Path, **sections: dict[str, Any]) -> Subject:
 
 
 def by_check(
-    checks: Callable[[Subject], Iterator[Finding]], subject: Subject
-) -> dict[str, Finding]:
+    checks: Callable[[Subject], Iterator[Diagnosis]], subject: Subject
+) -> dict[str, Diagnosis]:
     """Findings by their names."""
     return {finding.check: finding for finding in checks(subject)}
 
 
-def verdicts(findings: dict[str, Finding]) -> dict[str, Verdict]:
+def verdicts(findings: dict[str, Diagnosis]) -> dict[str, Verdict]:
     """Verdicts by the names of checks."""
     return {check: finding.verdict for check, finding in findings.items()}
 
