@@ -25,7 +25,7 @@ RETRY_NS = 40 * MS
 RECORDS_MAX = 6
 
 
-class Frame:
+class SimulatedFrame:
     """Messages of one frame, the same ones however often it is sent.
 
     Attributes:
@@ -124,7 +124,7 @@ class Producer:
         self._target = random.randrange(len(nodes))
         self._numbers = 0
         self._attempt = 0
-        self._frame: Frame | None = None
+        self._frame: SimulatedFrame | None = None
         self._request = 0
         self._heard_at = 0
         events.after(random.randrange(self.think_ns), self._connect)
@@ -205,7 +205,7 @@ class Producer:
             if self.is_stopped:
                 return
             self._numbers += 1
-            self._frame = Frame(self.make(self._numbers))
+            self._frame = SimulatedFrame(self.make(self._numbers))
             self._checker.attempted.update(unique_id for unique_id, _ in self._frame.messages)
         frame = self._frame
         self._request += 1
