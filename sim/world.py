@@ -33,7 +33,7 @@ from ledgermq.raft.membership import Membership
 from ledgermq.sim.checks.checker import Checker, NodeEntry
 from ledgermq.sim.checks.observer import Observer
 from ledgermq.sim.checks.settled import QUEUE_FILE_SIZE
-from ledgermq.sim.clients.producer import Producer
+from ledgermq.sim.clients.producer import SimulatedProducer
 from ledgermq.sim.machine.clock import NodeClock
 from ledgermq.sim.machine.disk import PAGE_SIZE, Disk, Disks
 from ledgermq.sim.machine.events import MS, Events
@@ -96,7 +96,7 @@ class World:
         self.network.taken = self._taken
         self.nodes: dict[NodeId, Node] = {}
         self.observers: dict[NodeId, Observer] = {}
-        self.producers: list[Producer] = []
+        self.producers: list[SimulatedProducer] = []
         self.crash_points = 0.0
         self.is_inside_group: Callable[[int], bool] = lambda index: False
         self.read: Callable[[Node, Role], None] = lambda node, role: None
@@ -130,9 +130,9 @@ class World:
             observer.close()
         self._stack.close()
 
-    def add_producer(self, name: str) -> Producer:
+    def add_producer(self, name: str) -> SimulatedProducer:
         """One more, which begins soon."""
-        producer = Producer(name, self._order, self.events, self.random, self.checker)
+        producer = SimulatedProducer(name, self._order, self.events, self.random, self.checker)
         producer.delay_ns = self.network.weather.delay_ns
         self.producers.append(producer)
         return producer

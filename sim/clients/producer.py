@@ -95,7 +95,7 @@ def plain_messages(name: str, number: int, random: Random) -> list[Message]:
     return messages
 
 
-class Producer:
+class SimulatedProducer:
     """One frame is under way at a time.
 
     Attributes:
