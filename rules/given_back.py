@@ -19,7 +19,7 @@ KEPT_MAX = 65_536
 TOKEN_SIZE_MAX = 64
 
 
-class GivenBack(NamedTuple):
+class MessageGivenBack(NamedTuple):
     """A message was given back, and what it became is in the log before this command.
 
     Or a group was deleted by this very command.

@@ -39,7 +39,7 @@ from ledgermq.rules.consumers.group_plans import (
     plan_create,
     plan_delete,
 )
-from ledgermq.rules.given_back import TOKEN_SIZE_MAX, GivenBack
+from ledgermq.rules.given_back import TOKEN_SIZE_MAX, MessageGivenBack
 from ledgermq.rules.tables.group_offsets import GroupTopic
 from ledgermq.rules.tables.groups import SubscriptionGroup
 from ledgermq.rules.tables.table_changes import Change, GroupSet, TopicSet
@@ -194,7 +194,7 @@ class GroupCalls:
             return [
                 *plan_delete(tables.groups, tables.offsets, name, with_offsets=with_offsets),
                 *(TopicSet(topic, None) for topic in deleted),
-                *([GivenBack(token)] if token else []),
+                *([MessageGivenBack(token)] if token else []),
             ]
 
         touches = {f"group {name}", *(f"topic {topic}" for topic in topics)}

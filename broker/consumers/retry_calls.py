@@ -28,7 +28,7 @@ from ledgermq.model.names.group_topics import dead_letter_topic, retry_topic
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.process.clock import Clock
 from ledgermq.rules.access.access import Right
-from ledgermq.rules.given_back import TOKEN_SIZE_MAX, GivenBack
+from ledgermq.rules.given_back import TOKEN_SIZE_MAX, MessageGivenBack
 from ledgermq.rules.messages.retries import Returned, give_back
 from ledgermq.rules.tables.groups import check_group_name
 from ledgermq.rules.tables.table_changes import Change
@@ -196,7 +196,7 @@ class RetryCalls:
 
     def changes_for(self, act: _GiveBack, topic: str) -> list[Change]:
         """What the tables lack, and the token."""
-        return [*self._topics.lacking(act.group, topic), GivenBack(act.token)]
+        return [*self._topics.lacking(act.group, topic), MessageGivenBack(act.token)]
 
     def is_known(self, token: str) -> bool:
         """Whether that act is in the log already."""

@@ -40,7 +40,7 @@ from ledgermq.model.errors import (
 from ledgermq.model.ids import Position, Term
 from ledgermq.process.clock import MACHINE_CLOCK, Clock, epoch_ms
 from ledgermq.process.environment import OrderBell
-from ledgermq.rules.given_back import GivenBack
+from ledgermq.rules.given_back import MessageGivenBack
 from ledgermq.rules.state.broker_state import Applied
 from ledgermq.rules.state.state_commands import (
     Part,
@@ -537,7 +537,7 @@ class StateLog(Service):
         identity, at_ms = self._new_identity(), epoch_ms(self._clock)
         sums = plan.sums(self.hole)
         # What says that the records are there stands behind them.
-        is_late = [bool(sums) and isinstance(change, GivenBack) for change in plan.changes]
+        is_late = [bool(sums) and isinstance(change, MessageGivenBack) for change in plan.changes]
         late = list(compress(plan.changes, is_late))
         early = tuple(compress(plan.changes, (not one for one in is_late)))
         head = StateCommand(f"{identity}+" if sums else identity, at_ms, early, sums)

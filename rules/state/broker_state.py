@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ledgermq.model.names.queue_name import QueueName
-from ledgermq.rules.given_back import GivenBack, GivenBackTokens
+from ledgermq.rules.given_back import GivenBackTokens, MessageGivenBack
 from ledgermq.rules.state.state_commands import (
     SNAPSHOT_TAG,
     STATE_TAG,
@@ -295,7 +295,7 @@ class BrokerState:
 
     def _note_tokens(self, command: StateCommand) -> None:
         for change in command.changes:
-            if isinstance(change, GivenBack):
+            if isinstance(change, MessageGivenBack):
                 self.given_back.note(change.token, command.at_ms)
 
     def _apply(self, offset: int, command: StateCommand) -> None:

@@ -37,7 +37,7 @@ from typing import NamedTuple
 from ledgermq.formats.config_json import Rows
 from ledgermq.formats.json_steps import decode_in_steps
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.rules.given_back import GivenBack
+from ledgermq.rules.given_back import MessageGivenBack
 from ledgermq.rules.tables.documents import ROWS_PER_STEP, Steps, finish
 from ledgermq.rules.tables.moves import Moved, MoveEnded, decode_move
 from ledgermq.rules.tables.queue_locks import read_lock
@@ -255,7 +255,7 @@ _NAMED: Mapping[str, type[NamedSet]] = {
 
 
 def _change_fields(change: Change) -> Fields:
-    if isinstance(change, GivenBack):
+    if isinstance(change, MessageGivenBack):
         return {"given_back": change.token}
     if isinstance(change, Moved | MoveEnded | SinkMoved):
         return change.to_fields()
@@ -283,7 +283,7 @@ def _decode_change(fields: Fields) -> Change:
     if (move := decode_move(fields) or decode_sink_moved(fields)) is not None:
         return move
     if isinstance(token := fields.get("given_back"), str):
-        return GivenBack(token)
+        return MessageGivenBack(token)
     raise CorruptLogError("change of the broker's state that is not known", found=str(fields)[:200])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ledgermq.rules.given_back import GivenBack
+from ledgermq.rules.given_back import MessageGivenBack
 from ledgermq.rules.tables.moves import Moved, MoveEnded
 from ledgermq.rules.tables.sinks import SinkMoved, SinkSet
 
@@ -87,4 +87,4 @@ class NamesSet(NamedTuple):
 
 NamedSet = TopicSet | GroupSet | UserSet | QuotaSet | SinkSet | ArchiveSet | NamesSet
 TableChange = NamedSet | OffsetsSet | LocksSet | SinkMoved | Moved | MoveEnded
-Change = TableChange | GivenBack
+Change = TableChange | MessageGivenBack

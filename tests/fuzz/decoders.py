@@ -30,7 +30,7 @@ from ledgermq.remoting.fastjson import decode_body as decode_fastjson
 from ledgermq.remoting.heartbeat import decode_heartbeat
 from ledgermq.rules.access.access import UserTable
 from ledgermq.rules.access.sealed_secret import open_sealed, seal
-from ledgermq.rules.given_back import GivenBack
+from ledgermq.rules.given_back import MessageGivenBack
 from ledgermq.rules.sql.sql_filter import parse_sql
 from ledgermq.rules.state import state_commands
 from ledgermq.rules.state.state_commands import Snapshot
@@ -111,7 +111,7 @@ def _pack() -> bytes:
 
 
 def _state() -> bytes:
-    changes = (TopicSet("orders", {"perm": 6}), GivenBack("token"))
+    changes = (TopicSet("orders", {"perm": 6}), MessageGivenBack("token"))
     return state_commands.encode_command(StateCommand("id", 1, changes, (7,)))
 
 

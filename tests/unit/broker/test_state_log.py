@@ -31,7 +31,7 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.ids import Position
 from ledgermq.process.clock import Clock
-from ledgermq.rules.given_back import KEPT_MS, GivenBack
+from ledgermq.rules.given_back import KEPT_MS, MessageGivenBack
 from ledgermq.rules.messages.pull_rules import QueueBounds
 from ledgermq.rules.state.state_commands import StateCommand, decode_command, encode_command
 from ledgermq.rules.tables.group_offsets import GroupOffsets
@@ -496,10 +496,10 @@ def test_tokens_of_the_last_minutes_are_known_again_after_a_start(
     broker: Broker, tmp_path: Path
 ) -> None:
     """Whoever asks again is told: also when all files have the command that says so."""
-    broker.log.put(GivenBack("long ago"))
+    broker.log.put(MessageGivenBack("long ago"))
     for number in range(KEPT_MS // 1_000 - 1):
         broker.log.put(OffsetsSet("g", "t", {0: number}))
-    broker.log.put(GivenBack("token"))
+    broker.log.put(MessageGivenBack("token"))
     broker.log.put(OffsetsSet("g", "t", {0: 1_000}))
     apply_all(broker)
     broker.tables.close()
