@@ -25,7 +25,7 @@ from ledgermq.formats.index_file import (
 )
 from ledgermq.formats.kernels.kernel import link_keys, set_slots
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.store.index.index_files import KEYS_AT_ONCE, Keys
+from ledgermq.store.index.index_files import KEYS_AT_ONCE, NewKeys
 
 _SECONDS = slice(12, 16)
 _KEYS_LEADING_MAX = 16_385
@@ -101,7 +101,7 @@ class IndexScrub:
         """Compare no more in this pass: not all keys are known."""
         self._shadow = None
 
-    def compare(self, keys: Keys) -> None:
+    def compare(self, keys: NewKeys) -> None:
         """The keys that come next in the log.
 
         Raises:
@@ -125,7 +125,7 @@ class IndexScrub:
             self._compare_some(shadow, keys, first, last)
             first = last
 
-    def _missing_before(self, keys: Keys, first: int) -> int:
+    def _missing_before(self, keys: NewKeys, first: int) -> int:
         """How many keys of the first message the file before has: that one was full."""
         assert self._shadow is not None
         row = keys.rows[first]
@@ -136,7 +136,7 @@ class IndexScrub:
         found = np.frombuffer(content, KEY_ITEM)
         return count - int(np.count_nonzero(found["position"] == keys.positions[row]))
 
-    def _compare_some(self, shadow: _Shadow, keys: Keys, first: int, last: int) -> None:
+    def _compare_some(self, shadow: _Shadow, keys: NewKeys, first: int, last: int) -> None:
         size = (last - first) * ITEM_SIZE
         items = memoryview(self._items)[:size]
         heads = self._heads[: 1 << (4 * (last - first) - 1).bit_length()]

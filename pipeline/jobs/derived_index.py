@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ledgermq.formats.index_file import IndexHeader, IndexLayout
 from ledgermq.pipeline.jobs.derived_pieces import KEY, Piece, keys_path
 from ledgermq.store.files.disk_space import storage_error
-from ledgermq.store.index.index_files import IndexFiles, Keys, index_file_name
+from ledgermq.store.index.index_files import IndexFiles, NewKeys, index_file_name
 
 KEYS_AT_ONCE = 1 << 20
 
@@ -91,11 +91,11 @@ def build_index_file(task: IndexFileTask) -> int:
             numbers = np.arange(len(rows), dtype=np.int32)
             columns = (rows["hash"].astype(np.int32), numbers)
             places = (rows["position"].astype(np.int64), rows["time"].astype(np.int64))
-            count += files.put(Keys(*columns, *places), range(len(rows)))
+            count += files.put(NewKeys(*columns, *places), range(len(rows)))
         if not count:
             nothing = np.empty(0, np.int32)
             at = np.array([task.trailing], np.int64)
-            files.put(Keys(nothing, nothing, at, at), range(1))
+            files.put(NewKeys(nothing, nothing, at, at), range(1))
         (name,) = files.file_names
     finally:
         files.close()

@@ -29,7 +29,7 @@ from ledgermq.formats.index_file import (
 )
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.repair.check.file_family import first_nonzero
-from ledgermq.store.index.index_files import Keys
+from ledgermq.store.index.index_files import NewKeys
 
 KEYS_HELD_MAX = 400_000
 
@@ -211,7 +211,7 @@ class KeyComparison:
         self.findings: list[Finding] = []
         self.missing = 0
 
-    def add(self, keys: Keys) -> None:
+    def add(self, keys: NewKeys) -> None:
         """Take the keys of some messages."""
         rows = _Rows(
             keys.positions[keys.rows],

@@ -45,7 +45,7 @@ KEYS_AT_ONCE = 16_384
 _REPAIR_ITEMS = 1_000_000
 
 
-class Keys(NamedTuple):
+class NewKeys(NamedTuple):
     """Keys of some messages, in the order of the log.
 
     Attributes:
@@ -143,7 +143,7 @@ class IndexFiles:
         """Store time of that message, 0 when there is none."""
         return 0 if self._file is None else self._file.header.end_timestamp
 
-    def put(self, keys: Keys, rows: range) -> int:
+    def put(self, keys: NewKeys, rows: range) -> int:
         """Put the keys of some messages, in the order of the log; how many were new.
 
         Messages at or below ``end_position`` are passed: their keys are there.
@@ -232,7 +232,7 @@ class IndexFiles:
             self._file.close()
             self._file = None
 
-    def _put_some(self, file: _OpenFile, keys: Keys, first: int, last: int) -> None:
+    def _put_some(self, file: _OpenFile, keys: NewKeys, first: int, last: int) -> None:
         header = file.header
         number = header.index_count
         items = memoryview(self._items)[: (last - first) * ITEM_SIZE]

@@ -16,7 +16,7 @@ from ledgermq.formats.kernels.kernel import (
     scan_entries,
     whole_records,
 )
-from ledgermq.store.index.index_files import Keys
+from ledgermq.store.index.index_files import NewKeys
 
 KEYS = 65_536
 """Keys of one portion; one message has at most 16,385."""
@@ -61,7 +61,7 @@ class Portion(NamedTuple):
     """
 
     rows: range
-    keys: Keys
+    keys: NewKeys
     groups: int
     malformed: int
 
@@ -137,7 +137,7 @@ class DispatchTables:
                 self._fields.data,
             )
             assert last > first, "the keys of one message found no room"
-            columns = Keys(
+            columns = NewKeys(
                 self._key_hashes[:keys], self._key_rows[:keys], self.positions, self.store_times
             )
             yield Portion(range(first, last), columns, groups, malformed)

@@ -23,7 +23,7 @@ from ledgermq.formats.index_file import (
 from ledgermq.formats.java_hash import index_key_hash
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.store.index import index_files
-from ledgermq.store.index.index_files import IndexFiles, Keys
+from ledgermq.store.index.index_files import IndexFiles, NewKeys
 
 LAYOUT = IndexLayout(slots=5, items=8)
 CLOCK_MS = 1_600_000_000_123
@@ -52,7 +52,7 @@ def put(index: IndexFiles, keys: list[Put], *, more_rows: int = 0) -> int:
     messages = sorted({(position, time) for _, position, time in keys})
     messages += [(messages[-1][0] + n + 1, messages[-1][1]) for n in range(more_rows)]
     row_of = {position: row for row, (position, _) in enumerate(messages)}
-    block = Keys(
+    block = NewKeys(
         np.array([index_key_hash(key) for key, _, _ in keys], np.int32),
         np.array([row_of[position] for _, position, _ in keys], np.int32),
         np.array([position for position, _ in messages], np.int64),
