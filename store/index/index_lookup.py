@@ -20,7 +20,7 @@ FOUND_MAX = 1_024
 _ROOM = 4 * FOUND_MAX
 
 
-class Keys(NamedTuple):
+class WantedKeys(NamedTuple):
     """Keys of one topic; ``starts`` and ``ends`` say where they lie in ``text``.
 
     Attributes:
@@ -33,7 +33,7 @@ class Keys(NamedTuple):
     since: I64
 
 
-def find_positions(index: IndexReader, topic: bytes, keys: Keys) -> tuple[I64, I64]:
+def find_positions(index: IndexReader, topic: bytes, keys: WantedKeys) -> tuple[I64, I64]:
     """Numbers of keys, and positions of messages of ``topic`` that may have them.
 
     Only hashes are compared: who asks compares the keys themselves. Messages of one key come with

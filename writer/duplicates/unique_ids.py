@@ -24,7 +24,7 @@ from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayou
 from ledgermq.ipc.orders import WritableTopic
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.store.index.index_lookup import Keys, find_positions
+from ledgermq.store.index.index_lookup import WantedKeys, find_positions
 from ledgermq.store.index.index_reader import IndexReader
 from ledgermq.store.log_view import LogView
 from ledgermq.store.queues.derived_files import is_incomplete
@@ -311,7 +311,9 @@ class UniqueIds:
                 some = rows[topics == topic]
                 one = int(some[0])
                 name = bytes(payload[int(columns.topic_starts[one]) : int(columns.topic_ends[one])])
-                keys = Keys(payload, columns.id_starts[some], columns.id_ends[some], since[some])
+                keys = WantedKeys(
+                    payload, columns.id_starts[some], columns.id_ends[some], since[some]
+                )
                 for place in (name, *DELAYED_TOPICS):
                     numbers, positions = find_positions(index, place, keys)
                     found.append((some[numbers], positions))

@@ -9,22 +9,22 @@ import pytest
 
 from ledgermq.formats.index_file import IndexLayout, get_header
 from ledgermq.store.index import index_lookup
-from ledgermq.store.index.index_lookup import Keys, find_positions
+from ledgermq.store.index.index_lookup import WantedKeys, find_positions
 from ledgermq.store.index.index_reader import IndexReader
 from tests.unit.store.test_index_reader import LAYOUT, SECOND, put_files
 
 COUNT = 100
 
 
-def keys_of(*names: str, since: int = 0) -> Keys:
+def keys_of(*names: str, since: int = 0) -> WantedKeys:
     text = "/".join(names).encode()
     ends = np.cumsum([len(name) + 1 for name in names]) - 1
     starts = ends - np.array([len(name) for name in names])
     times = np.full(len(names), since, np.int64)
-    return Keys(memoryview(text), starts.astype(np.int64), ends.astype(np.int64), times)
+    return WantedKeys(memoryview(text), starts.astype(np.int64), ends.astype(np.int64), times)
 
 
-def found_by(reader: IndexReader, keys: Keys) -> dict[int, list[int]]:
+def found_by(reader: IndexReader, keys: WantedKeys) -> dict[int, list[int]]:
     rows, positions = find_positions(reader, b"topic", keys)
     found: dict[int, list[int]] = {}
     for row, position in zip(rows.tolist(), positions.tolist(), strict=True):
