@@ -48,7 +48,7 @@ _VERSION = 1
 Facts = dict[str, int | str]
 
 
-class Kind(StrEnum):
+class ConversionKind(StrEnum):
     """Which way a store is converted; also the command's verb."""
 
     UPGRADE = "upgrade"
@@ -88,7 +88,7 @@ class Conversion:
     Invariant: ``0 <= moved <= len(moves)``; the moves before ``moved`` are done, and durable.
     """
 
-    kind: Kind
+    kind: ConversionKind
     phase: Phase
     facts: Facts
     patches: tuple[Patch, ...] = ()
@@ -120,7 +120,7 @@ def read_journal(root: Path) -> Conversion | None:
     # Its checksum says that we wrote it: the fields are those of ``_write``.
     patches = cast("list[dict[str, str | int]]", document["patches"])
     return Conversion(
-        Kind(str(document["kind"])),
+        ConversionKind(str(document["kind"])),
         Phase(str(document["phase"])),
         cast("Facts", document["facts"]),
         tuple(
@@ -163,7 +163,7 @@ def refuse_unfinished(root: Path) -> None:
     )
 
 
-def is_finished(root: Path, kind: Kind) -> bool:
+def is_finished(root: Path, kind: ConversionKind) -> bool:
     """Whether a conversion of this kind has nothing left to finish, whenever that was.
 
     No journal is there, and the logs are those that the kind leaves: an old log and a DLedger log,
@@ -176,10 +176,10 @@ def is_finished(root: Path, kind: Kind) -> bool:
     """
     if read_journal(root) is not None or not any((root / "commitlog").glob("[0-9]*")):
         return False
-    return any(root.glob("dledger-*")) is (kind is Kind.UPGRADE)
+    return any(root.glob("dledger-*")) is (kind is ConversionKind.UPGRADE)
 
 
-def begin(root: Path, kind: Kind, facts: Facts) -> Conversion:
+def begin(root: Path, kind: ConversionKind, facts: Facts) -> Conversion:
     """Begin, or begin again, to prepare: an empty folder ``new``, and a journal that says so.
 
     Raises:

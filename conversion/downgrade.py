@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ledgermq.conversion import conversion_journal as journal
-from ledgermq.conversion.conversion_journal import Conversion, Kind, Move, Phase
+from ledgermq.conversion.conversion_journal import Conversion, ConversionKind, Move, Phase
 from ledgermq.conversion.log_conversion import Converted, LogConversion, PositionTable
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.dledger_entry import check_entry, decode_entry_header
@@ -173,7 +173,7 @@ def downgrade(
     begun = journal.read_journal(root)
     if begun is not None and not _goes_on(begun):
         journal.refuse_unfinished(root)
-        if begun.kind is Kind.UPGRADE:
+        if begun.kind is ConversionKind.UPGRADE:
             # What an undo of it would give back is what this gives, with all that came since.
             journal.finish(root, begun)
             begun = None
@@ -198,7 +198,11 @@ def undo_downgrade(root: Path) -> None:
         StorageError: the operating system refused; to be called again.
     """
     begun = journal.read_journal(root)
-    if begun is None or begun.kind is not Kind.DOWNGRADE or begun.phase is Phase.FINISHING:
+    if (
+        begun is None
+        or begun.kind is not ConversionKind.DOWNGRADE
+        or begun.phase is Phase.FINISHING
+    ):
         raise ConfigError("there is no downgrade to undo", directory=str(root))
     if begun.phase is Phase.SWITCHED:
         reader = LogReader(open_directory(root))
@@ -228,7 +232,10 @@ def described(root: Path, conversion: Conversion) -> Downgrade:
 
 
 def _goes_on(begun: Conversion) -> bool:
-    return begun.kind is Kind.DOWNGRADE and begun.phase in (Phase.PREPARING, Phase.SWITCHING)
+    return begun.kind is ConversionKind.DOWNGRADE and begun.phase in (
+        Phase.PREPARING,
+        Phase.SWITCHING,
+    )
 
 
 def _build(
@@ -247,7 +254,9 @@ def _build(
     _, end = recover_stopped(
         root, dledger, progress=lambda done, all_: progress("recovering the log", done, all_)
     )
-    begun = journal.begin(root, Kind.DOWNGRADE, {"self_id": dledger.name.partition("-")[2]})
+    begun = journal.begin(
+        root, ConversionKind.DOWNGRADE, {"self_id": dledger.name.partition("-")[2]}
+    )
     began_ns = time.monotonic_ns()
     new_end, done = _convert_log(root, dledger, end, progress=progress)
     converted_ns = time.monotonic_ns()

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ledgermq.conversion import conversion_journal as journal
-from ledgermq.conversion.conversion_journal import Conversion, Kind, Move, Patch, Phase
+from ledgermq.conversion.conversion_journal import Conversion, ConversionKind, Move, Patch, Phase
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.store_markers import BLANK_SIZE, encode_blank
 from ledgermq.model.config.settings import LogKind, StoreSection
@@ -107,7 +107,7 @@ def upgrade(
     if begun is None or begun.phase is Phase.PREPARING:
         check_upgradable(root)
         plan = _recover(root, store, group=group, self_id=self_id, progress=progress)
-        begun = journal.begin(root, Kind.UPGRADE, _facts(plan))
+        begun = journal.begin(root, ConversionKind.UPGRADE, _facts(plan))
         begun = replace(begun, patches=_patches(plan), moves=_moves(plan))
         _make_dledger(plan)
     if begun.phase is not Phase.SWITCHED:
@@ -125,7 +125,7 @@ def undo_upgrade(root: Path) -> None:
         StorageError: the operating system refused; to be called again.
     """
     begun = journal.read_journal(root)
-    if begun is None or begun.kind is not Kind.UPGRADE or begun.phase is Phase.FINISHING:
+    if begun is None or begun.kind is not ConversionKind.UPGRADE or begun.phase is Phase.FINISHING:
         raise ConfigError("there is no upgrade to undo", directory=str(root))
     if begun.phase is Phase.SWITCHED and was_used(described(root, begun)):
         raise ConfigError(
@@ -185,7 +185,7 @@ def planned(root: Path, end: Position, *, group: str, self_id: NodeId) -> Upgrad
 
 def _continued(root: Path, begun: Conversion, *, group: str, self_id: NodeId) -> Conversion | None:
     """The conversion to go on with; None when an older one was done with, and is forgotten."""
-    if begun.kind is Kind.UPGRADE and begun.phase in (Phase.PREPARING, Phase.SWITCHING):
+    if begun.kind is ConversionKind.UPGRADE and begun.phase in (Phase.PREPARING, Phase.SWITCHING):
         names = (begun.facts["group"], begun.facts["self_id"])
         if names != (group, self_id):
             raise ConfigError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store.store_sizes import add_size_options, store_section
 from ledgermq.cli.store.store_upgrade_command import checked, finish_conversion, say
-from ledgermq.conversion.conversion_journal import Kind, Phase, read_journal
+from ledgermq.conversion.conversion_journal import ConversionKind, Phase, read_journal
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.config.settings import LogKind
 
@@ -54,7 +54,7 @@ def _downgrade(arguments: argparse.Namespace) -> int:
         if arguments.undo:
             undo_downgrade(root)
         elif arguments.finish:
-            finish_conversion(root, Kind.DOWNGRADE)
+            finish_conversion(root, ConversionKind.DOWNGRADE)
         else:
             _report(arguments, _run(arguments))
             return 0

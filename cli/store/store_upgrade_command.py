@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store.store_sizes import add_size_options, store_section
 from ledgermq.conversion import conversion_journal, log_manifest
-from ledgermq.conversion.conversion_journal import Kind, Phase
+from ledgermq.conversion.conversion_journal import ConversionKind, Phase
 from ledgermq.conversion.log_manifest import LogManifest
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.config.settings import LogKind
@@ -67,7 +67,7 @@ def _upgrade(arguments: argparse.Namespace) -> int:
             if arguments.undo:
                 undo_upgrade(root)
             else:
-                finish_conversion(root, Kind.UPGRADE)
+                finish_conversion(root, ConversionKind.UPGRADE)
         say(arguments, {"directory": str(root), "done": "undo" if arguments.undo else "finish"})
         return 0
     group = checked("--group", "node.group", arguments.group)
@@ -93,7 +93,7 @@ def _upgrade(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def finish_conversion(root: Path, kind: Kind) -> None:
+def finish_conversion(root: Path, kind: ConversionKind) -> None:
     """Delete what an undo of the store's conversion would need; nothing when that is gone already.
 
     It may have been deleted by this very command, of which a power failure has swallowed the end.

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.conversion import conversion_journal as journal
-from ledgermq.conversion.conversion_journal import Conversion, Kind, Move, Patch, Phase
+from ledgermq.conversion.conversion_journal import Conversion, ConversionKind, Move, Patch, Phase
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from tests.conftest import Golden
 
@@ -45,7 +45,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def begun(root: Path) -> Conversion:
-    conversion = journal.begin(root, Kind.DOWNGRADE, {"end": 7})
+    conversion = journal.begin(root, ConversionKind.DOWNGRADE, {"end": 7})
     (root / journal.NEW / "queues").mkdir()
     (root / journal.NEW / "queues" / "which").write_text("new")
     return replace(conversion, patches=(PATCH,), moves=MOVES)
@@ -141,7 +141,7 @@ def test_a_store_in_the_middle_of_a_conversion_is_refused_with_the_remedy(
     root: Path, phase: Phase, remedy: str
 ) -> None:
     (root / journal.OWN).mkdir()
-    journal._write(root, Conversion(Kind.DOWNGRADE, phase, {}))
+    journal._write(root, Conversion(ConversionKind.DOWNGRADE, phase, {}))
 
     with pytest.raises(ConfigError, match=remedy):
         journal.refuse_unfinished(root)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ledgermq.cli.store.store_sizes import add_size_options, store_section
-from ledgermq.conversion.conversion_journal import Kind, Phase, read_journal
+from ledgermq.conversion.conversion_journal import ConversionKind, Phase, read_journal
 from ledgermq.conversion.downgrade import Downgrade, downgrade, plan_downgrade, undo_downgrade
 from ledgermq.conversion.upgrade import upgrade
 from ledgermq.model.config.settings import LogKind, StoreSection
@@ -221,6 +221,6 @@ def test_a_second_downgrade_is_refused(golden_copy: Golden) -> None:
     found = read_journal(root)
 
     assert found is not None
-    assert (found.kind, found.phase) == (Kind.DOWNGRADE, Phase.SWITCHED)
+    assert (found.kind, found.phase) == (ConversionKind.DOWNGRADE, Phase.SWITCHED)
     with pytest.raises(ConfigError, match="--finish"):
         downgraded(root)

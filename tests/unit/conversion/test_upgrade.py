@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.cli.store.store_sizes import add_size_options, store_section
-from ledgermq.conversion.conversion_journal import Kind, Phase, read_journal
+from ledgermq.conversion.conversion_journal import ConversionKind, Phase, read_journal
 from ledgermq.conversion.upgrade import Upgrade, undo_upgrade, upgrade
 from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.errors import ConfigError, CorruptLogError
@@ -126,7 +126,7 @@ def test_a_second_upgrade_is_refused(golden_copy: Golden) -> None:
     found = read_journal(root)
 
     assert found is not None
-    assert (found.kind, found.phase) == (Kind.UPGRADE, Phase.SWITCHED)
+    assert (found.kind, found.phase) == (ConversionKind.UPGRADE, Phase.SWITCHED)
     with pytest.raises(ConfigError, match="--finish"):
         upgraded(root)
 
