@@ -74,7 +74,7 @@ class Patch(NamedTuple):
     after: bytes
 
 
-class Move(NamedTuple):
+class FileRename(NamedTuple):
     """A rename of the switch; paths are relative to the store's root."""
 
     source: str
@@ -92,7 +92,7 @@ class Conversion:
     phase: Phase
     facts: Facts
     patches: tuple[Patch, ...] = ()
-    moves: tuple[Move, ...] = ()
+    moves: tuple[FileRename, ...] = ()
     moved: int = 0
 
 
@@ -132,7 +132,7 @@ def read_journal(root: Path) -> Conversion | None:
             )
             for patch in patches
         ),
-        tuple(Move(*pair) for pair in cast("list[list[str]]", document["moves"])),
+        tuple(FileRename(*pair) for pair in cast("list[list[str]]", document["moves"])),
         cast("int", document["moved"]),
     )
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ledgermq.conversion import conversion_journal as journal
-from ledgermq.conversion.conversion_journal import Conversion, ConversionKind, Move, Phase
+from ledgermq.conversion.conversion_journal import Conversion, ConversionKind, FileRename, Phase
 from ledgermq.conversion.log_conversion import Converted, LogConversion, PositionTable
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.dledger_entry import check_entry, decode_entry_header
@@ -450,17 +450,17 @@ def _put_ends(
     return put
 
 
-def _moves(root: Path, dledger: Path) -> tuple[Move, ...]:
+def _moves(root: Path, dledger: Path) -> tuple[FileRename, ...]:
     """What is set aside, and what takes its place; what is not there is not moved."""
     aside = [dledger.name, "consumequeue", "index", "checkpoint", "abort"]
     aside += [f"{journal.OWN}/{name}" for name in OF_THE_GROUP]
-    moves = [Move(name, f"{journal.OLD}/{name}") for name in aside if (root / name).exists()]
+    moves = [FileRename(name, f"{journal.OLD}/{name}") for name in aside if (root / name).exists()]
     new = root / journal.NEW
     place: list[str]
     if (root / "commitlog").exists():
         # RocketMQ may have made an old file ahead, where the log has gone on since.
         moves += [
-            Move(f"commitlog/{path.name}", f"{journal.OLD}/commitlog/{path.name}")
+            FileRename(f"commitlog/{path.name}", f"{journal.OLD}/commitlog/{path.name}")
             for path in sorted((new / "commitlog").iterdir())
             if (root / "commitlog" / path.name).exists()
         ]
@@ -469,7 +469,7 @@ def _moves(root: Path, dledger: Path) -> tuple[Move, ...]:
         place = ["commitlog"]
     place += ["consumequeue", "index", "checkpoint"]
     place += [f"{journal.OWN}/{name}" for name in ("dispatch-checkpoint", ENDS_NAME)]
-    moves += [Move(f"{journal.NEW}/{name}", name) for name in place if (new / name).exists()]
+    moves += [FileRename(f"{journal.NEW}/{name}", name) for name in place if (new / name).exists()]
     return tuple(moves)
 
 

@@ -16,7 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ledgermq.conversion import conversion_journal as journal
-from ledgermq.conversion.conversion_journal import Conversion, ConversionKind, Move, Patch, Phase
+from ledgermq.conversion.conversion_journal import (
+    Conversion,
+    ConversionKind,
+    FileRename,
+    Patch,
+    Phase,
+)
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.store_markers import BLANK_SIZE, encode_blank
 from ledgermq.model.config.settings import LogKind, StoreSection
@@ -259,14 +265,16 @@ def _patches(plan: Upgrade) -> tuple[Patch, ...]:
     return (Patch(str(path), offset, before, after),)
 
 
-def _moves(plan: Upgrade) -> tuple[Move, ...]:
+def _moves(plan: Upgrade) -> tuple[FileRename, ...]:
     own = [f"{journal.OWN}/{name}" for name in OF_ONE_NODE]
     # RocketMQ makes the next file ahead; it would lie where the DLedger log's first one is to be.
     ahead = MappedFiles(plan.root / "commitlog").starts[plan.old_files :]
     names = [*own, *(f"commitlog/{file_name(start)}" for start in ahead)]
-    aside = [Move(name, f"{journal.OLD}/{name}") for name in names if (plan.root / name).exists()]
+    aside = [
+        FileRename(name, f"{journal.OLD}/{name}") for name in names if (plan.root / name).exists()
+    ]
     folder = _dledger(plan.self_id)
-    return (*aside, Move(f"{journal.NEW}/{folder}", folder))
+    return (*aside, FileRename(f"{journal.NEW}/{folder}", folder))
 
 
 def _make_dledger(plan: Upgrade) -> None:

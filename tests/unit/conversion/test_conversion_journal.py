@@ -15,7 +15,13 @@ from pathlib import Path
 import pytest
 
 from ledgermq.conversion import conversion_journal as journal
-from ledgermq.conversion.conversion_journal import Conversion, ConversionKind, Move, Patch, Phase
+from ledgermq.conversion.conversion_journal import (
+    Conversion,
+    ConversionKind,
+    FileRename,
+    Patch,
+    Phase,
+)
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from tests.conftest import Golden
 
@@ -24,7 +30,10 @@ PROGRAM = Path(__file__).with_name("killed_conversion.py")
 MEMORY = Path("/dev/shm")
 
 PATCH = Patch("old/file", 2, b"before", b"after!")
-MOVES = (Move("queues", f"{journal.OLD}/queues"), Move(f"{journal.NEW}/queues", "queues"))
+MOVES = (
+    FileRename("queues", f"{journal.OLD}/queues"),
+    FileRename(f"{journal.NEW}/queues", "queues"),
+)
 
 
 @pytest.fixture
@@ -101,7 +110,7 @@ def test_a_finished_conversion_leaves_nothing_but_the_new_store(root: Path) -> N
 def test_what_was_made_anew_since_gives_way_to_what_was_set_aside(root: Path) -> None:
     (root / "mark").write_text("old")
     conversion = begun(root)
-    aside = Move("mark", f"{journal.OLD}/mark")
+    aside = FileRename("mark", f"{journal.OLD}/mark")
     switched = journal.switch(root, replace(conversion, moves=(*MOVES, aside)))
     (root / "mark").write_text("since")
     journal.undo(root, switched)
