@@ -18,8 +18,8 @@ from ledgermq.pipeline.jobs.job_session import Job
 from ledgermq.pipeline.jobs.log_digests import (
     FINE_GRID,
     LogRange,
-    LogState,
     ReplicaLog,
+    StretchState,
     cells_between,
     compare,
     digest_tasks,
@@ -110,7 +110,7 @@ def audit(job: Job, roots: Sequence[Path], options: CheckOptions, *, split_bytes
     differing = [
         cell
         for number, cell in enumerate(cells)
-        if any(replica[number] is LogState.DIVERGENT for replica in states)
+        if any(replica[number] is StretchState.DIVERGENT for replica in states)
     ]
     if differing and sum(b - a for a, b in differing) * len(logs) <= _REFINED_BYTES_MAX:
         cells, states = comparison.refined(cells, states)
@@ -151,21 +151,21 @@ class _Comparison:
     suspects: Sequence[frozenset[int]]
     split_bytes: int
 
-    def states(self, cells: Sequence[tuple[int, int]]) -> list[list[LogState]]:
+    def states(self, cells: Sequence[tuple[int, int]]) -> list[list[StretchState]]:
         tasks = digest_tasks(self.logs, cells, split_bytes=self.split_bytes)
         size = sum(end - first for task in tasks for first, end in task.cells)
         digests = self.job.each(tasks, digests_of, size=size, split_bytes=self.split_bytes)
         return compare(self.logs, cells, tasks, digests, self.suspects)
 
     def refined(
-        self, cells: Sequence[tuple[int, int]], states: Sequence[Sequence[LogState]]
-    ) -> tuple[list[tuple[int, int]], list[list[LogState]]]:
+        self, cells: Sequence[tuple[int, int]], states: Sequence[Sequence[StretchState]]
+    ) -> tuple[list[tuple[int, int]], list[list[StretchState]]]:
         """The same, with the stretches in which logs differ divided further."""
         fine: list[tuple[int, int]] = []
-        columns: dict[tuple[int, int], list[LogState]] = {}
+        columns: dict[tuple[int, int], list[StretchState]] = {}
         for number, cell in enumerate(cells):
             column = [replica[number] for replica in states]
-            if LogState.DIVERGENT in column:
+            if StretchState.DIVERGENT in column:
                 fine += cells_between(self.logs, *cell, grid=FINE_GRID)
             else:
                 columns[cell] = column
@@ -201,13 +201,13 @@ def _faults(replica: AuditedReplica, count: int) -> list[Fault]:
     left = [one for one in replica.checked.findings if one.severity is not Severity.NOTE]
     faults: list[Fault] = []
     for range_ in replica.ranges:
-        if range_.state not in (LogState.MISSING, LogState.DIVERGENT):
+        if range_.state not in (StretchState.MISSING, StretchState.DIVERGENT):
             continue
         own = [finding for finding in left if _follows(finding, range_)]
         left = [finding for finding in left if finding not in own]
         text = {
-            LogState.MISSING: "not there, and another replica has it",
-            LogState.DIVERGENT: f"differs from the other replicas, of {count}",
+            StretchState.MISSING: "not there, and another replica has it",
+            StretchState.DIVERGENT: f"differs from the other replicas, of {count}",
         }[range_.state]
         faults.append(
             Fault(
@@ -251,7 +251,7 @@ def _follows(finding: Finding, range_: LogRange) -> bool:
     if position is not None:
         # A record may begin before the bytes of it that differ.
         return range_.first - FINE_GRID <= position < range_.end
-    if range_.state is not LogState.MISSING:
+    if range_.state is not StretchState.MISSING:
         return False
     start = _file_start(finding)
     if start is not None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from ledgermq.model.errors import StorageError
 from ledgermq.pipeline.jobs.audit_job import Audit, AuditedReplica, Fault
 from ledgermq.pipeline.jobs.html_page import html_page, html_table
-from ledgermq.pipeline.jobs.log_digests import LogState
+from ledgermq.pipeline.jobs.log_digests import StretchState
 from ledgermq.pipeline.jobs.svg_plots import WIDTH
 from ledgermq.store.files.small_file import replace_file
 
@@ -33,10 +33,10 @@ TABLE_SCHEMA = pa.schema(
 
 _HEIGHT = 28
 _COLOURS = {
-    LogState.GOOD: "#3a9d5d",
-    LogState.DELETED: "#d9d9d9",
-    LogState.MISSING: "#e0a030",
-    LogState.DIVERGENT: "#c8322b",
+    StretchState.GOOD: "#3a9d5d",
+    StretchState.DELETED: "#d9d9d9",
+    StretchState.MISSING: "#e0a030",
+    StretchState.DIVERGENT: "#c8322b",
 }
 
 
@@ -105,9 +105,11 @@ def _picture(audit: Audit, replica: AuditedReplica) -> str:
     span = max(1, audit.end - audit.first)
     bars: list[str] = []
     # Faults last: they must not be covered by what is good.
-    for first, end, state in sorted(replica.ranges, key=lambda one: one.state is not LogState.GOOD):
+    for first, end, state in sorted(
+        replica.ranges, key=lambda one: one.state is not StretchState.GOOD
+    ):
         x = (first - audit.first) * WIDTH / span
-        width = max((end - first) * WIDTH / span, 0.2 if state is LogState.GOOD else 2)
+        width = max((end - first) * WIDTH / span, 0.2 if state is StretchState.GOOD else 2)
         bars.append(
             f'<rect x="{min(x, WIDTH - width):.2f}" width="{width:.2f}" height="{_HEIGHT}"'
             f' fill="{_COLOURS[state]}"><title>{state.value}: {first:,} to {end:,}</title></rect>'

@@ -28,7 +28,7 @@ CELLS_MAX = 1 << 16
 FINE_GRID = 4_096
 
 
-class LogState(StrEnum):
+class StretchState(StrEnum):
     """What a replica has at a stretch of the log.
 
     DELETED: nothing any more, by its retention.
@@ -47,7 +47,7 @@ class LogRange(NamedTuple):
 
     first: int
     end: int
-    state: LogState
+    state: StretchState
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def compare(
     tasks: Sequence[DigestTask],
     digests: Sequence[Sequence[int | None]],
     suspects: Sequence[frozenset[int]],
-) -> list[list[LogState]]:
+) -> list[list[StretchState]]:
     """What each replica has at each of ``cells``.
 
     Where most agree, the others are divergent. Where they do not, those are that have damage of
@@ -165,7 +165,7 @@ def compare(
     known: list[dict[tuple[int, int], int | None]] = [{} for _ in logs]
     for task, found in zip(tasks, digests, strict=True):
         known[task.replica].update(zip(task.cells, found, strict=True))
-    states: list[list[LogState]] = [[] for _ in logs]
+    states: list[list[StretchState]] = [[] for _ in logs]
     for cell in cells:
         values = {
             number: value
@@ -175,14 +175,14 @@ def compare(
         wrong = _divergent(values, cell, suspects)
         for number, log in enumerate(logs):
             if number in values:
-                state = LogState.DIVERGENT if number in wrong else LogState.GOOD
+                state = StretchState.DIVERGENT if number in wrong else StretchState.GOOD
             else:
-                state = LogState.DELETED if cell[1] <= log.first else LogState.MISSING
+                state = StretchState.DELETED if cell[1] <= log.first else StretchState.MISSING
             states[number].append(state)
     return states
 
 
-def joined(cells: Sequence[tuple[int, int]], states: Iterable[LogState]) -> list[LogRange]:
+def joined(cells: Sequence[tuple[int, int]], states: Iterable[StretchState]) -> list[LogRange]:
     """Neighbours of one state as one range."""
     ranges: list[LogRange] = []
     for (first, end), state in zip(cells, states, strict=True):
