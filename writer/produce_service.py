@@ -60,7 +60,7 @@ from ledgermq.writer.admission.writable_topics import WritableTopics
 from ledgermq.writer.duplicates.missing_records import FramePlan, MissingRecords
 from ledgermq.writer.duplicates.recent_messages import RecentMessages
 from ledgermq.writer.duplicates.stored_ids import IdsUnknownError
-from ledgermq.writer.duplicates.unique_ids import LogState, UniqueIds
+from ledgermq.writer.duplicates.unique_ids import LogReach, UniqueIds
 from ledgermq.writer.log.log_opening import OpenLog, entry_before
 from ledgermq.writer.log.own_entries import append_own
 from ledgermq.writer.log.put_batch import Put, PutBatch
@@ -451,7 +451,7 @@ class ProduceService:
         if frame.is_retry:
             self._publish(batch)
             self._recent.extend(self._log.end.position)
-        log = LogState(int(batch.published_end), self._page.read_dispatched().position)
+        log = LogReach(int(batch.published_end), self._page.read_dispatched().position)
         search = self._missing.search(frame, payload, now_ms=batch.store_timestamp, log=log)
         if search is not None and not search.is_written:
             self._publish(batch)

@@ -19,7 +19,7 @@ from ledgermq.store.log.log_writer import Span
 from ledgermq.wire.send_frame import Duplicate, SendFrame, SendRun
 from ledgermq.writer.duplicates.recent_messages import RecentMessages
 from ledgermq.writer.duplicates.resend import Resend
-from ledgermq.writer.duplicates.unique_ids import IdSearch, LogState, Looked, UniqueIds
+from ledgermq.writer.duplicates.unique_ids import IdSearch, LogReach, Looked, UniqueIds
 from ledgermq.writer.log.put_batch import Put
 
 
@@ -82,7 +82,7 @@ class MissingRecords:
         return frame.is_retry or self._unique.concerns(frame)
 
     def search(
-        self, frame: SendFrame, payload: bytes, *, now_ms: int, log: LogState
+        self, frame: SendFrame, payload: bytes, *, now_ms: int, log: LogReach
     ) -> IdSearch | None:
         """What memory has of the unique ids of a frame; None when none of them counts.
 

@@ -46,7 +46,7 @@ RETRY_MS = 60_000
 """So much longer than the window is looked for an earlier attempt to send the same frame."""
 
 
-class LogState(NamedTuple):
+class LogReach(NamedTuple):
     """How far the log is.
 
     Attributes:
@@ -77,7 +77,7 @@ class IdSearch(NamedTuple):
     since: I64
     searched: I64
     positions: I64
-    log: LogState
+    log: LogReach
 
     @property
     def is_written(self) -> bool:
@@ -159,7 +159,7 @@ class UniqueIds:
         *,
         header_size: int,
         now_ms: int,
-        log: LogState,
+        log: LogReach,
     ) -> IdSearch:
         """Look in memory for the messages of a frame that was checked.
 
@@ -230,7 +230,7 @@ class UniqueIds:
             self._opened = LogIds(LogView.of(self._settings), self._sign_of_life)
         return self._opened
 
-    def _begin(self, now_ms: int, log: LogState) -> None:
+    def _begin(self, now_ms: int, log: LogReach) -> None:
         """Know the windows that there are now, and what the Index does not have."""
         windows = self._topics.windows
         if windows is not self._windows:

@@ -29,7 +29,7 @@ from ledgermq.writer.admission.writable_topics import WritableTopics
 from ledgermq.writer.duplicates.missing_records import FramePlan, MissingRecords
 from ledgermq.writer.duplicates.recent_messages import RecentMessages
 from ledgermq.writer.duplicates.stored_ids import IdsUnknownError
-from ledgermq.writer.duplicates.unique_ids import LogState, Looked, UniqueIds
+from ledgermq.writer.duplicates.unique_ids import LogReach, Looked, UniqueIds
 from ledgermq.writer.log.log_ids import Candidates, LogIds
 from ledgermq.writer.log.put_batch import Put
 from tests.conftest import Golden
@@ -78,7 +78,7 @@ class Store:
             memoryview(payload),
             header_size=HEADER_SIZE,
             now_ms=now_ms or self.now_ms,
-            log=LogState(self.end, indexed),
+            log=LogReach(self.end, indexed),
         )
         return self.unique.compare(frame, memoryview(payload), search, self.end)
 
@@ -86,7 +86,7 @@ class Store:
         """What is missing of messages as a client sends them."""
         frame, payload = frame_of(messages, is_retry=is_retry)
         missing = MissingRecords(self.unique, header_size=HEADER_SIZE)
-        log = LogState(self.end, self.end)
+        log = LogReach(self.end, self.end)
         search = missing.search(frame, payload, now_ms=self.now_ms, log=log)
         recent = RecentMessages(
             self.root / "data", file_size=1, header_size=HEADER_SIZE, first=0, window=0,
