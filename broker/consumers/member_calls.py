@@ -36,7 +36,7 @@ from ledgermq.model.limits import QUEUE_ID_MAX
 from ledgermq.model.message_filter import EXPRESSION_SIZE_MAX
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.process.clock import Clock
-from ledgermq.rules.consumers.membership import MODELS, Member, Membership
+from ledgermq.rules.consumers.membership import MODELS, Enrolment, Member
 from ledgermq.rules.consumers.offset_plans import MEMBERS_NAMED_MAX
 from ledgermq.rules.consumers.queue_leases import QueueLeases
 from ledgermq.rules.tables.groups import check_group_name
@@ -542,8 +542,8 @@ class MemberCalls(Service):
             raise NotLeaderError("node does not lead now; members are known to the leader")
         self._log.check()
 
-    def _no_members(self) -> Membership:
-        return Membership(
+    def _no_members(self) -> Enrolment:
+        return Enrolment(
             epoch=f"{self._clock.seed():016x}"[:12], expiry_ms=self._settings.member_expiry_ms
         )
 

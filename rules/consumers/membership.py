@@ -88,7 +88,7 @@ class _Place(NamedTuple):
     client: str
 
 
-class Membership:
+class Enrolment:
     """The members of all groups.
 
     Invariants: a group without members is not kept; ``size`` is the sum of all members', and
@@ -101,7 +101,7 @@ class Membership:
         """Nobody is a member yet.
 
         Args:
-            epoch: a text that no other ``Membership`` had.
+            epoch: a text that no other ``Enrolment`` had.
             expiry_ms: a member that was not heard of for so long is none any more.
         """
         self._epoch = epoch

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ledgermq.model.errors import NoPermissionError
-from ledgermq.rules.consumers.membership import Member, Membership
+from ledgermq.rules.consumers.membership import Enrolment, Member
 
 A = Member(
     client="a",
@@ -23,11 +23,11 @@ B = replace(A, client="b", instance="2")
 
 
 @pytest.fixture
-def members() -> Membership:
-    return Membership(epoch="e", expiry_ms=100)
+def members() -> Enrolment:
+    return Enrolment(epoch="e", expiry_ms=100)
 
 
-def test_a_group_is_another_one_when_members_come_change_and_go(members: Membership) -> None:
+def test_a_group_is_another_one_when_members_come_change_and_go(members: Enrolment) -> None:
     versions = [members.version("g")]
 
     def step(is_news: bool) -> bool:
@@ -45,7 +45,7 @@ def test_a_group_is_another_one_when_members_come_change_and_go(members: Members
     assert versions[-1] == versions[-3]
 
 
-def test_members_that_are_silent_are_forgotten_the_oldest_first(members: Membership) -> None:
+def test_members_that_are_silent_are_forgotten_the_oldest_first(members: Enrolment) -> None:
     members.heartbeat("g", A, 0)
     members.heartbeat("g", B, 10)
     members.heartbeat("h", A, 20)
@@ -61,7 +61,7 @@ def test_members_that_are_silent_are_forgotten_the_oldest_first(members: Members
     assert (members.topics("g"), members.topics("h"), members.size) == (0, 0, 0)
 
 
-def test_topics_are_counted_for_each_member(members: Membership) -> None:
+def test_topics_are_counted_for_each_member(members: Enrolment) -> None:
     members.heartbeat("g", A, 0)
     members.heartbeat("g", replace(B, subscription={"t": "*", "u": "*"}), 0)
     both = members.topics("g")
@@ -70,7 +70,7 @@ def test_topics_are_counted_for_each_member(members: Membership) -> None:
     assert (both, members.topics("g"), members.topics("h")) == (3, 2, 0)
 
 
-def test_the_newer_of_two_with_one_name_is_the_member(members: Membership) -> None:
+def test_the_newer_of_two_with_one_name_is_the_member(members: Enrolment) -> None:
     newer = replace(A, instance="9")
     members.heartbeat("g", A, 0)
     members.heartbeat("g", newer, 1)
@@ -94,7 +94,7 @@ def test_the_newer_of_two_with_one_name_is_the_member(members: Membership) -> No
         (replace(B, ordered=True), "differ in ordered: a has any order"),
     ],
 )
-def test_members_that_differ_are_named(members: Membership, other: Member, text: str) -> None:
+def test_members_that_differ_are_named(members: Enrolment, other: Member, text: str) -> None:
     members.heartbeat("g", A, 0)
     members.heartbeat("g", other, 0)
 
@@ -103,7 +103,7 @@ def test_members_that_differ_are_named(members: Membership, other: Member, text:
     assert str(difference).startswith("members " + text.replace("\\", ""))
 
 
-def test_members_that_want_the_same_differ_in_nothing(members: Membership) -> None:
+def test_members_that_want_the_same_differ_in_nothing(members: Enrolment) -> None:
     members.heartbeat("g", A, 0)
     members.heartbeat("g", replace(B, host="elsewhere", start="last"), 0)
 
