@@ -23,7 +23,7 @@ from ledgermq.model.errors import GroupUnknownError, ProtocolError
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.rules.access.access import Right
 from ledgermq.rules.consumers.offset_plans import (
-    Move,
+    OffsetChange,
     Target,
     check_nobody_consumes,
     chosen_queues,
@@ -35,7 +35,7 @@ from ledgermq.rules.tables.table_changes import Change, GroupSet, OffsetsSet
 
 VALUE_MAX = 2**63 - 1
 
-_MovesPlan = Callable[[], dict[str, list[Move]]]
+_MovesPlan = Callable[[], dict[str, list[OffsetChange]]]
 
 
 class OffsetCalls:
@@ -109,7 +109,7 @@ class OffsetCalls:
         wanted = queue_ids(arguments, "queues")
         force = flag(arguments, "force")
 
-        def plan() -> dict[str, list[Move]]:
+        def plan() -> dict[str, list[OffsetChange]]:
             check_group_name(group)
             self._check_nobody_consumes(group, force=force)
             read_queues = self._known.topic(topic).read_queues
@@ -143,7 +143,7 @@ class OffsetCalls:
         force = flag(arguments, "force")
         topics = [owner.topic for owner, _ in self._tables.offsets.of_group(source)]
 
-        def plan() -> dict[str, list[Move]]:
+        def plan() -> dict[str, list[OffsetChange]]:
             check_group_name(group)
             self._check_nobody_consumes(group, force=force)
             found = {owner.topic: of for owner, of in self._tables.offsets.of_group(source)}
@@ -166,7 +166,7 @@ class OffsetCalls:
         if flag(call.arguments, "dry_run"):
             self._log.check_leads()
             return _told(group, plan(), is_done=False)
-        moves: dict[str, list[Move]] = {}
+        moves: dict[str, list[OffsetChange]] = {}
 
         def changes() -> list[Change]:
             moves.clear()
@@ -197,7 +197,7 @@ class OffsetCalls:
         return None
 
 
-def _told(group: str, moves: Mapping[str, list[Move]], *, is_done: bool) -> Result:
+def _told(group: str, moves: Mapping[str, list[OffsetChange]], *, is_done: bool) -> Result:
     return {
         "group": group,
         "done": is_done,

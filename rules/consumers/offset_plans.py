@@ -21,7 +21,7 @@ class Target(StrEnum):
     NUMBER = "number"
 
 
-class Move(NamedTuple):
+class OffsetChange(NamedTuple):
     """What a reset or a clone does to one queue; ``old`` is ``None`` when nothing was committed."""
 
     queue_id: int
@@ -76,9 +76,12 @@ def chosen_queues(topic: str, wanted: Iterable[int] | None, read_queues: int) ->
     return chosen
 
 
-def moves_of(old: Mapping[int, int], new: Mapping[int, int]) -> list[Move]:
+def moves_of(old: Mapping[int, int], new: Mapping[int, int]) -> list[OffsetChange]:
     """What changes, queue by queue, also where nothing does."""
-    return [Move(queue_id, old.get(queue_id), offset) for queue_id, offset in sorted(new.items())]
+    return [
+        OffsetChange(queue_id, old.get(queue_id), offset)
+        for queue_id, offset in sorted(new.items())
+    ]
 
 
 def check_nobody_consumes(group: str, members: Iterable[str], *, force: bool) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from ledgermq.model.errors import GroupActiveError, MessageIllegalError, TopicUnknownError
 from ledgermq.rules.consumers.offset_plans import (
-    Move,
+    OffsetChange,
     Target,
     check_nobody_consumes,
     chosen_queues,
@@ -49,7 +49,7 @@ def test_all_queues_or_those_that_were_named() -> None:
 
 
 def test_moves_tell_the_old_offset_beside_the_new_one() -> None:
-    assert moves_of({0: 5, 7: 1}, {2: 9, 0: 5}) == [Move(0, 5, 5), Move(2, None, 9)]
+    assert moves_of({0: 5, 7: 1}, {2: 9, 0: 5}) == [OffsetChange(0, 5, 5), OffsetChange(2, None, 9)]
 
 
 def test_a_group_that_consumes_is_left_alone_unless_forced() -> None:
