@@ -24,7 +24,7 @@ from ledgermq.model.names.queue_name import QueueName
 from ledgermq.rules.access.access import Right
 from ledgermq.rules.consumers.offset_plans import (
     OffsetChange,
-    Target,
+    ResetTarget,
     check_nobody_consumes,
     chosen_queues,
     moves_of,
@@ -104,7 +104,7 @@ class OffsetCalls:
         arguments = call.arguments
         group, topic = text(arguments, "group"), text(arguments, "topic")
         target = _target_of(arguments)
-        needs_value = target in (Target.TIME, Target.NUMBER)
+        needs_value = target in (ResetTarget.TIME, ResetTarget.NUMBER)
         value = integer(arguments, "value", 0, VALUE_MAX) if needs_value else 0
         wanted = queue_ids(arguments, "queues")
         force = flag(arguments, "force")
@@ -129,9 +129,9 @@ class OffsetCalls:
         if not force:
             check_nobody_consumes(group, self._members(group), force=False)
 
-    def _target(self, queue: QueueName, target: Target, value: int) -> int:
+    def _target(self, queue: QueueName, target: ResetTarget, value: int) -> int:
         self._known.check_queue(queue)
-        since = self._store.first_since(queue, value) if target is Target.TIME else 0
+        since = self._store.first_since(queue, value) if target is ResetTarget.TIME else 0
         bounds = self._store.bounds(queue)
         return reset_offset(target, value, bounds, since=since, queue_id=queue.queue_id)
 
@@ -209,10 +209,10 @@ def _told(group: str, moves: Mapping[str, list[OffsetChange]], *, is_done: bool)
     }
 
 
-def _target_of(arguments: Arguments) -> Target:
+def _target_of(arguments: Arguments) -> ResetTarget:
     name = text(arguments, "to")
     try:
-        return Target(name)
+        return ResetTarget(name)
     except ValueError as error:
-        allowed = [target.value for target in Target]
+        allowed = [target.value for target in ResetTarget]
         raise ProtocolError("no target of a reset", to=name[:64], allowed=allowed) from error

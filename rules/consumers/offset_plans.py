@@ -12,7 +12,7 @@ from ledgermq.rules.messages.pull_rules import QueueBounds
 MEMBERS_NAMED_MAX = 5
 
 
-class Target(StrEnum):
+class ResetTarget(StrEnum):
     """Where a reset leads to; ``time`` and ``number`` come with a value."""
 
     FIRST = "first"
@@ -30,7 +30,7 @@ class OffsetChange(NamedTuple):
 
 
 def reset_offset(
-    target: Target, value: int, bounds: QueueBounds, *, since: int, queue_id: int
+    target: ResetTarget, value: int, bounds: QueueBounds, *, since: int, queue_id: int
 ) -> int:
     """The offset to go on at.
 
@@ -42,11 +42,11 @@ def reset_offset(
     Raises:
         MessageIllegalError: the queue does not have that offset.
     """
-    if target is Target.FIRST:
+    if target is ResetTarget.FIRST:
         return bounds.first
-    if target is Target.LAST:
+    if target is ResetTarget.LAST:
         return bounds.end
-    if target is Target.TIME:
+    if target is ResetTarget.TIME:
         return since
     if not bounds.first <= value <= bounds.end:
         raise MessageIllegalError(

@@ -7,7 +7,7 @@ import pytest
 from ledgermq.model.errors import GroupActiveError, MessageIllegalError, TopicUnknownError
 from ledgermq.rules.consumers.offset_plans import (
     OffsetChange,
-    Target,
+    ResetTarget,
     check_nobody_consumes,
     chosen_queues,
     moves_of,
@@ -21,21 +21,23 @@ BOUNDS = QueueBounds(10, 40)
 @pytest.mark.parametrize(
     ("target", "value", "expected"),
     [
-        (Target.FIRST, 0, 10),
-        (Target.LAST, 0, 40),
-        (Target.TIME, 1_700_000_000_000, 25),
-        (Target.NUMBER, 10, 10),
-        (Target.NUMBER, 40, 40),
+        (ResetTarget.FIRST, 0, 10),
+        (ResetTarget.LAST, 0, 40),
+        (ResetTarget.TIME, 1_700_000_000_000, 25),
+        (ResetTarget.NUMBER, 10, 10),
+        (ResetTarget.NUMBER, 40, 40),
     ],
 )
-def test_a_reset_leads_to_an_offset_of_the_queue(target: Target, value: int, expected: int) -> None:
+def test_a_reset_leads_to_an_offset_of_the_queue(
+    target: ResetTarget, value: int, expected: int
+) -> None:
     assert reset_offset(target, value, BOUNDS, since=25, queue_id=3) == expected
 
 
 @pytest.mark.parametrize("value", [9, 41, 10**12])
 def test_an_offset_that_the_queue_does_not_have_is_refused(value: int) -> None:
     with pytest.raises(MessageIllegalError) as caught:
-        reset_offset(Target.NUMBER, value, BOUNDS, since=0, queue_id=3)
+        reset_offset(ResetTarget.NUMBER, value, BOUNDS, since=0, queue_id=3)
 
     expected = {"queue": 3, "offset": value, "minimum": 10, "limit": 40}
     assert caught.value.details == expected
