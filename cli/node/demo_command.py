@@ -37,7 +37,7 @@ TIMEOUT_S = 30.0
 SAMPLES_SHOWN, BODY_SHOWN = 3, 40
 
 
-class Moved(NamedTuple):
+class MoveRate(NamedTuple):
     """How many messages went by, their bytes, and the seconds that it took."""
 
     messages: int
@@ -194,7 +194,9 @@ def _queues_of(store: Path) -> dict[str, dict[int, QueueBounds]]:
     return topics
 
 
-def _read_all(address: str, written: Mapping[str, Mapping[int, QueueBounds]], say: Steps) -> Moved:
+def _read_all(
+    address: str, written: Mapping[str, Mapping[int, QueueBounds]], say: Steps
+) -> MoveRate:
     begin = time.monotonic()
     with connect_broker(address, name="ledgermq demo", timeout_s=TIMEOUT_S) as broker:
         system = {row.topic for row in broker.topics() if row.system}
@@ -223,7 +225,7 @@ def _read_all(address: str, written: Mapping[str, Mapping[int, QueueBounds]], sa
     say.tell(", ".join(told))
     for sample in samples:
         say.tell(sample)
-    return Moved(messages, size, time.monotonic() - begin)
+    return MoveRate(messages, size, time.monotonic() - begin)
 
 
 def _stored(
@@ -239,7 +241,7 @@ def _stored(
             yield from (one for one in batch if one.queue_offset < ends.get(one.queue_id, 0))
 
 
-def _send(node: DemoNode, topic: str, say: Steps) -> Moved:
+def _send(node: DemoNode, topic: str, say: Steps) -> MoveRate:
     begin = time.monotonic()
     filler = b"." * BODY_SIZE
     with (
@@ -255,10 +257,10 @@ def _send(node: DemoNode, topic: str, say: Steps) -> Moved:
             if first == MESSAGES // 2:
                 say.tell(f"killed the writer, process {node.kill('writer')}")
         stored = sum(len(future.result()) for future in futures)
-    return Moved(stored, stored * BODY_SIZE, time.monotonic() - begin)
+    return MoveRate(stored, stored * BODY_SIZE, time.monotonic() - begin)
 
 
-def _receive(address: str, topic: str) -> Moved:
+def _receive(address: str, topic: str) -> MoveRate:
     begin = time.monotonic()
     last_of_queue: dict[int, int] = {}
     seen = bytearray(MESSAGES)
@@ -281,7 +283,7 @@ def _receive(address: str, topic: str) -> Moved:
         behind = sum(consumer.ends().values()) - MESSAGES
     if behind:
         raise CorruptLogError("messages are stored more than once", messages=behind)
-    return Moved(sum(seen), size, time.monotonic() - begin)
+    return MoveRate(sum(seen), size, time.monotonic() - begin)
 
 
 def _sample(message: ReceivedMessage) -> list[str]:
