@@ -19,8 +19,8 @@ from ledgermq.client.core.requests import Request, RequestPipeline, Steps
 from ledgermq.client.groups.allocation import Strategy, TopicQueue, check_strategy
 from ledgermq.client.groups.group_reader import (
     GroupReader,
-    Moves,
     Offsets,
+    Rebalance,
     begin_steps,
     check_begin,
     commit_steps,
@@ -245,7 +245,7 @@ class GroupMember:
             moves = reader.broadcast_moves(news.view)
         elif is_before(news.version, self._locked_version):
             # From before its last locks: it says nothing true of them.
-            moves = Moves(frozenset(), frozenset(), frozenset())
+            moves = Rebalance(frozenset(), frozenset(), frozenset())
         else:
             moves = reader.moves(news.view)
         yield from self._lose(moves.lost)

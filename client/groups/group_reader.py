@@ -22,7 +22,7 @@ from ledgermq.model.names.group_topics import RETRY_PREFIX
 Offsets = Mapping[TopicQueue, int]
 
 
-class Moves(NamedTuple):
+class Rebalance(NamedTuple):
     """What a member does now to come to its share.
 
     Attributes:
@@ -78,7 +78,7 @@ class GroupReader:
         """Queues that did not hold what came next, with their topics."""
         return [(pulls.topic, reset) for pulls in self._pulls.values() for reset in pulls.resets]
 
-    def moves(self, view: GroupView) -> Moves:
+    def moves(self, view: GroupView) -> Rebalance:
         """What to do now, by what the broker says of the group."""
         mine = self.queues
         lost = {queue for queue in mine if view.owners.get(queue) not in (None, self._client)}
@@ -87,9 +87,9 @@ class GroupReader:
         busy = self._given.keys() if self._is_ordered else frozenset()
         revoked = mine - share - lost - busy
         wanted = {queue for queue in share - mine if view.owners.get(queue) in (None, self._client)}
-        return Moves(frozenset(lost), revoked, frozenset(wanted))
+        return Rebalance(frozenset(lost), revoked, frozenset(wanted))
 
-    def broadcast_moves(self, view: GroupView) -> Moves:
+    def broadcast_moves(self, view: GroupView) -> Rebalance:
         """What to do now to read all queues of all topics."""
         every = {
             TopicQueue(topic, queue_id)
@@ -97,7 +97,7 @@ class GroupReader:
             for queue_id in range(view.queues.get(topic, 0))
         }
         mine = self.queues
-        return Moves(frozenset(), mine - every, frozenset(every - mine))
+        return Rebalance(frozenset(), mine - every, frozenset(every - mine))
 
     def add(self, offsets: Offsets, committed: Offsets) -> None:
         """Read these queues, too, from these offsets on.
