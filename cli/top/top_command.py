@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ledgermq.cli.node_options import add_node_options
-from ledgermq.cli.top.top_figures import ClusterFigures, Order, figures
+from ledgermq.cli.top.top_figures import ClusterFigures, SortOrder, figures
 from ledgermq.cli.top.top_look import ClusterLooks, Look, Watch
 from ledgermq.model.errors import ConfigError, NotLeaderError
 
@@ -48,7 +48,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help=f"know the N groups with the most lag (default: {GROUPS})",
     )  # fmt: skip
     parser.add_argument(
-        "--sort", choices=[order.value for order in Order], default=Order.LAG.value,
+        "--sort", choices=[order.value for order in SortOrder], default=SortOrder.LAG.value,
         help="how groups are sorted at first (default: lag)",
     )  # fmt: skip
     parser.add_argument(
@@ -118,7 +118,7 @@ def _print(found: ClusterFigures, choice: Choice) -> None:
 def _first_choice(arguments: argparse.Namespace) -> Choice:
     from ledgermq.cli.top.top_screen import Choice
 
-    return Choice(order=Order(arguments.sort))
+    return Choice(order=SortOrder(arguments.sort))
 
 
 def _live(looks: ClusterLooks, arguments: argparse.Namespace) -> None:
@@ -163,7 +163,7 @@ def _chosen(choice: Choice, key: str, found: ClusterFigures | None) -> Choice:
     if key in ("p", " "):
         return choice._replace(paused=not choice.paused)
     if key == "s":
-        orders = list(Order)
+        orders = list(SortOrder)
         return choice._replace(order=orders[(orders.index(choice.order) + 1) % len(orders)])
     if key == ESCAPE:
         return choice._replace(node="", group="")

@@ -91,7 +91,7 @@ class ClusterFigures(NamedTuple):
     groups_why: str
 
 
-class Order(StrEnum):
+class SortOrder(StrEnum):
     """How groups are sorted."""
 
     LAG = "lag"
@@ -122,13 +122,17 @@ def figures(before: Look | None, now: Look) -> ClusterFigures:
     )
 
 
-def sorted_groups(groups: Sequence[GroupFigures], order: Order) -> list[GroupFigures]:
+def sorted_groups(groups: Sequence[GroupFigures], order: SortOrder) -> list[GroupFigures]:
     """Groups by ``order``, those with the most first."""
-    if order is Order.NAME:
+    if order is SortOrder.NAME:
         return sorted(groups, key=lambda one: one.group)
 
     def amount(one: GroupFigures) -> float:
-        amounts = {Order.LAG: one.lag, Order.RATE: one.rate or 0.0, Order.MEMBERS: one.members}
+        amounts = {
+            SortOrder.LAG: one.lag,
+            SortOrder.RATE: one.rate or 0.0,
+            SortOrder.MEMBERS: one.members,
+        }
         return amounts[order]
 
     return sorted(groups, key=lambda one: (-amount(one), one.group))

@@ -15,7 +15,7 @@ from ledgermq.cli.top.top_figures import (
     ClusterFigures,
     GroupFigures,
     NodeFigures,
-    Order,
+    SortOrder,
     sorted_groups,
 )
 
@@ -44,7 +44,7 @@ class Choice(NamedTuple):
     ``node``, ``group``: shown alone and in full, by name; empty: all.
     """
 
-    order: Order = Order.LAG
+    order: SortOrder = SortOrder.LAG
     paused: bool = False
     node: str = ""
     group: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ledgermq.cli.top.top_figures import ClusterFigures, Order, Rates, figures, sorted_groups
+from ledgermq.cli.top.top_figures import ClusterFigures, Rates, SortOrder, figures, sorted_groups
 from ledgermq.cli.top.top_look import GroupsLook, Look, NodeLook
 
 SECOND_NS = 1_000_000_000
@@ -110,13 +110,13 @@ def test_groups_are_sorted_by_what_is_wanted() -> None:
         look(report("n0"), groups=rows), look(report("n0"), at_s=2, groups=after)
     )
 
-    def names(order: Order) -> str:
+    def names(order: SortOrder) -> str:
         return "".join(one.group for one in sorted_groups(found.groups, order))
 
-    assert names(Order.LAG) == "bac"
-    assert names(Order.RATE) == "acb"
-    assert names(Order.MEMBERS) == "cab"
-    assert names(Order.NAME) == "abc"
+    assert names(SortOrder.LAG) == "bac"
+    assert names(SortOrder.RATE) == "acb"
+    assert names(SortOrder.MEMBERS) == "cab"
+    assert names(SortOrder.NAME) == "abc"
     assert cast("float", found.groups[0].rate) == 4.0
 
 
