@@ -69,7 +69,7 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RetentionPlan:
     """The log is to begin at ``begin``; ``reasons`` by file, and what ``held`` more from going.
 
     Attributes:
@@ -84,7 +84,7 @@ class Plan:
     unarchived: str = ""
 
 
-def plan(survey: Survey, settings: RetentionSection) -> Plan:
+def plan(survey: Survey, settings: RetentionSection) -> RetentionPlan:
     """What is to be deleted now."""
     files = survey.files
     begin = files[0].start if files else 0
@@ -94,14 +94,14 @@ def plan(survey: Survey, settings: RetentionSection) -> Plan:
     for file in files[:-1]:
         reason, held = _judge(file, survey, settings, freed)
         if held or not reason:
-            return Plan(begin, tuple(reasons), held, file.end if held else 0, unarchived)
+            return RetentionPlan(begin, tuple(reasons), held, file.end if held else 0, unarchived)
         if _is_unarchived(file, survey):
             unarchived = _lost(file, survey, settings, reason)
         begin = file.end
         freed += file.bytes_on_disk
         reasons.append(reason)
     held = _why_no_more(survey, settings, freed)
-    return Plan(begin, tuple(reasons), held, unarchived=unarchived)
+    return RetentionPlan(begin, tuple(reasons), held, unarchived=unarchived)
 
 
 def _judge(

@@ -28,7 +28,7 @@ from ledgermq.store.files.file_names import file_name, starts_in
 from ledgermq.store.files.store_checkpoint import read_checkpoint
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.log.entry_files import EntryFiles
-from ledgermq.store.retention import Plan, Survey, plan
+from ledgermq.store.retention import RetentionPlan, Survey, plan
 from ledgermq.writer.log.log_opening import OpenLog
 from ledgermq.writer.log.log_survey import take_survey
 from ledgermq.writer.log.steady_time import SteadyTime
@@ -87,7 +87,7 @@ class LogRetention:
         self.begin = Position(min(log.recovered.first, self._first()))
         self.wanted = self.begin
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="retention")
-        self._survey: Future[Plan] | None = None
+        self._survey: Future[RetentionPlan] | None = None
         self._deletion: Future[Position] | None = None
         self._due_ns = 0
         self._files_made = -1
@@ -131,7 +131,7 @@ class LogRetention:
         """Wait for what the thread is at."""
         self._thread.shutdown(cancel_futures=True)
 
-    def _take_survey(self) -> Plan:
+    def _take_survey(self) -> RetentionPlan:
         survey = take_survey(self._settings, self._retention, self._page)
         now_ms = self._time.now_ms(self._newest_ms(survey))
         return plan(replace(survey, now_ms=now_ms), self._retention)

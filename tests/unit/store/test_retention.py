@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.model.config.amounts import FileSystem
 from ledgermq.model.config.settings import ForceClean, RetentionSection
-from ledgermq.store.retention import HOUR_MS, Guard, LogFileAge, Plan, Survey, plan
+from ledgermq.store.retention import HOUR_MS, Guard, LogFileAge, RetentionPlan, Survey, plan
 
 SIZE = 1_000
 NOW_MS = 1_000 * HOUR_MS
@@ -66,7 +66,7 @@ def test_the_file_that_is_written_stays_whatever_happens() -> None:
 
 
 def test_no_files_are_no_trouble() -> None:
-    assert plan(replace(survey(), files=()), SETTINGS) == Plan(0)
+    assert plan(replace(survey(), files=()), SETTINGS) == RetentionPlan(0)
 
 
 def test_the_oldest_go_until_the_store_has_no_more_bytes_than_it_may() -> None:
@@ -144,7 +144,7 @@ def test_on_a_full_disk_the_archive_is_named_that_holds_what_is_old_enough() -> 
 def test_what_is_archived_goes_without_a_word() -> None:
     found = replace(survey(146, 100), archived=2 * SIZE, archive="nightly")
 
-    assert plan(found, SETTINGS) == Plan(2 * SIZE, plan(found, SETTINGS).reasons)
+    assert plan(found, SETTINGS) == RetentionPlan(2 * SIZE, plan(found, SETTINGS).reasons)
 
 
 def test_what_the_store_itself_needs_stays_also_on_a_full_disk() -> None:
