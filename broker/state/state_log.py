@@ -20,7 +20,7 @@ from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.service import Mailbox, Service
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_reader import StateReader
-from ledgermq.broker.state.state_requests import Plan, Reply, Request
+from ledgermq.broker.state.state_requests import BatchPlan, Reply, Request
 from ledgermq.broker.state.table_room import TableRoom
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.ipc.counters import Counts, no_counts
@@ -367,7 +367,7 @@ class StateLog(Service):
             if not self._is_certain:
                 # What was sent before may yet come, and say otherwise than the tables do now:
                 # nothing is planned by them before a later command has come back.
-                self._propose(self._term, Plan(), now_ms)
+                self._propose(self._term, BatchPlan(), now_ms)
             elif self._is_snapshot_due or self._commands_since >= COMMANDS_PER_SNAPSHOT:
                 self._propose_snapshot(self._term, now_ms)
             elif self._waiting:
@@ -497,7 +497,7 @@ class StateLog(Service):
 
     def _propose_waiting(self, term: Term, now_ms: int) -> None:
         """One command of what waits, in order; what touches the same waits for the next one."""
-        plan = Plan()
+        plan = BatchPlan()
         self.room.begin()
         touched: set[str] = set()
         later: list[_Waiting] = []
@@ -533,7 +533,7 @@ class StateLog(Service):
         if plan.requests:
             self._propose(term, plan, now_ms)
 
-    def _propose(self, term: Term, plan: Plan, now_ms: int) -> None:
+    def _propose(self, term: Term, plan: BatchPlan, now_ms: int) -> None:
         identity, at_ms = self._new_identity(), epoch_ms(self._clock)
         sums = plan.sums(self.hole)
         # What says that the records are there stands behind them.

@@ -49,7 +49,7 @@ class Request(NamedTuple):
     refused: Callable[[LedgerError], None] | None = None
 
 
-class Plan:
+class BatchPlan:
     """The requests of one batch, what they change, and the records that follow the command."""
 
     def __init__(self) -> None:
