@@ -9,7 +9,7 @@ from ledgermq.broker.call_arguments import Arguments, fields, text
 from ledgermq.broker.calls import ADMIN, CHANGE, Call, Result, Verb, Verbs
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import Request
+from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.broker.state.writer_notice import WriterNotice
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.rules.access import access
@@ -146,7 +146,7 @@ class AccessCalls:
             return self._notice.answer(call.caller, what, result, call.now_ms)
 
         # Two users must not get one key with one command.
-        request = Request(call.caller, plan, frozenset({access.FILE}), answer)
+        request = StateRequest(call.caller, plan, frozenset({access.FILE}), answer)
         self._log.submit(request, call.now_ms)
         return None
 

@@ -9,7 +9,7 @@ from ledgermq.broker.calls import CHANGE, USER, Call, Result, Verb, Verbs
 from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import Request
+from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.model.errors import ConfigError
 from ledgermq.rules.tables.archives import ArchiveMark, check_name
 from ledgermq.rules.tables.table_changes import ArchiveSet, Change
@@ -95,5 +95,5 @@ class ArchiveCalls:
     ) -> None:
         self._log.check_leads()
         plan()  # refuses at once what cannot be made
-        request = Request(call.caller, plan, frozenset({f"archive {name}"}), answer)
+        request = StateRequest(call.caller, plan, frozenset({f"archive {name}"}), answer)
         self._log.submit(request, call.now_ms)

@@ -26,7 +26,7 @@ from ledgermq.broker.calls import (
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.sliced_answers import SlicedAnswers
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import Request
+from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.model.config.settings import TopicsSection
 from ledgermq.model.errors import GroupUnknownError, ProtocolError
 from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
@@ -167,7 +167,7 @@ class GroupCalls:
             return [GroupSet(name, group.to_fields())]
 
         touches = frozenset({f"group {name}"})
-        request = Request(call.caller, changes, touches, lambda: self._described(name))
+        request = StateRequest(call.caller, changes, touches, lambda: self._described(name))
         self._log.submit(request, call.now_ms)
         return None
 
@@ -202,7 +202,9 @@ class GroupCalls:
         def answer() -> Result:
             return {"group": name, "topics": deleted}
 
-        self._log.submit(Request(call.caller, changes, frozenset(touches), answer), call.now_ms)
+        self._log.submit(
+            StateRequest(call.caller, changes, frozenset(touches), answer), call.now_ms
+        )
         return None
 
     def _lag_rows(self, call: Call) -> Result | None:

@@ -8,7 +8,7 @@ from ledgermq.broker.call_arguments import text
 from ledgermq.broker.calls import CHANGE, Call, Result, Verb, Verbs
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import Request
+from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.model.errors import ProtocolError
 from ledgermq.rules.tables import name_values
 from ledgermq.rules.tables.table_changes import Change, NamesSet
@@ -37,5 +37,5 @@ class NameCalls:
         self._log.check_leads()
         plan()  # refuses at once what cannot be made
         touches = frozenset({f"{name_values.FILE} {namespace}"})
-        self._log.submit(Request(call.caller, plan, touches, dict), call.now_ms)
+        self._log.submit(StateRequest(call.caller, plan, touches, dict), call.now_ms)
         return None

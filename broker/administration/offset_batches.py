@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ledgermq.broker.calls import ADMIN_ANYWHERE, Arguments, Call, Result, Verb, Verbs
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import Request
+from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.config.settings import TopicsSection
 from ledgermq.model.errors import LedgerError, MessageIllegalError, ProtocolError, TopicUnknownError
@@ -84,7 +84,7 @@ class OffsetBatches:
             self._counts[BrokerCounter.OFFSET_COMMITS] += len(touches)
             return {"refused": refused}
 
-        self._log.submit(Request(call.caller, changes, touches, answer), call.now_ms)
+        self._log.submit(StateRequest(call.caller, changes, touches, answer), call.now_ms)
         return None
 
     def _kept(

@@ -16,7 +16,7 @@ from ledgermq.broker.call_arguments import (
 from ledgermq.broker.calls import CHANGE, Call, Members, Result, Verb, Verbs, both_rights
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import Request
+from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.config.settings import TopicsSection
 from ledgermq.model.errors import GroupUnknownError, ProtocolError
@@ -96,7 +96,9 @@ class OffsetCalls:
             self._counts[BrokerCounter.OFFSET_COMMITS] += 1
             return {}
 
-        self._log.submit(Request(call.caller, changes, frozenset(touches), answer), call.now_ms)
+        self._log.submit(
+            StateRequest(call.caller, changes, frozenset(touches), answer), call.now_ms
+        )
         return None
 
     def _reset(self, call: Call) -> Result | None:
@@ -193,7 +195,9 @@ class OffsetCalls:
         def answer() -> Result:
             return _told(group, moves, is_done=True)
 
-        self._log.submit(Request(call.caller, changes, frozenset(touches), answer), call.now_ms)
+        self._log.submit(
+            StateRequest(call.caller, changes, frozenset(touches), answer), call.now_ms
+        )
         return None
 
 

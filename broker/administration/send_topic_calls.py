@@ -14,7 +14,7 @@ from ledgermq.broker.calls import ADMIN_ANYWHERE, Call, Result, Verb, Verbs
 from ledgermq.broker.consumers.retry_topics import RetryTopics
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import Request
+from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.broker.state.writer_notice import WriterNotice
 from ledgermq.model.config.settings import TopicsSection
 from ledgermq.model.errors import NoPermissionError, TopicUnknownError
@@ -72,7 +72,7 @@ class SendTopicCalls:
             )
 
         touched = {f"topic {name}"} if group is None else {f"topic {name}", f"group {group}"}
-        request = Request(call.caller, changes, frozenset(touched), answer)
+        request = StateRequest(call.caller, changes, frozenset(touched), answer)
         self._log.submit(request, call.now_ms)
         return None
 

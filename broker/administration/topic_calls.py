@@ -17,7 +17,7 @@ from ledgermq.broker.calls import ANY, CHANGE, USER, Call, Result, Verb, Verbs, 
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.sliced_answers import SlicedAnswers
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import Request
+from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.broker.state.writer_notice import WriterNotice
 from ledgermq.model.config.settings import NodeSection, TopicsSection
 from ledgermq.model.limits import DEDUPLICATION_WINDOW_MS_MAX, QUEUE_ID_MAX
@@ -189,7 +189,7 @@ class TopicCalls:
             deleted = {"topic": name, "groups": groups}
             return self._notice.answer(call.caller, name, lambda: deleted, call.now_ms)
 
-        request = Request(call.caller, changes, frozenset({f"topic {name}"}), answer)
+        request = StateRequest(call.caller, changes, frozenset({f"topic {name}"}), answer)
         self._log.submit(request, call.now_ms)
         return None
 
@@ -214,7 +214,7 @@ class TopicCalls:
                 call.caller, name, lambda: describe(self._known.topic(name)), call.now_ms
             )
 
-        request = Request(call.caller, changes, frozenset({f"topic {name}"}), answer)
+        request = StateRequest(call.caller, changes, frozenset({f"topic {name}"}), answer)
         self._log.submit(request, call.now_ms)
         return None
 

@@ -17,7 +17,7 @@ from ledgermq.broker.deliveries.moves import Buffer, Moves
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.service import Mailbox, Service
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import Reply, Request
+from ledgermq.broker.state.state_requests import Reply, StateRequest
 from ledgermq.formats.records.message import Message, decode_message, encode_message
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.config.settings import Settings
@@ -124,7 +124,7 @@ class DeadLetterCalls(Service):
 
         try:
             self._log.submit(
-                Request(
+                StateRequest(
                     call.caller,
                     lambda: self._topics.lacking(wanted.group, target),
                     frozenset({f"group {wanted.group}", f"topic {target}"}),

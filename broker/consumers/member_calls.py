@@ -22,7 +22,7 @@ from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.service import Mailbox, Service
 from ledgermq.broker.sliced_answers import SlicedAnswers
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import Encoded, Reply, Request
+from ledgermq.broker.state.state_requests import Encoded, Reply, StateRequest
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import (
@@ -405,7 +405,7 @@ class MemberCalls(Service):
             return {**result, "version": self._members.version(group)}
 
         touches = frozenset({f"locks {group}"})
-        self._log.submit(Request(call.caller, changes, touches, told), call.now_ms)
+        self._log.submit(StateRequest(call.caller, changes, touches, told), call.now_ms)
 
     def _group_members(self, call: Call) -> Result | None:
         self._check(call)

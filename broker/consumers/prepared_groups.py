@@ -7,7 +7,7 @@ from ledgermq.broker.calls import ADMIN_ANYWHERE, Call, Result, Verb, Verbs
 from ledgermq.broker.consumers.retry_topics import RetryTopics
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import Request
+from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.model.config.settings import TopicsSection
 from ledgermq.model.names.group_topics import retry_topic
 
@@ -26,7 +26,9 @@ class PreparedGroups:
         name = retry_topic(group)
         touches = frozenset({f"group {group}", f"topic {name}"})
         self._log.submit(
-            Request(call.caller, lambda: self._topics.lacking(group, name), touches, lambda: {}),
+            StateRequest(
+                call.caller, lambda: self._topics.lacking(group, name), touches, lambda: {}
+            ),
             call.now_ms,
         )
         return None

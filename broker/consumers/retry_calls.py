@@ -17,7 +17,7 @@ from ledgermq.broker.consumers.retry_topics import RetryTopics
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.service import Mailbox
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import Reply, Request
+from ledgermq.broker.state.state_requests import Reply, StateRequest
 from ledgermq.formats.records.message import Message, decode_message, encode_message
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.config.settings import Settings
@@ -81,7 +81,7 @@ class RetryCalls:
     def _submit(self, act: _GiveBack, now_ms: int) -> None:
         touches = frozenset({f"given back {act.token or id(act)}"})
         self._log.submit(
-            Request(act.caller, act.plan, touches, act.answer, lambda: act.records), now_ms
+            StateRequest(act.caller, act.plan, touches, act.answer, lambda: act.records), now_ms
         )
 
     def _prepare(self, act: _GiveBack, name: str, now_ms: int) -> None:
@@ -103,7 +103,7 @@ class RetryCalls:
             self._mailbox += [Reply(one.caller, error) for one in self._preparing.pop(name)]
 
         touches = frozenset({f"group {group}", f"topic {name}"})
-        request = Request(
+        request = StateRequest(
             act.caller, lambda: self._topics.lacking(group, name), touches, made, refused=refused
         )
         try:

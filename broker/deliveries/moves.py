@@ -19,7 +19,7 @@ from ledgermq.broker.service import Service
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import RETRY_MS, StateLog
 from ledgermq.broker.state.state_reader import QUEUE
-from ledgermq.broker.state.state_requests import Request
+from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.formats.records.message import decode_message, queue_of
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.errors import BusyError, CorruptLogError, LedgerError, MessageIllegalError
@@ -154,7 +154,7 @@ class Moves(Service):
 
         touches = frozenset({f"move {queue.topic}/{queue.queue_id}"})
         self._log.submit(
-            Request(NOBODY, changes, touches, answer, lambda: planned, refused), now_ms
+            StateRequest(NOBODY, changes, touches, answer, lambda: planned, refused), now_ms
         )
 
     def build(

@@ -9,7 +9,7 @@ from ledgermq.broker.calls import USER, Call, Result, Verb, Verbs
 from ledgermq.broker.deliveries.timer_records import cancel_record
 from ledgermq.broker.deliveries.timer_service import QUEUE, TimerService
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import Request
+from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.formats.records.delayed_message import DELIVER_AT, real_queue
 from ledgermq.formats.records.message import decode_message
 from ledgermq.ipc.counters import BrokerCounter, Counts
@@ -91,7 +91,7 @@ class TimerCalls:
         def take_back() -> None:
             self._take_back(call, identity)
 
-        self._log.submit(Request(call.caller, look, TOUCHES, take_back), call.now_ms)
+        self._log.submit(StateRequest(call.caller, look, TOUCHES, take_back), call.now_ms)
 
     def _take_back(self, call: Call, identity: str) -> None:
         found: list[int] = []
@@ -118,7 +118,7 @@ class TimerCalls:
             self._timers.follow()
             return {"cancelled": len(found)}
 
-        self._log.submit(Request(call.caller, plan, TOUCHES, answer, records), call.now_ms)
+        self._log.submit(StateRequest(call.caller, plan, TOUCHES, answer, records), call.now_ms)
 
     def _waiting_offsets(self, identity: str) -> dict[int, str]:
         """Where timers of that id wait, and the topics where they belong."""

@@ -18,7 +18,7 @@ from ledgermq.broker.service import Mailbox
 from ledgermq.broker.sinks.staged_packs import StagedPacks
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import Reply, Request
+from ledgermq.broker.state.state_requests import Reply, StateRequest
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import (
@@ -269,7 +269,9 @@ class SinkCommits:
 
         # Nothing may be dropped in the same command: both look at where the queue's source is.
         touches = frozenset({f"sink {commit.sink}", MOVE_TOUCHES})
-        self._log.submit(Request(commit.caller, plan, touches, answer, tuple, refused), self.now_ms)
+        self._log.submit(
+            StateRequest(commit.caller, plan, touches, answer, tuple, refused), self.now_ms
+        )
         commit.is_submitted = True
 
     def _forget(self, commit: SinkCommit) -> None:

@@ -27,7 +27,7 @@ from ledgermq.broker.sinks.sink_commits import (
 from ledgermq.broker.sinks.staged_packs import StagedPacks
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import RETRY_MS, StateLog
-from ledgermq.broker.state.state_requests import Reply, Request
+from ledgermq.broker.state.state_requests import Reply, StateRequest
 from ledgermq.ipc.counters import Counts
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import (
@@ -355,7 +355,8 @@ class SinkService(Service):
             touches = frozenset({f"sink {name}"})
             try:
                 self._log.submit(
-                    Request(NOBODY, plan, touches, _nothing, refused=self._look_later), self._now_ms
+                    StateRequest(NOBODY, plan, touches, _nothing, refused=self._look_later),
+                    self._now_ms,
                 )
             except BusyError as error:
                 self._look_later(error)

@@ -20,7 +20,7 @@ from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.service import Mailbox, Service
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_reader import StateReader
-from ledgermq.broker.state.state_requests import BatchPlan, Reply, Request
+from ledgermq.broker.state.state_requests import BatchPlan, Reply, StateRequest
 from ledgermq.broker.state.table_room import TableRoom
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.ipc.counters import Counts, no_counts
@@ -75,14 +75,14 @@ some ten milliseconds. More wait for the next command."""
 
 
 class _Waiting(NamedTuple):
-    request: Request
+    request: StateRequest
     until_ms: int
     owner: str
 
 
 class _Batch(NamedTuple):
     identity: str
-    requests: tuple[Request, ...]
+    requests: tuple[StateRequest, ...]
     until_ms: int
 
 
@@ -228,7 +228,7 @@ class StateLog(Service):
             return self._retry_ms
         return self._waiting[0].until_ms if self._waiting else None
 
-    def submit(self, request: Request, now_ms: int) -> None:
+    def submit(self, request: StateRequest, now_ms: int) -> None:
         """Take a request; ``turn`` proposes what it plans, and answers it.
 
         Raises:
@@ -448,7 +448,7 @@ class StateLog(Service):
         for request in batch.requests:
             self._answer(request)
 
-    def _answer(self, request: Request) -> None:
+    def _answer(self, request: StateRequest) -> None:
         try:
             result = request.answer()
         except LedgerError as error:
@@ -557,7 +557,7 @@ class StateLog(Service):
         term: Term,
         identity: str,
         records: Sequence[bytes],
-        requests: tuple[Request, ...],
+        requests: tuple[StateRequest, ...],
         now_ms: int,
     ) -> None:
         generations = self._generations()
@@ -577,7 +577,7 @@ class StateLog(Service):
         self._waiting.clear()
         self._refuse([*under_way, *waiting], error)
 
-    def _refuse(self, requests: Sequence[Request], error: LedgerError) -> None:
+    def _refuse(self, requests: Sequence[StateRequest], error: LedgerError) -> None:
         for request in requests:
             if request.refused is not None:
                 request.refused(error)

@@ -26,7 +26,7 @@ class Reply(NamedTuple):
     outcome: Result | Encoded | LedgerError
 
 
-class Request(NamedTuple):
+class StateRequest(NamedTuple):
     """What somebody wants to be changed.
 
     Attributes:
@@ -53,7 +53,7 @@ class BatchPlan:
     """The requests of one batch, what they change, and the records that follow the command."""
 
     def __init__(self) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[StateRequest] = []
         self.changes: list[Change] = []
         self.records: list[bytes] = []
         self._without_sums: list[range] = []
@@ -68,7 +68,9 @@ class BatchPlan:
         )
         return is_small or not records or not self.records
 
-    def add(self, request: Request, changes: Sequence[Change], records: Sequence[bytes]) -> None:
+    def add(
+        self, request: StateRequest, changes: Sequence[Change], records: Sequence[bytes]
+    ) -> None:
         """Take a request that there is room for."""
         before = len(self.records)
         for change in changes:

@@ -11,7 +11,7 @@ from ledgermq.broker.deliveries import moves, timer_service
 from ledgermq.broker.reading.applied_tables import AppliedTables
 from ledgermq.broker.sinks.sink_commits import SinkCommits
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import Request
+from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.process.table_files import UnsettledTables
 from ledgermq.rules.messages.half_table import HalfTable
 from ledgermq.rules.messages.timer_index import TimerIndex, Watermark
@@ -72,7 +72,7 @@ def commits_are_acknowledged_at_once(patch: Patch) -> None:
     """Before they are in the log: the next leader has never heard of them."""
     submit = StateLog.submit
 
-    def told(log: StateLog, request: Request, now_ms: int) -> None:
+    def told(log: StateLog, request: StateRequest, now_ms: int) -> None:
         submit(log, request, now_ms)
         if any(name.startswith("offset ") for name in request.touches):
             log._answer(request)

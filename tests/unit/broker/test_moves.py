@@ -12,7 +12,7 @@ from ledgermq.broker.deliveries.moves import NOBODY, Moves
 from ledgermq.broker.service import Mailbox
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import PROPOSAL_MS, RETRY_MS, StateLog
-from ledgermq.broker.state.state_requests import Reply, Request
+from ledgermq.broker.state.state_requests import Reply, StateRequest
 from ledgermq.formats.records.message import Message, decode_message, encode_message
 from ledgermq.formats.records.properties import encode_properties
 from ledgermq.ipc.counters import no_counts
@@ -228,7 +228,7 @@ def test_records_without_a_source_follow_their_command(tmp_path: Path) -> None:
     told: list[str] = []
     records = [bytes(48) + message(number) for number in range(3)]
     node.state.submit(
-        Request(
+        StateRequest(
             NOBODY,
             tuple,
             frozenset({"anything"}),
@@ -259,7 +259,7 @@ def test_a_group_is_bounded_and_the_rest_comes_with_the_next(tmp_path: Path) -> 
     for number in range(2):
         records = [bytes(48) + message(one) for one in range(half)]
         node.state.submit(
-            Request(
+            StateRequest(
                 NOBODY,
                 tuple,
                 frozenset({str(number)}),

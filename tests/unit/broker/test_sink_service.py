@@ -16,7 +16,7 @@ from ledgermq.broker.sinks.sink_commits import COMMIT_MS, Aborter, SinkCommit
 from ledgermq.broker.sinks.sink_service import SinkService
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import RETRY_MS, StateLog
-from ledgermq.broker.state.state_requests import Reply, Request
+from ledgermq.broker.state.state_requests import Reply, StateRequest
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
 from ledgermq.ipc.counters import no_counts
@@ -141,7 +141,7 @@ class Node:
 
     def create(self, topic: str = TOPIC) -> None:
         fields = Topic(topic, 1, 1).to_fields()
-        request = Request(
+        request = StateRequest(
             NOBODY, lambda: [TopicSet(topic, fields)], frozenset({topic}), lambda: None
         )
         self.state.submit(request, self.now_ms)

@@ -14,7 +14,7 @@ from ledgermq.broker.service import Mailbox
 from ledgermq.broker.state import state_log
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import PROPOSAL_MS, StateLog
-from ledgermq.broker.state.state_requests import Reply, Request
+from ledgermq.broker.state.state_requests import Reply, StateRequest
 from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.records.message import decode_message
 from ledgermq.formats.records.properties import decode_properties
@@ -167,7 +167,7 @@ class Broker:
             return [] if known.get(queue) == offset else [wanted]
 
         touches = frozenset({str(queue)})
-        self.state.submit(Request(Caller(b"c", number), plan, touches, dict), now_ms)
+        self.state.submit(StateRequest(Caller(b"c", number), plan, touches, dict), now_ms)
 
 
 @pytest.fixture
@@ -243,7 +243,7 @@ def test_nothing_is_planned_by_tables_that_a_late_command_may_change(broker: Bro
         seen.append(dict(broker.tables.offsets.offsets("g", "t")))
         return []
 
-    request = Request(Caller(b"c", 2), plan, frozenset({"other"}), dict)
+    request = StateRequest(Caller(b"c", 2), plan, frozenset({"other"}), dict)
     broker.state.submit(request, PROPOSAL_MS - 1)
     broker.turn(PROPOSAL_MS)
     assert seen == []
@@ -534,7 +534,7 @@ def test_an_answer_that_cannot_be_given_is_a_refusal_and_no_death(broker: Broker
         raise BusyError("too many calls wait for a new topic")
 
     broker.lead()
-    request = Request(
+    request = StateRequest(
         Caller(b"c", 1), lambda: [OffsetsSet("g", "t", {0: 5})], frozenset("0"), answer
     )
     broker.state.submit(request, 0)
