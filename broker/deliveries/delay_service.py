@@ -24,7 +24,7 @@ from ledgermq.model.limits import DELAY_TOPIC
 from ledgermq.model.names.delay_levels import delay_levels_ms
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.process.clock import Clock, epoch_ms
-from ledgermq.rules.messages.pull_rules import QueueBounds
+from ledgermq.rules.messages.pull_rules import ReadableRange
 from ledgermq.rules.tables.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved
 
 logger = logging.getLogger(__name__)
@@ -152,7 +152,7 @@ class DelayService(Service):
             return None
         return self._store.units(level.queue, first, min(count, bounds.end - first))
 
-    def _next_offset(self, level: _Level, bounds: QueueBounds) -> int:
+    def _next_offset(self, level: _Level, bounds: ReadableRange) -> int:
         # As Java corrects it: what is gone is gone, and of another log nothing is known.
         wanted = self._moves.source(level.queue).next_offset
         return min(max(wanted, bounds.first), bounds.end)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ledgermq.broker.callers import Client
 from ledgermq.model.errors import LedgerError
-from ledgermq.rules.messages.pull_rules import QueueBounds
+from ledgermq.rules.messages.pull_rules import ReadableRange
 from ledgermq.store.record_parts import RecordParts
 from ledgermq.wire.header import VERSION
 from ledgermq.wire.pull_frame import Pull, PullStatus, encode_pulled
@@ -19,7 +19,7 @@ class Answer(NamedTuple):
 
     Attributes:
         next_offset: queue offset to ask for next.
-        begin, end: of the queue, as ``QueueBounds`` has them.
+        begin, end: of the queue, as ``ReadableRange`` has them.
         parts: the messages, if there are any.
         suggested: id of the member that had better be asked next; empty = the leader.
         version: of the PULL.
@@ -86,7 +86,7 @@ class Later(NamedTuple):
 
 
 def nothing(
-    client: Client, pull: Pull, status: PullStatus, next_offset: int, bounds: QueueBounds
+    client: Client, pull: Pull, status: PullStatus, next_offset: int, bounds: ReadableRange
 ) -> Answer:
     """The answer to a pull that has found none."""
     return Answer(

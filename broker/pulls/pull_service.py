@@ -24,7 +24,7 @@ from ledgermq.model.names.queue_name import QueueName
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
 from ledgermq.rules.messages.holds import Hold, Holds
 from ledgermq.rules.messages.pull_rules import (
-    QueueBounds,
+    ReadableRange,
     Selection,
     judge_offset,
     select,
@@ -233,7 +233,7 @@ class PullService(Service):
                         self._unlooked[queue] = left
                     return
 
-    def _grown_bounds(self, queue: QueueName) -> QueueBounds | LedgerError | None:
+    def _grown_bounds(self, queue: QueueName) -> ReadableRange | LedgerError | None:
         """Of a queue with something for those who wait, or why it has nothing; else ``None``."""
         try:
             bounds = self._store.bounds(queue)
@@ -286,12 +286,12 @@ class PullService(Service):
             yield self._end(hold)
 
     @staticmethod
-    def _still_waits(held: Held, bounds: QueueBounds) -> bool:
+    def _still_waits(held: Held, bounds: ReadableRange) -> bool:
         verdict = judge_offset(held.scanned_to, bounds)
         return verdict is not None and verdict.may_hold
 
     def _look_again(
-        self, hold: Hold[Client, Held], bounds: QueueBounds | LedgerError, now_ms: int
+        self, hold: Hold[Client, Held], bounds: ReadableRange | LedgerError, now_ms: int
     ) -> Answer | None:
         """The answer for a queue that has grown, ``None`` when the hold goes on."""
         if isinstance(bounds, LedgerError):
@@ -333,7 +333,7 @@ class PullService(Service):
         client: Client,
         queue: QueueName,
         held: Held,
-        bounds: QueueBounds,
+        bounds: ReadableRange,
         *,
         now_ms: int,
         deadline_ms: int,
@@ -372,7 +372,7 @@ class PullService(Service):
         client: Client,
         held: Held,
         queue: QueueName,
-        bounds: QueueBounds,
+        bounds: ReadableRange,
         *,
         may_hold: bool,
         may_wait: bool,
@@ -401,7 +401,7 @@ class PullService(Service):
         client: Client,
         held: Held,
         queue: QueueName,
-        bounds: QueueBounds,
+        bounds: ReadableRange,
         *,
         may_wait: bool,
     ) -> Answer | Held | Later:
@@ -468,7 +468,7 @@ class PullService(Service):
         self,
         client: Client,
         pull: Pull,
-        bounds: QueueBounds,
+        bounds: ReadableRange,
         parts: RecordParts,
         *,
         offset: int,

@@ -20,7 +20,7 @@ from ledgermq.members.log_trouble import KnownPeers
 from ledgermq.model.config.settings import LogKind, ReadsSection, Settings
 from ledgermq.model.errors import DamagedLogError, NotLeaderError, StorageError
 from ledgermq.model.names.queue_name import QueueName
-from ledgermq.rules.messages.pull_rules import QueueBounds, TransferLimits, pending_messages_max
+from ledgermq.rules.messages.pull_rules import ReadableRange, TransferLimits, pending_messages_max
 from ledgermq.store.files.mapped_files import VanishedError
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.log_view import LogView
@@ -174,7 +174,7 @@ class ReadableStore:
             self._generation,
         )
 
-    def bounds(self, queue: QueueName) -> QueueBounds:
+    def bounds(self, queue: QueueName) -> ReadableRange:
         """Which queue offsets can be read; the topic's name must have been checked.
 
         Raises:
@@ -191,7 +191,7 @@ class ReadableStore:
             self._reader(queue).refresh()
             first, end = self._bounds(queue)
         written = self._page.read_written_position()
-        return QueueBounds(first, end, pending_messages_max(self._position, written))
+        return ReadableRange(first, end, pending_messages_max(self._position, written))
 
     def _bounds(self, queue: QueueName) -> tuple[int, int]:
         log_first = self.log.first_position

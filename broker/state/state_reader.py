@@ -21,7 +21,7 @@ from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
 from ledgermq.rules.given_back import KEPT_MS
-from ledgermq.rules.messages.pull_rules import QueueBounds
+from ledgermq.rules.messages.pull_rules import ReadableRange
 from ledgermq.rules.state.broker_state import Applied
 from ledgermq.rules.state.state_commands import PART_PROPERTY, SNAPSHOT_TAG, STATE_QUEUE_ID
 from ledgermq.rules.tables.documents import Steps
@@ -143,7 +143,7 @@ class StateReader:
         if self._tables.is_starting and self._store.has_caught_up():
             self._tables.is_starting = False
 
-    def _recent(self, bounds: QueueBounds, begin: int) -> int:
+    def _recent(self, bounds: ReadableRange, begin: int) -> int:
         """Where to read from so that tokens of the last minutes are known again, too; what the
         tables have already changes nothing in them.
         """

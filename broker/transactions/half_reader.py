@@ -14,7 +14,7 @@ from ledgermq.model.errors import CorruptLogError, NotLeaderError
 from ledgermq.model.events import Event
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.rules.messages.half_table import HalfTable
-from ledgermq.rules.messages.pull_rules import QueueBounds
+from ledgermq.rules.messages.pull_rules import ReadableRange
 from ledgermq.rules.messages.transactions import GROUP, HALF_QUEUE, OP_QUEUE, read_half, read_op
 
 logger = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class HalfReader:
             self._trouble = str(error)
         return self.table if self.is_current else None
 
-    def _fresh(self, halves: QueueBounds, ops: QueueBounds) -> HalfTable:
+    def _fresh(self, halves: ReadableRange, ops: ReadableRange) -> HalfTable:
         """Begin where the half queue's consumer group says, ours or RocketMQ's."""
         offsets = self._tables.offsets
         consumed = offsets.offsets(GROUP, HALF_QUEUE.topic).get(HALF_QUEUE.queue_id, 0)
@@ -100,7 +100,7 @@ class HalfReader:
             next_op=_within(min(done_ops, ops.end - REMEMBERED_OPS), ops),
         )
 
-    def _read_new(self, table: HalfTable, halves: QueueBounds, ops: QueueBounds) -> bool:
+    def _read_new(self, table: HalfTable, halves: ReadableRange, ops: ReadableRange) -> bool:
         """Read a part of what is new; true when that was all of it."""
         table.skip_halves(halves.first)
         table.skip_ops(ops.first)
@@ -132,5 +132,5 @@ class HalfReader:
         return self._moves.poison.guarded(f"{queue.topic}/{queue.queue_id}/{offset}", use, None)
 
 
-def _within(offset: int, bounds: QueueBounds) -> int:
+def _within(offset: int, bounds: ReadableRange) -> int:
     return max(bounds.first, min(offset, bounds.end))

@@ -17,9 +17,9 @@ from ledgermq.model.names.queue_name import QueueName
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fields import int32, int64, text
-from ledgermq.rules.messages.pull_rules import QueueBounds
+from ledgermq.rules.messages.pull_rules import ReadableRange
 
-NOTHING = QueueBounds(0, 0)
+NOTHING = ReadableRange(0, 0)
 
 
 class OffsetCodes(PortPart):
@@ -110,7 +110,7 @@ class OffsetCodes(PortPart):
         time_ms = self._store.earliest_time(queue) if found else -1
         return asked.command.reply(fields={"timestamp": str(time_ms)})
 
-    def _bounds(self, queue: QueueName) -> QueueBounds:
+    def _bounds(self, queue: QueueName) -> ReadableRange:
         """Of a queue, or of none.
 
         Raises:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from ledgermq.model.errors import GroupActiveError, MessageIllegalError, TopicUnknownError
-from ledgermq.rules.messages.pull_rules import QueueBounds
+from ledgermq.rules.messages.pull_rules import ReadableRange
 
 MEMBERS_NAMED_MAX = 5
 
@@ -30,7 +30,7 @@ class OffsetChange(NamedTuple):
 
 
 def reset_offset(
-    target: ResetTarget, value: int, bounds: QueueBounds, *, since: int, queue_id: int
+    target: ResetTarget, value: int, bounds: ReadableRange, *, since: int, queue_id: int
 ) -> int:
     """The offset to go on at.
 

@@ -28,7 +28,7 @@ Integers = npt.NDArray[np.int64]
 """In host byte order."""
 
 
-class QueueBounds(NamedTuple):
+class ReadableRange(NamedTuple):
     """Half-open range of queue offsets that can be read now.
 
     ``pending_max`` is the most messages that the queue may still get from the part of the log that
@@ -64,7 +64,7 @@ class Verdict(NamedTuple):
     may_hold: bool
 
 
-def judge_offset(offset: int, bounds: QueueBounds) -> Verdict | None:
+def judge_offset(offset: int, bounds: ReadableRange) -> Verdict | None:
     """The answer to a pull at ``offset``, or ``None`` when there are units to look at.
 
     An offset a little behind the end is not corrected while the queue may still grow over it:

@@ -12,7 +12,7 @@ from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.records.message import Message, decode_message, encode_message
 from ledgermq.ipc.orders import ProposeState, parse
 from ledgermq.model.names.queue_name import QueueName
-from ledgermq.rules.messages.pull_rules import QueueBounds
+from ledgermq.rules.messages.pull_rules import ReadableRange
 from ledgermq.store.record_parts import RecordParts
 
 HOLE = 48
@@ -43,8 +43,8 @@ class MemoryLog:
 
     # As the broker reads it.
 
-    def bounds(self, queue: QueueName) -> QueueBounds:
-        return QueueBounds(0, len(self.queues.get(queue, ())), 0)
+    def bounds(self, queue: QueueName) -> ReadableRange:
+        return ReadableRange(0, len(self.queues.get(queue, ())), 0)
 
     def queue_ids(self, topic: str) -> list[int]:
         return sorted(queue.queue_id for queue in self.queues if queue.topic == topic)

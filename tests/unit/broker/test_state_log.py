@@ -32,7 +32,7 @@ from ledgermq.model.errors import (
 from ledgermq.model.ids import Position
 from ledgermq.process.clock import Clock
 from ledgermq.rules.given_back import KEPT_MS, MessageGivenBack
-from ledgermq.rules.messages.pull_rules import QueueBounds
+from ledgermq.rules.messages.pull_rules import ReadableRange
 from ledgermq.rules.state.state_commands import StateCommand, decode_command, encode_command
 from ledgermq.rules.tables.group_offsets import GroupOffsets
 from ledgermq.rules.tables.table_changes import Change, OffsetsSet
@@ -61,9 +61,9 @@ class MemoryLog:
 
     # As the broker reads a queue.
 
-    def bounds(self, queue: object) -> QueueBounds:
+    def bounds(self, queue: object) -> ReadableRange:
         del queue
-        return QueueBounds(self.first, len(self.stored), 0)
+        return ReadableRange(self.first, len(self.stored), 0)
 
     def has_all_committed(self) -> bool:
         return self.knows_all

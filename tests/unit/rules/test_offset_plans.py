@@ -13,9 +13,9 @@ from ledgermq.rules.consumers.offset_plans import (
     moves_of,
     reset_offset,
 )
-from ledgermq.rules.messages.pull_rules import QueueBounds
+from ledgermq.rules.messages.pull_rules import ReadableRange
 
-BOUNDS = QueueBounds(10, 40)
+BOUNDS = ReadableRange(10, 40)
 
 
 @pytest.mark.parametrize(
