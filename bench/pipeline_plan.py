@@ -36,7 +36,7 @@ from ledgermq.pipeline.jobs.log_digests import (
     grid_size,
     log_files,
 )
-from ledgermq.pipeline.queue_ranges import QueueRange
+from ledgermq.pipeline.queue_ranges import MessageRange
 from ledgermq.pipeline.source.log_splits import log_splits
 from ledgermq.pipeline.source.split_plan import RangeExtent, split_ranges
 from ledgermq.store.files.append_files import AppendFiles
@@ -79,11 +79,11 @@ def measured(work: Callable[[], Figures]) -> Figures:
 def planned_read(size: int, *, queues: int, split_bytes: int) -> Figures:
     """``spark.read`` of the whole log: parts with their queue offsets, as tasks are sent."""
     each = size // MESSAGE_SIZE // queues
-    ranges = [QueueRange(f"topic-{number // 8}", number % 8, 0, each) for number in range(queues)]
+    ranges = [MessageRange(f"topic-{number // 8}", number % 8, 0, each) for number in range(queues)]
     extents = [RangeExtent(0, size, size // queues)] * queues
     steps = 0
 
-    def offset_at(range_: QueueRange, position: int) -> int:
+    def offset_at(range_: MessageRange, position: int) -> int:
         # As ``FileSource`` looks for it, in units that lie evenly.
         nonlocal steps
         low, high = range_.first, range_.end

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.columns.queued_records import batches_of, walked_batches
 from ledgermq.pipeline.columns.row_filter import RowFilter, at_least, at_most
-from ledgermq.pipeline.queue_ranges import Queue, QueueRange
+from ledgermq.pipeline.queue_ranges import MessageRange, Queue
 from ledgermq.pipeline.source.file_source import FileSource, steady
 from ledgermq.pipeline.source.pushed_filters import pushed
 from ledgermq.pipeline.source.row_source import RowSource, chosen_ranges, open_source, open_to_plan
@@ -24,7 +24,7 @@ from ledgermq.pipeline.source_options import SourceOptions
 class RangesPartition(InputPartition):
     """Messages of queues, for one task."""
 
-    ranges: tuple[QueueRange, ...]
+    ranges: tuple[MessageRange, ...]
 
 
 @dataclass
@@ -87,7 +87,7 @@ class BatchReader(DataSourceReader):
         finally:
             source.close()
 
-    def _plan(self, source: RowSource) -> list[tuple[QueueRange, ...]]:
+    def _plan(self, source: RowSource) -> list[tuple[MessageRange, ...]]:
         options = self._options
         ranges = chosen_ranges(source, options)
         narrowed = [self._narrowed(source, range_) for range_ in ranges if self._has(range_.queue)]
@@ -105,7 +105,7 @@ class BatchReader(DataSourceReader):
             and low <= queue[1] <= high
         )
 
-    def _narrowed(self, source: RowSource, range_: QueueRange) -> QueueRange:
+    def _narrowed(self, source: RowSource, range_: MessageRange) -> MessageRange:
         """What of a range can hold wanted rows, as far as its ends tell without reading it."""
         low, high = self._wanted.limit("queueOffset")
         first, end = max(range_.first, low), min(range_.end, high + 1)

@@ -21,7 +21,7 @@ Place = Literal["earliest", "latest"] | Mapping[Queue, int]
 """Where to begin or to end: everywhere the same, or an offset a queue."""
 
 
-class QueueRange(NamedTuple):
+class MessageRange(NamedTuple):
     """Messages of one queue, by queue offset; half-open."""
 
     topic: str
@@ -107,7 +107,7 @@ def queue_document(offsets: Mapping[Queue, int]) -> dict[str, dict[str, int]]:
     return document
 
 
-def placed(place: Place, bounds: Mapping[Queue, QueueRange], *, option: str) -> Offsets:
+def placed(place: Place, bounds: Mapping[Queue, MessageRange], *, option: str) -> Offsets:
     """The queue offset of each queue in ``bounds`` that ``place`` says; of others the nearest.
 
     A queue that a table leaves out is read from its beginning and to its end.
@@ -139,19 +139,19 @@ def placed(place: Place, bounds: Mapping[Queue, QueueRange], *, option: str) -> 
 def ranges_between(
     starts: Mapping[Queue, int],
     ends: Mapping[Queue, int],
-    bounds: Mapping[Queue, QueueRange],
+    bounds: Mapping[Queue, MessageRange],
     *,
     fail: bool,
-) -> list[QueueRange]:
+) -> list[MessageRange]:
     """What is to be read from ``starts`` to ``ends`` of queues that hold ``bounds``.
 
     Raises:
         DataLossError: some of it is gone, and ``fail``.
         ConfigError: a queue does not reach to where it is to be read.
     """
-    ranges: list[QueueRange] = []
+    ranges: list[MessageRange] = []
     for queue, end in sorted(ends.items()):
-        held = bounds.get(queue, QueueRange(*queue, 0, 0))
+        held = bounds.get(queue, MessageRange(*queue, 0, 0))
         start = starts.get(queue, held.first)
         if start == end:
             continue
@@ -177,7 +177,7 @@ def ranges_between(
             )
             start = held.first
         if start < end:
-            ranges.append(QueueRange(*queue, start, end))
+            ranges.append(MessageRange(*queue, start, end))
     return ranges
 
 

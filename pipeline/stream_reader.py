@@ -19,9 +19,9 @@ from ledgermq.pipeline.batch_reader import RangesPartition
 from ledgermq.pipeline.columns.queued_records import batches_of
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.queue_ranges import (
+    MessageRange,
     Offsets,
     Queue,
-    QueueRange,
     queue_document,
     queue_table,
     ranges_between,
@@ -57,7 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = columns
         self._source: RowSource | None = None
-        self._bounds: dict[Queue, QueueRange] = {}
+        self._bounds: dict[Queue, MessageRange] = {}
         self._looked = float("-inf")
         self._target: Offsets | None = None
         self._lost: set[Queue] = set()
@@ -130,7 +130,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         source = self._opened()
         source.refresh()
 
-        def plan() -> list[tuple[QueueRange, ...]]:
+        def plan() -> list[tuple[MessageRange, ...]]:
             bounds = self._bounds_with(source, ends)
             options = self._options
             ranges = ranges_between(starts, ends, bounds, fail=options.fail_on_data_loss)
@@ -175,7 +175,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         return self._source
 
-    def _look(self, *, now: bool = False) -> dict[Queue, QueueRange]:
+    def _look(self, *, now: bool = False) -> dict[Queue, MessageRange]:
         if now or time.monotonic() - self._looked >= LOOK_S:
             source = self._opened()
             source.refresh()
@@ -183,7 +183,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._looked = time.monotonic()
         return self._bounds
 
-    def _bounds_with(self, source: RowSource, ends: Offsets) -> dict[Queue, QueueRange]:
+    def _bounds_with(self, source: RowSource, ends: Offsets) -> dict[Queue, MessageRange]:
         """What the queues hold, once they reach to ``ends``, which they did before.
 
         A node that was killed builds the end of its queues again when it starts.
@@ -197,7 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(AGAIN_S)
             source.refresh()
 
-    def _may_come_back(self, held: QueueRange) -> bool:
+    def _may_come_back(self, held: MessageRange) -> bool:
         """Whether a queue that ends before what was read is given time to be built again."""
         since = self._behind_since.setdefault(held.queue, time.monotonic())
         patience_s = self._options.timeout_ms / 1_000
@@ -220,7 +220,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def limited(
     starts: Mapping[Queue, int],
     ends: Mapping[Queue, int],
-    bounds: Mapping[Queue, QueueRange],
+    bounds: Mapping[Queue, MessageRange],
     rows_max: int,
 ) -> Offsets:
     """``ends``, no more than ``rows_max`` messages behind ``starts``, shared by what each lacks.

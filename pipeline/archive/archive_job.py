@@ -29,7 +29,7 @@ from ledgermq.pipeline.archive.archive_writer import (
 )
 from ledgermq.pipeline.job_defaults import LEVEL_DEFAULT, LEVELS
 from ledgermq.pipeline.jobs.job_session import Tasks
-from ledgermq.pipeline.queue_ranges import Queue, QueueRange
+from ledgermq.pipeline.queue_ranges import MessageRange, Queue
 from ledgermq.pipeline.source.file_source import steady
 from ledgermq.pipeline.source.row_source import RowSource, check_queued, name_of, open_to_plan
 from ledgermq.pipeline.source_options import SourceOptions
@@ -78,7 +78,7 @@ class Archived(NamedTuple):
 class _Wanted(NamedTuple):
     """What of a queue is to be archived; a range without messages only moves its mark."""
 
-    range_: QueueRange
+    range_: MessageRange
     generation: int
     first: int
     gap: Gap | None
@@ -87,7 +87,7 @@ class _Wanted(NamedTuple):
 class _Plan(NamedTuple):
     wanted: dict[Queue, _Wanted]
     made_anew: tuple[Queue, ...]
-    parts: list[tuple[QueueRange, ...]]
+    parts: list[tuple[MessageRange, ...]]
 
 
 def archive(
@@ -202,7 +202,7 @@ def _plan(
 
 def _bounds(
     source: RowSource, options: SourceOptions, folder: ArchiveFolder
-) -> dict[Queue, QueueRange]:
+) -> dict[Queue, MessageRange]:
     """What the queues hold that are archived; a topic that has been deleted since has none.
 
     Raises:
@@ -220,7 +220,7 @@ def _topics_of(options: SourceOptions) -> TopicDocument:
     return {} if choice.pattern is None else {"pattern": choice.pattern}
 
 
-def _wanted(source: RowSource, held: QueueRange, folder: ArchiveFolder) -> _Wanted | None:
+def _wanted(source: RowSource, held: MessageRange, folder: ArchiveFolder) -> _Wanted | None:
     """What the archive lacks of a queue; None when that is nothing."""
     mark = folder.state.marks.get(held.queue)
     if mark is None:
@@ -237,7 +237,7 @@ def _wanted(source: RowSource, held: QueueRange, folder: ArchiveFolder) -> _Want
 
 
 def _is_made_anew(
-    source: RowSource, held: QueueRange, mark: QueueMark, folder: ArchiveFolder
+    source: RowSource, held: MessageRange, mark: QueueMark, folder: ArchiveFolder
 ) -> bool:
     """Whether the messages of a queue are numbered from the beginning once more.
 

@@ -28,7 +28,7 @@ from ledgermq.pipeline.columns.arrow_slices import Integers
 from ledgermq.pipeline.columns.message_schema import COLUMNS, arrow_schema
 from ledgermq.pipeline.columns.queued_records import QueuedRecords, columns_of
 from ledgermq.pipeline.columns.record_columns import RecordColumns
-from ledgermq.pipeline.queue_ranges import QueueRange
+from ledgermq.pipeline.queue_ranges import MessageRange
 from ledgermq.pipeline.source.row_source import open_source
 from ledgermq.pipeline.source_options import SourceOptions
 from ledgermq.store.files.disk_sync import sync_directory, sync_file
@@ -68,7 +68,7 @@ class ArchiveTask:
     number: int
     run: int
     options: SourceOptions
-    ranges: tuple[QueueRange, ...]
+    ranges: tuple[MessageRange, ...]
     generations: tuple[int, ...]
     staging: Path
     level: int
@@ -81,7 +81,7 @@ class ArchivedRange(NamedTuple):
         position, stored: of the last one; -1 without one.
     """
 
-    range_: QueueRange
+    range_: MessageRange
     rows: int
     position: int
     stored: int

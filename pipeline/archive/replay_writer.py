@@ -51,7 +51,7 @@ from ledgermq.pipeline.archive.replay_layout import (
 )
 from ledgermq.pipeline.columns.message_schema import MILLISECONDS
 from ledgermq.pipeline.columns.queued_records import columns_of
-from ledgermq.pipeline.queue_ranges import Queue, QueueRange
+from ledgermq.pipeline.queue_ranges import MessageRange, Queue
 from ledgermq.pipeline.source.node_source import NodeSource
 
 BATCH_MESSAGES = 256
@@ -227,7 +227,7 @@ class _QueueSender:
         if before is not None:
             held = source.bounds([(self._topic, before.target_queue)])
             end = held[self._topic, before.target_queue].end
-            range_ = QueueRange(self._topic, before.target_queue, before.scan_from, end)
+            range_ = MessageRange(self._topic, before.target_queue, before.scan_from, end)
             if range_.first < range_.end:
                 found = set(_replayed(source, range_, self._task.name, queue))
         self._stored[queue_id] = found
@@ -243,7 +243,7 @@ class _QueueSender:
         self._folder.write(queue, self._marks[queue_id])
 
 
-def _replayed(source: NodeSource, range_: QueueRange, name: str, queue: Queue) -> Iterator[Place]:
+def _replayed(source: NodeSource, range_: MessageRange, name: str, queue: Queue) -> Iterator[Place]:
     """Places of the messages of a range that this replay has stored there."""
     for part in source.read([range_], fail_on_data_loss=True):
         column = columns_of(part, inflate=False).batch(["properties"]).column(0)

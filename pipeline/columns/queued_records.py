@@ -12,7 +12,7 @@ from ledgermq.model.errors import CorruptLogError
 from ledgermq.pipeline.columns.arrow_slices import Integers
 from ledgermq.pipeline.columns.record_columns import RecordColumns, Records
 from ledgermq.pipeline.columns.row_filter import RowFilter
-from ledgermq.pipeline.queue_ranges import QueueRange
+from ledgermq.pipeline.queue_ranges import MessageRange
 
 
 class QueuedRecords(NamedTuple):
@@ -23,7 +23,7 @@ class QueuedRecords(NamedTuple):
     """
 
     records: Records
-    ranges: Sequence[QueueRange]
+    ranges: Sequence[MessageRange]
     numbers: Integers
 
 

@@ -19,7 +19,7 @@ from ledgermq.pipeline.columns.arrow_slices import Integers
 from ledgermq.pipeline.columns.queued_records import columns_of
 from ledgermq.pipeline.columns.record_columns import RecordColumns
 from ledgermq.pipeline.columns.value_histogram import ValueHistogram
-from ledgermq.pipeline.queue_ranges import QueueRange
+from ledgermq.pipeline.queue_ranges import MessageRange
 from ledgermq.pipeline.source.row_source import open_source
 from ledgermq.pipeline.source_options import SourceOptions
 
@@ -48,7 +48,7 @@ class StatsTask:
     """
 
     options: SourceOptions
-    ranges: tuple[QueueRange, ...]
+    ranges: tuple[MessageRange, ...]
     bucket_ms: int
 
 

@@ -12,7 +12,7 @@ from ledgermq.formats.config_json import choose_document
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.jobs.job_session import Tasks
 from ledgermq.pipeline.jobs.stats_counts import Counts, StatsTask, count_part, merged
-from ledgermq.pipeline.queue_ranges import QueueRange
+from ledgermq.pipeline.queue_ranges import MessageRange
 from ledgermq.pipeline.source.file_source import FileSource, steady
 from ledgermq.pipeline.source.row_source import (
     RowSource,
@@ -106,7 +106,7 @@ def _lags(source: RowSource, options: SourceOptions) -> Iterator[GroupLag]:
         for group in admin.groups():
             for row in admin.lag(group.group):
                 if row.offset is not None and options.choice.has((row.topic, row.queue)):
-                    held = QueueRange(row.topic, row.queue, row.begin, row.end)
+                    held = MessageRange(row.topic, row.queue, row.begin, row.end)
                     yield _lag(group.group, held, row.offset)
 
 
@@ -142,7 +142,7 @@ def _stored_offsets(root: Path) -> Iterator[tuple[tuple[str, str, int], int]]:
             yield (group, topic, int(queue_id)), offset
 
 
-def _lag(group: str, held: QueueRange, offset: int) -> GroupLag:
+def _lag(group: str, held: MessageRange, offset: int) -> GroupLag:
     lag = max(0, held.end - max(offset, held.first))
     deleted = max(0, held.first - offset)
     return GroupLag(group, held.topic, held.queue_id, offset, held.end, lag, deleted)

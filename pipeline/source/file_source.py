@@ -18,7 +18,7 @@ from ledgermq.model.errors import CorruptLogError
 from ledgermq.pipeline.columns.arrow_slices import Integers
 from ledgermq.pipeline.columns.queued_records import QueuedRecords
 from ledgermq.pipeline.columns.record_columns import Records
-from ledgermq.pipeline.queue_ranges import Queue, Queued, QueueRange
+from ledgermq.pipeline.queue_ranges import MessageRange, Queue, Queued
 from ledgermq.pipeline.source.data_loss import report_loss
 from ledgermq.pipeline.source.split_plan import RangeExtent, split_ranges
 from ledgermq.store.files.mapped_files import VanishedError
@@ -69,7 +69,7 @@ class FileSource(ABC):
         """
 
     @abstractmethod
-    def bounds(self, queues: Iterable[Queue]) -> dict[Queue, QueueRange]:
+    def bounds(self, queues: Iterable[Queue]) -> dict[Queue, MessageRange]:
         """What each of ``queues`` holds; nothing at or beyond the committed end.
 
         Raises:
@@ -94,7 +94,7 @@ class FileSource(ABC):
 
     @abstractmethod
     def read(
-        self, ranges: Sequence[QueueRange], *, fail_on_data_loss: bool
+        self, ranges: Sequence[MessageRange], *, fail_on_data_loss: bool
     ) -> Iterator[QueuedRecords]:
         """The messages of ``ranges``, in the order of the log, some thousands at once.
 
@@ -119,7 +119,7 @@ class FileSource(ABC):
             ConfigError: the store is open, and nothing says how far its log is committed.
         """
 
-    def units(self, range_: QueueRange) -> Units:
+    def units(self, range_: MessageRange) -> Units:
         """The units of a range that ``bounds`` has told of.
 
         Raises:
@@ -127,14 +127,14 @@ class FileSource(ABC):
         """
         return self.units_of(range_.queue, range_.first, range_.end - range_.first)
 
-    def positions(self, range_: QueueRange) -> tuple[int, int]:
+    def positions(self, range_: MessageRange) -> tuple[int, int]:
         """Where the first message of a range begins in the log, and its last one ends."""
         first, last = (
             self.units_of(range_.queue, at, 1)[0] for at in (range_.first, range_.end - 1)
         )
         return int(first["position"]), int(last["position"]) + int(last["size"])
 
-    def position_of(self, range_: QueueRange, offset: int) -> int:
+    def position_of(self, range_: MessageRange, offset: int) -> int:
         """Where a message that a range has stands in the log."""
         return int(self.units_of(range_.queue, offset, 1)["position"][0])
 
@@ -146,13 +146,13 @@ class FileSource(ABC):
         """
         return None
 
-    def offset_at_position(self, range_: QueueRange, position: int) -> int:
+    def offset_at_position(self, range_: MessageRange, position: int) -> int:
         """Queue offset of the first message of a range that begins at or behind ``position``."""
         return _bisect(
             range_, lambda at: int(self.units_of(range_.queue, at, 1)["position"][0]) < position
         )
 
-    def offset_at_time(self, range_: QueueRange, timestamp_ms: int) -> int:
+    def offset_at_time(self, range_: MessageRange, timestamp_ms: int) -> int:
         """Queue offset of the first message of a range that was stored at that time or later.
 
         Store times are taken to ascend in a queue, as the clock of a leader does.
@@ -165,8 +165,8 @@ class FileSource(ABC):
         return _bisect(range_, is_older)
 
     def plan(
-        self, ranges: Sequence[QueueRange], *, split_bytes: int, splits_min: int
-    ) -> list[tuple[QueueRange, ...]]:
+        self, ranges: Sequence[MessageRange], *, split_bytes: int, splits_min: int
+    ) -> list[tuple[MessageRange, ...]]:
         """``ranges`` divided into parts of about ``split_bytes``, each from one stretch of the log.
 
         Raises:
@@ -181,13 +181,13 @@ class FileSource(ABC):
             splits_min=splits_min,
         )
 
-    def _extent(self, range_: QueueRange) -> RangeExtent:
+    def _extent(self, range_: MessageRange) -> RangeExtent:
         first, end = self.positions(range_)
         count = range_.end - range_.first
         sample = self.units_of(range_.queue, range_.first, min(count, SAMPLE_UNITS))
         return RangeExtent(first, end, int(sample["size"].mean() * count))
 
-    def _load(self, ranges: Sequence[QueueRange], *, fail: bool) -> Loaded:
+    def _load(self, ranges: Sequence[MessageRange], *, fail: bool) -> Loaded:
         """The units of ``ranges``, by position.
 
         Raises:
@@ -235,7 +235,7 @@ def steady(work: Callable[[], _Found], *, again: Callable[[], None] | None = Non
     return work()
 
 
-def _bisect(range_: QueueRange, is_before: Callable[[int], bool]) -> int:
+def _bisect(range_: MessageRange, is_before: Callable[[int], bool]) -> int:
     """First queue offset of a range of which ``is_before`` does not hold."""
     low, high = range_.first, range_.end
     while low < high:
@@ -247,7 +247,7 @@ def _bisect(range_: QueueRange, is_before: Callable[[int], bool]) -> int:
     return low
 
 
-def _first_held(range_: QueueRange, bounds: QueueRange, *, fail: bool) -> int:
+def _first_held(range_: MessageRange, bounds: MessageRange, *, fail: bool) -> int:
     """First queue offset of a range that is still there."""
     if range_.end > bounds.end > bounds.first:
         raise CorruptLogError(

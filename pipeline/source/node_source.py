@@ -21,7 +21,7 @@ from ledgermq.formats.records.message import PHYSICAL_OFFSET_AT, TIMESTAMP, stor
 from ledgermq.model.errors import TimedOutError, TopicUnknownError
 from ledgermq.pipeline.columns.queued_records import QueuedRecords
 from ledgermq.pipeline.columns.record_columns import Records
-from ledgermq.pipeline.queue_ranges import Queue, Queued, QueueRange
+from ledgermq.pipeline.queue_ranges import MessageRange, Queue, Queued
 from ledgermq.pipeline.source.data_loss import report_loss
 from ledgermq.pipeline.source.file_source import BATCH_ROWS
 from ledgermq.pipeline.source.split_plan import split_by_count, split_count
@@ -76,14 +76,14 @@ class NodeSource:
         rows = self._broker.topics()
         return sorted((row.topic, number) for row in rows for number in range(row.read_queues))
 
-    def bounds(self, queues: Iterable[Queue]) -> dict[Queue, QueueRange]:
+    def bounds(self, queues: Iterable[Queue]) -> dict[Queue, MessageRange]:
         """What each of ``queues`` holds; one whose topic has gone is left out.
 
         Raises:
             LedgerError: the broker refused, or did not answer.
         """
         wanted = list(queues)
-        found: dict[Queue, QueueRange] = {}
+        found: dict[Queue, MessageRange] = {}
         for first in range(0, len(wanted), CALLS_AT_ONCE):
             part = wanted[first : first + CALLS_AT_ONCE]
             requests = [call_request("queue", {"topic": t, "queue": n}) for t, n in part]
@@ -92,10 +92,10 @@ class NodeSource:
                 if isinstance(request.error, TopicUnknownError):
                     continue
                 result = call_result(request)
-                found[queue] = QueueRange(*queue, integer(result, "min"), integer(result, "max"))
+                found[queue] = MessageRange(*queue, integer(result, "min"), integer(result, "max"))
         return found
 
-    def offset_at_time(self, range_: QueueRange, timestamp_ms: int) -> int:
+    def offset_at_time(self, range_: MessageRange, timestamp_ms: int) -> int:
         """Queue offset of the first message of a range that was stored at that time or later."""
         low, high = range_.first, range_.end
         while low < high:
@@ -109,7 +109,7 @@ class NodeSource:
                 high = middle
         return low
 
-    def position_of(self, range_: QueueRange, offset: int) -> int:
+    def position_of(self, range_: MessageRange, offset: int) -> int:
         """Where a message that a range has stands in the log; behind it, where it is gone."""
         pulled, records = self._answer(self._ask(range_, offset, offset + 1))
         if pulled.status is not PullStatus.FOUND:
@@ -119,7 +119,7 @@ class NodeSource:
         at = int(pulled.starts[0]) + PHYSICAL_OFFSET_AT
         return int.from_bytes(records[at : at + 8], "big")
 
-    def wait_message(self, range_: QueueRange) -> bool:
+    def wait_message(self, range_: MessageRange) -> bool:
         """Whether a message came behind a range within ``HOLD_MS``; waits for it."""
         pulled, _ = self._answer(self._ask(range_, range_.end, range_.end + 1))
         return pulled.status is PullStatus.FOUND
@@ -134,8 +134,8 @@ class NodeSource:
         return Queued(str(answer.get("node")), integer(answer, "queued"))
 
     def plan(
-        self, ranges: Sequence[QueueRange], *, split_bytes: int, splits_min: int
-    ) -> list[tuple[QueueRange, ...]]:
+        self, ranges: Sequence[MessageRange], *, split_bytes: int, splits_min: int
+    ) -> list[tuple[MessageRange, ...]]:
         """``ranges`` divided into parts of as many messages."""
         messages = sum(range_.end - range_.first for range_ in ranges)
         if not messages:
@@ -149,7 +149,7 @@ class NodeSource:
         return split_by_count(ranges, count)
 
     def read(
-        self, ranges: Sequence[QueueRange], *, fail_on_data_loss: bool
+        self, ranges: Sequence[MessageRange], *, fail_on_data_loss: bool
     ) -> Iterator[QueuedRecords]:
         """The messages of ``ranges``, queue by queue, some thousands at once.
 
@@ -171,7 +171,7 @@ class NodeSource:
             if answers.rows:
                 yield _joined(answers, ranges, number)
 
-    def _answers(self, range_: QueueRange, *, fail: bool) -> Iterator[tuple[Pulled, memoryview]]:
+    def _answers(self, range_: MessageRange, *, fail: bool) -> Iterator[tuple[Pulled, memoryview]]:
         """Answers with messages of a range; the next question is under way while one is used."""
         offset, node = range_.first, ""
         progress = time.monotonic()
@@ -197,7 +197,7 @@ class NodeSource:
             if found:
                 yield pulled, records
 
-    def _behind(self, range_: QueueRange, offset: int, pulled: Pulled, *, fail: bool) -> int:
+    def _behind(self, range_: MessageRange, offset: int, pulled: Pulled, *, fail: bool) -> int:
         """Where an answer ends; further on, where what was asked for has been deleted."""
         if pulled.status is PullStatus.FOUND:
             return min(pulled.next_offset, range_.end)
@@ -214,7 +214,7 @@ class NodeSource:
             return oldest
         return offset
 
-    def _ask(self, range_: QueueRange, offset: int, end: int, *, node: str = "") -> Request:
+    def _ask(self, range_: MessageRange, offset: int, end: int, *, node: str = "") -> Request:
         pull = Pull(
             0,
             range_.topic,
@@ -259,7 +259,7 @@ class _Answers:
         self.header_size = pulled.entry_header_size
 
 
-def _joined(answers: _Answers, ranges: Sequence[QueueRange], number: int) -> QueuedRecords:
+def _joined(answers: _Answers, ranges: Sequence[MessageRange], number: int) -> QueuedRecords:
     bases = np.cumsum([0, *(len(records) for _, records in answers.parts)])
     parts = [(base, pulled) for base, (pulled, _) in zip(bases, answers.parts, strict=False)]
     starts = [np.frombuffer(pulled.starts, np.uint32) + base for base, pulled in parts]

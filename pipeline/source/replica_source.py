@@ -32,7 +32,7 @@ from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, Sto
 from ledgermq.pipeline.columns.arrow_slices import Integers
 from ledgermq.pipeline.columns.queued_records import QueuedRecords
 from ledgermq.pipeline.columns.record_columns import Records, heads_of
-from ledgermq.pipeline.queue_ranges import Queue, QueueRange
+from ledgermq.pipeline.queue_ranges import MessageRange, Queue
 from ledgermq.pipeline.source.data_loss import report_loss
 from ledgermq.pipeline.source.file_source import BATCH_BYTES, BATCH_ROWS, FileSource, Loaded, steady
 from ledgermq.pipeline.source.replica import Replica
@@ -100,7 +100,7 @@ class ReplicaSource(FileSource):
         """All queues that any replica has."""
         return sorted(set(chain.from_iterable(replica.queues() for replica in self._replicas)))
 
-    def bounds(self, queues: Iterable[Queue]) -> dict[Queue, QueueRange]:
+    def bounds(self, queues: Iterable[Queue]) -> dict[Queue, MessageRange]:
         """What the replicas hold together of each of ``queues``."""
         first, end = self._log_bounds()
         return {queue: self._bounds(queue, first, end) for queue in queues}
@@ -162,7 +162,7 @@ class ReplicaSource(FileSource):
                 )
 
     def read(
-        self, ranges: Sequence[QueueRange], *, fail_on_data_loss: bool
+        self, ranges: Sequence[MessageRange], *, fail_on_data_loss: bool
     ) -> Iterator[QueuedRecords]:
         """The messages of ``ranges``, in the order of the log, some thousands at once."""
         load = partial(self._load, ranges, fail=fail_on_data_loss)
@@ -240,7 +240,7 @@ class ReplicaSource(FileSource):
         ends = [replica.log.end for replica in self._replicas if replica.log.end is not None]
         return min(starts, default=0), max(ends, default=0)
 
-    def _bounds(self, queue: Queue, log_first: int, log_end: int) -> QueueRange:
+    def _bounds(self, queue: Queue, log_first: int, log_end: int) -> MessageRange:
         held: list[_Held] = []
         for replica in self._replicas:
             first, end = replica.bounds(queue, log_first, log_end)
@@ -254,7 +254,7 @@ class ReplicaSource(FileSource):
         for _, low, high in sorted(held, key=lambda one: -one[2]):
             # What lies before messages that no replica has counts as deleted, like them.
             first = min(first, low) if high >= first else first
-        return QueueRange(*queue, first, end)
+        return MessageRange(*queue, first, end)
 
     def _end(self) -> int:
         """Position behind the last whole record that any replica has."""
@@ -300,7 +300,7 @@ class ReplicaSource(FileSource):
             copy.replica.log.tell(copy.file.path, reason)
         return None
 
-    def _damaged(self, ranges: Sequence[QueueRange], loaded: Loaded, at: int) -> Records | None:
+    def _damaged(self, ranges: Sequence[MessageRange], loaded: Loaded, at: int) -> Records | None:
         """One message that no replica has whole where the first one's unit says it is.
 
         It may be the unit that is wrong: then another replica's unit leads to the message. Else

@@ -8,11 +8,11 @@ from typing import Protocol
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.columns.queued_records import QueuedRecords
 from ledgermq.pipeline.queue_ranges import (
+    MessageRange,
     Offsets,
     Place,
     Queue,
     Queued,
-    QueueRange,
     placed,
     ranges_between,
 )
@@ -35,25 +35,25 @@ class RowSource(Protocol):
     def queues(self) -> list[Queue]:
         """All queues, those of the system, too."""
 
-    def bounds(self, queues: Iterable[Queue]) -> dict[Queue, QueueRange]:
+    def bounds(self, queues: Iterable[Queue]) -> dict[Queue, MessageRange]:
         """What each of ``queues`` holds of committed messages."""
 
-    def offset_at_time(self, range_: QueueRange, timestamp_ms: int) -> int:
+    def offset_at_time(self, range_: MessageRange, timestamp_ms: int) -> int:
         """Queue offset of the first message of a range that was stored at that time or later."""
 
-    def position_of(self, range_: QueueRange, offset: int) -> int:
+    def position_of(self, range_: MessageRange, offset: int) -> int:
         """Where a message that a range has stands in the log."""
 
     def queued(self) -> Queued | None:
         """Up to where the log is in the queues that are listed from now on, if that is known."""
 
     def plan(
-        self, ranges: Sequence[QueueRange], *, split_bytes: int, splits_min: int
-    ) -> list[tuple[QueueRange, ...]]:
+        self, ranges: Sequence[MessageRange], *, split_bytes: int, splits_min: int
+    ) -> list[tuple[MessageRange, ...]]:
         """``ranges`` divided into parts for a task each."""
 
     def read(
-        self, ranges: Sequence[QueueRange], *, fail_on_data_loss: bool
+        self, ranges: Sequence[MessageRange], *, fail_on_data_loss: bool
     ) -> Iterator[QueuedRecords]:
         """The messages of ``ranges``, some thousands at once."""
 
@@ -110,7 +110,7 @@ def check_queued(source: RowSource) -> None:
         )
 
 
-def chosen_bounds(source: RowSource, options: SourceOptions) -> dict[Queue, QueueRange]:
+def chosen_bounds(source: RowSource, options: SourceOptions) -> dict[Queue, MessageRange]:
     """What the queues hold that the options choose.
 
     Raises:
@@ -121,7 +121,7 @@ def chosen_bounds(source: RowSource, options: SourceOptions) -> dict[Queue, Queu
     return source.bounds(queue for queue in queues if options.choice.has(queue))
 
 
-def chosen_ranges(source: RowSource, options: SourceOptions) -> list[QueueRange]:
+def chosen_ranges(source: RowSource, options: SourceOptions) -> list[MessageRange]:
     """What of the queues lies between the places or times that the options name.
 
     Raises:
@@ -137,7 +137,7 @@ def chosen_ranges(source: RowSource, options: SourceOptions) -> list[QueueRange]
 
 def offsets_at(
     source: RowSource,
-    bounds: dict[Queue, QueueRange],
+    bounds: dict[Queue, MessageRange],
     place: Place,
     timestamp_ms: int | None,
     *,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ledgermq.pipeline.queue_ranges import QueueRange
+from ledgermq.pipeline.queue_ranges import MessageRange
 
 
 class RangeExtent(NamedTuple):
@@ -26,13 +26,13 @@ def split_count(size: int, *, split_bytes: int, splits_min: int, messages: int) 
 
 
 def split_ranges(
-    ranges: Sequence[QueueRange],
+    ranges: Sequence[MessageRange],
     extents: Sequence[RangeExtent],
-    offset_at: Callable[[QueueRange, int], int],
+    offset_at: Callable[[MessageRange, int], int],
     *,
     split_bytes: int,
     splits_min: int,
-) -> list[tuple[QueueRange, ...]]:
+) -> list[tuple[MessageRange, ...]]:
     """``ranges`` divided at positions of the log, so that each part reads one stretch of it.
 
     Args:
@@ -50,7 +50,7 @@ def split_ranges(
     if count == 1:
         return [tuple(ranges)]
     cuts = _cuts(extents, count)
-    parts: list[list[QueueRange]] = [[] for _ in range(count)]
+    parts: list[list[MessageRange]] = [[] for _ in range(count)]
     for range_, extent in zip(ranges, extents, strict=True):
         # Of all parts only those between the range's own ends can have something of it.
         low, high = bisect_right(cuts, extent.first), bisect_left(cuts, extent.end)
@@ -61,10 +61,10 @@ def split_ranges(
     return [tuple(part) for part in parts if part]
 
 
-def split_by_count(ranges: Sequence[QueueRange], count: int) -> list[tuple[QueueRange, ...]]:
+def split_by_count(ranges: Sequence[MessageRange], count: int) -> list[tuple[MessageRange, ...]]:
     """``ranges`` divided into ``count`` parts of as many messages, give or take one."""
     total = sum(range_.end - range_.first for range_ in ranges)
-    parts: list[list[QueueRange]] = [[] for _ in range(count)]
+    parts: list[list[MessageRange]] = [[] for _ in range(count)]
     done = 0
     for range_ in ranges:
         first = range_.first

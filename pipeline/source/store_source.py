@@ -15,7 +15,7 @@ from ledgermq.formats.records.message import MAGIC
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.pipeline.columns.queued_records import QueuedRecords
 from ledgermq.pipeline.columns.record_columns import Records
-from ledgermq.pipeline.queue_ranges import Queue, Queued, QueueRange
+from ledgermq.pipeline.queue_ranges import MessageRange, Queue, Queued
 from ledgermq.pipeline.source.data_loss import report_loss
 from ledgermq.pipeline.source.file_source import BATCH_BYTES, BATCH_ROWS, FileSource, steady
 from ledgermq.store.files.mapped_files import VanishedError
@@ -79,7 +79,7 @@ class StoreSource(FileSource):
         """
         return queues_in(self.directory.consume_queues)
 
-    def bounds(self, queues: Iterable[Queue]) -> dict[Queue, QueueRange]:
+    def bounds(self, queues: Iterable[Queue]) -> dict[Queue, MessageRange]:
         """What each of ``queues`` holds; nothing at or beyond the committed end.
 
         Raises:
@@ -101,7 +101,7 @@ class StoreSource(FileSource):
         return self.log.message_at(position, size, check_crc=False).store_timestamp
 
     def read(
-        self, ranges: Sequence[QueueRange], *, fail_on_data_loss: bool
+        self, ranges: Sequence[MessageRange], *, fail_on_data_loss: bool
     ) -> Iterator[QueuedRecords]:
         """The messages of ``ranges``, in the order of the log, some thousands at once.
 
@@ -199,14 +199,14 @@ class StoreSource(FileSource):
         begins = [max(start, int(self.log.first)) for start in sorted(starts)]
         return [*(begin for begin in begins if begin < end), end]
 
-    def _bounds(self, queue: Queue) -> QueueRange:
+    def _bounds(self, queue: Queue) -> MessageRange:
         reader = self._reader(queue)
         log_end = max(part.files.end for part in self.log.parts)
         first, end = reader.bounds(log_end, log_first=self.log.first)
         if end > first and not self._is_whole(reader, end - 1):
             # A copy in use, or a crash: units of messages that the log does not have.
             first, end = reader.bounds(self.log.end, log_first=self.log.first)
-        return QueueRange(*queue, first, end)
+        return MessageRange(*queue, first, end)
 
     def _is_whole(self, reader: QueueReader, offset: int) -> bool:
         """Whether the log has the message of a unit."""

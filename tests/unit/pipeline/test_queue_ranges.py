@@ -6,7 +6,7 @@ import pytest
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.queue_ranges import (
-    QueueRange,
+    MessageRange,
     parse_queue_table,
     placed,
     queue_document,
@@ -16,7 +16,7 @@ from ledgermq.pipeline.queue_ranges import (
 from ledgermq.pipeline.source.data_loss import DataLossError
 
 A0, A1 = ("a", 0), ("a", 1)
-BOUNDS = {A0: QueueRange("a", 0, 10, 20), A1: QueueRange("a", 1, 0, 5)}
+BOUNDS = {A0: MessageRange("a", 0, 10, 20), A1: MessageRange("a", 1, 0, 5)}
 
 
 def test_offsets_come_back_from_the_checkpoint_as_they_went() -> None:
@@ -44,19 +44,19 @@ def test_a_queue_that_is_not_read_must_not_be_named() -> None:
 def test_nothing_is_to_be_read_of_a_queue_without_new_messages() -> None:
     ranges = ranges_between({A0: 20, A1: 2}, {A0: 20, A1: 4}, BOUNDS, fail=True)
 
-    assert ranges == [QueueRange("a", 1, 2, 4)]
+    assert ranges == [MessageRange("a", 1, 2, 4)]
 
 
 def test_a_new_queue_is_read_from_its_beginning() -> None:
-    assert ranges_between({}, {A0: 12}, BOUNDS, fail=True) == [QueueRange("a", 0, 10, 12)]
+    assert ranges_between({}, {A0: 12}, BOUNDS, fail=True) == [MessageRange("a", 0, 10, 12)]
 
 
 @pytest.mark.parametrize(
     ("start", "end", "missing", "left"),
-    [(4, 15, 6, [QueueRange("a", 0, 10, 15)]), (4, 8, 4, []), (9, 10, 1, [])],
+    [(4, 15, 6, [MessageRange("a", 0, 10, 15)]), (4, 8, 4, []), (9, 10, 1, [])],
 )
 def test_what_is_deleted_is_counted(
-    start: int, end: int, missing: int, left: list[QueueRange], caplog: pytest.LogCaptureFixture
+    start: int, end: int, missing: int, left: list[MessageRange], caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(DataLossError) as caught:
         ranges_between({A0: start}, {A0: end}, BOUNDS, fail=True)

@@ -17,7 +17,7 @@ from ledgermq.model.ids import Index
 from ledgermq.pipeline.columns.message_schema import COLUMNS
 from ledgermq.pipeline.columns.queued_records import batches_of, walked_batches
 from ledgermq.pipeline.columns.row_filter import RowFilter
-from ledgermq.pipeline.queue_ranges import QueueRange
+from ledgermq.pipeline.queue_ranges import MessageRange
 from ledgermq.pipeline.source.data_loss import DataLossError
 from ledgermq.pipeline.source.file_source import FileSource
 from ledgermq.pipeline.source.replica_source import ReplicaSource
@@ -42,7 +42,7 @@ def expected(golden: Any) -> list[Row]:
     return rows_of(StoreSource(golden("gd0")))
 
 
-def ranges_of(source: FileSource) -> list[QueueRange]:
+def ranges_of(source: FileSource) -> list[MessageRange]:
     bounds = source.bounds(source.queues())
     return [range_ for range_ in bounds.values() if range_.first < range_.end]
 

@@ -15,7 +15,7 @@ from ledgermq.model.ids import Position
 from ledgermq.pipeline.columns.message_schema import COLUMNS
 from ledgermq.pipeline.columns.queued_records import batches_of, walked_batches
 from ledgermq.pipeline.columns.row_filter import RowFilter
-from ledgermq.pipeline.queue_ranges import QueueRange
+from ledgermq.pipeline.queue_ranges import MessageRange
 from ledgermq.pipeline.source.data_loss import DataLossError
 from ledgermq.pipeline.source.store_source import StoreSource
 from ledgermq.pipeline.source_options import TopicChoice
@@ -28,12 +28,12 @@ STORES = ["gs1", "gs1.live", "gd0", "gd0.live", "gd1", "gd2.live", "gu0", "gu2",
 Row = dict[str, Any]
 
 
-def ranges_of(source: StoreSource) -> list[QueueRange]:
+def ranges_of(source: StoreSource) -> list[MessageRange]:
     bounds = source.bounds(source.queues())
     return [range_ for range_ in bounds.values() if range_.first < range_.end]
 
 
-def rows_of(source: StoreSource, ranges: list[QueueRange], *, fail: bool = True) -> list[Row]:
+def rows_of(source: StoreSource, ranges: list[MessageRange], *, fail: bool = True) -> list[Row]:
     read = source.read(ranges, fail_on_data_loss=fail)
     batches = batches_of(read, COLUMNS, RowFilter(), inflate=True)
     return [row for batch in batches for row in batch.to_pylist()]

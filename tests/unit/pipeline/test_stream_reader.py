@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.small_store import write_store
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.pipeline.queue_ranges import QueueRange
+from ledgermq.pipeline.queue_ranges import MessageRange
 from ledgermq.pipeline.source.data_loss import DataLossError
 from ledgermq.pipeline.source_options import parse_options
 from ledgermq.pipeline.stream_reader import StreamReader, lag, limited
@@ -27,7 +27,7 @@ def test_a_batch_has_as_many_rows_as_allowed_and_no_more(
 ) -> None:
     starts = {("t", number): start for number, (start, _) in enumerate(lacks)}
     ends = {("t", number): start + lack for number, (start, lack) in enumerate(lacks)}
-    bounds = {queue: QueueRange(*queue, 0, end) for queue, end in ends.items()}
+    bounds = {queue: MessageRange(*queue, 0, end) for queue, end in ends.items()}
     found = limited(starts, ends, bounds, rows_max)
     total = sum(lack for _, lack in lacks)
 
@@ -37,19 +37,19 @@ def test_a_batch_has_as_many_rows_as_allowed_and_no_more(
 
 def test_a_batch_is_shared_by_what_each_queue_lacks() -> None:
     starts, ends = {("t", 0): 0, ("t", 1): 0}, {("t", 0): 900, ("t", 1): 100}
-    bounds = {queue: QueueRange(*queue, 0, end) for queue, end in ends.items()}
+    bounds = {queue: MessageRange(*queue, 0, end) for queue, end in ends.items()}
 
     assert limited(starts, ends, bounds, 100) == {("t", 0): 90, ("t", 1): 10}
 
 
 def test_what_is_deleted_already_takes_no_room() -> None:
-    bounds = {("t", 0): QueueRange("t", 0, 500, 600)}
+    bounds = {("t", 0): MessageRange("t", 0, 500, 600)}
 
     assert limited({("t", 0): 0}, {("t", 0): 600}, bounds, 50) == {("t", 0): 550}
 
 
 def test_a_new_queue_begins_with_its_first_message() -> None:
-    bounds = {("t", 0): QueueRange("t", 0, 7, 20)}
+    bounds = {("t", 0): MessageRange("t", 0, 7, 20)}
 
     assert limited({}, {("t", 0): 20}, bounds, 5) == {("t", 0): 12}
 
