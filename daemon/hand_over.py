@@ -6,7 +6,7 @@ import logging
 import time
 
 from ledgermq.daemon.health.health import others_can_lead
-from ledgermq.ipc.cursor_page import CursorPage, RaftRole
+from ledgermq.ipc.cursor_page import CursorPage, PublishedRole
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.events import Event
@@ -47,4 +47,4 @@ class HandOver:
 
     def is_going_on(self, now_ns: int) -> bool:
         """Whether this node still leads, and another may be about to."""
-        return now_ns < self._until_ns and self._page.read_grant().role is RaftRole.LEADER
+        return now_ns < self._until_ns and self._page.read_grant().role is PublishedRole.LEADER

@@ -43,7 +43,7 @@ from ledgermq.daemon.process_modules import ProcessTable
 from ledgermq.daemon.reloading import Reloading
 from ledgermq.daemon.runtime_directory import make_directory, make_runtime_directory
 from ledgermq.daemon.store_lock import FamilyLock, JavaLock
-from ledgermq.ipc.cursor_page import CursorPage, RaftRole, Role
+from ledgermq.ipc.cursor_page import CursorPage, PublishedRole, Role
 from ledgermq.ipc.loop import StopFlag
 from ledgermq.members.log_replacement import replace_log
 from ledgermq.model.config.settings import Settings
@@ -294,7 +294,7 @@ class Supervisor:
         self._to_stop = [self._children[role] for role in STOP_ORDER if role in self._children]
         if status != EXIT_STOPPED:
             self._fail(status)
-        elif self._page.read_grant().role is RaftRole.LEADER:
+        elif self._page.read_grant().role is PublishedRole.LEADER:
             self._hand_over.begin(self._settings)
 
     def _begin_reopening(self) -> None:

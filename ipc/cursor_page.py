@@ -121,7 +121,7 @@ assert _COUNTERS + len(Role) * _COUNTER_SLOTS <= _PORT_PROCESS
 assert (_PORT_PROCESS + len(PORTS)) * SLOT_SIZE <= PAGE_SIZE
 
 
-class RaftRole(IntEnum):
+class PublishedRole(IntEnum):
     """Role in the group, as the grant slot holds it."""
 
     FOLLOWER = 0
@@ -202,7 +202,7 @@ class Grant(NamedTuple):
 
     term: Term
     granted: bool
-    role: RaftRole
+    role: PublishedRole
     leader: NodeId = NodeId("")
 
 
@@ -449,7 +449,7 @@ class CursorPage:
     def read_grant(self) -> Grant:
         """Term, whether the writer may stamp, and the node's role."""
         term, granted, role, *cells = self._snapshot(_GRANT, 5)
-        return Grant(Term(term), bool(granted), RaftRole(role), _name_of(cells))
+        return Grant(Term(term), bool(granted), PublishedRole(role), _name_of(cells))
 
     def publish_reader(self, node: NodeId) -> None:
         """A follower that holds what is committed; empty when there is none, or no leader here."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from ledgermq.ipc.counters import RaftCounter
 from ledgermq.ipc.cursor_page import Grant, LogCursor, Role, SpaceState
-from ledgermq.ipc.cursor_page import RaftRole as PageRole
+from ledgermq.ipc.cursor_page import PublishedRole as PageRole
 from ledgermq.ipc.loop import Pollable, StopFlag
 from ledgermq.ipc.orders import Damaged, Followed, Granted, Ready, Repaired, parse
 from ledgermq.members.log_replacement import is_complete

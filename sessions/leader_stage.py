@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from ledgermq.ipc.counters import BrokerCounter
-from ledgermq.ipc.cursor_page import Grant, RaftRole
+from ledgermq.ipc.cursor_page import Grant, PublishedRole
 from ledgermq.model.config.settings import LogKind
 
 BROKER_ID_UNKNOWN = -1
@@ -59,7 +59,7 @@ def leader_stage(
         broker: counters of the broker.
         log: its kind; of a plain one the only node commits what it writes.
     """
-    if grant.role is not RaftRole.LEADER:
+    if grant.role is not PublishedRole.LEADER:
         return LeaderStage.NONE
     if not grant.granted:
         return LeaderStage.ELECTED

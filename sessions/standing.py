@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledgermq.ipc.cursor_page import CursorPage, Grant, RaftRole
+from ledgermq.ipc.cursor_page import CursorPage, Grant, PublishedRole
 from ledgermq.model.config.settings import LogKind
 from ledgermq.model.ids import Position, Term
 from ledgermq.wire.session import CANDIDATE, FOLLOWER, LEADER, Standing
@@ -18,10 +18,10 @@ def standing_of(grant: Grant, *, serves: bool) -> Standing:
         serves: the process takes what only a leader may take; one that leads, but is not that far,
             passes for a candidate.
     """
-    if grant.role is RaftRole.FOLLOWER:
+    if grant.role is PublishedRole.FOLLOWER:
         role = FOLLOWER
     else:
-        role = LEADER if serves and grant.role is RaftRole.LEADER else CANDIDATE
+        role = LEADER if serves and grant.role is PublishedRole.LEADER else CANDIDATE
     return Standing(role, grant.term, grant.leader)
 
 
@@ -70,7 +70,7 @@ class ReaderStanding:
         return standing_of(self._grant, serves=self._served == self._grant.term)
 
     def _leads(self) -> bool:
-        return self._grant.granted and self._grant.role is RaftRole.LEADER
+        return self._grant.granted and self._grant.role is PublishedRole.LEADER
 
     def _look_at_queues(self) -> None:
         term = self._grant.term

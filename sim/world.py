@@ -13,7 +13,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Self
 
-from ledgermq.ipc.cursor_page import RaftRole, Role
+from ledgermq.ipc.cursor_page import PublishedRole, Role
 from ledgermq.members.log_trouble import LogDamagedError
 from ledgermq.model.config.settings import (
     AckMode,
@@ -262,7 +262,7 @@ class World:
             page = node.page
             if page is not None and node.living(Role.RAFT) is not None:
                 grant = page.read_grant()
-                if grant.role is RaftRole.LEADER:
+                if grant.role is PublishedRole.LEADER:
                     found.append((grant.term, node))
         return [node for _, node in sorted(found, key=lambda pair: pair[0])]
 
@@ -385,7 +385,7 @@ class World:
 
     def _cut_group(self, observer: Observer) -> None:
         """The leader dies, perhaps, when a follower has a part of what belongs together."""
-        if not self.crash_points or observer.role is RaftRole.LEADER:
+        if not self.crash_points or observer.role is PublishedRole.LEADER:
             return
         leaders = self.leaders()
         is_inside = self.is_inside_group(len(observer.log) - 1)

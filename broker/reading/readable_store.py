@@ -15,7 +15,7 @@ from ledgermq.broker.reading.old_pages import HOT_TAIL_SIZE, OldPages, OldReadPa
 from ledgermq.broker.reading.property_scan import Poison, Wanted, wanted_messages
 from ledgermq.formats.arrays import Units
 from ledgermq.formats.queue_unit import UNIT_SIZE
-from ledgermq.ipc.cursor_page import CursorPage, RaftRole
+from ledgermq.ipc.cursor_page import CursorPage, PublishedRole
 from ledgermq.members.log_trouble import KnownPeers
 from ledgermq.model.config.settings import LogKind, ReadsSection, Settings
 from ledgermq.model.errors import DamagedLogError, NotLeaderError, StorageError
@@ -223,7 +223,7 @@ class ReadableStore:
         if looked_at >= self.disk_below:
             return ""
         grant = self._page.read_grant()
-        if grant.role is RaftRole.LEADER:
+        if grant.role is PublishedRole.LEADER:
             return self._page.read_reader()
         return self._self_id if grant.leader else ""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ledgermq.daemon.children import Child
 from ledgermq.ipc.counters import BrokerCounter
-from ledgermq.ipc.cursor_page import PORTS, CursorPage, RaftRole, Role, SpaceState
+from ledgermq.ipc.cursor_page import PORTS, CursorPage, PublishedRole, Role, SpaceState
 from ledgermq.model.config.settings import Settings
 
 SERVING = (Role.WRITER, Role.DISPATCHER, Role.BROKER, *PORTS)
@@ -124,4 +124,4 @@ def _has_role(page: CursorPage, settings: Settings) -> bool:
     grant = page.read_grant()
     if grant.granted:
         return True
-    return grant.role is RaftRole.FOLLOWER and grant.term > 0 and others_can_lead(settings)
+    return grant.role is PublishedRole.FOLLOWER and grant.term > 0 and others_can_lead(settings)

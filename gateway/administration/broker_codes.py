@@ -12,7 +12,7 @@ from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code, Freshness
 from ledgermq.gateway.transport.addresses import broker_id
 from ledgermq.ipc.counters import BrokerCounter, WriterCounter
-from ledgermq.ipc.cursor_page import RaftRole, Role
+from ledgermq.ipc.cursor_page import PublishedRole, Role
 from ledgermq.model.config.broker_conf_keys import TRANSLATED
 from ledgermq.model.config.settings import AckMode, LogKind
 from ledgermq.model.names.queue_name import QueueName
@@ -115,7 +115,7 @@ class BrokerCodes(PortPart):
     def _config(self, asked: Asked) -> Command:
         """The settings that have an equal in RocketMQ, under its names."""
         settings = self._around.settings
-        leads = self._around.page.read_grant().role is RaftRole.LEADER
+        leads = self._around.page.read_grant().role is PublishedRole.LEADER
         is_synced = settings.ack.mode is AckMode.MAJORITY_FSYNC
         lines = {
             **_AS_IN_ROCKETMQ,

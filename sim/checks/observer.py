@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from ledgermq.ipc.cursor_page import CursorPage, RaftRole
+from ledgermq.ipc.cursor_page import CursorPage, PublishedRole
 from ledgermq.members.membership_log import parse_membership
 from ledgermq.members.system_entries import MEMBERSHIP_TAG
 from ledgermq.model.config.settings import AckMode
@@ -24,7 +24,7 @@ class NodeStanding(NamedTuple):
     """What the page of a node says of consensus."""
 
     term: int
-    role: RaftRole
+    role: PublishedRole
     commit: int
 
 
@@ -63,7 +63,7 @@ class Observer:
         self.term = 0
         self.commit = -1
         self._waits_for_sync = node.settings.ack.mode is AckMode.MAJORITY_FSYNC
-        self.role = RaftRole.FOLLOWER
+        self.role = PublishedRole.FOLLOWER
         self._granted_in = -1
         self._led_since = 0
         self._alone_since: int | None = None
@@ -125,8 +125,8 @@ class Observer:
         name, checker = self.node.name, self.checker
         grant = page.read_grant()
         require(grant.term >= self.term, "terms never go back", name, self.term, grant.term)
-        led = self.role is RaftRole.LEADER and grant.term == self.term
-        if grant.role is RaftRole.LEADER:
+        led = self.role is PublishedRole.LEADER and grant.term == self.term
+        if grant.role is PublishedRole.LEADER:
             if not led:
                 self._led_since = self.node.clock.now_ns()
             checker.leads(name, grant.term)
@@ -152,7 +152,7 @@ class Observer:
             if entry.number not in self.node.spoilt or checker.is_stamped(entry):
                 checker.commits(name, entry, grant.term)
         last = self.log[committed.index]
-        if led and grant.role is RaftRole.LEADER:
+        if led and grant.role is PublishedRole.LEADER:
             # What it knew before it led was committed by others.
             require(last.term == grant.term, "only own terms are counted", name, last, grant.term)
         ends = (last.end, -(-last.end // self._file_size) * self._file_size)
@@ -186,7 +186,7 @@ class Observer:
         """The node has a new page: it may know less to be committed than before."""
         self.commit = -1
         self._granted_in = -1
-        self.role = RaftRole.FOLLOWER
+        self.role = PublishedRole.FOLLOWER
 
     def close(self) -> None:
         """Close the files."""

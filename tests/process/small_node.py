@@ -25,7 +25,7 @@ from pathlib import Path
 from ledgermq.daemon import supervisor
 from ledgermq.daemon.process_modules import ProcessTable
 from ledgermq.ipc.counters import BrokerCounter
-from ledgermq.ipc.cursor_page import CursorPage, Dispatched, Grant, LogCursor, RaftRole, Role
+from ledgermq.ipc.cursor_page import CursorPage, Dispatched, Grant, LogCursor, PublishedRole, Role
 from ledgermq.ipc.loop import StopFlag
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, LedgerError, StorageError
@@ -104,7 +104,7 @@ def obey(order: str, page: CursorPage, role: Role) -> None:
 
 def publish(page: CursorPage, role: Role, order: str) -> None:
     if role is Role.RAFT:
-        page.publish_grant(Grant(Term(3), True, RaftRole.LEADER))
+        page.publish_grant(Grant(Term(3), True, PublishedRole.LEADER))
         page.publish_committed(AHEAD if order == "behind" else END)
     elif role is Role.WRITER:
         page.publish_written(AHEAD if order == "unflushed" else END, 8)

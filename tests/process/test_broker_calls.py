@@ -22,7 +22,7 @@ from tests.suite.patience import PATIENCE_S
 
 from ledgermq.formats.config_json import decode_document
 from ledgermq.ipc.counters import BrokerCounter
-from ledgermq.ipc.cursor_page import Grant, RaftRole, Role
+from ledgermq.ipc.cursor_page import Grant, PublishedRole, Role
 from ledgermq.ipc.doorbell import Inbox
 from ledgermq.ipc.orders import TopicsChanged, TopicsLoaded, encode, parse
 from ledgermq.model.config.settings import (
@@ -143,7 +143,7 @@ def test_only_a_leader_changes_anything(node: NodeMaker) -> None:
 def test_without_a_writer_nothing_is_changed_for_now(node: NodeMaker) -> None:
     one = node("gd0", start=False)
     begin = one.page.read_committed().term
-    one.page.publish_grant(Grant(begin, True, RaftRole.LEADER))
+    one.page.publish_grant(Grant(begin, True, PublishedRole.LEADER))
     one.start()
     client = one.client()
     one.wait(lambda: client.hello().role == "leader")
@@ -156,7 +156,7 @@ def test_without_a_writer_nothing_is_changed_for_now(node: NodeMaker) -> None:
 @pytest.mark.slow
 def test_topics_are_made_as_the_settings_say(node: NodeMaker) -> None:
     one = node("gd0", start=False, topics=TopicsSection(auto_create_topic_enable=False))
-    one.page.publish_grant(Grant(one.page.read_committed().term, True, RaftRole.LEADER))
+    one.page.publish_grant(Grant(one.page.read_committed().term, True, PublishedRole.LEADER))
     one.start()
     client = one.client()
     one.wait(lambda: client.hello().role == "leader")

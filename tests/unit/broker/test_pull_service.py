@@ -19,7 +19,7 @@ from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.records.message import Message, decode_message, encode_message
 from ledgermq.formats.records.properties import decode_properties, encode_properties
 from ledgermq.ipc.counters import BrokerCounter, no_counts
-from ledgermq.ipc.cursor_page import CursorPage, Dispatched, Grant, LogCursor, RaftRole
+from ledgermq.ipc.cursor_page import CursorPage, Dispatched, Grant, LogCursor, PublishedRole
 from ledgermq.model.config.settings import (
     LogKind,
     NodeSection,
@@ -177,10 +177,14 @@ def test_a_queue_file_that_vanishes_leads_to_the_next_one(store: Store) -> None:
 
 @pytest.mark.parametrize(
     ("role", "leader", "suggested"),
-    [(RaftRole.LEADER, "n0", "n2"), (RaftRole.FOLLOWER, "n1", "n0"), (RaftRole.FOLLOWER, "", "")],
+    [
+        (PublishedRole.LEADER, "n0", "n2"),
+        (PublishedRole.FOLLOWER, "n1", "n0"),
+        (PublishedRole.FOLLOWER, "", ""),
+    ],
 )
 def test_readers_of_what_is_on_disk_are_told_whom_to_ask(
-    tmp_path: Path, role: RaftRole, leader: str, suggested: str
+    tmp_path: Path, role: PublishedRole, leader: str, suggested: str
 ) -> None:
     reads = ReadsSection(
         access_message_in_memory_max_ratio=0,
@@ -188,7 +192,7 @@ def test_readers_of_what_is_on_disk_are_told_whom_to_ask(
         max_transfer_count_on_message_in_memory=9,
     )
     with CursorPage.create(tmp_path / "page") as page:
-        page.publish_grant(Grant(Term(1), role is RaftRole.LEADER, role, NodeId(leader)))
+        page.publish_grant(Grant(Term(1), role is PublishedRole.LEADER, role, NodeId(leader)))
         page.publish_reader(NodeId("n2"))
         pulled = Store(tmp_path / "root", page, reads).pull(0, messages=50)
 
@@ -196,7 +200,7 @@ def test_readers_of_what_is_on_disk_are_told_whom_to_ask(
 
 
 def test_readers_of_what_is_in_memory_are_told_nothing(store: Store) -> None:
-    store.page.publish_grant(Grant(Term(1), True, RaftRole.LEADER, NodeId("n0")))
+    store.page.publish_grant(Grant(Term(1), True, PublishedRole.LEADER, NodeId("n0")))
     store.page.publish_reader(NodeId("n2"))
 
     assert store.pull(0).suggested == ""

@@ -15,7 +15,7 @@ from ledgermq.ipc.cursor_page import (
     Dispatched,
     Grant,
     LogCursor,
-    RaftRole,
+    PublishedRole,
     Role,
     SpaceState,
 )
@@ -45,7 +45,7 @@ def member(alone: Settings) -> Settings:
 
 
 def lead(page: CursorPage, term: int = 3) -> None:
-    page.publish_grant(Grant(Term(term), True, RaftRole.LEADER, NodeId("n0")))
+    page.publish_grant(Grant(Term(term), True, PublishedRole.LEADER, NodeId("n0")))
 
 
 def dispatch(page: CursorPage) -> None:
@@ -107,7 +107,7 @@ def test_with_damage_among_the_commands_it_serves_what_it_has(
 
 def test_a_member_is_ready_without_a_majority(page: CursorPage, member: Settings) -> None:
     """Nothing is known to be committed, and systemd does not wait for ever."""
-    page.publish_grant(Grant(Term(3), False, RaftRole.FOLLOWER, NodeId("")))
+    page.publish_grant(Grant(Term(3), False, PublishedRole.FOLLOWER, NodeId("")))
 
     assert missing(page, member) == ""
 
@@ -115,7 +115,7 @@ def test_a_member_is_ready_without_a_majority(page: CursorPage, member: Settings
 def test_a_member_that_follows_is_ready_with_what_is_dispatched(
     page: CursorPage, member: Settings
 ) -> None:
-    page.publish_grant(Grant(Term(3), False, RaftRole.FOLLOWER, NodeId("n1")))
+    page.publish_grant(Grant(Term(3), False, PublishedRole.FOLLOWER, NodeId("n1")))
     dispatch(page)
     first = missing(page, member)
     count(page, BrokerCounter.TABLES_AT, 1)

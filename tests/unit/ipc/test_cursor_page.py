@@ -16,8 +16,8 @@ from ledgermq.ipc.cursor_page import (
     Dispatched,
     Grant,
     LogCursor,
+    PublishedRole,
     PutLock,
-    RaftRole,
     Role,
 )
 from ledgermq.model.errors import StaleGenerationError, StorageError
@@ -36,7 +36,7 @@ def test_every_cursor_is_read_as_it_was_published(tmp_path: Path) -> None:
     page.publish_dispatched(Dispatched(Position(4), 5, 6, 7, 8))
     page.publish_put_lock(PutLock(1, 2, 3, 4, 5))
     version = page.grant_version
-    page.publish_grant(Grant(Term(9), True, RaftRole.LEADER, NodeId("n12345678")))
+    page.publish_grant(Grant(Term(9), True, PublishedRole.LEADER, NodeId("n12345678")))
 
     with CursorPage.attach(tmp_path / "page") as other:
         assert other.read_written() == cursor(1)
@@ -44,7 +44,7 @@ def test_every_cursor_is_read_as_it_was_published(tmp_path: Path) -> None:
         assert other.read_committed() == cursor(3)
         assert other.read_dispatched() == Dispatched(Position(4), 5, 6, 7, 8)
         assert other.read_put_lock() == PutLock(1, 2, 3, 4, 5)
-        assert other.read_grant() == Grant(Term(9), True, RaftRole.LEADER, NodeId("n12345678"))
+        assert other.read_grant() == Grant(Term(9), True, PublishedRole.LEADER, NodeId("n12345678"))
         assert other.grant_version != version
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ledgermq.ipc.counters import BrokerCounter
-from ledgermq.ipc.cursor_page import Grant, RaftRole
+from ledgermq.ipc.cursor_page import Grant, PublishedRole
 from ledgermq.model.config.settings import LogKind
 from ledgermq.model.ids import NodeId, Term
 from ledgermq.sessions.leader_stage import LeaderStage, broker_id, leader_stage
@@ -13,7 +13,9 @@ from ledgermq.sessions.leader_stage import LeaderStage, broker_id, leader_stage
 TERM = Term(7)
 
 
-def grant(role: RaftRole = RaftRole.LEADER, *, granted: bool = True, term: Term = TERM) -> Grant:
+def grant(
+    role: PublishedRole = PublishedRole.LEADER, *, granted: bool = True, term: Term = TERM
+) -> Grant:
     return Grant(term, granted, role, NodeId("n2"))
 
 
@@ -47,7 +49,7 @@ def test_what_was_told_of_an_earlier_term_counts_for_nothing() -> None:
     told = (BrokerCounter.SERVES_TERM, BrokerCounter.TABLES_TERM, BrokerCounter.SERVICES_TERM)
 
     assert stage(grant(), *told, term=6, committed=6) is LeaderStage.WRITER_GRANTED
-    assert stage(grant(RaftRole.FOLLOWER), *told) is LeaderStage.NONE
+    assert stage(grant(PublishedRole.FOLLOWER), *told) is LeaderStage.NONE
 
 
 def test_a_plain_log_has_no_entry_to_wait_for() -> None:
@@ -57,9 +59,14 @@ def test_a_plain_log_has_no_entry_to_wait_for() -> None:
 @pytest.mark.parametrize(
     ("self_id", "given", "told", "expected"),
     [
-        ("n2", grant(term=Term(0), role=RaftRole.FOLLOWER, granted=False), LeaderStage.NONE, -1),
-        ("n0", grant(RaftRole.FOLLOWER), LeaderStage.NONE, 1),
-        ("n12", grant(RaftRole.CANDIDATE), LeaderStage.NONE, 13),
+        (
+            "n2",
+            grant(term=Term(0), role=PublishedRole.FOLLOWER, granted=False),
+            LeaderStage.NONE,
+            -1,
+        ),
+        ("n0", grant(PublishedRole.FOLLOWER), LeaderStage.NONE, 1),
+        ("n12", grant(PublishedRole.CANDIDATE), LeaderStage.NONE, 13),
         ("n2", grant(), LeaderStage.COMMITTED, 3),
         ("n2", grant(), LeaderStage.CAUGHT_UP, 0),
         ("n2", grant(), LeaderStage.SERVICES_GRANTED, 0),

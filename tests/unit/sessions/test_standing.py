@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.ipc.cursor_page import CursorPage, Dispatched, Grant, LogCursor, RaftRole
+from ledgermq.ipc.cursor_page import CursorPage, Dispatched, Grant, LogCursor, PublishedRole
 from ledgermq.model.config.settings import LogKind
 from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.sessions.standing import ReaderStanding, standing_of
@@ -34,7 +34,7 @@ def test_a_leader_leads_its_consumers_when_its_queues_have_caught_up(page: Curso
     standing = ReaderStanding(page, LogKind.DLEDGER)
     dispatch(page, 500)
     commit(page, 900, 4)
-    page.publish_grant(Grant(Term(5), True, RaftRole.LEADER, N0))
+    page.publish_grant(Grant(Term(5), True, PublishedRole.LEADER, N0))
     said = [standing.look()]
     dispatch(page, 900)
     said.append(standing.look())
@@ -55,7 +55,7 @@ def test_a_plain_log_has_no_terms_to_wait_for(page: CursorPage) -> None:
     standing = ReaderStanding(page, LogKind.COMMITLOG)
     commit(page, 100, 0)
     dispatch(page, 100)
-    page.publish_grant(Grant(Term(2), True, RaftRole.LEADER, N0))
+    page.publish_grant(Grant(Term(2), True, PublishedRole.LEADER, N0))
 
     assert standing.look() == Standing(LEADER, 2, "n0")
 
@@ -67,7 +67,7 @@ def test_dispatch_is_waited_for_until_the_leader_may_say_so_and_by_no_follower(
     dispatch(page, 500)
     commit(page, 900, 5)
     waits = []
-    for granted, role in ((False, RaftRole.FOLLOWER), (True, RaftRole.LEADER)):
+    for granted, role in ((False, PublishedRole.FOLLOWER), (True, PublishedRole.LEADER)):
         page.publish_grant(Grant(Term(5), granted, role, N0))
         standing.look()
         waits.append(standing.awaits_dispatch)
@@ -81,7 +81,7 @@ def test_dispatch_is_waited_for_until_the_leader_may_say_so_and_by_no_follower(
 def test_each_change_of_term_or_leader_is_seen_once(page: CursorPage) -> None:
     standing = ReaderStanding(page, LogKind.DLEDGER)
     first = standing.look()
-    page.publish_grant(Grant(Term(3), False, RaftRole.FOLLOWER, NodeId("n2")))
+    page.publish_grant(Grant(Term(3), False, PublishedRole.FOLLOWER, NodeId("n2")))
     second = standing.look()
 
     assert (first, second, standing.look()) == (
@@ -94,13 +94,13 @@ def test_each_change_of_term_or_leader_is_seen_once(page: CursorPage) -> None:
 @pytest.mark.parametrize(
     ("role", "serves", "told"),
     [
-        (RaftRole.FOLLOWER, True, FOLLOWER),
-        (RaftRole.CANDIDATE, True, CANDIDATE),
-        (RaftRole.LEADER, False, CANDIDATE),
-        (RaftRole.LEADER, True, LEADER),
+        (PublishedRole.FOLLOWER, True, FOLLOWER),
+        (PublishedRole.CANDIDATE, True, CANDIDATE),
+        (PublishedRole.LEADER, False, CANDIDATE),
+        (PublishedRole.LEADER, True, LEADER),
     ],
 )
 def test_only_a_leader_that_serves_says_that_it_leads(
-    role: RaftRole, serves: bool, told: str
+    role: PublishedRole, serves: bool, told: str
 ) -> None:
     assert standing_of(Grant(Term(1), True, role, N0), serves=serves).role == told
