@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.pipeline.columns.arrow_slices import Integers
-from ledgermq.pipeline.columns.record_columns import RecordColumns, Records
+from ledgermq.pipeline.columns.record_columns import RecordBlock, RecordColumns
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.queue_ranges import MessageRange
 
@@ -22,7 +22,7 @@ class QueuedRecords(NamedTuple):
         ranges: what was asked for; ``numbers`` says which of them each record is of.
     """
 
-    records: Records
+    records: RecordBlock
     ranges: Sequence[MessageRange]
     numbers: Integers
 
@@ -55,7 +55,7 @@ def columns_of(part: QueuedRecords, *, inflate: bool) -> RecordColumns:
 
 
 def walked_batches(
-    parts: Iterable[Records], columns: Sequence[str], wanted: RowFilter, *, inflate: bool
+    parts: Iterable[RecordBlock], columns: Sequence[str], wanted: RowFilter, *, inflate: bool
 ) -> Iterator[pa.RecordBatch]:
     """The rows of records that no queue led to; those that never were in a queue are left out.
 

@@ -41,7 +41,7 @@ Fields = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class RecordBlock:
     """Some records within ``view``, by ascending place; an entry's header stands before each.
 
     Attributes:
@@ -62,7 +62,7 @@ class Records:
     file: str = ""
 
 
-def heads_of(records: Records) -> tuple[Fields, int]:
+def heads_of(records: RecordBlock) -> tuple[Fields, int]:
     """The fields of records, a row for each ``HeadField``; and how many are records.
 
     Of the first one that is none the first field is its ``HeadFault``.
@@ -89,7 +89,7 @@ class RecordColumns:
     After ``keep`` only the rows that are left are made.
     """
 
-    def __init__(self, records: Records, *, inflate: bool = True) -> None:
+    def __init__(self, records: RecordBlock, *, inflate: bool = True) -> None:
         """Read the fixed part of all records, and check that each is a record.
 
         Args:

@@ -17,7 +17,7 @@ from ledgermq.formats.arrays import Units
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.pipeline.columns.arrow_slices import Integers
 from ledgermq.pipeline.columns.queued_records import QueuedRecords
-from ledgermq.pipeline.columns.record_columns import Records
+from ledgermq.pipeline.columns.record_columns import RecordBlock
 from ledgermq.pipeline.queue_ranges import MessageRange, Queue, Queued
 from ledgermq.pipeline.source.data_loss import report_loss
 from ledgermq.pipeline.source.split_plan import RangeExtent, split_ranges
@@ -104,7 +104,7 @@ class FileSource(ABC):
         """
 
     @abstractmethod
-    def walk(self, first: int, end: int) -> Iterator[Records]:
+    def walk(self, first: int, end: int) -> Iterator[RecordBlock]:
         """The records from ``first``, where one begins, to ``end``, by walking through the log.
 
         Raises:

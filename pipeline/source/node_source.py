@@ -20,7 +20,7 @@ from ledgermq.client.reading.pull_pipeline import pull_request
 from ledgermq.formats.records.message import PHYSICAL_OFFSET_AT, TIMESTAMP, store_fields_at
 from ledgermq.model.errors import TimedOutError, TopicUnknownError
 from ledgermq.pipeline.columns.queued_records import QueuedRecords
-from ledgermq.pipeline.columns.record_columns import Records
+from ledgermq.pipeline.columns.record_columns import RecordBlock
 from ledgermq.pipeline.queue_ranges import MessageRange, Queue, Queued
 from ledgermq.pipeline.source.data_loss import report_loss
 from ledgermq.pipeline.source.file_source import BATCH_ROWS
@@ -267,7 +267,7 @@ def _joined(answers: _Answers, ranges: Sequence[MessageRange], number: int) -> Q
     records = answers.parts[0][1]
     if len(answers.parts) > 1:
         records = memoryview(b"".join(records for _, records in answers.parts))
-    found = Records(
+    found = RecordBlock(
         view=records.cast("B"),
         base=None,
         starts=np.concatenate(starts).astype(np.int64),

@@ -31,7 +31,7 @@ from ledgermq.formats.records.message import decode_message
 from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
 from ledgermq.pipeline.columns.arrow_slices import Integers
 from ledgermq.pipeline.columns.queued_records import QueuedRecords
-from ledgermq.pipeline.columns.record_columns import Records, heads_of
+from ledgermq.pipeline.columns.record_columns import RecordBlock, heads_of
 from ledgermq.pipeline.queue_ranges import MessageRange, Queue
 from ledgermq.pipeline.source.data_loss import report_loss
 from ledgermq.pipeline.source.file_source import BATCH_BYTES, BATCH_ROWS, FileSource, Loaded, steady
@@ -188,7 +188,7 @@ class ReplicaSource(FileSource):
                 )
                 at = gone
 
-    def walk(self, first: int, end: int) -> Iterator[Records]:
+    def walk(self, first: int, end: int) -> Iterator[RecordBlock]:
         """The records of a stretch, each from the first replica that has it whole."""
         failures: list[LedgerError] = []
         for replica, source in self._each(failures):
@@ -289,7 +289,7 @@ class ReplicaSource(FileSource):
             if view is not None:
                 yield _Copy(replica, file, view, end)
 
-    def _whole(self, loaded: Loaded, at: int) -> Records | None:
+    def _whole(self, loaded: Loaded, at: int) -> RecordBlock | None:
         """The messages from number ``at`` on that the first replica with a whole one has whole."""
         for copy in self._copies_at(int(loaded.positions[at])):
             records = _records(loaded, at, copy)
@@ -300,7 +300,9 @@ class ReplicaSource(FileSource):
             copy.replica.log.tell(copy.file.path, reason)
         return None
 
-    def _damaged(self, ranges: Sequence[MessageRange], loaded: Loaded, at: int) -> Records | None:
+    def _damaged(
+        self, ranges: Sequence[MessageRange], loaded: Loaded, at: int
+    ) -> RecordBlock | None:
         """One message that no replica has whole where the first one's unit says it is.
 
         It may be the unit that is wrong: then another replica's unit leads to the message. Else
@@ -353,7 +355,7 @@ def _same_messages(queue: Queue, one: _Held, other: _Held) -> bool | None:
     return any(compared) if compared else None
 
 
-def _records(loaded: Loaded, at: int, copy: _Copy) -> Records:
+def _records(loaded: Loaded, at: int, copy: _Copy) -> RecordBlock:
     """As many messages from number ``at`` on as a batch holds, in one file."""
     file = copy.file
     base = int(loaded.positions[at])
@@ -364,7 +366,7 @@ def _records(loaded: Loaded, at: int, copy: _Copy) -> Records:
     rows = slice(at, at + count)
     start = max(base - file.header_size, file.start)
     reach = min(int(ends[count - 1]), file.end)
-    return Records(
+    return RecordBlock(
         view=copy.view[start - file.start : reach - file.start],
         base=start,
         starts=loaded.positions[rows] - start,
@@ -374,7 +376,7 @@ def _records(loaded: Loaded, at: int, copy: _Copy) -> Records:
     )
 
 
-def _count_whole(records: Records, offsets: Integers) -> int:
+def _count_whole(records: RecordBlock, offsets: Integers) -> int:
     """How many records, from the first on, are the messages that their units say, bit for bit."""
     heads, count = heads_of(records)
     is_right = heads[HeadField.QUEUE_OFFSET, :count] == offsets[:count]
@@ -391,10 +393,10 @@ def _count_whole(records: Records, offsets: Integers) -> int:
     )
 
 
-def _head_of(records: Records, count: int) -> Records:
+def _head_of(records: RecordBlock, count: int) -> RecordBlock:
     """The first ``count`` of some records."""
     starts, sizes = records.starts[:count], records.sizes[:count]
-    return Records(
+    return RecordBlock(
         view=records.view[: int(starts[-1] + sizes[-1])],
         base=records.base,
         starts=starts,

@@ -14,7 +14,7 @@ from ledgermq.formats.kernels.kernel import ScanStatus, scan_entries
 from ledgermq.formats.records.message import MAGIC
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.pipeline.columns.queued_records import QueuedRecords
-from ledgermq.pipeline.columns.record_columns import Records
+from ledgermq.pipeline.columns.record_columns import RecordBlock
 from ledgermq.pipeline.queue_ranges import MessageRange, Queue, Queued
 from ledgermq.pipeline.source.data_loss import report_loss
 from ledgermq.pipeline.source.file_source import BATCH_BYTES, BATCH_ROWS, FileSource, steady
@@ -138,7 +138,7 @@ class StoreSource(FileSource):
             start = base - span.header_size
             whole = self.log.span(start).view if span.header_size else span.view
             reach = int(positions[end - 1] + sizes[end - 1]) - start
-            records = Records(
+            records = RecordBlock(
                 view=whole[:reach],
                 base=start,
                 starts=positions[at:end] - start,
@@ -149,7 +149,7 @@ class StoreSource(FileSource):
             yield QueuedRecords(records, ranges, numbers[at:end])
             at = end
 
-    def walk(self, first: int, end: int) -> Iterator[Records]:
+    def walk(self, first: int, end: int) -> Iterator[RecordBlock]:
         """The records from ``first``, where one begins, to ``end``, by walking through the log.
 
         Raises:
@@ -166,7 +166,7 @@ class StoreSource(FileSource):
             status = ScanStatus(number)
             file = str(span.path)
             if count:
-                yield Records(
+                yield RecordBlock(
                     view=span.view[:reached],
                     base=position,
                     starts=starts[:count].copy(),

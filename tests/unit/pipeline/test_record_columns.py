@@ -15,7 +15,7 @@ from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
 from ledgermq.model.errors import BodyUnreadableError, CorruptLogError
 from ledgermq.pipeline.columns.message_schema import ARROW_SCHEMA, COLUMNS
-from ledgermq.pipeline.columns.record_columns import RecordColumns, Records
+from ledgermq.pipeline.columns.record_columns import RecordBlock, RecordColumns
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 V4, V6 = ("10.1.2.3", 4_567), ("2001:db8::7", 8_910)
@@ -34,7 +34,7 @@ PLAIN = Message(
 )
 
 
-def records_of(messages: list[Message], *, base: int = 1_000) -> Records:
+def records_of(messages: list[Message], *, base: int = 1_000) -> RecordBlock:
     data, starts, sizes = bytearray(b"\0" * 48), [], []
     for message in messages:
         starts.append(len(data))
@@ -42,10 +42,10 @@ def records_of(messages: list[Message], *, base: int = 1_000) -> Records:
         sizes.append(len(data) - starts[-1])
         data += b"\0" * 48
     view = memoryview(bytes(data))
-    return Records(view, base, np.array(starts), np.array(sizes), 0, "the file")
+    return RecordBlock(view, base, np.array(starts), np.array(sizes), 0, "the file")
 
 
-def rows_of(records: Records, *, inflate: bool = True) -> list[dict[str, object]]:
+def rows_of(records: RecordBlock, *, inflate: bool = True) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = (
         RecordColumns(records, inflate=inflate).batch(COLUMNS).to_pylist()
     )
@@ -161,7 +161,7 @@ def test_rows_that_are_left_out_are_in_no_column() -> None:
 
 def test_no_record_is_an_empty_batch() -> None:
     empty = np.empty(0, np.int64)
-    batch = RecordColumns(Records(memoryview(b""), 0, empty, empty, 0)).batch(COLUMNS)
+    batch = RecordColumns(RecordBlock(memoryview(b""), 0, empty, empty, 0)).batch(COLUMNS)
 
     assert (batch.num_rows, batch.schema) == (0, ARROW_SCHEMA)
 
