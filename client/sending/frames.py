@@ -9,7 +9,7 @@ from itertools import chain
 
 from ledgermq.client.core.results import BatchResult, FrameResult, SendResult
 from ledgermq.client.sending.outgoing import Body
-from ledgermq.client.sending.record_encoder import Form, Records
+from ledgermq.client.sending.record_encoder import EncodedRecords, Form
 from ledgermq.client.sending.send_future import SendFuture, Waiting
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.model.errors import LedgerError
@@ -137,7 +137,7 @@ class OpenFrame:
         self,
         topic: bytes,
         queue_id: int,
-        records: Records,
+        records: EncodedRecords,
         waiting: Waiting,
         callback: OneCallback | None,
     ) -> SendFuture[SendResult]:
@@ -179,7 +179,7 @@ class OpenFrame:
 def batch_frame(
     form: Form,
     run: SendRun,
-    records: Records,
+    records: EncodedRecords,
     waiting: Waiting,
     callback: BatchCallback | None,
 ) -> tuple[Frame, SendFuture[BatchResult]]:

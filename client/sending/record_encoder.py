@@ -65,7 +65,7 @@ class Target(NamedTuple):
 NO_IDS: Mapping[int, str] = {}
 
 
-class Records(NamedTuple):
+class EncodedRecords(NamedTuple):
     """Encoded records of one queue.
 
     Attributes:
@@ -114,7 +114,9 @@ class RecordEncoder:
         self._head = Struct(f">{form.entry_header_size}xiIi{self._middle.size}si")
         self._record_max = ENTRY_SIZE_MAX if form.entry_header_size else 2**31 - 1
 
-    def encode_bodies(self, target: Target, bodies: Sequence[Body], properties: bytes) -> Records:
+    def encode_bodies(
+        self, target: Target, bodies: Sequence[Body], properties: bytes
+    ) -> EncodedRecords:
         """Records of ``bodies``, which share ``properties`` (``outgoing.properties_bytes``).
 
         Raises:
@@ -130,7 +132,9 @@ class RecordEncoder:
         middles = repeat(self._pack_middle(target))
         return self._assemble(bodies, lengths, sizes, middles=middles, tails=repeat(tail), ids=ids)
 
-    def encode_messages(self, target: Target, messages: Sequence[OutgoingMessage]) -> Records:
+    def encode_messages(
+        self, target: Target, messages: Sequence[OutgoingMessage]
+    ) -> EncodedRecords:
         """Records of ``messages``, each with its own properties and flag.
 
         Raises:
@@ -171,7 +175,7 @@ class RecordEncoder:
         properties: Sequence[bytes],
         flags: Sequence[int] | None = None,
         own_ids: Mapping[int, str] = NO_IDS,
-    ) -> Records:
+    ) -> EncodedRecords:
         """Records of ``bodies``, each with encoded properties (``outgoing.properties_bytes``).
 
         Args:
@@ -216,7 +220,7 @@ class RecordEncoder:
 
     def _encode_one(
         self, target: Target, body: Body, length: int, properties: bytes, ids: tuple[str, int]
-    ) -> Records:
+    ) -> EncodedRecords:
         """What ``_assemble`` makes of one body, at half the price: most producers send one."""
         tail = _tail(target.topic, properties, ids[0])
         size = self._head.size + length + len(tail) + UNIQUE_ID_DIGITS
@@ -229,7 +233,7 @@ class RecordEncoder:
             length,
         )
         parts = [head, body, tail, b"%012X" % ids[1]]
-        return Records(parts, array("I", (size,)), size, *ids)
+        return EncodedRecords(parts, array("I", (size,)), size, *ids)
 
     def _check_sizes(self, sizes: Sequence[int]) -> None:
         largest = max(sizes)
@@ -293,7 +297,7 @@ class RecordEncoder:
         tails: Iterable[bytes],
         ids: tuple[str, int],
         own: Mapping[int, str] = NO_IDS,
-    ) -> Records:
+    ) -> EncodedRecords:
         self._check_sizes(sizes)
         pack = self._head.pack
         hole = self.form.entry_header_size
@@ -306,7 +310,7 @@ class RecordEncoder:
             # Their tails have them already.
             numbers = [b"" if row in own else digits for row, digits in enumerate(numbers)]
         parts = list(chain.from_iterable(zip(heads, bodies, tails, numbers, strict=False)))
-        return Records(parts, array("I", sizes), sum(sizes), *ids, own)
+        return EncodedRecords(parts, array("I", sizes), sum(sizes), *ids, own)
 
 
 def _tail(topic: bytes, properties: bytes, id_prefix: str) -> bytes:

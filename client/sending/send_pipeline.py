@@ -18,7 +18,7 @@ from ledgermq.client.core.link import NEVER, Part
 from ledgermq.client.core.results import FrameResult, SendResult
 from ledgermq.client.sending.compressed import Compressor
 from ledgermq.client.sending.frames import AnyFuture, Frame, OneCallback, OpenFrame
-from ledgermq.client.sending.record_encoder import Form, Records, Target
+from ledgermq.client.sending.record_encoder import EncodedRecords, Form, Target
 from ledgermq.client.sending.send_future import SendFuture, Waiting
 from ledgermq.formats.records.host_address import Host, encode_host
 from ledgermq.model.errors import (
@@ -205,7 +205,7 @@ class SendPipeline:
         self,
         form: Form,
         target: Target,
-        records: Records,
+        records: EncodedRecords,
         *,
         is_any_queue: bool,
         now: float,

@@ -26,7 +26,7 @@ from ledgermq.client.sending.outgoing import (
     check_unique_id,
     properties_bytes,
 )
-from ledgermq.client.sending.record_encoder import RecordEncoder, Records, Target
+from ledgermq.client.sending.record_encoder import EncodedRecords, RecordEncoder, Target
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_future import Waiting as Waker
 from ledgermq.client.sending.send_pipeline import SendPipeline
@@ -282,7 +282,7 @@ def _encode(
     target: Target,
     messages: Sequence[Body] | Sequence[OutgoingMessage],
     shared: OutgoingMessage,
-) -> Records:
+) -> EncodedRecords:
     if _are_whole(messages):
         return encoder.encode_messages(target, messages)
     properties = properties_bytes(shared.tag, shared.keys, shared.properties)

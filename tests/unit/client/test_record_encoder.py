@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.client.sending.outgoing import OutgoingMessage, properties_bytes, topic_bytes
-from ledgermq.client.sending.record_encoder import Form, RecordEncoder, Records, Target, unique_id
+from ledgermq.client.sending.record_encoder import (
+    EncodedRecords,
+    Form,
+    RecordEncoder,
+    Target,
+    unique_id,
+)
 from ledgermq.formats.records.host_address import Host
 from ledgermq.formats.records.message import BORN_HOST_V6, STORE_HOST_V6, Message, decode_message
 from ledgermq.formats.records.message_id import UniqueIds
@@ -31,7 +37,7 @@ def encoder(form: Form, born: Host = BORN_V4) -> RecordEncoder:
     return RecordEncoder(form, born_host=born, ids=UniqueIds(born[0]))
 
 
-def decoded(form: Form, records: Records) -> list[Message]:
+def decoded(form: Form, records: EncodedRecords) -> list[Message]:
     payload = memoryview(b"".join(records.parts))
     assert len(payload) == records.size == sum(records.sizes)
     messages, at = [], 0
