@@ -35,10 +35,10 @@ from ledgermq.raft.messages import (
     PreVoteReply,
     ReadReply,
     ReadRequest,
-    Refusal,
     TermRun,
     TimeoutNow,
     Vote,
+    VoteRefusal,
     VoteReply,
 )
 
@@ -76,7 +76,7 @@ _READ_REQUEST = Struct("<q")
 _READ_REPLY = Struct("<qq")
 _ACCEPTED, _FIT, _TAIL = 1, 2, 4
 _NOBODY_KNOWS = -2
-_REASONS: tuple[Refusal | None, ...] = (None, *Refusal)
+_REASONS: tuple[VoteRefusal | None, ...] = (None, *VoteRefusal)
 
 
 def encode_message(message: Message) -> bytes:  # noqa: PLR0911 - one for each kind

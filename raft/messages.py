@@ -100,7 +100,7 @@ class Vote:
     transfer: bool
 
 
-class Refusal(StrEnum):
+class VoteRefusal(StrEnum):
     """Why a vote was not given."""
 
     OLD_TERM = "its term is over"
@@ -120,7 +120,7 @@ class PreVoteReply:
 
     term: Term
     asked: Term
-    reason: Refusal | None
+    reason: VoteRefusal | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class VoteReply:
 
     term: Term
     asked: Term
-    reason: Refusal | None
+    reason: VoteRefusal | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from ledgermq.raft.messages import (
     PreVote,
     PreVoteReply,
     RaftRole,
-    Refusal,
     TimeoutNow,
     Vote,
+    VoteRefusal,
     VoteReply,
     VoteRequest,
 )
@@ -119,10 +119,10 @@ def _open_poll(state: NodeState, *, pre: bool) -> Poll:
     return state.poll
 
 
-def _early_refusal(state: NodeState, request: VoteRequest) -> Refusal | None:
+def _early_refusal(state: NodeState, request: VoteRequest) -> VoteRefusal | None:
     """Refusals that leave the term as it is."""
     if request.term < state.term:
-        return Refusal.OLD_TERM
+        return VoteRefusal.OLD_TERM
     if isinstance(request, Vote) and request.transfer:
         hears = False
     elif state.role is RaftRole.LEADER:
@@ -132,18 +132,18 @@ def _early_refusal(state: NodeState, request: VoteRequest) -> Refusal | None:
         recent = state.now - state.heard < state.policy.timing.election_min
         hears = state.leader is not None and recent
     if hears:
-        return Refusal.HEARS_LEADER
+        return VoteRefusal.HEARS_LEADER
     if state.writer is WriterState.UNREAD:
-        return Refusal.LOG_UNREAD
+        return VoteRefusal.LOG_UNREAD
     return None
 
 
-def _refusal(state: NodeState, source: NodeId, request: VoteRequest) -> Refusal | None:
+def _refusal(state: NodeState, source: NodeId, request: VoteRequest) -> VoteRefusal | None:
     if request.term == state.term:
         vote = state.hard_state.vote
         if vote not in (None, source) or state.leader not in (None, source):
-            return Refusal.VOTED
+            return VoteRefusal.VOTED
     ours = state.last_held_ever
     if (request.last.term, request.last.index) < (ours.term, ours.index):
-        return Refusal.LOG_BEHIND
+        return VoteRefusal.LOG_BEHIND
     return None

@@ -27,8 +27,8 @@ from ledgermq.raft.messages import (
     Message,
     RaftRole,
     ReadReply,
-    Refusal,
     TermRun,
+    VoteRefusal,
 )
 from ledgermq.raft.roles.leadership import Leadership
 from ledgermq.raft.timing import ELECTION_DOUBLINGS_MAX, FlowLimits, Timing
@@ -52,7 +52,7 @@ class Poll:
     asked: Term
     pre: bool
     agreed: set[NodeId]
-    refused: dict[NodeId, Refusal] = field(default_factory=dict)
+    refused: dict[NodeId, VoteRefusal] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from tests.raft_group.node import SimNode
 from tests.raft_group.runs import failure
 
 from ledgermq.model.ids import Index, NodeId
-from ledgermq.raft.messages import EntryId, HardState, Refusal, VoteRequest
+from ledgermq.raft.messages import EntryId, HardState, VoteRefusal, VoteRequest
 from ledgermq.raft.roles import candidate, follower, leader
 from ledgermq.raft.roles.leadership import Leadership
 from ledgermq.raft.roles.node_state import NodeState
@@ -65,7 +65,7 @@ def shorter_logs_get_votes(patch: Patch) -> None:
 
     def lenient(state: NodeState, source: NodeId, request: VoteRequest) -> object:
         reason = refusal(state, source, request)
-        return None if reason is Refusal.LOG_BEHIND else reason
+        return None if reason is VoteRefusal.LOG_BEHIND else reason
 
     patch.setattr(candidate, "_refusal", lenient)
 

@@ -10,7 +10,7 @@ from tests.sim.search import find
 from ledgermq.ipc.cursor_page import LogCursor
 from ledgermq.model.ids import Index, NodeId
 from ledgermq.raft.effects import AppendEntries
-from ledgermq.raft.messages import EntryId, Refusal, VoteRequest
+from ledgermq.raft.messages import EntryId, VoteRefusal, VoteRequest
 from ledgermq.raft.roles import candidate, follower, leader
 from ledgermq.raft.roles.leadership import Leadership
 from ledgermq.raft.roles.node_state import NodeState, WriterState
@@ -91,9 +91,9 @@ def shorter_logs_get_votes(patch: Patch) -> None:
     """Section 5.4.1, election restriction."""
     refusal = candidate._refusal
 
-    def lenient(state: NodeState, source: NodeId, request: VoteRequest) -> Refusal | None:
+    def lenient(state: NodeState, source: NodeId, request: VoteRequest) -> VoteRefusal | None:
         reason = refusal(state, source, request)
-        return None if reason is Refusal.LOG_BEHIND else reason
+        return None if reason is VoteRefusal.LOG_BEHIND else reason
 
     patch.setattr(candidate, "_refusal", lenient)
 

@@ -19,10 +19,10 @@ from ledgermq.raft.messages import (
     PreVote,
     PreVoteReply,
     RaftRole,
-    Refusal,
     TermRun,
     TimeoutNow,
     Vote,
+    VoteRefusal,
     VoteReply,
 )
 from ledgermq.raft.timing import FlowLimits, Timing
@@ -61,12 +61,12 @@ def sent(effects: Effects, kind: type[Message]) -> list[Message]:
 @pytest.mark.parametrize(
     ("candidate", "reason"),
     [
-        (entry(2, 7), Refusal.LOG_BEHIND),
+        (entry(2, 7), VoteRefusal.LOG_BEHIND),
         (entry(2, 8), None),
         (entry(3, 5), None),
     ],
 )
-def test_it_votes_as_if_it_had_what_it_lost(candidate: EntryId, reason: Refusal | None) -> None:
+def test_it_votes_as_if_it_had_what_it_lost(candidate: EntryId, reason: VoteRefusal | None) -> None:
     node = damaged(A, B, C, lost=entry(2, 8), kept=4)
 
     (pre,) = sent(node.receive(2_000, B, PreVote(Term(4), candidate)), PreVoteReply)

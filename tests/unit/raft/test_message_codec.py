@@ -17,17 +17,17 @@ from ledgermq.raft.messages import (
     PreVoteReply,
     ReadReply,
     ReadRequest,
-    Refusal,
     TermRun,
     TimeoutNow,
     Vote,
+    VoteRefusal,
     VoteReply,
 )
 
 NUMBERS = st.integers(-1, 2**62)
 ENTRIES = st.builds(EntryId, NUMBERS, NUMBERS)
 RUNS = st.lists(st.builds(TermRun, NUMBERS, st.integers(1, 2**40)), max_size=5).map(tuple)
-REASONS = st.none() | st.sampled_from(Refusal)
+REASONS = st.none() | st.sampled_from(VoteRefusal)
 MESSAGES = st.one_of(
     st.builds(PreVote, NUMBERS, ENTRIES),
     st.builds(Vote, NUMBERS, ENTRIES, st.booleans()),
