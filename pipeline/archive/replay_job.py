@@ -25,7 +25,7 @@ from ledgermq.pipeline.archive.replay_writer import ReplayedPart, ReplayTask, re
 from ledgermq.pipeline.jobs.job_session import Tasks
 
 
-class Replayed(NamedTuple):
+class ReplayOutcome(NamedTuple):
     """What a run has done; see ``ReplayedPart``."""
 
     sent: int
@@ -44,7 +44,7 @@ def replay(
     *,
     name: str,
     timeout_s: float,
-) -> Replayed:
+) -> ReplayOutcome:
     """Send what the archive in ``root`` has of ``choice``, and was not sent by this name yet.
 
     Args:
@@ -82,12 +82,12 @@ def replay(
     sums = (
         ReplayedPart(*(sum(column) for column in zip(*parts, strict=True))) if parts else (0,) * 4
     )
-    return Replayed(*sums, topics=len({task.topic for task in tasks}), tasks=len(tasks))
+    return ReplayOutcome(*sums, topics=len({task.topic for task in tasks}), tasks=len(tasks))
 
 
 def _by_sink(
     job: Tasks, archive: ArchiveFolder, first: ReplayTask, progress: SinkProgress
-) -> Replayed:
+) -> ReplayOutcome:
     """Store one run of the archive after the other, each as a whole and once."""
     sent = found = damaged = count = 0
     topics: set[str] = set()
@@ -109,7 +109,7 @@ def _by_sink(
             damaged += sum(part.damaged for part in parts)
             topics |= {task.replay.topic for task in tasks}
             count += len(tasks)
-    return Replayed(sent, found, 0, damaged, topics=len(topics), tasks=count)
+    return ReplayOutcome(sent, found, 0, damaged, topics=len(topics), tasks=count)
 
 
 def _check_topics(state: ArchiveState, choice: ReplayChoice) -> None:
