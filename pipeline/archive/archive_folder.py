@@ -20,8 +20,8 @@ from pathlib import Path
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError, StoreLockedError
 from ledgermq.pipeline.archive.archive_layout import (
     OWN_FOLDER,
+    ArchiveRun,
     ArchiveState,
-    Run,
     decode_run,
     encode_run,
 )
@@ -53,7 +53,7 @@ class ArchiveFolder:
         self._staging = self._own / "staging"
         self.state = ArchiveState.of(self._runs())
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[ArchiveRun]:
         """The runs, in their order, as their documents say.
 
         Raises:
@@ -68,7 +68,7 @@ class ArchiveFolder:
         _make(folder)
         return folder
 
-    def commit(self, run: Run, staged: Path) -> None:
+    def commit(self, run: ArchiveRun, staged: Path) -> None:
         """Let the files of ``run``, which stand below ``staged``, be part of the archive.
 
         On return it is durable. Where it raises or dies, either all of them are or none is.
@@ -109,7 +109,7 @@ class ArchiveFolder:
             _rename(self._staging, discarded)
             delete_folder(discarded)
 
-    def _publish(self, run: Run) -> int:
+    def _publish(self, run: ArchiveRun) -> int:
         """Rename the files of a run that are still staged."""
         current = self._staging / _CURRENT
         folders: set[Path] = set()
@@ -127,7 +127,7 @@ class ArchiveFolder:
             _sync(folder)
         return moved
 
-    def _runs(self) -> Iterator[Run]:
+    def _runs(self) -> Iterator[ArchiveRun]:
         try:
             numbers = sorted(
                 int(path.stem)
@@ -146,7 +146,7 @@ class ArchiveFolder:
         for number in numbers:
             yield self._read_run(number)
 
-    def _read_run(self, number: int) -> Run:
+    def _read_run(self, number: int) -> ArchiveRun:
         path = self._documents / f"{number:08d}.json"
         document = read_document(path)
         if document is None:

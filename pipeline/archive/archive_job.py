@@ -16,9 +16,9 @@ from ledgermq.pipeline.archive.archive_folder import ArchiveFolder, writable_arc
 from ledgermq.pipeline.archive.archive_layout import (
     PLAIN,
     STORED,
+    ArchiveRun,
     Gap,
     QueueMark,
-    Run,
     TopicDocument,
 )
 from ledgermq.pipeline.archive.archive_writer import (
@@ -53,7 +53,7 @@ class Archived(NamedTuple):
         tasks: of Spark.
     """
 
-    run: Run | None
+    run: ArchiveRun | None
     runs: int
     made_anew: tuple[Queue, ...]
     position: int | None
@@ -159,7 +159,7 @@ def archive(
         if not marks and not is_further:
             folder.recover()
             return Archived(None, folder.state.runs, plan.made_anew, folder.state.position, 0)
-        run = Run(
+        run = ArchiveRun(
             number=number,
             at_ms=time.time_ns() // 1_000_000,
             source=name_of(options),

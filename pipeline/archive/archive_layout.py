@@ -99,7 +99,7 @@ class Gap(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ArchiveRun:
     """One document of the manifest: what one run has added.
 
     Attributes:
@@ -137,14 +137,14 @@ class ArchiveState:
     files: list[ArchivedFile] = field(default_factory=list)
 
     @classmethod
-    def of(cls, runs: Iterable[Run]) -> ArchiveState:
+    def of(cls, runs: Iterable[ArchiveRun]) -> ArchiveState:
         """The state behind ``runs``, in their order."""
         state = cls()
         for run in runs:
             state.add(run)
         return state
 
-    def add(self, run: Run) -> None:
+    def add(self, run: ArchiveRun) -> None:
         """One more run."""
         self.runs = run.number
         self.bodies = run.bodies
@@ -207,7 +207,7 @@ def escaped(topic: str) -> str:
     return {".": "%2E", "..": "%2E%2E"}.get(text, text)
 
 
-def encode_run(run: Run) -> dict[str, object]:
+def encode_run(run: ArchiveRun) -> dict[str, object]:
     """The document of a run."""
     queues: dict[str, dict[str, list[int]]] = {}
     for (topic, queue_id), mark in sorted(run.marks.items()):
@@ -239,7 +239,7 @@ def encode_run(run: Run) -> dict[str, object]:
     }
 
 
-def decode_run(document: Mapping[str, object], *, file: str) -> Run:
+def decode_run(document: Mapping[str, object], *, file: str) -> ArchiveRun:
     """The run that a document describes.
 
     Args:
@@ -260,7 +260,7 @@ def decode_run(document: Mapping[str, object], *, file: str) -> Run:
         for queue_id, numbers in _Fields(queues, file).value(topic, dict).items()
     }
     position = document.get("position")
-    return Run(
+    return ArchiveRun(
         number=take.value("run", int),
         at_ms=take.value("at", int),
         source=take.value("source", str),
