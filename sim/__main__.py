@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 
 from ledgermq.sim.runs.idle_queues import run_idle_seed
-from ledgermq.sim.runs.runs import Outcome, Run, run_seed
+from ledgermq.sim.runs.runs import FaultRun, Outcome, run_seed
 from ledgermq.sim.runs.service_runs import ServiceRun
 
 TRACE_LINES = 150
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.idle:
         return _run_idle(options)
-    make = ServiceRun if options.services else Run
+    make = ServiceRun if options.services else FaultRun
     failures = committed = acknowledged = leaders = 0
     for seed in range(options.seed, options.seed + options.count):
         outcome = run_seed(seed, storm=options.storm, spoils=options.spoil or None, make=make)

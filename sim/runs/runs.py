@@ -33,7 +33,7 @@ STORM_FAULT_EVERY_MS = 60
 Verbs = tuple[tuple[Callable[[], object], int], ...]
 
 
-class Run:
+class FaultRun:
     """Faults for ``run_ms``, then a quiet phase in which the group must heal."""
 
     def __init__(
@@ -240,7 +240,7 @@ def run_seed(
     storm: bool = False,
     spoils: bool | None = None,
     run_ms: int = RUN_MS,
-    make: type[Run] = Run,
+    make: type[FaultRun] = FaultRun,
 ) -> Outcome:
     """Run ``seed``; what the nodes log goes into the history.
 

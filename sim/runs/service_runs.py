@@ -29,7 +29,7 @@ from ledgermq.sim.clients.sink_writer import SinkWriter
 from ledgermq.sim.machine.events import MS
 from ledgermq.sim.node import QUEUES, TOPIC, Node
 from ledgermq.sim.readers import ROLES
-from ledgermq.sim.runs.runs import Run, Verbs
+from ledgermq.sim.runs.runs import FaultRun, Verbs
 from ledgermq.sim.world import Shape, World
 
 DELIVERED_MS = 12_000
@@ -61,7 +61,7 @@ JUMPS_MS = (-3_000, -200, 200, 3_000)
 """Of a clock's time of day: further ones would make all timers due, or none."""
 
 
-class ServiceRun(Run):
+class ServiceRun(FaultRun):
     """A run in which dispatchers and brokers are driven, and their services used.
 
     No disk spoils what it has synced: that is the log's, and other runs look at it.
