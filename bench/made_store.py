@@ -15,7 +15,7 @@ from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.ids import Index, Position, QueueOffset, Term
 from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
-from ledgermq.store.log.log_writer import LogEnd, LogWriter, Run
+from ledgermq.store.log.log_writer import LogEnd, LogWriter, StampedRun
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues.dispatch_build import DispatchBuilder
 from ledgermq.store.store_directory import open_directory
@@ -42,7 +42,7 @@ def write_log(root: Path, *, size: int, file_size: int) -> None:
         writer.put(
             b"".join(records),
             sizes,
-            [Run(BATCH, offset)],
+            [StampedRun(BATCH, offset)],
             term=Term(1),
             store_timestamp=1_600_000_000_000 + number,
         )

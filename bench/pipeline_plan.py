@@ -41,7 +41,7 @@ from ledgermq.pipeline.source.log_splits import log_splits
 from ledgermq.pipeline.source.split_plan import RangeExtent, split_ranges
 from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.files.file_names import file_name
-from ledgermq.store.log.log_writer import LogEnd, LogWriter, Run
+from ledgermq.store.log.log_writer import LogEnd, LogWriter, StampedRun
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import open_directory
 
@@ -120,7 +120,7 @@ def sparse_log(root: Path, *, files: int) -> None:
         )
     )  # fmt: skip
     sizes = memoryview(array("I", [len(record)]))
-    writer.put(record, sizes, [Run(1, QueueOffset(0))], term=Term(0), store_timestamp=1)
+    writer.put(record, sizes, [StampedRun(1, QueueOffset(0))], term=Term(0), store_timestamp=1)
     writer.publish()
     writer.close()
 

@@ -43,7 +43,7 @@ from ledgermq.model.ids import Position, QueueOffset, Term
 from ledgermq.process.settings.settings_loading import load_settings
 from ledgermq.rules.tables.topics import TopicTable
 from ledgermq.store.files.small_file import replace_file
-from ledgermq.store.log.log_writer import Run
+from ledgermq.store.log.log_writer import StampedRun
 from ledgermq.store.queues.dispatch_build import DispatchBuilder
 from ledgermq.store.recovery.log_checkpoint import LogCheckpoint, encode
 from ledgermq.writer.log.log_opening import open_log
@@ -83,7 +83,7 @@ def fill(settings: Settings, *, size: int, queues: int) -> int:
     sizes = memoryview(array("I", map(len, records)))
     messages = offset = 0
     while log.writer.end.position < size:
-        runs = [Run(1, QueueOffset(offset))] * queues
+        runs = [StampedRun(1, QueueOffset(offset))] * queues
         log.writer.put(payload, sizes, runs, term=Term(1), store_timestamp=1_700_000_000_000)
         log.writer.publish()
         messages += queues

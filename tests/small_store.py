@@ -14,7 +14,7 @@ from ledgermq.raft.messages import HardState
 from ledgermq.raft_node.term_file import TermFile
 from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
-from ledgermq.store.log.log_writer import LogEnd, LogWriter, Run
+from ledgermq.store.log.log_writer import LogEnd, LogWriter, StampedRun
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues.dispatch_build import DispatchBuilder
 from ledgermq.store.recovery.log_checkpoint import LogCheckpoint, encode
@@ -93,7 +93,7 @@ def _write_log(root: Path, *, entries: bool, messages: int, committed: int | Non
         writer.put(
             payload,
             sizes,
-            [Run(1, QueueOffset(number // 2))],
+            [StampedRun(1, QueueOffset(number // 2))],
             term=Term(1 + number // 6),
             store_timestamp=BEGIN_MS + 700 * number,
         )

@@ -34,7 +34,7 @@ from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledg
 from ledgermq.store.files.small_file import replace_file
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.log.entry_files import EntryFiles
-from ledgermq.store.log.log_writer import LogEnd, Run
+from ledgermq.store.log.log_writer import LogEnd, StampedRun
 from ledgermq.store.queues import dispatch_checkpoint
 from ledgermq.store.queues.derived_files import own_path
 from ledgermq.store.queues.queue_ends import ends_path, read_queue_ends
@@ -221,7 +221,7 @@ class IdleMember:
         record = bytes(ENTRY_HEADER_SIZE) + encode_message(message)
         sizes = memoryview(array("I", [len(record)] * count))
         self._log.writer.put(
-            record * count, sizes, [Run(count, number)], term=TERM, store_timestamp=1_700
+            record * count, sizes, [StampedRun(count, number)], term=TERM, store_timestamp=1_700
         )
         self._log.writer.publish()
         self._publish()

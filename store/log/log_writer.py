@@ -49,7 +49,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StampedRun:
     """Records of one queue in a frame: how many, and the queue offset of the first."""
 
     records: int
@@ -136,7 +136,7 @@ class LogWriter:
         self,
         payload: memoryview | bytes,
         sizes: memoryview,
-        runs: Sequence[Run],
+        runs: Sequence[StampedRun],
         *,
         term: Term,
         store_timestamp: int,

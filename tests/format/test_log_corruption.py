@@ -19,7 +19,7 @@ from ledgermq.model.ids import Index, Position, QueueOffset, Term
 from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.repair.log_verify import VerifiedLog, verify_log
 from ledgermq.store.files.append_files import AppendFiles
-from ledgermq.store.log.log_writer import LogEnd, LogWriter, Run
+from ledgermq.store.log.log_writer import LogEnd, LogWriter, StampedRun
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.recovery.log_checkpoint import LogCheckpoint, encode
 from ledgermq.store.store_directory import open_directory
@@ -84,7 +84,11 @@ def write_log(root: Path, *, entries: bool, terms: tuple[int, ...] = (1, 1, 1, 2
     for number, (body, term) in enumerate(zip(BODIES, terms, strict=True)):
         payload, sizes = frame_of([record(body, number=number, header_size=writer.header_size)])
         writer.put(
-            payload, sizes, [Run(1, QueueOffset(number))], term=Term(term), store_timestamp=1_700
+            payload,
+            sizes,
+            [StampedRun(1, QueueOffset(number))],
+            term=Term(term),
+            store_timestamp=1_700,
         )
     writer.publish()
     checkpoint = LogCheckpoint(writer.end, FILE_SIZE)

@@ -20,7 +20,7 @@ from ledgermq.model.ids import Index, Position, QueueOffset, Term
 from ledgermq.model.limits import DELAY_TOPIC, STAGED_TOPIC, SYSTEM_TOPIC, TIMER_TOPIC
 from ledgermq.rules.messages.transactions import HALF_QUEUE, OP_QUEUE
 from ledgermq.store.files.append_files import AppendFiles
-from ledgermq.store.log.log_writer import LogEnd, LogWriter, Run
+from ledgermq.store.log.log_writer import LogEnd, LogWriter, StampedRun
 
 pytestmark = pytest.mark.slow
 
@@ -95,7 +95,7 @@ def write_log(root: Path, messages: list[Message]) -> int:
         writer.put(
             payload,
             sizes,
-            [Run(1, QueueOffset(offset))],
+            [StampedRun(1, QueueOffset(offset))],
             term=Term(0),
             store_timestamp=1_600_000_000_000 + written,
         )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import DiskFullError, StorageError
 from ledgermq.model.ids import Position, QueueId, QueueOffset, Term
-from ledgermq.store.log.log_writer import LogWriter, Run, Span
+from ledgermq.store.log.log_writer import LogWriter, Span, StampedRun
 from ledgermq.store.queues.queue_offsets import QueueOffsets
 from ledgermq.wire.send_frame import Duplicate, SendRun
 
@@ -80,12 +80,12 @@ class PutBatch:
             StorageError: see ``publish``: a file's end was reached, and the write there failed.
         """
         self.store_timestamp = max(self.store_timestamp, self._now_ms())
-        placed: list[Run] = []
+        placed: list[StampedRun] = []
         for run in runs:
             queue_id = QueueId(run.queue_id)
             offset = self._offsets.next_offset(run.topic, queue_id)
             self._before.setdefault((run.topic, queue_id), offset)
-            placed.append(Run(run.records, offset))
+            placed.append(StampedRun(run.records, offset))
             self._offsets.set_next(run.topic, queue_id, QueueOffset(offset + run.records))
         spans = self._log.put(
             payload, sizes, placed, term=self.term, store_timestamp=self.store_timestamp

@@ -20,7 +20,7 @@ from ledgermq.raft_node.shipping.file_receiver import (
 )
 from ledgermq.raft_node.shipping.file_shipper import ASKS_MAX, SLICE_SIZE_MAX, FileShipper
 from ledgermq.store.log.entry_files import EntryFiles
-from ledgermq.store.log.log_writer import LogEnd, LogWriter, Run
+from ledgermq.store.log.log_writer import LogEnd, LogWriter, StampedRun
 from ledgermq.store.recovery.log_checkpoint import decode
 from ledgermq.store.recovery.recovery import recover_log
 from ledgermq.wire.ship_frames import (
@@ -53,7 +53,7 @@ def make_log(root: Path, *, files: int) -> LogEnd:
     while writer.end.position < files * FILE_SIZE + 50_000:
         records = [record(bytes([number % 251]) * 30_000, number=number + n) for n in range(9)]
         payload, sizes = frame_of(records)
-        runs = [Run(9, QueueOffset(number))]
+        runs = [StampedRun(9, QueueOffset(number))]
         term = Term(1 + number // 200)
         writer.put(payload, sizes, runs, term=term, store_timestamp=1_700)
         number += 9

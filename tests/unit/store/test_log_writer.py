@@ -13,7 +13,7 @@ from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, QueueOffset, Term
 from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.files.disk_sync import watched
-from ledgermq.store.log.log_writer import LogEnd, LogWriter, Run, Span
+from ledgermq.store.log.log_writer import LogEnd, LogWriter, Span, StampedRun
 from ledgermq.store.recovery import log_scan
 from ledgermq.store.recovery.log_checkpoint import LogCheckpoint, decode, encode
 from ledgermq.store.recovery.recovery import RecoveredLog, recover_log
@@ -49,7 +49,7 @@ class Log:
         payload, sizes = frame_of(
             [record(body, number=n, header_size=self.header_size) for n, body in enumerate(bodies)]
         )
-        runs = [Run(len(bodies), QueueOffset(self.next_offset))]
+        runs = [StampedRun(len(bodies), QueueOffset(self.next_offset))]
         spans = self.writer.put(payload, sizes, runs, term=Term(term), store_timestamp=1_700)
         self.next_offset += len(bodies)
         return spans

@@ -12,7 +12,7 @@ import pytest
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position, QueueOffset, Term
-from ledgermq.store.log.log_writer import LogEnd, LogWriter, Run
+from ledgermq.store.log.log_writer import LogEnd, LogWriter, StampedRun
 from ledgermq.store.recovery import recovery
 from ledgermq.store.recovery.log_checkpoint import LogCheckpoint
 from ledgermq.store.recovery.log_damage import LogDamage
@@ -54,7 +54,7 @@ def write_log(root: Path, *, entries: bool) -> Written:
         writer.put(
             payload,
             sizes,
-            [Run(1, QueueOffset(number))],
+            [StampedRun(1, QueueOffset(number))],
             term=Term(1 + number // 8),
             store_timestamp=STORED_AT + number,
         )

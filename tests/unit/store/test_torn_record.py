@@ -11,7 +11,7 @@ from ledgermq.formats.kernels.kernel import verify_span
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
 from ledgermq.model.ids import QueueOffset, Term
-from ledgermq.store.log.log_writer import LogWriter, Run
+from ledgermq.store.log.log_writer import LogWriter, StampedRun
 from ledgermq.store.recovery.log_checkpoint import LogCheckpoint
 from ledgermq.store.recovery.recovery import Verdict, recover_log
 from ledgermq.store.recovery.torn_record import SECTOR_SIZE, is_torn
@@ -89,7 +89,11 @@ def test_recovery_cuts_it_behind_the_durable_end_and_leaves_it_before(
     for number in range(3):
         payload, sizes = frame_of([message(body=b"b" * 64, properties=LONG)])
         writer.put(
-            payload, sizes, [Run(1, QueueOffset(number))], term=Term(0), store_timestamp=1_700
+            payload,
+            sizes,
+            [StampedRun(1, QueueOffset(number))],
+            term=Term(0),
+            store_timestamp=1_700,
         )
         writer.publish()
         ends.append(writer.end)
