@@ -31,7 +31,7 @@ from ledgermq.sim.checks.checker import (
 from ledgermq.sim.checks.sink_checker import SinkChecker
 
 
-class Sent(NamedTuple):
+class SentMessage(NamedTuple):
     """What a client has sent.
 
     Attributes:
@@ -80,7 +80,7 @@ class ServiceChecker(Checker):
     def __init__(self) -> None:
         super().__init__()
         self.latest_ms: Callable[[], int] = lambda: 0
-        self.sent_as: dict[str, Sent] = {}
+        self.sent_as: dict[str, SentMessage] = {}
         self.delivered: set[str] = set()
         self.cancelled: set[str] = set()
         self.doubtful: set[str] = set()
@@ -94,7 +94,7 @@ class ServiceChecker(Checker):
         self._places: dict[str, set[CommittedMessage]] = {}
         self._tables: dict[tuple[str, int], tuple[NodeId, str]] = {}
 
-    def plan(self, unique_id: str, sent: Sent) -> None:
+    def plan(self, unique_id: str, sent: SentMessage) -> None:
         """A client is about to send a message."""
         self.attempted.add(unique_id)
         self.sent_as[unique_id] = sent
@@ -204,7 +204,9 @@ class ServiceChecker(Checker):
         asked = self.asked_back[unique_id]
         require(self._waits_for_retry[unique_id] <= asked, "given back as asked", unique_id, asked)
 
-    def _arrives(self, unique_id: str, sent: Sent, entry: NodeEntry, message: Message) -> None:
+    def _arrives(
+        self, unique_id: str, sent: SentMessage, entry: NodeEntry, message: Message
+    ) -> None:
         where = (message.topic, message.queue_id)
         require(message.topic == sent.topic, "it comes where it belongs", unique_id, entry, where)
         require(unique_id not in self.delivered, "delivered once", unique_id, entry)

@@ -30,7 +30,7 @@ from ledgermq.model.errors import (
 from ledgermq.model.limits import DELAY_TOPIC, TIMER_TOPIC
 from ledgermq.model.names.transactions import HALF_TOPIC, Decision
 from ledgermq.sim.checks.checker import CommittedMessage
-from ledgermq.sim.checks.service_checker import Sent, ServiceChecker
+from ledgermq.sim.checks.service_checker import SentMessage, ServiceChecker
 from ledgermq.sim.machine.clock import EPOCH_NS
 from ledgermq.sim.machine.consumer_port import Outcome
 from ledgermq.sim.machine.events import MS
@@ -163,7 +163,7 @@ class Makers:
         found = []
         for at in range(self.random.randint(1, 3)):
             unique_id, real = f"{name}-{number}-{at}", self._real()
-            self.checker.plan(unique_id, Sent(DELAY_TOPIC, TOPIC, due_ms))
+            self.checker.plan(unique_id, SentMessage(DELAY_TOPIC, TOPIC, due_ms))
             properties = {UNIQ_KEY: unique_id, **level_properties(level, real)}
             found.append(_message(DELAY_TOPIC, level - 1, unique_id, properties))
         return found
@@ -175,7 +175,7 @@ class Makers:
             ahead_ms = self.random.choice((-500, 50, 400, 1_500, 3_000, FAR_MS))
             unique_id, real = f"{name}-{number}-{at}", self._real()
             due_ms = self._now_ms() + self.random.randrange(100) + ahead_ms
-            self.checker.plan(unique_id, Sent(TIMER_TOPIC, TOPIC, due_ms))
+            self.checker.plan(unique_id, SentMessage(TIMER_TOPIC, TOPIC, due_ms))
             properties = {**timer_properties(due_ms, real), UNIQ_KEY: unique_id}
             found.append(_message(TIMER_TOPIC, 0, unique_id, properties))
         return found
@@ -186,7 +186,7 @@ class Makers:
         found = []
         for at in range(self.random.randint(1, 3)):
             unique_id, real = f"{name}-{number}-{at}", self._real()
-            self.checker.plan(unique_id, Sent(HALF_TOPIC, TOPIC, 0, transaction))
+            self.checker.plan(unique_id, SentMessage(HALF_TOPIC, TOPIC, 0, transaction))
             properties = {
                 UNIQ_KEY: unique_id,
                 TRANSACTION_PREPARED: "true",
@@ -311,7 +311,7 @@ class Returner(ServiceClient):
             self.soon(self.act, THINK_MS)
             return
         stored = checker.messages[self.random.choice(known)]
-        checker.sent_as[stored.unique_id] = Sent(TOPIC, TOPIC)
+        checker.sent_as[stored.unique_id] = SentMessage(TOPIC, TOPIC)
         self._give_back(stored)
 
     def _give_back(self, stored: CommittedMessage) -> None:

@@ -14,7 +14,7 @@ from ledgermq.model.limits import STAGED_TOPIC
 from ledgermq.model.names.stages import Stage
 from ledgermq.model.offset_ranges import ranges_of
 from ledgermq.sim.checks.checker import CommittedMessage, require
-from ledgermq.sim.checks.service_checker import Sent, ServiceChecker
+from ledgermq.sim.checks.service_checker import SentMessage, ServiceChecker
 from ledgermq.sim.checks.sink_checker import Attempt
 from ledgermq.sim.clients.producer import STORE_HOST_SIZE, plain_messages
 from ledgermq.sim.clients.service_clients import ServiceClient, is_undone, is_unknown
@@ -74,7 +74,7 @@ class SinkWriter(ServiceClient):
         self._of_frame[number] = staging
         rows = plain_messages(name, number, self.random)
         self._checker.sinks.plan(staging.attempt, [row.unique_id for row in rows])
-        self._checker.plan(name, Sent(STAGED_TOPIC, STAGED_TOPIC))
+        self._checker.plan(name, SentMessage(STAGED_TOPIC, STAGED_TOPIC))
         stage = Stage(self.name, staging.attempt.batch, staging.attempt.name)
         return [
             Message(
