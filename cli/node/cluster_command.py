@@ -34,7 +34,7 @@ PAUSE_S = 0.005
 PATIENCE_S = 30.0
 
 
-class Sent(NamedTuple):
+class DemoOutcome(NamedTuple):
     """What became of the messages, and the longest time without an acknowledgement."""
 
     messages: int
@@ -172,7 +172,7 @@ class _Gaps:
             self._last = now
 
 
-def _send(nodes: Sequence[DemoNode], leader: DemoNode, say: Steps) -> Sent:
+def _send(nodes: Sequence[DemoNode], leader: DemoNode, say: Steps) -> DemoOutcome:
     filler = b"." * BODY_SIZE
     begin = time.monotonic()
     with (
@@ -194,7 +194,7 @@ def _send(nodes: Sequence[DemoNode], leader: DemoNode, say: Steps) -> Sent:
                 say.tell(f"killed {leader.name}")
             time.sleep(PAUSE_S)
         stored = sum(len(future.result()) for future in futures)
-    return Sent(stored, time.monotonic() - begin, gaps.longest_s)
+    return DemoOutcome(stored, time.monotonic() - begin, gaps.longest_s)
 
 
 def _wait_equal(nodes: Sequence[DemoNode]) -> int:
