@@ -44,7 +44,7 @@ from ledgermq.rules.messages.transactions import check_half
 from ledgermq.wire.session import Standing, Welcome
 
 
-class Stored(NamedTuple):
+class StoredMessages(NamedTuple):
     """What a reply tells of messages that are stored.
 
     Attributes:
@@ -65,7 +65,7 @@ class Stored(NamedTuple):
         }
 
 
-Told = Callable[[Stored | LedgerError], None]
+Told = Callable[[StoredMessages | LedgerError], None]
 
 
 class ProduceCodes(PortPart):
@@ -301,10 +301,10 @@ class ProduceCodes(PortPart):
             )
             self._send_bytes(asked.connection, reply)
 
-    def _stored(self, waiting: _Waiting, place: Place) -> Stored:
+    def _stored(self, waiting: _Waiting, place: Place) -> StoredMessages:
         ids = encode_offset_ids(self._id_host, place.positions)
         known = place.known_queue
-        return Stored(ids, waiting.queue_id if known is None else known, place.queue_offset)
+        return StoredMessages(ids, waiting.queue_id if known is None else known, place.queue_offset)
 
 
 class _Waiting(NamedTuple):

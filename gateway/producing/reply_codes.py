@@ -12,7 +12,7 @@ from ledgermq.formats.records.properties import REPLY_TO_CLIENT
 from ledgermq.gateway.code_rights import send_right
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import PortPart
-from ledgermq.gateway.producing.produce_codes import ProduceCodes, Stored, refusal_of_send
+from ledgermq.gateway.producing.produce_codes import ProduceCodes, StoredMessages, refusal_of_send
 from ledgermq.gateway.requests import Asked, Code, ReplyLater
 from ledgermq.model.errors import LedgerError, TimedOutError
 from ledgermq.remoting.codes import RequestCode, ResponseCode
@@ -107,10 +107,10 @@ class _Answer:
     def __init__(self, asked: Asked, reply: ReplyLater) -> None:
         self._asked = asked
         self._reply = reply
-        self._stored: Stored | LedgerError | None = None
+        self._stored: StoredMessages | LedgerError | None = None
         self._pushed: Command | LedgerError | None = None
 
-    def take_stored(self, outcome: Stored | LedgerError) -> None:
+    def take_stored(self, outcome: StoredMessages | LedgerError) -> None:
         """What came of storing it."""
         self._stored = outcome
         self._tell()
