@@ -36,9 +36,9 @@ from ledgermq.writer.log.log_ids import (
     NOTHING,
     WAITING_TOPICS,
     Candidates,
+    FoundMessages,
     IdColumns,
     LogIds,
-    Stored,
     topic_hash,
 )
 
@@ -97,7 +97,7 @@ class Looked(NamedTuple):
 
     columns: IdColumns
     counting: I64
-    stored: Stored
+    stored: FoundMessages
     twins: dict[int, int]
 
 
@@ -256,7 +256,7 @@ class UniqueIds:
             self._is_begun = False
             raise
 
-    def _of_these(self, stored: Stored) -> Stored:
+    def _of_these(self, stored: FoundMessages) -> FoundMessages:
         """Without the messages of topics that were deleted, and made again with the same name."""
         if not self._begins:
             return stored
@@ -333,7 +333,7 @@ class UniqueIds:
         return self._index
 
 
-def _newest(stored: Stored, since: I64, *, is_retry: bool) -> Stored:
+def _newest(stored: FoundMessages, since: I64, *, is_retry: bool) -> FoundMessages:
     """Of each row the newest message that counts; rows ascending.
 
     The very same record is an earlier attempt to send it, however long ago.

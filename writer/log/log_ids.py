@@ -112,7 +112,7 @@ class Candidates(NamedTuple):
         return Candidates(self.rows[which], self.positions[which], self.certain[which])
 
 
-class Stored(NamedTuple):
+class FoundMessages(NamedTuple):
     """Messages of the log that have the unique ids of messages of a frame.
 
     Attributes:
@@ -129,13 +129,13 @@ class Stored(NamedTuple):
     sameness: I64
     topics: list[bytes]
 
-    def take(self, rows: npt.NDArray[np.intp]) -> Stored:
+    def take(self, rows: npt.NDArray[np.intp]) -> FoundMessages:
         """Some of them."""
         columns = [column[rows] for column in self[:6]]
-        return Stored._make([*columns, [self.topics[row] for row in rows.tolist()]])
+        return FoundMessages._make([*columns, [self.topics[row] for row in rows.tolist()]])
 
 
-NOTHING = Stored._make([*[np.empty(0, np.int64)] * 6, []])
+NOTHING = FoundMessages._make([*[np.empty(0, np.int64)] * 6, []])
 """No message."""
 
 
@@ -179,7 +179,7 @@ class LogIds:
 
     def compare(
         self, payload: memoryview, columns: IdColumns, candidates: Candidates, *, end: int
-    ) -> Stored:
+    ) -> FoundMessages:
         """Which messages of the log have the unique ids of a frame's messages.
 
         Args:
@@ -194,7 +194,7 @@ class LogIds:
         order = within[np.argsort(positions[within], kind="stable")]
         candidates = candidates.take(order)
         positions = candidates.positions
-        found: list[Stored] = []
+        found: list[FoundMessages] = []
         at = 0
         while at < len(positions):
             file = self._view.file_of(int(positions[at]))
@@ -211,7 +211,7 @@ class LogIds:
 
 def _compare(
     file: LogSpan, payload: memoryview, columns: IdColumns, candidates: Candidates
-) -> Stored:
+) -> FoundMessages:
     rows, positions = _messages(file, candidates)
     if not len(rows):
         return NOTHING
@@ -233,7 +233,7 @@ def _compare(
         for start, end in zip(starts[same].tolist(), ends[same].tolist(), strict=True)
     ]
     queue_ids, queue_offsets, store_times, sameness = (column[same] for column in told)
-    return Stored(
+    return FoundMessages(
         rows[same], positions[same], queue_ids, queue_offsets, store_times, sameness, topics
     )
 
@@ -263,8 +263,8 @@ def _heads(file: LogSpan, starts: I64) -> npt.NDArray[np.void]:
     return heads
 
 
-def _joined(parts: list[Stored]) -> Stored:
+def _joined(parts: list[FoundMessages]) -> FoundMessages:
     if not parts:
         return NOTHING
     columns = [np.concatenate(column) for column in list(zip(*parts, strict=True))[:6]]
-    return Stored._make([*columns, [topic for part in parts for topic in part.topics]])
+    return FoundMessages._make([*columns, [topic for part in parts for topic in part.topics]])
