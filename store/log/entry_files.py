@@ -51,7 +51,7 @@ class EntrySpan(NamedTuple):
     items: Items
 
 
-class TermRun(NamedTuple):
+class TermStart(NamedTuple):
     """Consecutive entries of one term: the index of the first, and the term."""
 
     first: Index
@@ -228,18 +228,18 @@ class EntryFiles:
         data = self._read(self._data, begin, size, self.file_size)
         return EntrySpan(first, Index(first + len(items) - 1), Position(begin), data, items)
 
-    def term_runs(self, first: Index, last: Index) -> list[TermRun]:
+    def term_runs(self, first: Index, last: Index) -> list[TermStart]:
         """The terms of the entries from ``first`` to ``last``: where each begins.
 
         Raises:
             CorruptLogError: an item is not there.
             StorageError: the files cannot be read.
         """
-        runs: list[TermRun] = []
+        runs: list[TermStart] = []
         at = int(first)
         while at <= last:
             term = self._term(at)
-            runs.append(TermRun(Index(at), term))
+            runs.append(TermStart(Index(at), term))
             # Terms never decrease: what is of this one ends where a bisection says.
             low, high = at, int(last)
             while low < high:

@@ -11,7 +11,7 @@ from ledgermq.formats.kernels.kernel import verify_span
 from ledgermq.formats.kernels.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
-from ledgermq.store.log.entry_files import EntryFiles, EntrySpan, TermRun, first_entry_position
+from ledgermq.store.log.entry_files import EntryFiles, EntrySpan, TermStart, first_entry_position
 from ledgermq.store.log.log_writer import LogEnd
 from ledgermq.store.recovery.log_checkpoint import LogCheckpoint
 from tests.unit.store.test_log_writer import FILE_SIZE, Log
@@ -187,7 +187,7 @@ def test_a_log_whose_first_files_are_gone_is_opened_and_read(tmp_path: Path) -> 
     assert 100 < first < 200
     assert (files.first_position(), span.position) == (2 * FILE_SIZE, 2 * FILE_SIZE)
     assert files.index_at(Position(2 * FILE_SIZE)) == first
-    assert files.term_runs(first, end.index_) == [TermRun(first, Term(3))]
+    assert files.term_runs(first, end.index_) == [TermStart(first, Term(3))]
     with pytest.raises(CorruptLogError, match="no entry where one must begin"):
         files.index_at(Position(2 * FILE_SIZE + 48))
 
