@@ -48,7 +48,7 @@ class SentMessage(NamedTuple):
 
 
 @dataclass(slots=True)
-class Transaction:
+class SimulatedTransaction:
     """How it ends, as far as its producer knows.
 
     Attributes:
@@ -84,7 +84,7 @@ class ServiceChecker(Checker):
         self.delivered: set[str] = set()
         self.cancelled: set[str] = set()
         self.doubtful: set[str] = set()
-        self.transactions: dict[str, Transaction] = {}
+        self.transactions: dict[str, SimulatedTransaction] = {}
         self.asked_back: Counter[str] = Counter()
         self.given_back: set[str] = set()
         self.retried: Counter[str] = Counter()
@@ -99,7 +99,9 @@ class ServiceChecker(Checker):
         self.attempted.add(unique_id)
         self.sent_as[unique_id] = sent
         if sent.transaction:
-            self.transactions.setdefault(sent.transaction, Transaction()).messages.append(unique_id)
+            self.transactions.setdefault(sent.transaction, SimulatedTransaction()).messages.append(
+                unique_id
+            )
 
     def same_tables(
         self, node: NodeId, file: str, place: int, document: Mapping[str, object]
