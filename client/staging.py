@@ -28,7 +28,7 @@ from ledgermq.client.sending.record_encoder import Form, RecordEncoder, Target
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.client.sending.sender import RECORD_AROUND
-from ledgermq.formats.records.message_id import UniqueIds
+from ledgermq.formats.records.message_id import UniqueIdMaker
 from ledgermq.formats.records.properties import STAGE
 from ledgermq.model.errors import MessageIllegalError, ProtocolError
 from ledgermq.model.limits import ENTRY_SIZE_MAX, FRAME_RECORDS_MAX, STAGED_TOPIC
@@ -108,7 +108,7 @@ class StageWriter:
         self._limit = min(pack_bytes, limit)
         host = producer.born_host
         rows_form = Form(0, form.store_host_size, form.body_size_max)
-        self._encoder = RecordEncoder(rows_form, born_host=host, ids=UniqueIds(host[0]))
+        self._encoder = RecordEncoder(rows_form, born_host=host, ids=UniqueIdMaker(host[0]))
         self._parts: list[Body] = []
         self._sizes = array("I")
         self._runs: list[SendRun] = []

@@ -36,7 +36,7 @@ from ledgermq.formats.records.message import (
     PROPERTIES_SIZE,
     STORE_HOST_V6,
 )
-from ledgermq.formats.records.message_id import UniqueIds
+from ledgermq.formats.records.message_id import UniqueIdMaker
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.limits import ENTRY_SIZE_MAX, PROPERTIES_SIZE_MAX
 
@@ -97,7 +97,7 @@ def unique_id(prefix: str, number: int) -> str:
 class RecordEncoder:
     """Encodes for one form of log."""
 
-    def __init__(self, form: Form, *, born_host: Host, ids: UniqueIds) -> None:
+    def __init__(self, form: Form, *, born_host: Host, ids: UniqueIdMaker) -> None:
         """An encoder.
 
         Args:

@@ -32,7 +32,7 @@ from ledgermq.client.sending.send_future import Waiting as Waker
 from ledgermq.client.sending.send_pipeline import SendPipeline
 from ledgermq.formats.records.delayed_message import RealQueue
 from ledgermq.formats.records.host_address import Host
-from ledgermq.formats.records.message_id import UniqueIds
+from ledgermq.formats.records.message_id import UniqueIdMaker
 from ledgermq.formats.records.properties import DELAY
 from ledgermq.model.errors import MessageIllegalError, NotLeaderError, TimedOutError
 from ledgermq.wire.send_frame import SendRun
@@ -90,7 +90,7 @@ class Sender:
         self._pipeline = pipeline
         self._waiting = waiting
         self._born_host = born_host
-        self._ids = UniqueIds(born_host[0])
+        self._ids = UniqueIdMaker(born_host[0])
         self._encoder: RecordEncoder | None = None
         self._turns: dict[bytes, int] = {}
 

@@ -99,7 +99,7 @@ def _random_salt() -> int:
     return int.from_bytes(os.urandom(4), "big")
 
 
-class UniqueIds:
+class UniqueIdMaker:
     """Makes ids that no message of the world has; safe to share among threads.
 
     Milliseconds and counter are one number of 48 bits that only grows: when the clock stands still

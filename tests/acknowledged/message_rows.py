@@ -30,7 +30,7 @@ from ledgermq.client.sending.outgoing import OutgoingMessage, properties_bytes
 from ledgermq.client.sending.record_encoder import Form, RecordEncoder, Target
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.transaction_parts import HALF, Parts
-from ledgermq.formats.records.message_id import UniqueIds
+from ledgermq.formats.records.message_id import UniqueIdMaker
 from ledgermq.formats.records.properties import STAGE
 from ledgermq.model.errors import LedgerError, MessageIllegalError
 from ledgermq.model.limits import STAGED_TOPIC
@@ -440,7 +440,7 @@ class SinkBatch(Row):
         form = producer.form()
         rows_form = Form(0, form.store_host_size, form.body_size_max)
         host = producer.born_host
-        encoder = RecordEncoder(rows_form, born_host=host, ids=UniqueIds(host[0]))
+        encoder = RecordEncoder(rows_form, born_host=host, ids=UniqueIdMaker(host[0]))
         own = [properties_bytes(None, (), None)] * ROWS
         records = encoder.encode_rows(Target(SUNK.encode(), 0), self._bodies(note), own)
         runs = [SendRun(ROWS, 0, SUNK.encode())]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ledgermq.formats.records.message_id import (
     OffsetId,
-    UniqueIds,
+    UniqueIdMaker,
     decode_offset_id,
     encode_offset_id,
 )
@@ -104,26 +104,26 @@ def test_ids_are_those_of_the_real_broker(golden_json: Any, name: str) -> None:
 
 
 def test_a_unique_id_has_the_fields_of_rocketmq() -> None:
-    ids = UniqueIds("10.0.0.1", now_ms=Clock(MONTH_MS + 0x1234), salt=lambda: 0xABCD)
+    ids = UniqueIdMaker("10.0.0.1", now_ms=Clock(MONTH_MS + 0x1234), salt=lambda: 0xABCD)
 
     assert ids.next() == f"0A000001{PID}0000ABCD000012340000"
     assert ids.next() == f"0A000001{PID}0000ABCD000012340001"
 
 
 def test_a_client_with_an_ipv6_address_has_longer_ids() -> None:
-    ids = UniqueIds("fd00::1", now_ms=Clock(MONTH_MS), salt=lambda: 1)
+    ids = UniqueIdMaker("fd00::1", now_ms=Clock(MONTH_MS), salt=lambda: 1)
 
     assert ids.next() == f"FD000000000000000000000000000001{PID}00000001000000000000"
 
 
 def test_what_is_no_address_is_refused() -> None:
     with pytest.raises(MessageIllegalError):
-        UniqueIds("localhost")
+        UniqueIdMaker("localhost")
 
 
 def test_a_millisecond_with_no_number_left_borrows_from_the_next() -> None:
     clock = Clock(MONTH_MS)
-    ids = UniqueIds("10.0.0.1", now_ms=clock)
+    ids = UniqueIdMaker("10.0.0.1", now_ms=clock)
     made = ids.next_many(70_000)
     clock.now_ms += 1
     made += ids.next_many(70_000)
@@ -134,7 +134,7 @@ def test_a_millisecond_with_no_number_left_borrows_from_the_next() -> None:
 
 def test_a_clock_that_is_set_back_repeats_no_id() -> None:
     clock = Clock(MONTH_MS + 10_000)
-    ids = UniqueIds("10.0.0.1", now_ms=clock)
+    ids = UniqueIdMaker("10.0.0.1", now_ms=clock)
     made = ids.next_many(3)
     clock.now_ms -= 5_000
     made += ids.next_many(3)
@@ -147,7 +147,7 @@ def test_a_clock_that_is_set_back_repeats_no_id() -> None:
 
 def test_a_new_month_begins_at_zero_with_a_new_salt() -> None:
     clock = Clock(NEXT_MONTH_MS - 1)
-    ids = UniqueIds("10.0.0.1", now_ms=clock, salt=Salts())
+    ids = UniqueIdMaker("10.0.0.1", now_ms=clock, salt=Salts())
     last = ids.next()
     clock.now_ms += 1
     first = ids.next()
@@ -158,7 +158,7 @@ def test_a_new_month_begins_at_zero_with_a_new_salt() -> None:
 
 
 def test_numbers_borrowed_from_a_new_month_have_its_salt() -> None:
-    ids = UniqueIds("10.0.0.1", now_ms=Clock(NEXT_MONTH_MS - 1), salt=Salts())
+    ids = UniqueIdMaker("10.0.0.1", now_ms=Clock(NEXT_MONTH_MS - 1), salt=Salts())
     made = ids.next_many(65_536)
     borrowed = ids.next()
 
@@ -167,7 +167,7 @@ def test_numbers_borrowed_from_a_new_month_have_its_salt() -> None:
 
 
 def test_threads_share_no_id() -> None:
-    ids = UniqueIds("10.0.0.1", now_ms=Clock(MONTH_MS))
+    ids = UniqueIdMaker("10.0.0.1", now_ms=Clock(MONTH_MS))
     with ThreadPoolExecutor(4) as threads:
         made = list(threads.map(lambda _: ids.next_many(50), range(200)))
 
@@ -175,7 +175,7 @@ def test_threads_share_no_id() -> None:
 
 
 def test_a_forked_child_shares_no_id_with_its_parent() -> None:
-    ids = UniqueIds("10.0.0.1", now_ms=Clock(MONTH_MS))
+    ids = UniqueIdMaker("10.0.0.1", now_ms=Clock(MONTH_MS))
     ids.next()
     source, target = os.pipe()
     child = os.fork()

@@ -8,7 +8,7 @@ from ledgermq.client.core.results import FrameResult, SendResult
 from ledgermq.client.sending.frames import Frame, OpenFrame
 from ledgermq.client.sending.record_encoder import Form, RecordEncoder, Target
 from ledgermq.client.sending.send_future import SendFuture
-from ledgermq.formats.records.message_id import UniqueIds
+from ledgermq.formats.records.message_id import UniqueIdMaker
 from ledgermq.wire.send_frame import SendRun, Sent, SentSpan
 
 FORM = Form(entry_header_size=48, store_host_size=8, body_size_max=1024)
@@ -23,7 +23,7 @@ class Nobody:
 
 def frame_of(topics: list[str]) -> tuple[Frame, list[SendFuture[SendResult]]]:
     """A frame of one message for each name, whose body is its number."""
-    encoder = RecordEncoder(FORM, born_host=("127.0.0.1", 1), ids=UniqueIds("127.0.0.1"))
+    encoder = RecordEncoder(FORM, born_host=("127.0.0.1", 1), ids=UniqueIdMaker("127.0.0.1"))
     frame = OpenFrame(FORM, opened_at=0.0)
     futures = []
     for number, topic in enumerate(topics):

@@ -18,7 +18,7 @@ from ledgermq.client.sending.record_encoder import (
 )
 from ledgermq.formats.records.host_address import Host
 from ledgermq.formats.records.message import BORN_HOST_V6, STORE_HOST_V6, Message, decode_message
-from ledgermq.formats.records.message_id import UniqueIds
+from ledgermq.formats.records.message_id import UniqueIdMaker
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.limits import (
     ENTRY_SIZE_MAX,
@@ -34,7 +34,7 @@ ORDERS = Target(b"orders", 3)
 
 
 def encoder(form: Form, born: Host = BORN_V4) -> RecordEncoder:
-    return RecordEncoder(form, born_host=born, ids=UniqueIds(born[0]))
+    return RecordEncoder(form, born_host=born, ids=UniqueIdMaker(born[0]))
 
 
 def decoded(form: Form, records: EncodedRecords) -> list[Message]:
