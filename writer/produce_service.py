@@ -60,7 +60,7 @@ from ledgermq.writer.admission.writable_topics import WritableTopics
 from ledgermq.writer.duplicates.missing_records import FramePlan, MissingRecords
 from ledgermq.writer.duplicates.recent_messages import RecentMessages
 from ledgermq.writer.duplicates.stored_ids import IdsUnknownError
-from ledgermq.writer.duplicates.unique_ids import LogReach, UniqueIds
+from ledgermq.writer.duplicates.unique_ids import Deduplication, LogReach
 from ledgermq.writer.log.log_opening import OpenLog, entry_before
 from ledgermq.writer.log.own_entries import append_own
 from ledgermq.writer.log.put_batch import Put, PutBatch
@@ -149,7 +149,7 @@ class ProduceService:
         self._recent = self._recent_messages()
         self._clock = around.clock
         self._page = around.page
-        self._unique = UniqueIds(
+        self._unique = Deduplication(
             topics,
             settings,
             lambda: around.page.give_sign(Role.WRITER, around.clock.monotonic_ns()),

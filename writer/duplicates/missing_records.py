@@ -19,7 +19,7 @@ from ledgermq.store.log.log_writer import Span
 from ledgermq.wire.send_frame import Duplicate, SendFrame, SendRun
 from ledgermq.writer.duplicates.recent_messages import RecentMessages
 from ledgermq.writer.duplicates.resend import Resend
-from ledgermq.writer.duplicates.unique_ids import IdSearch, LogReach, Looked, UniqueIds
+from ledgermq.writer.duplicates.unique_ids import Deduplication, IdSearch, LogReach, Looked
 from ledgermq.writer.log.put_batch import Put
 
 
@@ -72,7 +72,7 @@ class MissingRecords:
     4. ``finish`` puts together the answer, when all of it is written.
     """
 
-    def __init__(self, unique: UniqueIds, *, header_size: int) -> None:
+    def __init__(self, unique: Deduplication, *, header_size: int) -> None:
         """Frames of one log."""
         self._unique = unique
         self._header_size = header_size

@@ -101,7 +101,7 @@ class Looked(NamedTuple):
     twins: dict[int, int]
 
 
-class UniqueIds:
+class Deduplication:
     """Owned by the writer; it costs nothing while no topic has a window."""
 
     def __init__(

@@ -29,7 +29,7 @@ from ledgermq.writer.admission.writable_topics import WritableTopics
 from ledgermq.writer.duplicates.missing_records import FramePlan, MissingRecords
 from ledgermq.writer.duplicates.recent_messages import RecentMessages
 from ledgermq.writer.duplicates.stored_ids import IdsUnknownError
-from ledgermq.writer.duplicates.unique_ids import LogReach, Looked, UniqueIds
+from ledgermq.writer.duplicates.unique_ids import Deduplication, LogReach, Looked
 from ledgermq.writer.log.log_ids import Candidates, LogIds
 from ledgermq.writer.log.put_batch import Put
 from tests.conftest import Golden
@@ -66,7 +66,7 @@ class Store:
         path = folder / "topics.json"
         path.write_bytes(encode_document(table.to_document()))
         self.topics = WritableTopics(path)
-        self.unique = UniqueIds(self.topics, self.settings, lambda: None)
+        self.unique = Deduplication(self.topics, self.settings, lambda: None)
 
     def look_up(
         self, messages: list[Message], *, indexed: int, now_ms: int = 0, is_retry: bool = False
