@@ -9,7 +9,7 @@ PARTS = ("host", "limits", "disk", "clock", "ports", "keys", "peers", "settings"
 """Of an examination, in the order in which they are told."""
 
 
-class Verdict(IntEnum):
+class Weight(IntEnum):
     """The larger, the worse."""
 
     OK = 0
@@ -30,7 +30,7 @@ class Diagnosis(NamedTuple):
     """
 
     check: str
-    verdict: Verdict
+    verdict: Weight
     measured: str
     limit: str = ""
     change: str = ""
@@ -38,19 +38,19 @@ class Diagnosis(NamedTuple):
 
 def ok(check: str, measured: str, *, limit: str = "") -> Diagnosis:
     """All is well."""
-    return Diagnosis(check, Verdict.OK, measured, limit)
+    return Diagnosis(check, Weight.OK, measured, limit)
 
 
 def warn(check: str, measured: str, *, limit: str = "", change: str) -> Diagnosis:
     """Works, but …"""
-    return Diagnosis(check, Verdict.WARN, measured, limit, change)
+    return Diagnosis(check, Weight.WARN, measured, limit, change)
 
 
 def fail(check: str, measured: str, *, limit: str = "", change: str) -> Diagnosis:
     """Does not work."""
-    return Diagnosis(check, Verdict.FAIL, measured, limit, change)
+    return Diagnosis(check, Weight.FAIL, measured, limit, change)
 
 
-def worst(findings: list[Diagnosis]) -> Verdict:
+def worst(findings: list[Diagnosis]) -> Weight:
     """The verdict about the whole."""
-    return max((finding.verdict for finding in findings), default=Verdict.OK)
+    return max((finding.verdict for finding in findings), default=Weight.OK)

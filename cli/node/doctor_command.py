@@ -12,14 +12,14 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ledgermq.doctor.finding import PARTS, Diagnosis, Verdict, worst
+from ledgermq.doctor.finding import PARTS, Diagnosis, Weight, worst
 from ledgermq.model.errors import ConfigError
 
 CONFIG_FILE = Path("/etc/ledgermq/ledgermq.toml")
 EXIT_FAILS = 4
 WIDTH = 100
 INDENT = " " * 6
-_COLORS = {Verdict.OK: "32", Verdict.WARN: "33", Verdict.FAIL: "31"}
+_COLORS = {Weight.OK: "32", Weight.WARN: "33", Weight.FAIL: "31"}
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -51,7 +51,7 @@ def _run(arguments: argparse.Namespace) -> int:
         print(json.dumps(to_json(arguments.config, shown), indent=2))
     else:
         print(summary(shown))
-    return EXIT_FAILS if verdict is Verdict.FAIL else 0
+    return EXIT_FAILS if verdict is Weight.FAIL else 0
 
 
 def _groups(text: str | None) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ def describe(finding: Diagnosis, *, is_colored: bool) -> Iterator[str]:
     yield f"{name}{finding.check:<26}{first}"
     for line in more:
         yield f"{INDENT}{'':<26}{line}"
-    if finding.verdict is not Verdict.OK:
+    if finding.verdict is not Weight.OK:
         for label, text in (("limit", finding.limit), ("do", finding.change)):
             if text:
                 lines = textwrap.wrap(text, WIDTH - 16, break_long_words=False)
@@ -97,7 +97,7 @@ def describe(finding: Diagnosis, *, is_colored: bool) -> Iterator[str]:
 def summary(findings: list[Diagnosis]) -> str:
     """How many of each verdict."""
     counts = {
-        verdict: sum(finding.verdict is verdict for finding in findings) for verdict in Verdict
+        verdict: sum(finding.verdict is verdict for finding in findings) for verdict in Weight
     }
     return "\n" + ", ".join(f"{count} {verdict.name}" for verdict, count in counts.items())
 

@@ -9,7 +9,7 @@ import pytest
 
 from ledgermq.cli.main import main
 from ledgermq.cli.node.doctor_command import describe
-from ledgermq.doctor.finding import Diagnosis, Verdict
+from ledgermq.doctor.finding import Diagnosis, Weight
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
@@ -63,8 +63,8 @@ def test_a_part_that_there_is_not_is_refused(
 
 
 def test_what_is_well_is_a_line_and_what_is_not_says_limit_and_remedy() -> None:
-    well = Diagnosis("disk.space", Verdict.OK, "9 GiB free", "75%")
-    full = Diagnosis("disk.space", Verdict.FAIL, "nothing free", "75%", "make room")
+    well = Diagnosis("disk.space", Weight.OK, "9 GiB free", "75%")
+    full = Diagnosis("disk.space", Weight.FAIL, "nothing free", "75%", "make room")
     colored = next(describe(full, is_colored=True))
 
     assert list(describe(well, is_colored=False)) == ["OK    disk.space                9 GiB free"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ledgermq.doctor.finding import Diagnosis, Verdict
+from ledgermq.doctor.finding import Diagnosis, Weight
 from ledgermq.doctor.subject import Subject
 from ledgermq.model.config.settings import ListenSection, Settings, StoreSection
 from ledgermq.model.ids import NodeId
@@ -48,7 +48,7 @@ def by_check(
     return {finding.check: finding for finding in checks(subject)}
 
 
-def verdicts(findings: dict[str, Diagnosis]) -> dict[str, Verdict]:
+def verdicts(findings: dict[str, Diagnosis]) -> dict[str, Weight]:
     """Verdicts by the names of checks."""
     return {check: finding.verdict for check, finding in findings.items()}
 

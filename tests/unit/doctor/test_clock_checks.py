@@ -9,7 +9,7 @@ from tests.unit.doctor.subjects import by_check, subject_in
 
 from ledgermq.doctor import clock_checks as checked
 from ledgermq.doctor.clock_checks import clock_checks, kernel_clock
-from ledgermq.doctor.finding import Verdict
+from ledgermq.doctor.finding import Weight
 
 
 def test_the_kernel_tells_of_its_clock() -> None:
@@ -22,17 +22,17 @@ def test_the_kernel_tells_of_its_clock() -> None:
 @pytest.mark.parametrize(
     ("told", "verdict"),
     [
-        ((0, 3, False), Verdict.OK),
-        ((0, 3_000, False), Verdict.WARN),
-        ((5, 3, False), Verdict.WARN),
-        ((0, 3, True), Verdict.WARN),
+        ((0, 3, False), Weight.OK),
+        ((0, 3_000, False), Weight.WARN),
+        ((5, 3, False), Weight.WARN),
+        ((0, 3, True), Weight.WARN),
     ],
 )
 def test_a_clock_that_nobody_keeps_right_is_told(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     told: tuple[int, int, bool],
-    verdict: Verdict,
+    verdict: Weight,
 ) -> None:
     monkeypatch.setattr(checked, "kernel_clock", lambda: told)
     findings = by_check(clock_checks, subject_in(tmp_path))

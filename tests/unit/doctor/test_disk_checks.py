@@ -10,7 +10,7 @@ import pytest
 from tests.unit.doctor.subjects import by_check, subject_in
 
 from ledgermq.doctor.disk_checks import SYNCS, disk_checks, measure_syncs, mount_of
-from ledgermq.doctor.finding import Verdict
+from ledgermq.doctor.finding import Weight
 
 NOBODY = 65_534
 
@@ -30,7 +30,7 @@ def as_nobody() -> Iterator[None]:
 def test_folders_that_are_not_there_can_be_made_and_are_not(tmp_path: Path) -> None:
     findings = by_check(disk_checks, subject_in(tmp_path))
 
-    assert findings["disk.store"].verdict is Verdict.OK
+    assert findings["disk.store"].verdict is Weight.OK
     assert "it can be made" in findings["disk.store"].measured
     assert list(tmp_path.iterdir()) == []
 
@@ -41,7 +41,7 @@ def test_a_folder_that_cannot_be_written_fails_and_is_named(
     findings = by_check(disk_checks, subject_in(tmp_path))
     store = findings["disk.store"]
 
-    assert (store.verdict, findings["disk.runtime"].verdict) == (Verdict.FAIL, Verdict.FAIL)
+    assert (store.verdict, findings["disk.runtime"].verdict) == (Weight.FAIL, Weight.FAIL)
     assert "Permission denied" in store.measured
     assert "store.path_root_dir" in store.change
     assert "disk.sync" not in findings
@@ -58,7 +58,7 @@ def test_files_of_another_account_fail(tmp_path: Path) -> None:
     os.chown(root, NOBODY, NOBODY)
     findings = by_check(disk_checks, subject_in(tmp_path))
 
-    assert findings["disk.owner"].verdict is Verdict.FAIL
+    assert findings["disk.owner"].verdict is Weight.FAIL
     assert "2 files of others" in findings["disk.owner"].measured
     assert f"chown -R nobody {root}" in findings["disk.owner"].change
 
@@ -80,7 +80,7 @@ def test_a_sync_that_takes_as_long_as_a_sick_disk_fails(
     monkeypatch.setattr("ledgermq.doctor.disk_checks.measure_syncs", lambda _: [1.0, 5_000.0])
     findings = by_check(disk_checks, subject_in(tmp_path))
 
-    assert findings["disk.sync"].verdict is Verdict.FAIL
+    assert findings["disk.sync"].verdict is Weight.FAIL
     assert "raft.disk_sick_after_ms" in findings["disk.sync"].limit
 
 
@@ -91,7 +91,7 @@ def test_a_disk_beyond_the_watermark_fails(tmp_path: Path) -> None:
     failing = by_check(disk_checks, subject_in(tmp_path, retention=full))["disk.space"]
     warning = by_check(disk_checks, subject_in(tmp_path, retention=high))["disk.space"]
 
-    assert (failing.verdict, warning.verdict) == (Verdict.FAIL, Verdict.WARN)
+    assert (failing.verdict, warning.verdict) == (Weight.FAIL, Weight.WARN)
     assert "retention.bytes_max" in failing.change
 
 
@@ -101,7 +101,7 @@ def test_memory_is_no_disk() -> None:
         pytest.skip("no tmpfs at /dev/shm")
     finding = by_check(disk_checks, subject_in(folder / "ledgermq-missing"))["disk.file-system"]
 
-    assert finding.verdict is Verdict.WARN
+    assert finding.verdict is Weight.WARN
     assert finding.measured.startswith("tmpfs at /dev/shm")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.doctor.subjects import by_check, subject_in
 
-from ledgermq.doctor.finding import Verdict
+from ledgermq.doctor.finding import Weight
 from ledgermq.doctor.host_checks import host_checks
 
 
@@ -26,7 +26,7 @@ def test_windows_beyond_the_memory_are_told(tmp_path: Path) -> None:
     subject = subject_in(tmp_path, limits={"total_window_bytes": 1 << 50})
     finding = by_check(host_checks, subject)["host.memory"]
 
-    assert finding.verdict is Verdict.WARN
+    assert finding.verdict is Weight.WARN
     assert "1,024.0 TiB" in finding.limit
     assert "limits.total_window_bytes" in finding.change
 
@@ -35,4 +35,4 @@ def test_an_old_kernel_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(platform, "release", lambda: "4.19.0-27-amd64")
     finding = by_check(host_checks, subject_in(tmp_path))["host.kernel"]
 
-    assert (finding.verdict, finding.measured) == (Verdict.WARN, "Linux 4.19.0-27-amd64")
+    assert (finding.verdict, finding.measured) == (Weight.WARN, "Linux 4.19.0-27-amd64")

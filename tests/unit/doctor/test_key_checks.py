@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.doctor.subjects import by_check, member_in, subject_in, verdicts
 
-from ledgermq.doctor.finding import Verdict
+from ledgermq.doctor.finding import Weight
 from ledgermq.doctor.key_checks import key_checks
 from ledgermq.members.roster import Roster, RosterEntry, RosterFile
 from ledgermq.model.ids import Index, NodeId, Term
@@ -19,14 +19,14 @@ from ledgermq.sessions.keys.client_keys import make_node_key
 def test_whole_keys_are_well(tmp_path: Path) -> None:
     findings = by_check(key_checks, member_in(tmp_path))
 
-    assert set(verdicts(findings).values()) == {Verdict.OK}
+    assert set(verdicts(findings).values()) == {Weight.OK}
     assert "keys.roster" in findings
 
 
 def test_a_group_of_one_needs_none(tmp_path: Path) -> None:
     findings = by_check(key_checks, subject_in(tmp_path))
 
-    assert findings["keys.members"].verdict is Verdict.OK
+    assert findings["keys.members"].verdict is Weight.OK
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
@@ -35,7 +35,7 @@ def test_a_secret_that_others_can_read_fails(tmp_path: Path, mode: int) -> None:
     (tmp_path / "keys" / "n0" / "n0.secret").chmod(mode)
     finding = by_check(key_checks, subject)["keys.members"]
 
-    assert finding.verdict is Verdict.FAIL
+    assert finding.verdict is Weight.FAIL
     assert f"{mode:04o}" in finding.measured
     assert "chmod 600" in finding.change
 
@@ -45,7 +45,7 @@ def test_a_member_without_a_key_fails_and_is_named(tmp_path: Path) -> None:
     (tmp_path / "keys" / "n0" / "n2.public").unlink()
     finding = by_check(key_checks, subject)["keys.members"]
 
-    assert finding.verdict is Verdict.FAIL
+    assert finding.verdict is Weight.FAIL
     assert "n2.public" in finding.measured
 
 
@@ -53,7 +53,7 @@ def test_a_folder_that_others_can_write_fails(tmp_path: Path) -> None:
     subject = member_in(tmp_path)
     (tmp_path / "keys" / "n0").chmod(0o777)
 
-    assert by_check(key_checks, subject)["keys.folder"].verdict is Verdict.FAIL
+    assert by_check(key_checks, subject)["keys.folder"].verdict is Weight.FAIL
 
 
 def test_a_secret_of_another_account_fails(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_secret_of_another_account_fails(tmp_path: Path) -> None:
     os.chown(tmp_path / "store", 65_534, 65_534)
     finding = by_check(key_checks, subject)["keys.owner"]
 
-    assert finding.verdict is Verdict.FAIL
+    assert finding.verdict is Weight.FAIL
     assert "chown nobody" in finding.change
 
 
@@ -79,7 +79,7 @@ def test_a_member_of_the_log_without_a_key_here_fails(tmp_path: Path) -> None:
     )
     finding = by_check(key_checks, subject)["keys.roster"]
 
-    assert finding.verdict is Verdict.FAIL
+    assert finding.verdict is Weight.FAIL
     assert finding.measured.startswith("n3: no key")
 
 
@@ -87,8 +87,8 @@ def test_clients_in_the_clear_are_told_unless_nobody_else_can_come(tmp_path: Pat
     far = by_check(key_checks, subject_in(tmp_path, listen={"produce": "tcp://10.0.0.1:10921"}))
     near = by_check(key_checks, subject_in(tmp_path, listen={"produce": "tcp://127.0.0.1:10921"}))
 
-    assert far["keys.clients"].verdict is Verdict.WARN
-    assert near["keys.clients"].verdict is Verdict.OK
+    assert far["keys.clients"].verdict is Weight.WARN
+    assert near["keys.clients"].verdict is Weight.OK
 
 
 def test_the_key_towards_clients_is_looked_at(tmp_path: Path) -> None:
@@ -99,4 +99,4 @@ def test_the_key_towards_clients_is_looked_at(tmp_path: Path) -> None:
     secret.chmod(0o644)
     open_ = by_check(key_checks, subject_in(tmp_path, listen=listen))["keys.clients"]
 
-    assert (whole.verdict, open_.verdict) == (Verdict.OK, Verdict.FAIL)
+    assert (whole.verdict, open_.verdict) == (Weight.OK, Weight.FAIL)

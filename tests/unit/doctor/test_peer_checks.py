@@ -12,7 +12,7 @@ import zmq
 from tests.unit.doctor.subjects import by_check, listener, member_in, subject_in
 
 from ledgermq.doctor import peer_checks as checked
-from ledgermq.doctor.finding import Verdict
+from ledgermq.doctor.finding import Weight
 from ledgermq.doctor.peer_checks import peer_checks, shake_hands
 from ledgermq.members.peer_addresses import PeerAddress
 from ledgermq.model.ids import NodeId
@@ -101,7 +101,7 @@ def test_a_member_that_is_away_fails_and_so_does_a_silent_program(
         findings = by_check(peer_checks, member_in(tmp_path, node={"peers": peers}))
     silent_one, away = findings["peers.n1.reached"], findings["peers.n2.reached"]
 
-    assert (silent_one.verdict, away.verdict) == (Verdict.FAIL, Verdict.FAIL)
+    assert (silent_one.verdict, away.verdict) == (Weight.FAIL, Weight.FAIL)
     assert "connected, and no handshake" in silent_one.measured
     assert "not reached" in away.measured
 
@@ -112,10 +112,10 @@ def test_without_keys_nobody_is_asked(tmp_path: Path) -> None:
     findings = by_check(peer_checks, subject)
 
     assert list(findings) == ["peers.members"]
-    assert findings["peers.members"].verdict is Verdict.FAIL
+    assert findings["peers.members"].verdict is Weight.FAIL
 
 
 def test_a_group_of_one_has_nobody_to_ask(tmp_path: Path) -> None:
     findings = by_check(peer_checks, subject_in(tmp_path))
 
-    assert findings["peers.members"].verdict is Verdict.OK
+    assert findings["peers.members"].verdict is Weight.OK

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.doctor.subjects import by_check, listener, member_in, subject_in
 
 from ledgermq.doctor import port_checks as checked
-from ledgermq.doctor.finding import Verdict
+from ledgermq.doctor.finding import Weight
 from ledgermq.doctor.port_checks import endpoints_of, listeners, port_checks
 
 
@@ -22,10 +22,10 @@ def test_a_port_of_another_program_fails_and_names_it(tmp_path: Path) -> None:
     free = by_check(port_checks, subject)["ports.listen.produce"]
 
     assert holders == {os.getpid()}
-    assert held.verdict is Verdict.FAIL
+    assert held.verdict is Weight.FAIL
     assert f"(pid {os.getpid()})" in held.measured
     assert "listen.produce" in held.change
-    assert free.verdict is Verdict.OK
+    assert free.verdict is Weight.OK
 
 
 def test_all_ports_of_the_settings_are_looked_at(tmp_path: Path) -> None:
@@ -54,10 +54,10 @@ def test_a_node_without_tcp_has_no_ports(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("reserved", "verdict"),
-    [("", Verdict.WARN), ("8080,23900-23999", Verdict.OK), ("23921", Verdict.OK)],
+    [("", Weight.WARN), ("8080,23900-23999", Weight.OK), ("23921", Weight.OK)],
 )
 def test_a_port_that_the_system_gives_away_has_to_be_reserved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reserved: str, verdict: Verdict
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reserved: str, verdict: Weight
 ) -> None:
     (tmp_path / "range").write_text("20000\t30000\n")
     (tmp_path / "reserved").write_text(f"{reserved}\n")
@@ -67,7 +67,7 @@ def test_a_port_that_the_system_gives_away_has_to_be_reserved(
     finding = by_check(port_checks, subject)["ports.reserved"]
 
     assert finding.verdict is verdict
-    assert verdict is Verdict.OK or "net.ipv4.ip_local_reserved_ports = 23921" in finding.change
+    assert verdict is Weight.OK or "net.ipv4.ip_local_reserved_ports = 23921" in finding.change
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
@@ -82,7 +82,7 @@ def test_a_port_that_systemd_holds_for_the_node_is_no_fault(
     )
     findings = by_check(port_checks, subject)
 
-    assert findings["ports.listen.remoting"].verdict is Verdict.OK
+    assert findings["ports.listen.remoting"].verdict is Weight.OK
     assert "held for the node by ledgermq-remoting.socket" in (
         findings["ports.listen.remoting"].measured
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.doctor.subjects import PEERS, by_check, member_in, subject_in, verdicts
 
-from ledgermq.doctor.finding import Verdict
+from ledgermq.doctor.finding import Weight
 from ledgermq.doctor.settings_checks import read_checked, settings_checks
 from ledgermq.model.config.settings import AckMode
 
@@ -18,7 +18,7 @@ def test_a_file_with_mistakes_fails_with_all_of_them(tmp_path: Path) -> None:
     settings, finding = read_checked(file)
 
     assert settings is None
-    assert finding.verdict is Verdict.FAIL
+    assert finding.verdict is Weight.FAIL
     assert "log.level" in finding.measured
     assert "raft.heartbeat_ms" in finding.measured
 
@@ -34,7 +34,7 @@ def test_defaults_and_a_group_of_three_are_well(tmp_path: Path) -> None:
     alone = by_check(settings_checks, subject_in(tmp_path))
     member = by_check(settings_checks, member_in(tmp_path))
 
-    assert set(verdicts(alone).values()) == set(verdicts(member).values()) == {Verdict.OK}
+    assert set(verdicts(alone).values()) == set(verdicts(member).values()) == {Weight.OK}
     assert member["settings.members"].measured == "3 voters"
 
 
@@ -51,5 +51,5 @@ def test_what_is_unwise_is_told(
 ) -> None:
     finding = by_check(settings_checks, member_in(tmp_path, **sections))[check]
 
-    assert finding.verdict is Verdict.WARN
+    assert finding.verdict is Weight.WARN
     assert finding.change

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.unit.doctor.subjects import by_check, subject_in, verdicts
 
 from ledgermq.daemon.store_lock import FamilyLock
-from ledgermq.doctor.finding import Verdict
+from ledgermq.doctor.finding import Weight
 from ledgermq.doctor.store_checks import holders_of, store_checks
 from ledgermq.doctor.subject import Subject
 from ledgermq.model.ids import Index, Position, Term
@@ -49,7 +49,7 @@ def held(path: Path) -> Iterator[int]:
 def test_an_empty_store_is_well(tmp_path: Path) -> None:
     findings = by_check(store_checks, store_in(tmp_path))
 
-    assert set(verdicts(findings).values()) == {Verdict.OK}
+    assert set(verdicts(findings).values()) == {Weight.OK}
     assert set(findings) == {
         "store.files", "store.lock", "store.last-stop", "store.damage", "store.small-files",
         "store.set-aside", "store.reserve",
@@ -63,16 +63,16 @@ def test_a_store_that_another_program_holds_fails_and_names_it(tmp_path: Path) -
         holders = holders_of(subject.paths.own / "lock")
 
     assert holders == {pid}
-    assert finding.verdict is Verdict.FAIL
+    assert finding.verdict is Weight.FAIL
     assert f"pid {pid}" in finding.measured
-    assert by_check(store_checks, subject)["store.lock"].verdict is Verdict.OK
+    assert by_check(store_checks, subject)["store.lock"].verdict is Weight.OK
 
 
 def test_a_store_that_was_not_stopped_is_told(tmp_path: Path) -> None:
     subject = store_in(tmp_path)
     (subject.paths.root / "abort").touch()
 
-    assert by_check(store_checks, subject)["store.last-stop"].verdict is Verdict.WARN
+    assert by_check(store_checks, subject)["store.last-stop"].verdict is Weight.WARN
 
 
 def test_a_marked_damage_fails(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_marked_damage_fails(tmp_path: Path) -> None:
     damage_path(subject.paths.root).write_bytes(b"torn")
     torn = by_check(store_checks, subject)["store.damage"]
 
-    assert (marked.verdict, torn.verdict) == (Verdict.FAIL, Verdict.FAIL)
+    assert (marked.verdict, torn.verdict) == (Weight.FAIL, Weight.FAIL)
     assert "position 64" in marked.measured
 
 
@@ -93,7 +93,7 @@ def test_a_torn_table_or_list_of_members_fails(tmp_path: Path) -> None:
     subject.paths.members.write_bytes(b"torn\n")
     finding = by_check(store_checks, subject)["store.small-files"]
 
-    assert finding.verdict is Verdict.FAIL
+    assert finding.verdict is Weight.FAIL
     assert "topics.json" in finding.measured
     assert "members" in finding.measured
 
@@ -105,7 +105,7 @@ def test_what_lies_aside_and_a_reserve_in_use_are_told(tmp_path: Path) -> None:
     subject.paths.reserve.write_bytes(bytes(4_096))
     found = verdicts(by_check(store_checks, subject))
 
-    assert (found["store.set-aside"], found["store.reserve"]) == (Verdict.WARN, Verdict.WARN)
+    assert (found["store.set-aside"], found["store.reserve"]) == (Weight.WARN, Weight.WARN)
 
 
 def test_a_folder_that_holds_another_kind_of_log_fails(tmp_path: Path) -> None:
@@ -115,4 +115,4 @@ def test_a_folder_that_holds_another_kind_of_log_fails(tmp_path: Path) -> None:
     (folder / "0".zfill(20)).write_bytes(bytes(65_536))
     finding = by_check(store_checks, subject)["store.files"]
 
-    assert finding.verdict is Verdict.FAIL
+    assert finding.verdict is Weight.FAIL
