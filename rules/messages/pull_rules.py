@@ -56,7 +56,7 @@ class TransferLimits(NamedTuple):
     memory_share: int
 
 
-class Verdict(NamedTuple):
+class OffsetVerdict(NamedTuple):
     """Answer to an offset that there is nothing at; ``may_hold``: waiting can change it."""
 
     status: PullStatus
@@ -64,7 +64,7 @@ class Verdict(NamedTuple):
     may_hold: bool
 
 
-def judge_offset(offset: int, bounds: ReadableRange) -> Verdict | None:
+def judge_offset(offset: int, bounds: ReadableRange) -> OffsetVerdict | None:
     """The answer to a pull at ``offset``, or ``None`` when there are units to look at.
 
     An offset a little behind the end is not corrected while the queue may still grow over it:
@@ -73,14 +73,14 @@ def judge_offset(offset: int, bounds: ReadableRange) -> Verdict | None:
     """
     may_come = bounds.end <= offset <= bounds.end + bounds.pending_max
     if bounds.end == 0:
-        return Verdict(PullStatus.NO_MESSAGE_IN_QUEUE, offset if may_come else 0, may_come)
+        return OffsetVerdict(PullStatus.NO_MESSAGE_IN_QUEUE, offset if may_come else 0, may_come)
     if offset < bounds.first:
-        return Verdict(PullStatus.OFFSET_TOO_SMALL, bounds.first, False)
+        return OffsetVerdict(PullStatus.OFFSET_TOO_SMALL, bounds.first, False)
     if offset < bounds.end:
         return None
     if may_come:
-        return Verdict(PullStatus.OFFSET_OVERFLOW_ONE, offset, True)
-    return Verdict(PullStatus.OFFSET_OVERFLOW_BADLY, bounds.end, False)
+        return OffsetVerdict(PullStatus.OFFSET_OVERFLOW_ONE, offset, True)
+    return OffsetVerdict(PullStatus.OFFSET_OVERFLOW_BADLY, bounds.end, False)
 
 
 def pending_messages_max(dispatched_position: int, written_position: int) -> int:

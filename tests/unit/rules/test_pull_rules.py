@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.records.message import SIZE_MIN
 from ledgermq.rules.messages.pull_rules import (
+    OffsetVerdict,
     ReadableRange,
     Selection,
     TransferLimits,
-    Verdict,
     judge_offset,
     pending_messages_max,
     select,
@@ -26,25 +26,25 @@ from ledgermq.wire.pull_frame import PullStatus
 @pytest.mark.parametrize(
     ("offset", "bounds", "expected"),
     [
-        (0, ReadableRange(0, 0), Verdict(PullStatus.NO_MESSAGE_IN_QUEUE, 0, True)),
-        (3, ReadableRange(0, 0), Verdict(PullStatus.NO_MESSAGE_IN_QUEUE, 0, False)),
-        (-1, ReadableRange(0, 0), Verdict(PullStatus.NO_MESSAGE_IN_QUEUE, 0, False)),
-        (3, ReadableRange(0, 0, 5), Verdict(PullStatus.NO_MESSAGE_IN_QUEUE, 3, True)),
-        (6, ReadableRange(0, 0, 5), Verdict(PullStatus.NO_MESSAGE_IN_QUEUE, 0, False)),
-        (-1, ReadableRange(0, 4), Verdict(PullStatus.OFFSET_TOO_SMALL, 0, False)),
-        (0, ReadableRange(5, 5), Verdict(PullStatus.OFFSET_TOO_SMALL, 5, False)),
-        (4, ReadableRange(5, 9), Verdict(PullStatus.OFFSET_TOO_SMALL, 5, False)),
+        (0, ReadableRange(0, 0), OffsetVerdict(PullStatus.NO_MESSAGE_IN_QUEUE, 0, True)),
+        (3, ReadableRange(0, 0), OffsetVerdict(PullStatus.NO_MESSAGE_IN_QUEUE, 0, False)),
+        (-1, ReadableRange(0, 0), OffsetVerdict(PullStatus.NO_MESSAGE_IN_QUEUE, 0, False)),
+        (3, ReadableRange(0, 0, 5), OffsetVerdict(PullStatus.NO_MESSAGE_IN_QUEUE, 3, True)),
+        (6, ReadableRange(0, 0, 5), OffsetVerdict(PullStatus.NO_MESSAGE_IN_QUEUE, 0, False)),
+        (-1, ReadableRange(0, 4), OffsetVerdict(PullStatus.OFFSET_TOO_SMALL, 0, False)),
+        (0, ReadableRange(5, 5), OffsetVerdict(PullStatus.OFFSET_TOO_SMALL, 5, False)),
+        (4, ReadableRange(5, 9), OffsetVerdict(PullStatus.OFFSET_TOO_SMALL, 5, False)),
         (5, ReadableRange(5, 9), None),
         (8, ReadableRange(5, 9), None),
-        (9, ReadableRange(5, 9), Verdict(PullStatus.OFFSET_OVERFLOW_ONE, 9, True)),
-        (10, ReadableRange(5, 9), Verdict(PullStatus.OFFSET_OVERFLOW_BADLY, 9, False)),
-        (5, ReadableRange(5, 5), Verdict(PullStatus.OFFSET_OVERFLOW_ONE, 5, True)),
-        (11, ReadableRange(5, 9, 2), Verdict(PullStatus.OFFSET_OVERFLOW_ONE, 11, True)),
-        (12, ReadableRange(5, 9, 2), Verdict(PullStatus.OFFSET_OVERFLOW_BADLY, 9, False)),
+        (9, ReadableRange(5, 9), OffsetVerdict(PullStatus.OFFSET_OVERFLOW_ONE, 9, True)),
+        (10, ReadableRange(5, 9), OffsetVerdict(PullStatus.OFFSET_OVERFLOW_BADLY, 9, False)),
+        (5, ReadableRange(5, 5), OffsetVerdict(PullStatus.OFFSET_OVERFLOW_ONE, 5, True)),
+        (11, ReadableRange(5, 9, 2), OffsetVerdict(PullStatus.OFFSET_OVERFLOW_ONE, 11, True)),
+        (12, ReadableRange(5, 9, 2), OffsetVerdict(PullStatus.OFFSET_OVERFLOW_BADLY, 9, False)),
     ],
 )
 def test_an_offset_is_judged_as_rocketmq_judges_it(
-    offset: int, bounds: ReadableRange, expected: Verdict | None
+    offset: int, bounds: ReadableRange, expected: OffsetVerdict | None
 ) -> None:
     verdict = judge_offset(offset, bounds)
 
