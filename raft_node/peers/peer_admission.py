@@ -31,7 +31,7 @@ _SETTING_NAMES = (
 """Of the fields of ``AgreedSettings``, in order."""
 
 
-class Verdict(NamedTuple):
+class PeerVerdict(NamedTuple):
     """Who sends, and why it is refused; an empty reason: it is let in."""
 
     node: NodeId
@@ -68,7 +68,7 @@ class Admission:
             Preamble(self._node, peer, self._cluster, self._identity, self._settings)
         )
 
-    def judge(self, part: bytes, *, key_owner: NodeId | None) -> Verdict:
+    def judge(self, part: bytes, *, key_owner: NodeId | None) -> PeerVerdict:
         """Whether the sender of this preamble is let in; one that was never seen is remembered.
 
         Args:
@@ -81,7 +81,7 @@ class Admission:
         sender = decode_addresses(part)
         node = sender.source
         if sender.version != VERSION:
-            return Verdict(
+            return PeerVerdict(
                 node,
                 f"{node} speaks version {sender.version} of the protocol between members,"
                 f" {self._node} speaks version {VERSION}: update the older one",
@@ -93,7 +93,7 @@ class Admission:
             or self._other_settings(preamble)
             or self._other_disk(preamble)
         )
-        return Verdict(node, reason)
+        return PeerVerdict(node, reason)
 
     def _stranger(self, preamble: Preamble) -> str:
         node = preamble.source
