@@ -10,7 +10,7 @@ from itertools import chain
 from ledgermq.client.core.results import BatchResult, FrameResult, SendResult
 from ledgermq.client.sending.outgoing import Body
 from ledgermq.client.sending.record_encoder import EncodedRecords, Form
-from ledgermq.client.sending.send_future import SendFuture, Waiting
+from ledgermq.client.sending.send_future import SendFuture, Waiter
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.model.errors import LedgerError
 from ledgermq.wire.send_frame import SendRun, encode_send, encode_tables
@@ -138,7 +138,7 @@ class OpenFrame:
         topic: bytes,
         queue_id: int,
         records: EncodedRecords,
-        waiting: Waiting,
+        waiting: Waiter,
         callback: OneCallback | None,
     ) -> SendFuture[SendResult]:
         """Add one message; the future of its result."""
@@ -180,7 +180,7 @@ def batch_frame(
     form: Form,
     run: SendRun,
     records: EncodedRecords,
-    waiting: Waiting,
+    waiting: Waiter,
     callback: BatchCallback | None,
 ) -> tuple[Frame, SendFuture[BatchResult]]:
     """A frame of one batch, and the future of its result."""

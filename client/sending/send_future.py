@@ -12,7 +12,7 @@ from ledgermq.model.errors import LedgerError
 Result_co = TypeVar("Result_co", covariant=True)
 
 
-class Waiting(Protocol):
+class Waiter(Protocol):
     """How the caller's thread waits: the producer's part of ``result``."""
 
     def wait_for(self, future: SendFuture[object], timeout: float | None) -> None:
@@ -31,7 +31,7 @@ class SendFuture(Generic[Result_co]):
 
     def __init__(
         self,
-        waiting: Waiting,
+        waiting: Waiter,
         make: Callable[[FrameResult], Result_co],
         unique_id: str,
         callback: Callable[[SendFuture[Result_co]], object] | None = None,

@@ -19,7 +19,7 @@ from ledgermq.client.core.results import FrameResult, SendResult
 from ledgermq.client.sending.compressed import Compressor
 from ledgermq.client.sending.frames import AnyFuture, Frame, OneCallback, OpenFrame
 from ledgermq.client.sending.record_encoder import EncodedRecords, Form, Target
-from ledgermq.client.sending.send_future import SendFuture, Waiting
+from ledgermq.client.sending.send_future import SendFuture, Waiter
 from ledgermq.formats.records.host_address import Host, encode_host
 from ledgermq.model.errors import (
     BusyError,
@@ -209,7 +209,7 @@ class SendPipeline:
         *,
         is_any_queue: bool,
         now: float,
-        waiting: Waiting,
+        waiting: Waiter,
         callback: OneCallback | None,
     ) -> SendFuture[SendResult]:
         """Take one message into the open frame, or into a new one; the future of its result.

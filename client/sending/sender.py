@@ -28,7 +28,7 @@ from ledgermq.client.sending.outgoing import (
 )
 from ledgermq.client.sending.record_encoder import EncodedRecords, RecordEncoder, Target
 from ledgermq.client.sending.send_future import SendFuture
-from ledgermq.client.sending.send_future import Waiting as Waker
+from ledgermq.client.sending.send_future import Waiter as Waker
 from ledgermq.client.sending.send_pipeline import SendPipeline
 from ledgermq.formats.records.delayed_message import RealQueue
 from ledgermq.formats.records.host_address import Host
