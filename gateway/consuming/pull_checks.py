@@ -24,7 +24,7 @@ REMEMBERED_SIZE_MAX = 1_024
 """Characters of an expression that is remembered: longer ones are looked at anew each time."""
 
 
-class Wanted(NamedTuple):
+class WantedMessages(NamedTuple):
     """Which messages of a queue a consumer wants.
 
     Attributes:
@@ -77,7 +77,7 @@ class PullChecks:
                 queues=topic.read_queues,
             )
 
-    def wanted(self, connection: Connection, request: PullRequest) -> Wanted:
+    def wanted(self, connection: Connection, request: PullRequest) -> WantedMessages:
         """Which messages to give.
 
         Raises:
@@ -114,7 +114,7 @@ class PullChecks:
             code = ResponseCode.FILTER_DATA_NOT_EXIST
             raise CodedError(code, error.message, **error.details) from error
 
-    def check_filter(self, expression: str, kind: str) -> Wanted:
+    def check_filter(self, expression: str, kind: str) -> WantedMessages:
         """What an expression asks for.
 
         Raises:
@@ -142,7 +142,7 @@ class PullChecks:
             )
 
 
-def by_expression(expression: str, kind: str) -> Wanted:
+def by_expression(expression: str, kind: str) -> WantedMessages:
     """What an expression of a kind (``TAG``, ``SQL92``) asks for.
 
     Raises:
@@ -153,19 +153,19 @@ def by_expression(expression: str, kind: str) -> Wanted:
 
 
 @lru_cache(EXPRESSIONS_MAX)
-def _by_expression(expression: str, kind: str) -> Wanted:
+def _by_expression(expression: str, kind: str) -> WantedMessages:
     if kind == SQL92:
         sql_filter(expression, is_enabled=True)
-        return Wanted(sql=MessageFilter.by_sql(expression).sql)
+        return WantedMessages(sql=MessageFilter.by_sql(expression).sql)
     if kind != TAG:
         raise FilterIllegalError(
             "no such kind of filter", kind=kind[:64], allowed=f"{TAG}, {SQL92}"
         )
     tags = MessageFilter.by_tags(expression).tags
-    return Wanted(tuple(sorted(map(java_hash, tags))))
+    return WantedMessages(tuple(sorted(map(java_hash, tags))))
 
 
-def by_subscription(subscription: Subscription) -> Wanted:
+def by_subscription(subscription: Subscription) -> WantedMessages:
     """What a heartbeat asks for; the client's own hashes count where it has sent any.
 
     Raises:
@@ -176,7 +176,7 @@ def by_subscription(subscription: Subscription) -> Wanted:
     return by_expression(subscription.expression, subscription.expression_type)
 
 
-def _by_codes(codes: frozenset[int]) -> Wanted:
+def _by_codes(codes: frozenset[int]) -> WantedMessages:
     if len(codes) > TAGS_MAX:
         raise FilterIllegalError("too many tags", tags=len(codes), limit=TAGS_MAX)
-    return Wanted(tuple(sorted(codes)))
+    return WantedMessages(tuple(sorted(codes)))
