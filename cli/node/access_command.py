@@ -20,8 +20,8 @@ from ledgermq.model.ids import NodeId
 from ledgermq.sessions.keys.first_access import (
     CERTIFICATES,
     CLIENTS,
+    AccessWish,
     NewNode,
-    Wanted,
     make_first_access,
     read_first_users,
 )
@@ -78,7 +78,7 @@ def _init(arguments: argparse.Namespace) -> int:
             raise ConfigError("a user stands twice in the list", user=name, setting="--user")
         users[name] = fields
     folder, place = arguments.directory, arguments.place
-    wanted = Wanted(nodes, users, place, has_certificates=arguments.certificates)
+    wanted = AccessWish(nodes, users, place, has_certificates=arguments.certificates)
     make_first_access(folder, wanted)
     if arguments.json:
         print(json.dumps({"folder": str(folder), "users": sorted(users)}))

@@ -46,7 +46,7 @@ class NewNode(NamedTuple):
     address: str
 
 
-class Wanted(NamedTuple):
+class AccessWish(NamedTuple):
     """What is to be made.
 
     Attributes:
@@ -61,7 +61,7 @@ class Wanted(NamedTuple):
     has_certificates: bool
 
 
-def make_first_access(folder: Path, wanted: Wanted) -> None:
+def make_first_access(folder: Path, wanted: AccessWish) -> None:
     """Make all of it below ``folder``, which is not there yet.
 
     Raises:
@@ -108,7 +108,7 @@ def read_first_users(folder: Path) -> dict[str, dict[str, object]]:
     return users
 
 
-def _make(making: Path, wanted: Wanted) -> None:
+def _make(making: Path, wanted: AccessWish) -> None:
     names = [node.name for node in wanted.nodes]
     if len(names) > 1:
         for folder in init_keys(making / "members", names):
@@ -141,7 +141,7 @@ def _make(making: Path, wanted: Wanted) -> None:
     _write(making / USERS_FILE, json.dumps(users, indent=1).encode())
 
 
-def _settings(node: NewNode, wanted: Wanted) -> str:
+def _settings(node: NewNode, wanted: AccessWish) -> str:
     place = wanted.place
     tables: dict[str, dict[str, object]] = {
         "listen": {
