@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ledgermq.cli.node_options import add_node_options
 from ledgermq.cli.top.top_figures import ClusterFigures, SortOrder, figures
-from ledgermq.cli.top.top_look import ClusterLooks, Look, Watch
+from ledgermq.cli.top.top_look import ClusterLooks, ClusterWatch, Look
 from ledgermq.model.errors import ConfigError, NotLeaderError
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _live(looks: ClusterLooks, arguments: argparse.Namespace) -> None:
     from ledgermq.cli.top.top_terminal import Terminal
 
     with Terminal() as terminal:
-        watch = Watch(looks, interval_s=arguments.interval, tell=terminal.ring)
+        watch = ClusterWatch(looks, interval_s=arguments.interval, tell=terminal.ring)
         try:
             _show(terminal, watch, _first_choice(arguments))
         except KeyboardInterrupt:
@@ -136,7 +136,7 @@ def _live(looks: ClusterLooks, arguments: argparse.Namespace) -> None:
             watch.close()
 
 
-def _show(terminal: Terminal, watch: Watch, choice: Choice) -> None:
+def _show(terminal: Terminal, watch: ClusterWatch, choice: Choice) -> None:
     """Draw what there is after each look, key and change of size, until the reader has enough."""
     from ledgermq.cli.top.top_screen import screen
     from ledgermq.cli.top.top_terminal import END

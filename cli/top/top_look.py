@@ -146,7 +146,7 @@ def leader_of(nodes: Sequence[NodeLook]) -> int | None:
     return max(leaders)[1] if leaders else None
 
 
-class Watch:
+class ClusterWatch:
     """Looks in a thread of its own every ``interval_s``, and tells when there is a new one.
 
     Attributes:
