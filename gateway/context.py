@@ -17,7 +17,7 @@ from ledgermq.gateway.consuming.offset_commits import NotesOffsets, OffsetCommit
 from ledgermq.gateway.leader_relay import LeaderRelay
 from ledgermq.gateway.port_calls import AsksVerbs, PortCalls
 from ledgermq.gateway.producing.port_quotas import PortQuotas
-from ledgermq.gateway.producing.writer_link import WriterLink
+from ledgermq.gateway.producing.writer_link import PortProducer
 from ledgermq.gateway.requests import ReplyLater
 from ledgermq.gateway.transport.addresses import GroupAddresses
 from ledgermq.gateway.transport.client_sockets import ClientSockets
@@ -43,7 +43,7 @@ class PortContext:
     commits: NotesOffsets
     sockets: ClientSockets
     clients: ClientTable
-    writer: WriterLink
+    writer: PortProducer
     quotas: PortQuotas
     reply: ReplyLater
 

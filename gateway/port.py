@@ -42,7 +42,7 @@ from ledgermq.gateway.producing.port_quotas import PortQuotas
 from ledgermq.gateway.producing.produce_codes import ProduceCodes
 from ledgermq.gateway.producing.reply_codes import ReplyCodes
 from ledgermq.gateway.producing.transaction_codes import TransactionCodes
-from ledgermq.gateway.producing.writer_link import WriterLink
+from ledgermq.gateway.producing.writer_link import PortProducer
 from ledgermq.gateway.requests import Asked, Code, Codes, Freshness
 from ledgermq.gateway.transport.addresses import GroupAddresses
 from ledgermq.gateway.transport.client_sockets import ClientSockets
@@ -122,7 +122,7 @@ class RemotingPort:
             commits=commits,
             sockets=sockets,
             clients=ClientTable(around.settings.limits),
-            writer=WriterLink(around, self._epoll, greeted=sockets.listen),
+            writer=PortProducer(around, self._epoll, greeted=sockets.listen),
             quotas=_quotas(around, tables, pulls, counts),
             reply=self.reply,
             service=service,

@@ -22,7 +22,7 @@ from ledgermq.gateway.port import open_port
 from ledgermq.gateway.port_calls import Take
 from ledgermq.gateway.producing.port_quotas import PortQuotas
 from ledgermq.gateway.producing.produce_codes import ProduceCodes
-from ledgermq.gateway.producing.writer_link import WriterLink
+from ledgermq.gateway.producing.writer_link import PortProducer
 from ledgermq.gateway.requests import Asked, Code, Codes, Where
 from ledgermq.gateway.transport.broker_link import BrokerLink
 from ledgermq.gateway.transport.refusals import refusal
@@ -65,7 +65,7 @@ class PortRequests:
         self._epoll.register(sockets.fileno(), select.EPOLLIN)
         self._broker = BrokerLink(around.paths.ports, self._epoll, sockets)
         self._clients = ClientTable(settings.limits)
-        self._writer = WriterLink(around, self._epoll, greeted=sockets.listen)
+        self._writer = PortProducer(around, self._epoll, greeted=sockets.listen)
         self._now_ms = around.clock.monotonic_ns() // 1_000_000
         context = PortContext(
             around=around,

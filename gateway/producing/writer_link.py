@@ -90,7 +90,7 @@ class _Entry(NamedTuple):
     take: Take
 
 
-class WriterLink(PortPart):
+class PortProducer(PortPart):
     """Owned by the port; driven by ``turn``, which never blocks.
 
     Invariants: an entry is gathered, or in exactly one frame of ``_under_way``, until it is told;

@@ -15,7 +15,7 @@ from tests.unit.client.peer import Peer, running_peer
 from ledgermq.formats.records.host_address import encode_host
 from ledgermq.gateway.producing import writer_link
 from ledgermq.gateway.producing.remoting_records import RemotingRecords
-from ledgermq.gateway.producing.writer_link import Place, ToStore, WriterLink
+from ledgermq.gateway.producing.writer_link import Place, PortProducer, ToStore
 from ledgermq.model.errors import (
     BusyError,
     LedgerError,
@@ -39,7 +39,7 @@ class Port:
         )
         self.epoll = select.epoll()
         self.greetings = 0
-        self.link = WriterLink(around, self.epoll, greeted=self._greeted)
+        self.link = PortProducer(around, self.epoll, greeted=self._greeted)
         self.told: dict[str, Place | LedgerError] = {}
 
     def _greeted(self) -> None:
