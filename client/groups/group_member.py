@@ -28,7 +28,7 @@ from ledgermq.client.groups.group_reader import (
     lock_steps,
     unlock_steps,
 )
-from ledgermq.client.groups.heartbeats import GroupNews, Heartbeats, Membership, is_before
+from ledgermq.client.groups.heartbeats import GroupNews, Heartbeats, HeartbeatState, is_before
 from ledgermq.client.groups.local_offsets import DIRECTORY_DEFAULT, LocalOffsets
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.reading.retries import give_back_requests
@@ -186,7 +186,7 @@ class GroupMember:
         if self._is_broadcasting:
             self._local = LocalOffsets(Path(options.offsets_directory), client, group)
         self.heartbeats = Heartbeats(
-            Membership(
+            HeartbeatState(
                 group=group,
                 client=client,
                 instance=self._instance,

@@ -24,7 +24,7 @@ HEARTBEAT_S_DEFAULT = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Membership:
+class HeartbeatState:
     """What a member says of itself; see ``GroupConsumer``.
 
     Attributes:
@@ -75,7 +75,7 @@ class Heartbeats:
     last heartbeat that was answered left: an owner stops before the broker gives its queues away.
     """
 
-    def __init__(self, membership: Membership, *, timeout_s: float) -> None:
+    def __init__(self, membership: HeartbeatState, *, timeout_s: float) -> None:
         """Heartbeats of a member that has not begun.
 
         Args:
