@@ -56,7 +56,7 @@ class Session:
 Known = TypeVar("Known", bound=Session)
 
 
-class Ended(NamedTuple):
+class EndedSessions(NamedTuple):
     """Sessions that are over because another one has begun.
 
     Attributes:
@@ -128,7 +128,7 @@ class SessionServer(Generic[Known]):
         self._room.limits = limits
         self.socket.take_limits(limits)
 
-    def begin(self, identity: bytes, session: Known) -> Ended:
+    def begin(self, identity: bytes, session: Known) -> EndedSessions:
         """Begin a session, or begin it anew.
 
         Another session of the same instance is over: frames that an older connection of it left
@@ -155,7 +155,7 @@ class SessionServer(Generic[Known]):
         self.sessions[identity] = session
         if session.instance:
             self._instances.setdefault(session.instance, identity)
-        return Ended(None if older == identity else older, displaced)
+        return EndedSessions(None if older == identity else older, displaced)
 
     def end(self, identity: bytes) -> None:
         """Forget a session, if there is one."""

@@ -19,7 +19,7 @@ from ledgermq.model.errors import (
 )
 from ledgermq.rules.access.access import UserTable
 from ledgermq.sessions.client_rights import AccessGate, ClientRights, Peer
-from ledgermq.sessions.session_server import Ended, Session, SessionServer
+from ledgermq.sessions.session_server import EndedSessions, Session, SessionServer
 from ledgermq.sessions.welcome import welcome_of
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.session import (
@@ -88,13 +88,13 @@ def session(instance: str = "", address: str = "10.0.0.5", in_flight: int = 0) -
 def test_who_comes_when_all_places_are_taken_has_that_of_the_longest_idle() -> None:
     clients = Clients(LimitsSection(sessions_max=3))
     for name in (b"a", b"b", b"c"):
-        assert clients.begin(name, session()) == Ended()
+        assert clients.begin(name, session()) == EndedSessions()
     clients.router.peer = Peer("10.0.0.5")
     clients.used(b"a")
 
-    assert clients.begin(b"d", session()) == Ended(displaced=b"b")
+    assert clients.begin(b"d", session()) == EndedSessions(displaced=b"b")
     assert sorted(clients.sessions) == [b"a", b"c", b"d"]
-    assert clients.begin(b"e", session()) == Ended(displaced=b"c")
+    assert clients.begin(b"e", session()) == EndedSessions(displaced=b"c")
     assert clients.forgotten == [b"b", b"c"]
     assert clients.counts[WriterCounter.SESSIONS_DISPLACED] == 2
 
@@ -104,7 +104,7 @@ def test_a_session_that_waits_for_an_answer_keeps_its_place() -> None:
     clients.begin(b"a", session(in_flight=1))
     clients.begin(b"b", session())
 
-    assert clients.begin(b"c", session(in_flight=1)) == Ended(displaced=b"b")
+    assert clients.begin(b"c", session(in_flight=1)) == EndedSessions(displaced=b"b")
     with pytest.raises(BusyError, match=r"wait for answers.*limit=2.*limits.sessions_max"):
         clients.begin(b"d", session())
     assert list(clients.sessions) == [b"a", b"c"]
@@ -115,8 +115,8 @@ def test_who_is_here_already_takes_no_place_from_others() -> None:
     clients.begin(b"a", session("one"))
     clients.begin(b"b", session("two"))
 
-    assert clients.begin(b"a", session("one")) == Ended()
-    assert clients.begin(b"c", session("one")) == Ended(older=b"a")
+    assert clients.begin(b"a", session("one")) == EndedSessions()
+    assert clients.begin(b"c", session("one")) == EndedSessions(older=b"a")
     assert sorted(clients.sessions) == [b"b", b"c"]
 
 
@@ -124,7 +124,7 @@ def test_a_client_that_connects_anew_ends_its_older_session() -> None:
     clients = Clients()
     clients.begin(b"a", session("one"))
 
-    assert clients.begin(b"b", session("one")) == Ended(older=b"a")
+    assert clients.begin(b"b", session("one")) == EndedSessions(older=b"a")
     assert list(clients.sessions) == [b"b"]
 
 
@@ -132,9 +132,9 @@ def test_nobody_ends_the_session_of_another_client_by_its_instance() -> None:
     clients = Clients()
     clients.begin(b"a", session("one", "10.0.0.5"))
 
-    assert clients.begin(b"b", session("one", "10.0.0.6")) == Ended()
+    assert clients.begin(b"b", session("one", "10.0.0.6")) == EndedSessions()
     clients.end(b"b")
-    assert clients.begin(b"c", session("one", "10.0.0.5")) == Ended(older=b"a")
+    assert clients.begin(b"c", session("one", "10.0.0.5")) == EndedSessions(older=b"a")
 
 
 @KINDS
@@ -218,7 +218,7 @@ def test_limits_that_were_read_again_count_from_now_on() -> None:
     clients.take_limits(limits)
     clients.begin(b"a", session())
 
-    assert clients.begin(b"b", session()) == Ended(displaced=b"a")
+    assert clients.begin(b"b", session()) == EndedSessions(displaced=b"a")
     assert clients.router.limits is limits
     clients.close()
     assert not clients.router.is_open
