@@ -52,7 +52,7 @@ from ledgermq.gateway.transport.server_links import ServerLinks
 from ledgermq.gateway.transport.tls_channel import make_context
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.ipc.cursor_page import Role
-from ledgermq.members.log_trouble import KnownPeers
+from ledgermq.members.log_trouble import KnownMembers
 from ledgermq.model.config.settings import Settings
 from ledgermq.process.environment import Environment
 from ledgermq.process.port_roles import port_roles
@@ -84,7 +84,7 @@ class RemotingPort:
         Raises:
             ConfigError: an address cannot be listened at, or a file for TLS not be used.
         """
-        self._peers = KnownPeers(around.settings)
+        self._peers = KnownMembers(around.settings)
         # What else wakes the port joins here: the process polls one descriptor.
         self._epoll = select.epoll()
         self._links = ServerLinks()

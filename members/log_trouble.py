@@ -39,7 +39,7 @@ def has_others(settings: Settings) -> bool:
     return bool(roster.membership.members - {NodeId(settings.node.self_id)})
 
 
-class KnownPeers:
+class KnownMembers:
     """Whether there are other members, for a process that reads their list at its start.
 
     A node that is alone may be joined while it runs: then whoever leads is another one.

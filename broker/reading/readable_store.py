@@ -16,7 +16,7 @@ from ledgermq.broker.reading.property_scan import Poison, Wanted, wanted_message
 from ledgermq.formats.arrays import Units
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.ipc.cursor_page import CursorPage, PublishedRole
-from ledgermq.members.log_trouble import KnownPeers
+from ledgermq.members.log_trouble import KnownMembers
 from ledgermq.model.config.settings import LogKind, ReadsSection, Settings
 from ledgermq.model.errors import DamagedLogError, NotLeaderError, StorageError
 from ledgermq.model.names.queue_name import QueueName
@@ -96,7 +96,7 @@ class ReadableStore:
         self._moved_ns = 0
         self._is_cold = False
         self._is_ready = False
-        self._peers = KnownPeers(settings)
+        self._peers = KnownMembers(settings)
         self._has_caught_up = False
         self._until = -1
         self._position = 0

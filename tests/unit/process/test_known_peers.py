@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.members.log_trouble import KnownPeers
+from ledgermq.members.log_trouble import KnownMembers
 from ledgermq.model.config.settings import LogKind, NodeSection, Settings, StoreSection
 
 PEERS = ("n0-127.0.0.1:1", "n1-127.0.0.1:2")
@@ -34,6 +34,6 @@ def settings(root: Path, peers: tuple[str, ...], log: LogKind) -> Settings:
 def test_who_leads_tells_of_members_that_have_come_since_the_start(
     tmp_path: Path, peers: tuple[str, ...], log: LogKind, leader: str, there: bool
 ) -> None:
-    known = KnownPeers(settings(tmp_path, peers, log))
+    known = KnownMembers(settings(tmp_path, peers, log))
 
     assert known.are_there(leader) is there
