@@ -145,7 +145,7 @@ class DerivedCheck:
 
 
 @dataclass(slots=True)
-class ScrubCounts:
+class DerivedScrubCounts:
     """What was done since it was asked last."""
 
     bytes: int = 0
@@ -169,7 +169,7 @@ class DerivedScrub:
             report_damage: called with the position of a record that is damaged.
             background: reads; shut down with this. A thread, when nobody gives one.
         """
-        self._counts = ScrubCounts()
+        self._counts = DerivedScrubCounts()
         self._settings = settings
         self._pace = ScrubPace(settings.scrub, now_ns)
         self._report_damage = report_damage
@@ -205,9 +205,9 @@ class DerivedScrub:
         if now_ns >= self._pace.due_ns:
             self._begin_step(end, now_ns)
 
-    def take_counts(self) -> ScrubCounts:
+    def take_counts(self) -> DerivedScrubCounts:
         """What was read and put right since the last call."""
-        counts, self._counts = self._counts, ScrubCounts()
+        counts, self._counts = self._counts, DerivedScrubCounts()
         return counts
 
     def wants_turn(self, now_ns: int) -> bool:
