@@ -37,6 +37,9 @@ FOLDERS = sorted(
 )
 """Packages, and the folders in them."""
 
+DOUBLED: set[str] = set()
+"""Public class names that stand twice: it only ever gets smaller."""
+
 MODULES_MAX = 14
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
@@ -221,6 +224,17 @@ def test_the_modules_that_a_package_names_are_there() -> None:
     ]
 
     assert missing == []
+
+
+def test_a_public_class_has_a_name_of_its_own() -> None:
+    places: dict[str, list[str]] = {}
+    for path in modules():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(shown(path))
+    doubled = {name: files for name, files in places.items() if len(files) > 1}
+
+    assert doubled.keys() == DOUBLED, doubled
 
 
 def test_no_module_is_named_for_nothing() -> None:

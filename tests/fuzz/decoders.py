@@ -33,8 +33,7 @@ from ledgermq.rules.access.sealed_secret import open_sealed, seal
 from ledgermq.rules.given_back import MessageGivenBack
 from ledgermq.rules.sql.sql_filter import parse_sql
 from ledgermq.rules.state import state_commands
-from ledgermq.rules.state.state_commands import Snapshot
-from ledgermq.rules.state.state_commands import StateCommand
+from ledgermq.rules.state.state_commands import Snapshot, StateCommand
 from ledgermq.rules.tables.table_changes import TopicSet
 from ledgermq.store.files import checked_document, properties_file, store_checkpoint
 from ledgermq.store.queues import queue_ends
