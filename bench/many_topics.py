@@ -28,7 +28,7 @@ from bench.processes import end_in_order, memory_mib
 from ledgermq.client import Admin, Producer, ProducerOptions
 from ledgermq.client.aio import AsyncAdmin
 from ledgermq.client.core.address import parse_addresses
-from ledgermq.client.core.group import broker_link
+from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.questions import ask
 from ledgermq.client.loop_watch import AsyncRequests
 

@@ -28,7 +28,7 @@ from bench.processes import end_in_order, memory_mib
 from ledgermq.client import Consumer, Producer, ProducerOptions
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.core.address import parse_addresses
-from ledgermq.client.core.group import broker_link
+from ledgermq.client.core.nodes import broker_link
 
 TOPIC = "due"
 QUEUES = 4

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from ledgermq.client.core.group import AnyLink
+from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import BrokerQuestions
 from ledgermq.client.core.requests import Request, RequestPipeline, Result, Steps
 

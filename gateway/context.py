@@ -11,13 +11,13 @@ from ledgermq.broker.reading.applied_tables import AppliedTables
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.gateway.administration.queue_figures import QueueFigures
 from ledgermq.gateway.changes import Changes
-from ledgermq.gateway.clients.client_requests import ClientRequests
+from ledgermq.gateway.clients.callbacks import ClientRequests
 from ledgermq.gateway.clients.client_table import ClientTable
 from ledgermq.gateway.consuming.offset_commits import NotesOffsets, OffsetCommits
 from ledgermq.gateway.leader_relay import LeaderRelay
 from ledgermq.gateway.port_calls import AsksVerbs, PortCalls
+from ledgermq.gateway.producing.port_producer import PortProducer
 from ledgermq.gateway.producing.port_quotas import PortQuotas
-from ledgermq.gateway.producing.writer_link import PortProducer
 from ledgermq.gateway.requests import ReplyLater
 from ledgermq.gateway.transport.addresses import GroupAddresses
 from ledgermq.gateway.transport.client_sockets import ClientSockets

@@ -19,7 +19,7 @@ from ledgermq.gateway.administration.queue_codes import QueueCodes
 from ledgermq.gateway.administration.queue_figures import QueueFigures
 from ledgermq.gateway.administration.topic_codes import TopicCodes
 from ledgermq.gateway.changes import Changes
-from ledgermq.gateway.clients.client_requests import ClientRequests
+from ledgermq.gateway.clients.callbacks import ClientRequests
 from ledgermq.gateway.clients.client_table import ClientTable
 from ledgermq.gateway.clients.connection_codes import ConnectionCodes
 from ledgermq.gateway.clients.member_codes import MemberCodes
@@ -38,11 +38,11 @@ from ledgermq.gateway.names.registrations import Registrations
 from ledgermq.gateway.names.route_codes import RouteCodes
 from ledgermq.gateway.parts import PortParts
 from ledgermq.gateway.port_calls import PortCalls
+from ledgermq.gateway.producing.port_producer import PortProducer
 from ledgermq.gateway.producing.port_quotas import PortQuotas
 from ledgermq.gateway.producing.produce_codes import ProduceCodes
 from ledgermq.gateway.producing.reply_codes import ReplyCodes
 from ledgermq.gateway.producing.transaction_codes import TransactionCodes
-from ledgermq.gateway.producing.writer_link import PortProducer
 from ledgermq.gateway.requests import Asked, Code, Codes, Freshness
 from ledgermq.gateway.transport.addresses import GroupAddresses
 from ledgermq.gateway.transport.client_sockets import ClientSockets

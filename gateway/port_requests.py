@@ -20,9 +20,9 @@ from ledgermq.gateway.dispatcher import Dispatcher
 from ledgermq.gateway.parts import PortParts
 from ledgermq.gateway.port import open_port
 from ledgermq.gateway.port_calls import Take
+from ledgermq.gateway.producing.port_producer import PortProducer
 from ledgermq.gateway.producing.port_quotas import PortQuotas
 from ledgermq.gateway.producing.produce_codes import ProduceCodes
-from ledgermq.gateway.producing.writer_link import PortProducer
 from ledgermq.gateway.requests import Asked, Code, Codes, Where
 from ledgermq.gateway.transport.broker_link import BrokerLink
 from ledgermq.gateway.transport.refusals import refusal

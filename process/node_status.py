@@ -14,7 +14,7 @@ import psutil
 from ledgermq.ipc.counters import COUNTER_NAMES, BrokerCounter
 from ledgermq.ipc.cursor_page import PORTS, CursorPage, Grant, LogCursor, Role
 from ledgermq.model.config.settings import Settings
-from ledgermq.sessions.leader_stage import broker_id, leader_stage
+from ledgermq.sessions.takeover import broker_id, takeover_of
 from ledgermq.store.files.disk_space import bytes_on_disk
 
 CPU_INTERVAL_MIN_NS = 1_000_000_000
@@ -35,7 +35,7 @@ class NodeNames(TypedDict):
 class RaftStatus(TypedDict):
     """Its role in the group.
 
-    ``stage``: how far a leader is on its way to all of its services (``leader_stage``), else empty.
+    ``stage``: how far a leader is on its way to all of its services (``takeover_of``), else empty.
     ``broker_id``: RocketMQ's: 0 for the leader, the number in its id + 1 for others.
     """
 
@@ -140,7 +140,7 @@ def names_of_node(settings: Settings) -> NodeNames:
 
 def raft_status(page: CursorPage, grant: Grant, settings: Settings) -> RaftStatus:
     """Its role in the group, as ``grant`` has it."""
-    stage = leader_stage(
+    stage = takeover_of(
         grant,
         committed_term=page.read_committed().term,
         broker=page.read_counters(Role.BROKER),

@@ -36,7 +36,7 @@ from ledgermq.model.limits import QUEUE_ID_MAX
 from ledgermq.model.message_filter import EXPRESSION_SIZE_MAX
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.process.clock import Clock
-from ledgermq.rules.consumers.membership import MODELS, Enrolment, Member
+from ledgermq.rules.consumers.enrolment import MODELS, Enrolment, Member
 from ledgermq.rules.consumers.offset_plans import MEMBERS_NAMED_MAX
 from ledgermq.rules.consumers.queue_leases import QueueLeases
 from ledgermq.rules.tables.groups import check_group_name

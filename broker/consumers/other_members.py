@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
-from ledgermq.rules.consumers.membership import Member
+from ledgermq.rules.consumers.enrolment import Member
 
 OTHER_OWNER_PREFIX = "rocketmq/"
 """In front of the client ids of those that own queues and are not our own."""

@@ -1,17 +1,17 @@
 """Public names for asyncio: producers, consumers and admins.
 
 They run in the loop itself: ZeroMQ's descriptors are watched, and its sockets read when there is
-something, without a thread and without a future a message part. Begin with ``aio_producer.py``.
+something, without a thread and without a future a message part. Begin with ``producer.py``.
 """
 
 from __future__ import annotations
 
 from ledgermq.client.admin.admin import AsyncAdmin
-from ledgermq.client.aio.aio_consumer import AsyncConsumer
-from ledgermq.client.aio.aio_group_consumer import AsyncGroupConsumer
-from ledgermq.client.aio.aio_producer import AsyncProducer
-from ledgermq.client.aio.aio_requester import AsyncRequester
-from ledgermq.client.aio.aio_transactions import AsyncTransaction, AsyncTransactionalProducer
+from ledgermq.client.aio.consumer import AsyncConsumer
+from ledgermq.client.aio.group_consumer import AsyncGroupConsumer
+from ledgermq.client.aio.producer import AsyncProducer
+from ledgermq.client.aio.requester import AsyncRequester
+from ledgermq.client.aio.transactions import AsyncTransaction, AsyncTransactionalProducer
 from ledgermq.client.reading.dead_letters import AsyncDeadLetters
 from ledgermq.client.reading.queries import AsyncQueries
 

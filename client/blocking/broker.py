@@ -6,7 +6,7 @@ import select
 import time
 from collections.abc import Sequence
 
-from ledgermq.client.core.group import AnyLink
+from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import BrokerQuestions, ask
 from ledgermq.client.core.requests import Request, RequestPipeline, Result, Steps
 from ledgermq.wire.session import Welcome

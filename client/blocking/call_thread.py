@@ -7,7 +7,7 @@ import threading
 import time
 
 from ledgermq.client.blocking.send_driver import POLL_S_MAX, PollerBell
-from ledgermq.client.core.group import AnyLink
+from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.requests import Request, RequestPipeline, Result, Steps
 from ledgermq.model.errors import LedgerError
 

@@ -10,7 +10,7 @@ import threading
 import time
 
 from ledgermq.client.blocking.broker import wait_for_link
-from ledgermq.client.core.group import AnyLink
+from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.requests import RequestPipeline
 from ledgermq.client.groups.heartbeats import Heartbeats
 

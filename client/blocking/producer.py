@@ -13,8 +13,8 @@ from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.blocking.send_driver import SendDriver
 from ledgermq.client.closing import Closing
 from ledgermq.client.core.address import DEFAULT_ADDRESS, local_host, parse_addresses
-from ledgermq.client.core.group import AnyLink, broker_link, writer_group
 from ledgermq.client.core.link import NEVER, Context, Link, keys_of
+from ledgermq.client.core.nodes import AnyLink, broker_link, writer_group
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
 from ledgermq.client.sending.frames import BatchCallback, OneCallback

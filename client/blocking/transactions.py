@@ -20,8 +20,8 @@ from ledgermq.client.blocking.call_thread import CallThread
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.closing import Closing
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
-from ledgermq.client.core.group import broker_link
 from ledgermq.client.core.link import Context
+from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.core.results import SendResult
 from ledgermq.client.sending.known_transactions import TransactionResult

@@ -13,7 +13,7 @@ from ledgermq.client.broker_connection import TIMEOUT_S, AsyncBrokerClient, Brok
 from ledgermq.client.core.address import DEFAULT_ADDRESS
 from ledgermq.client.core.answers import elements, integer, integers
 from ledgermq.client.core.asked import asked
-from ledgermq.client.core.group import AnyLink
+from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import ask
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import Steps

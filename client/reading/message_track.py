@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from ledgermq.client.core.answers import elements
-from ledgermq.client.core.group import AnyLink
 from ledgermq.client.core.link import NEVER
+from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import ask, offsets_of
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.requests import Steps

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple, get_args
 
-from ledgermq.client.core.group import AnyLink
+from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import route_of
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.requests import Request, RequestPipeline, call_request, call_result

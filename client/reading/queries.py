@@ -12,8 +12,8 @@ from ledgermq.client.broker_connection import AsyncBrokerClient, BrokerClient
 from ledgermq.client.core import questions
 from ledgermq.client.core.answers import integer
 from ledgermq.client.core.asked import asked, question
-from ledgermq.client.core.group import AnyLink
 from ledgermq.client.core.link import NEVER
+from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import ask
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.requests import Request, Steps

@@ -13,8 +13,8 @@ from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ledgermq.client.core.group import AnyLink
 from ledgermq.client.core.link import NEVER, Part
+from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.results import FrameResult, SendResult
 from ledgermq.client.sending.compressed import Compressor
 from ledgermq.client.sending.frames import AnyFuture, Frame, OneCallback, OpenFrame

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ledgermq.broker.consumers.other_members import OTHER_OWNER_PREFIX
 from ledgermq.gateway.clients.client_table import ClientTable, ConnectedConsumer
 from ledgermq.remoting.heartbeat import MessageModel
-from ledgermq.rules.consumers.membership import BROADCASTING, CLUSTERING, Member
+from ledgermq.rules.consumers.enrolment import BROADCASTING, CLUSTERING, Member
 
 STRATEGY = "rocketmq"
 """They share queues as their own settings say, which they do not tell."""

@@ -22,10 +22,10 @@ from ledgermq.gateway.code_rights import send_right
 from ledgermq.gateway.context import PortContext
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.producing.offset_ids import encode_offset_ids
+from ledgermq.gateway.producing.port_producer import Place, ToStore
 from ledgermq.gateway.producing.remoting_records import RemotingRecords
 from ledgermq.gateway.producing.send_topics import SendTopic, SendTopics
 from ledgermq.gateway.producing.sent_properties import SentProperties
-from ledgermq.gateway.producing.writer_link import Place, ToStore
 from ledgermq.gateway.requests import Asked, Code, Taken, Where
 from ledgermq.gateway.transport.refusals import code_of
 from ledgermq.gateway.transport.remoting_sockets import Address

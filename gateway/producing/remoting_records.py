@@ -26,7 +26,7 @@ from ledgermq.formats.records.message import (
     NEED_UNWRAP,
     STORE_HOST_V6,
 )
-from ledgermq.gateway.producing.writer_link import ToStore
+from ledgermq.gateway.producing.port_producer import ToStore
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.limits import (
     ENTRY_SIZE_MAX,

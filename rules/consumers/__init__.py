@@ -1,4 +1,4 @@
 """Consumers of a group: membership, leases of queues, plans for groups and offsets.
 
-Begin with ``membership.py``.
+Begin with ``enrolment.py``.
 """

@@ -21,7 +21,7 @@ from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.core.address import parse_addresses
-from ledgermq.client.core.group import broker_link
+from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.requests import Request, RequestPipeline, call_request, call_result
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.remoting.command import Command

@@ -14,7 +14,7 @@ from tests.process.client_node import own_topic, start_client_node
 from tests.process.conftest import SOURCES, Node, nodes_made
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.aio.aio_producer import AsyncProducer
+from ledgermq.client.aio.producer import AsyncProducer
 from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.core.received import ReceivedMessage

@@ -15,7 +15,7 @@ from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.group_readers import Journal, Reader
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.aio.aio_group_consumer import AsyncGroupConsumer
+from ledgermq.client.aio.group_consumer import AsyncGroupConsumer
 from ledgermq.client.blocking.group_consumer import GroupConsumer
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.core.received import MessageBatch

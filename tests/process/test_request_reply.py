@@ -13,9 +13,9 @@ from tests.process.client_node import own_topic, start_client_node
 from tests.process.conftest import Node, nodes_made
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.aio.aio_consumer import AsyncConsumer
-from ledgermq.client.aio.aio_producer import AsyncProducer
-from ledgermq.client.aio.aio_requester import AsyncRequester
+from ledgermq.client.aio.consumer import AsyncConsumer
+from ledgermq.client.aio.producer import AsyncProducer
+from ledgermq.client.aio.requester import AsyncRequester
 from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.blocking.requester import Requester

@@ -22,7 +22,7 @@ from tests.suite.patience import PATIENCE_S
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.core.address import parse_addresses
-from ledgermq.client.core.group import broker_link
+from ledgermq.client.core.nodes import broker_link
 from ledgermq.formats.config_json import decode_document
 from ledgermq.model.errors import (
     LedgerError,

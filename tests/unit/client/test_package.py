@@ -11,7 +11,7 @@ from tests.unit.client.peer import Peer
 import ledgermq.client
 from ledgermq.client.blocking.broker import wait_for_link
 from ledgermq.client.core.address import parse_addresses
-from ledgermq.client.core.group import broker_link
+from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.questions import route_of
 from ledgermq.client.core.requests import RequestPipeline, call_request, call_result
 

@@ -21,7 +21,7 @@ from ledgermq.client.aio import AsyncConsumer, AsyncProducer
 from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.core.address import parse_addresses
-from ledgermq.client.core.group import broker_link
+from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.model.errors import (
@@ -354,7 +354,7 @@ def test_what_may_be_stored_fails_as_unknown_when_nobody_leads_any_more(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients ask nodes again soon, and do not wait long for those that say nothing."""
-    monkeypatch.setattr("ledgermq.client.core.group.ASK_S_MIN", 0.05)
+    monkeypatch.setattr("ledgermq.client.core.nodes.ASK_S_MIN", 0.05)
     monkeypatch.setattr("ledgermq.client.core.link.HELLO_TIMEOUT_S", 0.5)
 
 
@@ -454,7 +454,7 @@ def test_nobody_is_asked_again_while_a_leader_is_known(
         producer.send("T", b"a").result()
         # One for messages, one for topics.
         wait_until(lambda: [peer.hellos for peer in peers] == [2, 2, 2])
-        monkeypatch.setattr("ledgermq.client.core.group.ASK_S_MIN", 0.05)
+        monkeypatch.setattr("ledgermq.client.core.nodes.ASK_S_MIN", 0.05)
         until = time.monotonic() + 0.3
         while time.monotonic() < until:
             producer.send("T", b"a").result()

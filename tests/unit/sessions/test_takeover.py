@@ -8,7 +8,7 @@ from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Grant, PublishedRole
 from ledgermq.model.config.settings import LogKind
 from ledgermq.model.ids import NodeId, Term
-from ledgermq.sessions.leader_stage import LeaderStage, broker_id, leader_stage
+from ledgermq.sessions.takeover import Takeover, broker_id, takeover_of
 
 TERM = Term(7)
 
@@ -25,11 +25,11 @@ def stage(
     committed: int = 7,
     term: int = 7,
     log: LogKind = LogKind.DLEDGER,
-) -> LeaderStage:
+) -> Takeover:
     counters = [0] * 16
     for counter in told:
         counters[counter] = term
-    return leader_stage(given, committed_term=committed, broker=counters, log=log)
+    return takeover_of(given, committed_term=committed, broker=counters, log=log)
 
 
 def test_each_stage_follows_from_what_its_process_tells() -> None:
@@ -42,18 +42,18 @@ def test_each_stage_follows_from_what_its_process_tells() -> None:
         stage(grant(), *told[:1]),
         stage(grant(), *told[:2]),
         stage(grant(), *told),
-    ] == [one for one in LeaderStage if one is not LeaderStage.NONE]
+    ] == [one for one in Takeover if one is not Takeover.NONE]
 
 
 def test_what_was_told_of_an_earlier_term_counts_for_nothing() -> None:
     told = (BrokerCounter.SERVES_TERM, BrokerCounter.TABLES_TERM, BrokerCounter.SERVICES_TERM)
 
-    assert stage(grant(), *told, term=6, committed=6) is LeaderStage.WRITER_GRANTED
-    assert stage(grant(PublishedRole.FOLLOWER), *told) is LeaderStage.NONE
+    assert stage(grant(), *told, term=6, committed=6) is Takeover.WRITER_GRANTED
+    assert stage(grant(PublishedRole.FOLLOWER), *told) is Takeover.NONE
 
 
 def test_a_plain_log_has_no_entry_to_wait_for() -> None:
-    assert stage(grant(), committed=0, log=LogKind.COMMITLOG) is LeaderStage.COMMITTED
+    assert stage(grant(), committed=0, log=LogKind.COMMITLOG) is Takeover.COMMITTED
 
 
 @pytest.mark.parametrize(
@@ -62,17 +62,17 @@ def test_a_plain_log_has_no_entry_to_wait_for() -> None:
         (
             "n2",
             grant(term=Term(0), role=PublishedRole.FOLLOWER, granted=False),
-            LeaderStage.NONE,
+            Takeover.NONE,
             -1,
         ),
-        ("n0", grant(PublishedRole.FOLLOWER), LeaderStage.NONE, 1),
-        ("n12", grant(PublishedRole.CANDIDATE), LeaderStage.NONE, 13),
-        ("n2", grant(), LeaderStage.COMMITTED, 3),
-        ("n2", grant(), LeaderStage.CAUGHT_UP, 0),
-        ("n2", grant(), LeaderStage.SERVICES_GRANTED, 0),
+        ("n0", grant(PublishedRole.FOLLOWER), Takeover.NONE, 1),
+        ("n12", grant(PublishedRole.CANDIDATE), Takeover.NONE, 13),
+        ("n2", grant(), Takeover.COMMITTED, 3),
+        ("n2", grant(), Takeover.CAUGHT_UP, 0),
+        ("n2", grant(), Takeover.SERVICES_GRANTED, 0),
     ],
 )
 def test_broker_ids_are_rocketmqs(
-    self_id: str, given: Grant, told: LeaderStage, expected: int
+    self_id: str, given: Grant, told: Takeover, expected: int
 ) -> None:
     assert broker_id(self_id, given, told) == expected

@@ -12,8 +12,8 @@ import zmq
 
 from ledgermq.client.closing import AsyncClosing
 from ledgermq.client.core.address import DEFAULT_ADDRESS, local_host, parse_addresses
-from ledgermq.client.core.group import AnyLink, broker_link, writer_group
 from ledgermq.client.core.link import Context, Link, keys_of
+from ledgermq.client.core.nodes import AnyLink, broker_link, writer_group
 from ledgermq.client.core.questions import ask
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult

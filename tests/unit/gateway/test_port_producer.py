@@ -13,9 +13,9 @@ from tests.suite.patience import PATIENCE_S
 from tests.unit.client.peer import Peer, running_peer
 
 from ledgermq.formats.records.host_address import encode_host
-from ledgermq.gateway.producing import writer_link
+from ledgermq.gateway.producing import port_producer
+from ledgermq.gateway.producing.port_producer import Place, PortProducer, ToStore
 from ledgermq.gateway.producing.remoting_records import RemotingRecords
-from ledgermq.gateway.producing.writer_link import Place, PortProducer, ToStore
 from ledgermq.model.errors import (
     BusyError,
     LedgerError,
@@ -121,19 +121,19 @@ def test_what_was_gathered_goes_as_one_frame_and_each_is_told_its_own_place(
 
 def test_what_comes_while_frames_are_under_way_is_gathered(peer: Peer, port: Port) -> None:
     peer.do(lambda: setattr(peer, "silent", True))
-    for number in range(writer_link.FRAMES_MAX + 3):
+    for number in range(port_producer.FRAMES_MAX + 3):
         port.store(f"m{number}")
         port.advance()
-    port.until(lambda: len(peer.seen) == writer_link.FRAMES_MAX, "frames have come")
+    port.until(lambda: len(peer.seen) == port_producer.FRAMES_MAX, "frames have come")
     has_gathered = port.link.has_gathered
     # The writer is replaced: what has no answer goes again, and is there once.
     peer.do(lambda: setattr(peer, "silent", False))
     peer.restart()
-    port.until(lambda: len(port.told) == writer_link.FRAMES_MAX + 3, "all are told")
+    port.until(lambda: len(port.told) == port_producer.FRAMES_MAX + 3, "all are told")
 
     assert has_gathered
     assert all(isinstance(one, Place) for one in port.told.values()), port.told
-    assert peer.stored() == [b"m%d" % one for one in range(writer_link.FRAMES_MAX + 3)]
+    assert peer.stored() == [b"m%d" % one for one in range(port_producer.FRAMES_MAX + 3)]
     assert len(peer.seen[-1].unique_ids) == 3
     assert port.greetings == 1
 
@@ -166,17 +166,17 @@ def test_a_quota_of_one_topic_holds_up_nobody_else(peer: Peer, port: Port) -> No
 
 def test_who_waits_when_the_node_leads_no_more_is_told_at_once(peer: Peer, port: Port) -> None:
     peer.do(lambda: setattr(peer, "silent", True))
-    for number in range(writer_link.FRAMES_MAX + 1):
+    for number in range(port_producer.FRAMES_MAX + 1):
         port.store(f"m{number}")
         port.advance()
-    port.until(lambda: len(peer.seen) == writer_link.FRAMES_MAX, "frames have come")
+    port.until(lambda: len(peer.seen) == port_producer.FRAMES_MAX, "frames have come")
     port.link.give_up()
     told = list(port.told.values())
     peer.do(lambda: setattr(peer, "silent", False))
     port.store("later")
     port.until(lambda: "later" in port.told, "the next one is told")
 
-    assert [type(one) for one in told[:-1]] == [OutcomeUnknownError] * writer_link.FRAMES_MAX
+    assert [type(one) for one in told[:-1]] == [OutcomeUnknownError] * port_producer.FRAMES_MAX
     assert isinstance(told[-1], NotLeaderError)
     assert isinstance(port.told["later"], Place)
 

@@ -30,7 +30,7 @@ BROKER_ID_LEADER = 0
 _NUMBER = re.compile(r"[0-9]+$")
 
 
-class LeaderStage(StrEnum):
+class Takeover(StrEnum):
     """The stages in their order; a node that does not lead has none."""
 
     NONE = ""
@@ -43,15 +43,15 @@ class LeaderStage(StrEnum):
 
 
 _TOLD = (
-    (BrokerCounter.SERVICES_TERM, LeaderStage.SERVICES_GRANTED),
-    (BrokerCounter.TABLES_TERM, LeaderStage.TABLES_APPLIED),
-    (BrokerCounter.SERVES_TERM, LeaderStage.CAUGHT_UP),
+    (BrokerCounter.SERVICES_TERM, Takeover.SERVICES_GRANTED),
+    (BrokerCounter.TABLES_TERM, Takeover.TABLES_APPLIED),
+    (BrokerCounter.SERVES_TERM, Takeover.CAUGHT_UP),
 )
 
 
-def leader_stage(
+def takeover_of(
     grant: Grant, *, committed_term: int, broker: Sequence[int], log: LogKind
-) -> LeaderStage:
+) -> Takeover:
     """The stage of a node.
 
     Args:
@@ -60,19 +60,19 @@ def leader_stage(
         log: its kind; of a plain one the only node commits what it writes.
     """
     if grant.role is not PublishedRole.LEADER:
-        return LeaderStage.NONE
+        return Takeover.NONE
     if not grant.granted:
-        return LeaderStage.ELECTED
+        return Takeover.ELECTED
     term = int(grant.term)
     for counter, stage in _TOLD:
         if broker[counter] == term:
             return stage
     if committed_term == term or not log.has_terms:
-        return LeaderStage.COMMITTED
-    return LeaderStage.WRITER_GRANTED
+        return Takeover.COMMITTED
+    return Takeover.WRITER_GRANTED
 
 
-def broker_id(self_id: str, grant: Grant, stage: LeaderStage) -> int:
+def broker_id(self_id: str, grant: Grant, stage: Takeover) -> int:
     """RocketMQ's number of this broker among those of its name (``DLedgerRoleChangeHandler``).
 
     0 for a leader that has caught up, the number in its id + 1 for all others, -1 before there was

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Self, Unpack
 
-from ledgermq.client.aio.aio_consumer import AsyncConsumer
-from ledgermq.client.aio.aio_producer import AsyncProducer
+from ledgermq.client.aio.consumer import AsyncConsumer
+from ledgermq.client.aio.producer import AsyncProducer
 from ledgermq.client.blocking.requester import RETRY_S
 from ledgermq.client.closing import AsyncClosing
 from ledgermq.client.core.address import DEFAULT_ADDRESS

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ledgermq.model.errors import NoPermissionError
-from ledgermq.rules.consumers.membership import Enrolment, Member
+from ledgermq.rules.consumers.enrolment import Enrolment, Member
 
 A = Member(
     client="a",
