@@ -1,4 +1,4 @@
-"""Requests of the broker to RocketMQ's clients, on the connections that they made.
+"""Callbacks: requests of the broker to RocketMQ's clients, on the connections that they made.
 
 Requests of this direction have numbers of their own; the connection tells the two apart. Their
 headers are JSON: all clients read that.

@@ -1,4 +1,4 @@
-"""Consumer group members: they join with a heartbeat, and expire without one.
+"""Enrolment of consumers in a group: they join with a heartbeat, and expire without one.
 
 RocketMQ's ``ConsumerManager`` and ``ConsumerGroupInfo`` without its trap: each member has a
 subscription of its own, and those that differ are told of, not overwritten. No clock, no socket:
