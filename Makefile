@@ -19,7 +19,7 @@ BENCHES = $(basename $(notdir $(shell grep -l 'python -m bench\.' bench/*.py)))
 
 help:
 	@echo 'make demo        take over a store that RocketMQ wrote, and go on with it; then a group of three'
-	@echo 'make test        all tests but those that need Java'
+	@echo 'make test        all tests but those that need the real RocketMQ'
 	@echo 'make durations   all tests, and keep how long each took: tests/durations.json'
 	@echo 'make test-again  what failed in the last run, one after the other'
 	@echo 'make test-quick  the tests that take less than a quarter of a second each'
