@@ -1,7 +1,4 @@
-"""Dispatch of requests to their rows, in broker and port processes: looked up, let in, answered.
-
-Broker and port processes alike.
-"""
+"""Dispatch of requests to their rows, in broker and port processes: looked up, let in, answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PortParts of a port: those that answer codes, and those that work for them."""
+"""Parts of a port: those that answer codes, and those that work for them."""
 
 from __future__ import annotations
 
