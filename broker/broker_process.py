@@ -62,36 +62,36 @@ class BrokerWorker:
 
     def __init__(
         self,
-        around: Environment,
+        environment: Environment,
         tables: BrokerTables,
         make_consumers: MakeConsumers,
         *,
         contain: Contain = let_through,
     ) -> None:
         """See ``PullService`` for ``contain``."""
-        settings = around.settings
-        self._around = around
+        settings = environment.settings
+        self._environment = environment
         self._tables = tables
         tables.sign_of_life = self._give_beat
-        self._writer, self._raft = around.bell(Role.WRITER), around.bell(Role.RAFT)
-        self._counts = counts = around.page.counters(Role.BROKER)
-        damage = DamageReports(self._raft, around.clock)
+        self._writer, self._raft = environment.bell(Role.WRITER), environment.bell(Role.RAFT)
+        self._counts = counts = environment.page.counters(Role.BROKER)
+        damage = DamageReports(self._raft, environment.clock)
         self._store = store = ReadableStore(
-            around.page, settings, damage, first_offset=tables.first_offset
+            environment.page, settings, damage, first_offset=tables.first_offset
         )
         counts[BrokerCounter.TABLES_AT] = 0
         mailbox = Mailbox()
         self._log = log = self._state_log(mailbox, contain)
         self._made = made = BrokerServices(
-            around, tables, store, log, counts=counts, mailbox=mailbox, contain=contain
+            environment, tables, store, log, counts=counts, mailbox=mailbox, contain=contain
         )
         self.services = made.listed
         self._service = make_consumers(made.pulls, made.calls, made.queries)
         made.pulls.send = self._service.send_answers
-        self._standing = ReaderStanding(around.page, settings.store.log)
+        self._standing = ReaderStanding(environment.page, settings.store.log)
         self._untold: Standing | None = None
         self._services_term, self._ordered_revision = 0, -1
-        self._writer_generation = self._around.page.read_process(Role.WRITER).generation
+        self._writer_generation = self._environment.page.read_process(Role.WRITER).generation
         self._upkeep = StoreUpkeep(self._store)
         self._order_due_ms = self._rests_until_ms = self._whole_ms = 0
 
@@ -102,7 +102,7 @@ class BrokerWorker:
 
     def sources(self) -> list[Pollable]:
         """The inbox, the consumers' socket, and who lets them in."""
-        return [*self._around.inbox.sources, *self._service.sources]
+        return [*self._environment.inbox.sources, *self._service.sources]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Until the first deadline; 0 while queues with holds wait to be looked at."""
@@ -143,7 +143,7 @@ class BrokerWorker:
     @property
     def _has_news(self) -> bool:
         """Whether the page tells something that no bell and no deadline does."""
-        generation = self._around.page.read_process(Role.WRITER).generation
+        generation = self._environment.page.read_process(Role.WRITER).generation
         return (
             self._store.has_moved()
             or not self._store.is_ready
@@ -162,7 +162,7 @@ class BrokerWorker:
             return
         self._rests_until_ms = 0
         self._whole_ms = now_ms
-        for message in self._around.inbox.drain(ready):
+        for message in self._environment.inbox.drain(ready):
             self._take(message)
         # First: what it goes by is applied below.
         standing = self._standing.look() or self._untold
@@ -207,13 +207,13 @@ class BrokerWorker:
 
     def _state_log(self, mailbox: Mailbox, contain: Contain) -> StateLog:
         return StateLog(
-            self._around.settings,
+            self._environment.settings,
             self._store,
             self._tables,
             self._writer,
             self._generations,
             mailbox=mailbox,
-            clock=self._around.clock,
+            clock=self._environment.clock,
             counts=self._counts,
             sign_of_life=self._give_sign,
             contain=contain,
@@ -235,12 +235,12 @@ class BrokerWorker:
 
     def _give_beat(self) -> None:
         """This turn takes long, and goes on."""
-        self._around.page.give_sign(Role.BROKER, self._around.clock.monotonic_ns())
+        self._environment.page.give_sign(Role.BROKER, self._environment.clock.monotonic_ns())
 
     def _give_sign(self) -> None:
         """Much is applied at once, as at the first start on an old store."""
         self._counts[BrokerCounter.TABLES_AT] = self._log.next_offset + 1
-        self._around.page.give_sign(Role.BROKER, self._around.clock.monotonic_ns())
+        self._environment.page.give_sign(Role.BROKER, self._environment.clock.monotonic_ns())
 
     def _tell_stage(self) -> None:
         log = self._log
@@ -279,7 +279,7 @@ class BrokerWorker:
         """Have in the files what is under way to the log: RocketMQ, which may begin with them, does
         not know the log, and would deliver again what was moved.
         """
-        clock = self._around.clock
+        clock = self._environment.clock
         until_ns = clock.monotonic_ns() + LAST_BATCH_NS
         while self._log.awaits and clock.monotonic_ns() < until_ns:
             time.sleep(LAST_BATCH_POLL_S)
@@ -297,7 +297,7 @@ class BrokerWorker:
         self._tables.close()
 
     def _generations(self) -> Generations:
-        page = self._around.page
+        page = self._environment.page
         return Generations(
             page.read_process(Role.BROKER).generation, page.read_process(Role.WRITER).generation
         )
@@ -305,7 +305,7 @@ class BrokerWorker:
     def _take_standing(self, standing: Standing, now_ms: int) -> None:
         """Take note of who leads: clients are told; a new leader's tables become those of all."""
         if standing.leads and not self._log.leads:
-            adopted = self._made.calls.topics.adopt(epoch_ms(self._around.clock))
+            adopted = self._made.calls.topics.adopt(epoch_ms(self._environment.clock))
             if adopted:
                 logger.info("topics taken up from the log: names=%s", ",".join(adopted))
         if self._log.lead(standing):
@@ -332,7 +332,7 @@ class BrokerWorker:
     def _order_topics(self, now_ms: int) -> None:
         """Have the writer read the topic table, until it says that it has."""
         notice, revision = self._made.notice, self._tables.topics_revision
-        generation = self._around.page.read_process(Role.WRITER).generation
+        generation = self._environment.page.read_process(Role.WRITER).generation
         if generation != self._writer_generation:
             self._writer_generation = generation
             notice.forget()
@@ -353,7 +353,7 @@ AroundClients = Callable[[Consumers, Surroundings, BrokerTables, ClientServices]
 
 
 def _alone(
-    own: Consumers, _around: Surroundings, _tables: BrokerTables, _services: ClientServices
+    own: Consumers, _environment: Surroundings, _tables: BrokerTables, _services: ClientServices
 ) -> Consumers:
     return own
 
@@ -366,18 +366,18 @@ def run(settings: Settings, stop: StopFlag, *, around_clients: AroundClients = _
         StorageError: the disk refused.
     """
 
-    def make(around: Surroundings) -> BrokerWorker:
+    def make(environment: Surroundings) -> BrokerWorker:
         tables = BrokerTables(StorePaths.of(settings).topics.parent, settings)
 
         def consumers(pulls: PullService, calls: CallService, queries: QueryService) -> Consumers:
             own = ConsumeService(
-                around, pulls, calls, queries, users=tables.users, quotas=tables.quotas
+                environment, pulls, calls, queries, users=tables.users, quotas=tables.quotas
             )
-            return around_clients(own, around, tables, (pulls, calls, queries))
+            return around_clients(own, environment, tables, (pulls, calls, queries))
 
-        faults = RequestFaults(around.page.counters(Role.BROKER))
+        faults = RequestFaults(environment.page.counters(Role.BROKER))
         worker = BrokerWorker(
-            around,
+            environment,
             tables,
             consumers,
             contain=lambda error: faults.refusal(error, "pull or service"),

@@ -45,7 +45,7 @@ class BrokerServices:
 
     def __init__(
         self,
-        around: Environment,
+        environment: Environment,
         tables: BrokerTables,
         store: ReadableStore,
         log: StateLog,
@@ -55,7 +55,7 @@ class BrokerServices:
         contain: Contain,
     ) -> None:
         """See ``PullService`` for ``contain``."""
-        settings, clock = around.settings, around.clock
+        settings, clock = environment.settings, environment.clock
         known = KnownTopics(store, tables)
         self.queries = queries = QueryService(store, settings, known.check_queue)
         moves = Moves(store, tables, log, counts)
@@ -103,7 +103,7 @@ class BrokerServices:
             retries,
             dead_letters,
             SinkCalls(sinks, tables),
-            NodeCalls(around, lags, members=members.counts, differing=members.differing),
+            NodeCalls(environment, lags, members=members.counts, differing=members.differing),
         ):
             calls.register(answering.verbs)
         # Those that ask for moves have their turn before the log proposes what it is asked for.

@@ -142,9 +142,9 @@ class StageWriter:
         """
         assert len(bodies) == len(properties), (len(bodies), len(properties))
         name = topic_bytes(topic)
-        around = RECORD_AROUND + len(name)
+        environment = RECORD_AROUND + len(name)
         sizes = [
-            len(body) + len(own) + around for body, own in zip(bodies, properties, strict=True)
+            len(body) + len(own) + environment for body, own in zip(bodies, properties, strict=True)
         ]
         own = {n: given for n, given in enumerate(unique_ids or ()) if given is not None}
         for number, given in own.items():

@@ -75,20 +75,20 @@ class DispatchWorker:
     earlier life of the node.
     """
 
-    def __init__(self, around: Environment, spans: LogSpans) -> None:
-        self._around = around
-        self._page = around.page
+    def __init__(self, environment: Environment, spans: LogSpans) -> None:
+        self._environment = environment
+        self._page = environment.page
         self._spans = spans
-        self._readers = (Role.BROKER, *port_roles(around.settings))
-        self._bells = [around.bell(role) for role in self._readers]
-        self._writer = around.bell(Role.WRITER)
+        self._readers = (Role.BROKER, *port_roles(environment.settings))
+        self._bells = [environment.bell(role) for role in self._readers]
+        self._writer = environment.bell(Role.WRITER)
         self._counters = self._page.counters(Role.DISPATCHER)
         self._builder: DispatchBuilder | None = None
-        self._ends = EndTable(around.settings.store.path_root_dir)
+        self._ends = EndTable(environment.settings.store.path_root_dir)
         self._file_start = 0
         self._published = self._page.read_dispatched()
         self._found: DerivedFiles | None = self._load()
-        self._thread = around.background()
+        self._thread = environment.background()
         self._flush: Future[None] | None = None
         self._flush_job: FlushJob | None = None
         self._flush_due_ns = 0
@@ -98,23 +98,23 @@ class DispatchWorker:
         self._cleaned = Position(0)
         self._is_starved = False
         self._retry_ns = 0
-        self._raft = around.bell(Role.RAFT)
+        self._raft = environment.bell(Role.RAFT)
         self._written_before = self._damaged_at = -1
         self._damage_until_ns = 0
         self._scrub = DerivedScrub(
-            around.settings,
-            around.clock.monotonic_ns(),
+            environment.settings,
+            environment.clock.monotonic_ns(),
             lambda position: self._raft.send(encode(Damaged(position))),
-            around.background(),
+            environment.background(),
         )
 
     def sources(self) -> list[Pollable]:
         """The inbox."""
-        return [*self._around.inbox.sources]
+        return [*self._environment.inbox.sources]
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Dispatch one bounded span, flush when it is time."""
-        self._around.inbox.drain(ready)
+        self._environment.inbox.drain(ready)
         if not self._page.has_written():
             # The log is still being recovered.
             return
@@ -122,7 +122,7 @@ class DispatchWorker:
             return
         try:
             # Half of the reserve is for those who vote and append.
-            keep = self._around.settings.retention.reserve_bytes // 2
+            keep = self._environment.settings.retention.reserve_bytes // 2
             with_reserve(lambda: self._dispatch(now_ns), keep=keep)
         except DiskFullError as error:
             self._starve(error, now_ns)
@@ -171,7 +171,7 @@ class DispatchWorker:
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of the scrub count from now on."""
-        self._scrub.change(settings.scrub, self._around.clock.monotonic_ns())
+        self._scrub.change(settings.scrub, self._environment.clock.monotonic_ns())
 
     def _tell_progress(self, position: int, committed: int, now_ns: int) -> None:
         if now_ns - self._told_ns >= TELL_INTERVAL_NS:
@@ -251,7 +251,7 @@ class DispatchWorker:
             # The next life of the node goes on where its files say.
             logger.warning("stops before everything is dispatched: %s", error)
         position = min(self._builder.position, committed)
-        self._publish(self._builder, position, self._around.clock.monotonic_ns())
+        self._publish(self._builder, position, self._environment.clock.monotonic_ns())
 
     def close(self) -> None:
         """Close the files; a flush that runs is waited for."""
@@ -272,13 +272,13 @@ class DispatchWorker:
         """Look where queues and index end, while the log is being recovered or beside it."""
         known = Position(self._published.position) if self._published.position > 0 else None
         return load_derived_files(
-            self._around.settings.store,
+            self._environment.settings.store,
             published=known,
             sign_of_life=self._give_sign,
         )
 
     def _give_sign(self) -> None:
-        self._page.give_sign(Role.DISPATCHER, self._around.clock.monotonic_ns())
+        self._page.give_sign(Role.DISPATCHER, self._environment.clock.monotonic_ns())
 
     def _opened(self) -> DispatchBuilder:
         """The builder; opened anew when the log became shorter than what was dispatched."""
@@ -295,13 +295,13 @@ class DispatchWorker:
             self._wait_for_flush()
             builder.close()
             self._found = load_derived_files(
-                self._around.settings.store,
+                self._environment.settings.store,
                 published=builder.position,
                 sign_of_life=self._give_sign,
             )
         found, self._found = self._found, None
         assert found is not None
-        store = self._around.settings.store
+        store = self._environment.settings.store
         try:
             builder = DispatchBuilder.open(
                 store,
@@ -438,7 +438,7 @@ class DispatchWorker:
         self._flush_job = job = builder.begin_flush(ends=ends)
         self._flush = self._thread.submit(job.run)
         self._flush_begun_ns, self._flush_files = now_ns, len(job.files)
-        self._flush_due_ns = now_ns + self._around.settings.store.flush_interval_ms * 1_000_000
+        self._flush_due_ns = now_ns + self._environment.settings.store.flush_interval_ms * 1_000_000
 
     def _wait_for_flush(self) -> None:
         if self._flush is not None:
@@ -488,7 +488,7 @@ def run(settings: Settings, stop: StopFlag) -> int:
         Role.DISPATCHER,
         settings,
         stop,
-        lambda around: DispatchWorker(around, LogSpans.of(settings)),
+        lambda environment: DispatchWorker(environment, LogSpans.of(settings)),
     )
     logger.info("dispatcher stopped: reason=%s", stop.reason)
     return status

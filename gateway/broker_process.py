@@ -29,8 +29,8 @@ def run(settings: Settings, stop: StopFlag) -> int:
 
 def _with_port(
     own: Consumers,
-    around: Surroundings,
+    environment: Surroundings,
     tables: BrokerTables,
     services: tuple[PullService, CallService, QueryService],
 ) -> Consumers:
-    return BothClients(own, RemotingPort(around, tables, *services))
+    return BothClients(own, RemotingPort(environment, tables, *services))

@@ -35,7 +35,7 @@ class PortContext:
         commits: takes what consumers commit with their pulls.
     """
 
-    around: Environment
+    environment: Environment
     tables: AppliedTables
     counts: Counts
     pulls: PullService

@@ -55,10 +55,10 @@ class Dispatcher:
         Args:
             port: the one that this one is of.
         """
-        tables, settings = context.tables, context.around.settings
+        tables, settings = context.tables, context.environment.settings
         self._port = port
         self._sockets = context.sockets
-        self._arrivals = Arrivals(context.sockets, context.around.clock)
+        self._arrivals = Arrivals(context.sockets, context.environment.clock)
         self._access = PortAccess(settings.access, tables.users, tables.secrets.opened)
         self._counts = context.counts
         self._faults = RequestFaults(context.counts)

@@ -73,7 +73,7 @@ class RemotingPort:
 
     def __init__(
         self,
-        around: Environment,
+        environment: Environment,
         tables: BrokerTables,
         pulls: PullService,
         calls: CallService,
@@ -84,13 +84,13 @@ class RemotingPort:
         Raises:
             ConfigError: an address cannot be listened at, or a file for TLS not be used.
         """
-        self._peers = KnownMembers(around.settings)
+        self._peers = KnownMembers(environment.settings)
         # What else wakes the port joins here: the process polls one descriptor.
         self._epoll = select.epoll()
         self._links = ServerLinks()
         self._epoll.register(self._links.fileno(), select.EPOLLIN)
-        self._counts = around.page.counters(Role.BROKER)
-        context = self._context(around, tables, (pulls, calls, queries))
+        self._counts = environment.page.counters(Role.BROKER)
+        context = self._context(environment, tables, (pulls, calls, queries))
         self._calls, self._sockets = context.calls, context.sockets
         self._epoll.register(self._sockets.fileno(), select.EPOLLIN)
         self._addresses, self._requests = context.addresses, context.requests
@@ -98,32 +98,32 @@ class RemotingPort:
         self._pulls, self._broker = PullCodes(context), BrokerCodes(context)
         self._parts = self._made(context)
         self._dispatcher = Dispatcher(self, context, self._parts.codes)
-        self._now_ms = around.clock.monotonic_ns() // 1_000_000
+        self._now_ms = environment.clock.monotonic_ns() // 1_000_000
 
     def _context(
         self,
-        around: Environment,
+        environment: Environment,
         tables: BrokerTables,
         services: tuple[PullService, CallService, QueryService],
     ) -> BrokerContext:
         (pulls, service, queries), counts = services, self._counts
         calls = PortCalls(service, self.reply)
         commits = OffsetCommits(calls, tables)
-        sockets = _sockets(around, counts, commits)
-        addresses = GroupAddresses(around.settings)
+        sockets = _sockets(environment, counts, commits)
+        addresses = GroupAddresses(environment.settings)
         relay = LeaderRelay(self._links, addresses, self.reply)
-        figures = QueueFigures(service.known.store, tables, around.clock, addresses.broker)
+        figures = QueueFigures(service.known.store, tables, environment.clock, addresses.broker)
         return BrokerContext(
-            around=around,
+            environment=environment,
             tables=tables,
             counts=counts,
             pulls=pulls,
             calls=calls,
             commits=commits,
             sockets=sockets,
-            clients=ClientTable(around.settings.limits),
-            writer=PortProducer(around, self._epoll, greeted=sockets.listen),
-            quotas=_quotas(around, tables, pulls, counts),
+            clients=ClientTable(environment.settings.limits),
+            writer=PortProducer(environment, self._epoll, greeted=sockets.listen),
+            quotas=_quotas(environment, tables, pulls, counts),
             reply=self.reply,
             service=service,
             queries=queries,
@@ -280,34 +280,34 @@ class RemotingPort:
         self._parts.forget(connection)
 
 
-def _sockets(around: Environment, counts: Counts, commits: NotesOffsets) -> ClientSockets:
+def _sockets(environment: Environment, counts: Counts, commits: NotesOffsets) -> ClientSockets:
     """The clients: at sockets of this process, or through port processes, as the settings say.
 
     Raises:
         ConfigError: an address cannot be listened at, or a file for TLS not be used.
         StorageError: the socket for port processes cannot be made.
     """
-    if port_roles(around.settings):
-        return FarSockets(around.paths.ports, commits)
-    return open_port(around, counts)
+    if port_roles(environment.settings):
+        return FarSockets(environment.paths.ports, commits)
+    return open_port(environment, counts)
 
 
 def _quotas(
-    around: Environment, tables: BrokerTables, pulls: PullService, counts: Counts
+    environment: Environment, tables: BrokerTables, pulls: PullService, counts: Counts
 ) -> PortQuotas:
     """Those of this process; what is read goes from the buckets that our own clients have."""
-    now_ms = around.clock.monotonic_ns() // 1_000_000
-    settings = around.settings.quotas
+    now_ms = environment.clock.monotonic_ns() // 1_000_000
+    settings = environment.settings.quotas
     return PortQuotas(tables.quotas, settings, counts, now_ms=now_ms, consume=pulls.limits)
 
 
-def open_port(around: Environment, counts: Counts) -> RemotingSockets:
+def open_port(environment: Environment, counts: Counts) -> RemotingSockets:
     """Sockets of this process where the settings want them.
 
     Raises:
         ConfigError: an address cannot be listened at, or a file for TLS not be used.
     """
-    settings = around.settings
+    settings = environment.settings
 
     def note_ended() -> None:
         counts[BrokerCounter.CONNECTIONS_ENDED] += 1
@@ -319,7 +319,7 @@ def open_port(around: Environment, counts: Counts) -> RemotingSockets:
     sockets = RemotingSockets(
         listeners,
         limits_of(settings),
-        now_ms=around.clock.monotonic_ns() // 1_000_000,
+        now_ms=environment.clock.monotonic_ns() // 1_000_000,
         wait_ms=WRITER_WAIT_MS,
         note_ended=note_ended,
     )

@@ -35,16 +35,16 @@ logger = logging.getLogger(__name__)
 class PortWorker:
     """What one turn of a port process does."""
 
-    def __init__(self, around: Surroundings, tables: AppliedTables) -> None:
-        settings = around.settings
-        self._inbox = around.inbox
-        self._raft = around.bell(Role.RAFT)
-        self._counts = around.page.counters(around.role)
+    def __init__(self, environment: Surroundings, tables: AppliedTables) -> None:
+        settings = environment.settings
+        self._inbox = environment.inbox
+        self._raft = environment.bell(Role.RAFT)
+        self._counts = environment.page.counters(environment.role)
         faults = RequestFaults(self._counts)
         self._store = ReadableStore(
-            around.page,
+            environment.page,
             settings,
-            DamageReports(self._raft, around.clock),
+            DamageReports(self._raft, environment.clock),
             first_offset=tables.first_offset,
         )
         self._reader = StateReader(
@@ -52,7 +52,7 @@ class PortWorker:
             tables,
             lambda _at, _label, _applied: None,
             counts=self._counts,
-            clock=around.clock,
+            clock=environment.clock,
         )
         self._pulls = PullService(
             self._store,
@@ -63,10 +63,10 @@ class PortWorker:
             filters_properties=settings.reads.enable_property_filter,
             counts=self._counts,
             contain=lambda error: faults.refusal(error, "pull"),
-            clock=around.clock,
+            clock=environment.clock,
         )
-        self._standing = ReaderStanding(around.page, settings.store.log)
-        self.requests = PortRequests(around, tables, self._pulls, self._counts)
+        self._standing = ReaderStanding(environment.page, settings.store.log)
+        self.requests = PortRequests(environment, tables, self._pulls, self._counts)
         self._pulls.send = self.requests.send_answers
         self._upkeep = StoreUpkeep(self._store)
         self._untold: Standing | None = None
@@ -144,5 +144,8 @@ def run(role: Role, settings: Settings, stop: StopFlag) -> int:
     """
     config = StorePaths.of(settings).topics.parent
     return run_worker(
-        role, settings, stop, lambda around: PortWorker(around, AppliedTables(config, settings))
+        role,
+        settings,
+        stop,
+        lambda environment: PortWorker(environment, AppliedTables(config, settings)),
     )

@@ -51,24 +51,24 @@ class PortRequests:
     """Owned by a port process."""
 
     def __init__(
-        self, around: Environment, tables: AppliedTables, pulls: PullService, counts: Counts
+        self, environment: Environment, tables: AppliedTables, pulls: PullService, counts: Counts
     ) -> None:
         """Listen where the settings say.
 
         Raises:
             ConfigError: an address cannot be listened at, or a file for TLS not be used.
         """
-        settings = around.settings
+        settings = environment.settings
         self._tables = tables
         self._epoll = select.epoll()
-        self._sockets = sockets = open_port(around, counts)
+        self._sockets = sockets = open_port(environment, counts)
         self._epoll.register(sockets.fileno(), select.EPOLLIN)
-        self._broker = BrokerLink(around.paths.ports, self._epoll, sockets)
+        self._broker = BrokerLink(environment.paths.ports, self._epoll, sockets)
         self._clients = ClientTable(settings.limits)
-        self._writer = PortProducer(around, self._epoll, greeted=sockets.listen)
-        self._now_ms = around.clock.monotonic_ns() // 1_000_000
+        self._writer = PortProducer(environment, self._epoll, greeted=sockets.listen)
+        self._now_ms = environment.clock.monotonic_ns() // 1_000_000
         context = PortContext(
-            around=around,
+            environment=environment,
             tables=tables,
             counts=counts,
             pulls=pulls,

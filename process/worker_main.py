@@ -44,21 +44,21 @@ def run_worker(
     Raises:
         StaleGenerationError: the supervisor has made no page, or another version has.
     """
-    around = Surroundings.enter(role, settings)
+    environment = Surroundings.enter(role, settings)
     try:
-        worker = make(around)
+        worker = make(environment)
     except LogDamagedError as error:
         logger.error("%s", error)
-        around.leave()
+        environment.leave()
         return EXIT_REOPEN
     stop.on_reload = lambda: worker.take_settings(reload.take_published(settings))
     try:
-        run(worker, page=around.page, role=role, stop=stop)
+        run(worker, page=environment.page, role=role, stop=stop)
         worker.finish()
     except LogDamagedError as error:
         logger.error("%s", error)
         return EXIT_REOPEN
     finally:
         worker.close()
-        around.leave()
+        environment.leave()
     return EXIT_STOPPED

@@ -72,13 +72,13 @@ class FixedMembership:
 class Alone:
     """In the place of ``Replicated``: it has only to tell what of the log is damaged."""
 
-    def __init__(self, around: Environment) -> None:
+    def __init__(self, environment: Environment) -> None:
         """Nothing is known to be damaged."""
-        settings = around.settings
+        settings = environment.settings
         self.memberships = FixedMembership(roster_of(settings))
-        self._counters = around.page.counters(Role.RAFT)
+        self._counters = environment.page.counters(Role.RAFT)
         self._damages = PlainDamages(
-            StorePaths.of(settings).data, around.paths.damage, around.clock.monotonic_ns()
+            StorePaths.of(settings).data, environment.paths.damage, environment.clock.monotonic_ns()
         )
 
     @property

@@ -10,9 +10,9 @@ from ledgermq.raft.timing import FlowLimits, Timing
 from ledgermq.raft_node.term_file import TermFile
 
 
-def new_core(around: Environment, term_file: TermFile) -> RaftCore:
+def new_core(environment: Environment, term_file: TermFile) -> RaftCore:
     """The consensus core of this node, as the settings have it."""
-    settings, page = around.settings, around.page
+    settings, page = environment.settings, environment.page
     return RaftCore(
         NodeId(settings.node.self_id),
         roster_of(settings).membership,
@@ -30,8 +30,8 @@ def new_core(around: Environment, term_file: TermFile) -> RaftCore:
             inflight_bytes_max=settings.raft.in_flight_bytes,
         ),
         preferred=tuple(NodeId(name) for name in settings.raft.preferred_leaders),
-        seed=around.clock.seed(),
-        now=ticks(around.clock.monotonic_ns()),
+        seed=environment.clock.seed(),
+        now=ticks(environment.clock.monotonic_ns()),
     )
 
 

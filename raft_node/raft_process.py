@@ -65,32 +65,34 @@ _PAGE_ROLES = {
 class RaftWorker:
     """Carries events from the page, the writer and the peers into the core, and its effects out."""
 
-    def __init__(self, around: Environment, term_file: TermFile, peers: Peers) -> None:
-        settings = around.settings
-        self._around = around
-        self._page = around.page
-        self._counters = around.page.counters(Role.RAFT)
+    def __init__(self, environment: Environment, term_file: TermFile, peers: Peers) -> None:
+        settings = environment.settings
+        self._environment = environment
+        self._page = environment.page
+        self._counters = environment.page.counters(Role.RAFT)
         self._term_file = term_file
         self._peers = peers
         self._peer_sources = frozenset(peers.sources)
-        self._writer = WriterLink(around.bell(Role.WRITER), around.paths.append_ring, around.clock)
-        self._dispatcher = around.bell(Role.DISPATCHER)
-        self._readers = [around.bell(role) for role in (Role.BROKER, *port_roles(settings))]
+        self._writer = WriterLink(
+            environment.bell(Role.WRITER), environment.paths.append_ring, environment.clock
+        )
+        self._dispatcher = environment.bell(Role.DISPATCHER)
+        self._readers = [environment.bell(role) for role in (Role.BROKER, *port_roles(settings))]
         self._waits_for_sync = settings.ack.mode is AckMode.MAJORITY_FSYNC
-        self._core = new_core(around, term_file)
+        self._core = new_core(environment, term_file)
         self._log: Replicated | Alone = (
-            Replicated(around, self._core, peers, self._writer, self._send)
+            Replicated(environment, self._core, peers, self._writer, self._send)
             if settings.store.log.has_terms
-            else Alone(around)
+            else Alone(environment)
         )
         self._memberships = self._log.memberships
         self._kept = KeptLog(self._page, self._core, settings.retention, self._log)
         self._reader = SuggestedReader(self._page, silent_max=settings.raft.election_timeout_min_ms)
         self._disk = DiskWatch(
-            sick_after_ms=settings.raft.disk_sick_after_ms, now_ns=around.clock.monotonic_ns()
+            sick_after_ms=settings.raft.disk_sick_after_ms, now_ns=environment.clock.monotonic_ns()
         )
         self._control = RaftControl(
-            around.paths.raft_control,
+            environment.paths.raft_control,
             settings.listen.socket_mode,
             self._core,
             self._carry_out,
@@ -108,7 +110,7 @@ class RaftWorker:
 
     def sources(self) -> list[Pollable]:
         """The inbox, the operator and the peers."""
-        inbox, peers = self._around.inbox.sources, self._peers.sources
+        inbox, peers = self._environment.inbox.sources, self._peers.sources
         return [*inbox, self._control.source, *peers, *self._log.sources]
 
     def sleep_ms(self, now_ns: int) -> int:
@@ -133,7 +135,7 @@ class RaftWorker:
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Answers first, then the peers, then the cursors, then what time brings."""
-        for message in self._around.inbox.drain(ready):
+        for message in self._environment.inbox.drain(ready):
             self._take_order(message)
         now = ticks(now_ns)
         if not self._peer_sources.isdisjoint(ready):
@@ -246,7 +248,7 @@ class RaftWorker:
             raise
         except CorruptLogError as error:
             end = (answer.end, last.index, last.term)
-            raise report(self._around.settings, error, last=end) from error
+            raise report(self._environment.settings, error, last=end) from error
 
     def _settle(self, answer: Granted | Followed, last: EntryId) -> None:
         self._log.open_at(last.index, answer.end)
@@ -285,7 +287,7 @@ class RaftWorker:
 
     def _lost_entry(self) -> EntryId | None:
         """The last entry that the log held before it was damaged; None when it lacks nothing."""
-        damage = read_damage(damage_path(self._around.settings.store.path_root_dir))
+        damage = read_damage(damage_path(self._environment.settings.store.path_root_dir))
         return None if damage is None else EntryId(damage.last_term, damage.last_index)
 
     def _take_message(self, now: int, source: NodeId, parts: list[memoryview]) -> None:
@@ -340,9 +342,9 @@ class RaftWorker:
 
     def _propose(self, effects: Effects) -> None:
         """Entries of the leader's own: the one that begins a term, and a new membership."""
-        now_ms = self._around.clock.epoch_ns() // 1_000_000
+        now_ms = self._environment.clock.epoch_ns() // 1_000_000
         if effects.propose is not None:
-            settings = self._around.settings
+            settings = self._environment.settings
             record = no_op_record(effects.propose, self._core.node, settings, now_ms=now_ms)
             self._writer.propose(effects.propose, record)
         if effects.propose_membership is not None:
@@ -436,9 +438,9 @@ def run(settings: Settings, stop: StopFlag) -> int:
         # Killed before it could say so: nobody may use the old log any more.
         return EXIT_REOPEN
 
-    def make(around: Surroundings) -> RaftWorker:
+    def make(environment: Surroundings) -> RaftWorker:
         term_file = TermFile(paths.term, paths.current_term)
-        return RaftWorker(around, term_file, PeerGroup.of(settings, around.context))
+        return RaftWorker(environment, term_file, PeerGroup.of(settings, environment.context))
 
     try:
         return run_worker(Role.RAFT, settings, stop, make)

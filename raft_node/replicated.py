@@ -45,7 +45,7 @@ class Replicated:
 
     def __init__(
         self,
-        around: Environment,
+        environment: Environment,
         core: RaftCore,
         peers: Peers,
         writer: WriterLink,
@@ -56,11 +56,11 @@ class Replicated:
         Raises:
             CorruptLogError, StorageError: what the store remembers of memberships cannot be read.
         """
-        settings = around.settings
+        settings = environment.settings
         paths = StorePaths.of(settings)
-        self._page = around.page
-        self._clock = around.clock
-        self._counters = around.page.counters(Role.RAFT)
+        self._page = environment.page
+        self._clock = environment.clock
+        self._counters = environment.page.counters(Role.RAFT)
         self._core = core
         self._writer = writer
         self._exchange = EntryExchange(paths, settings.store.mapped_file_size_commit_log)
@@ -68,12 +68,12 @@ class Replicated:
         self._shipping = Shipping(
             settings, core, self._exchange, peers.send, memberships=self.memberships.content
         )
-        self._scrub = Scrub.of(around, core, peers.send, writer.repair)
+        self._scrub = Scrub.of(environment, core, peers.send, writer.repair)
         self._scrub_due_ns = 0
         self._sender = EntrySender(
             settings,
             core,
-            around.page,
+            environment.page,
             self._exchange,
             send=send,
             suspect=self._scrub.suspect_entry,

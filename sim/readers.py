@@ -106,8 +106,8 @@ class Readers:
             return
         process = self._make_process(role, page)
         try:
-            around = self._make_environment(process, page)
-            worker = self._begin(process, around)
+            environment = self._make_environment(process, page)
+            worker = self._begin(process, environment)
         except Exception as error:
             process.alive = False
             self._node.report(role, error)
@@ -138,19 +138,19 @@ class Readers:
         if saved is not None:
             path.write_bytes(dispatch_checkpoint.encode(saved._replace(boot_id=OTHER_BOOT)))
 
-    def _begin(self, process: Process, around: Environment) -> DispatchWorker | BrokerWorker:
+    def _begin(self, process: Process, environment: Environment) -> DispatchWorker | BrokerWorker:
         settings = self._node.settings
         if process.role is Role.DISPATCHER:
-            self._dispatcher = DispatchWorker(around, LogSpans.of(settings))
+            self._dispatcher = DispatchWorker(environment, LogSpans.of(settings))
             return self._dispatcher
         self.tables = BrokerTables(
             self._node.store.topics.parent,
             settings,
-            clock=around.clock,
-            background=around.background(),
+            clock=environment.clock,
+            background=environment.background(),
         )
         self.port = ConsumerPort(
             self._node.events, self._node.random, lambda: process.notify(CONSUMERS_SOURCE)
         )
-        self._broker = BrokerWorker(around, self.tables, self.port.serve)
+        self._broker = BrokerWorker(environment, self.tables, self.port.serve)
         return self._broker

@@ -30,15 +30,15 @@ class _Rows(NamedTuple):
 def _rows() -> _Rows:
     found = _Rows({}, {})
 
-    def begin(around: Environment, tables: BrokerTables, make: MakeConsumers) -> BrokerWorker:
+    def begin(environment: Environment, tables: BrokerTables, make: MakeConsumers) -> BrokerWorker:
         def noted(pulls: PullService, calls: CallService, queries: QueryService) -> Consumers:
             found.verbs.update(calls.verbs)
-            port = RemotingPort(around, tables, pulls, calls, queries)
+            port = RemotingPort(environment, tables, pulls, calls, queries)
             found.codes.update({row.code: row for row in port.codes})
             port.close()
             return make(pulls, calls, queries)
 
-        return BrokerWorker(around, tables, noted)
+        return BrokerWorker(environment, tables, noted)
 
     with (
         patch.object(readers, "BrokerWorker", begin),

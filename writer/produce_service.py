@@ -117,7 +117,7 @@ class ProduceService:
 
     def __init__(
         self,
-        around: Environment,
+        environment: Environment,
         log: OpenLog,
         *,
         topics: WritableTopics,
@@ -125,11 +125,11 @@ class ProduceService:
         gate: SpaceGate,
         admission: FrameAdmission,
     ) -> None:
-        settings = around.settings
+        settings = environment.settings
         self._admission = admission
         self._gate = gate
         self._settings = settings
-        self._counters = around.page.counters(Role.WRITER)
+        self._counters = environment.page.counters(Role.WRITER)
         self._log = log.writer
         self._store_host_size = len(log.store_host)
         self._ack = _ACKS[settings.ack.mode]
@@ -147,15 +147,15 @@ class ProduceService:
         self._open_log = log
         self._first = 0
         self._recent = self._recent_messages()
-        self._clock = around.clock
-        self._page = around.page
+        self._clock = environment.clock
+        self._page = environment.page
         self._unique = Deduplication(
             topics,
             settings,
-            lambda: around.page.give_sign(Role.WRITER, around.clock.monotonic_ns()),
+            lambda: environment.page.give_sign(Role.WRITER, environment.clock.monotonic_ns()),
         )
         self._missing = MissingRecords(self._unique, header_size=log.writer.header_size)
-        self.socket = around.produce_socket(
+        self.socket = environment.produce_socket(
             admission.gate,
             message_size_max=FRAME_SIZE_MAX + 1024 * 1024,
             note_ended=self._note_ended,
@@ -169,7 +169,7 @@ class ProduceService:
             record_max=self._record_max,
             body_max=self._body_max,
         )
-        generation = around.page.read_process(Role.WRITER).generation
+        generation = environment.page.read_process(Role.WRITER).generation
         self._clients = SessionServer[ProducerSession](
             self.socket,
             self._counters,

@@ -98,7 +98,7 @@ class WriterWorker:
 
     def __init__(
         self,
-        around: Environment,
+        environment: Environment,
         log: OpenLog,
         make_flusher: MakeFlusher,
         gate: SpaceGate,
@@ -110,15 +110,15 @@ class WriterWorker:
             gate: knows whether the disk has room.
             retention: deletes what is old; None: nothing is deleted.
         """
-        settings = around.settings
-        self._around = around
-        self._page = around.page
+        settings = environment.settings
+        self._environment = environment
+        self._page = environment.page
         self._log = log.writer
         self._paths = log.paths
         self._data_file_size = log.recovered.data.file_size
-        self._raft = around.bell(Role.RAFT)
-        self._broker = around.bell(Role.BROKER)
-        self._dispatcher = around.bell(Role.DISPATCHER)
+        self._raft = environment.bell(Role.RAFT)
+        self._broker = environment.bell(Role.BROKER)
+        self._dispatcher = environment.bell(Role.DISPATCHER)
         self._postponed: GrantTerm | Follow | None = None
         self._term: Term | None = None
         self._told_term: Term | None = None
@@ -132,7 +132,7 @@ class WriterWorker:
         self._gate = gate
         self._retention = retention
         self._starved: RingRecord | None = None
-        self._put_lock = PutLockHolder(around.page, settings.limits.put_lock_warn_ms)
+        self._put_lock = PutLockHolder(environment.page, settings.limits.put_lock_warn_ms)
         self._topics = WritableTopics(log.paths.topics, is_newest=self._has_newest_tables)
         self._topics_version = 0
         self._damage = read_damage(damage_path(log.paths.root))
@@ -140,8 +140,8 @@ class WriterWorker:
         self._publish_written()
         self._flusher = make_flusher(
             log.writer,
-            around.page,
-            lambda: around.bell(Role.RAFT),
+            environment.page,
+            lambda: environment.bell(Role.RAFT),
             FlushPlan(
                 at_once=settings.ack.mode is AckMode.MAJORITY_FSYNC,
                 interval_s=settings.store.flush_interval_ms / 1000,
@@ -153,10 +153,13 @@ class WriterWorker:
         # It waits with its queues for where the log ends.
         self._dispatcher.ring()
         self._admission = FrameAdmission(
-            settings, log.paths.own, around.clock.monotonic_ns, is_newest=self._has_newest_tables
+            settings,
+            log.paths.own,
+            environment.clock.monotonic_ns,
+            is_newest=self._has_newest_tables,
         )
         self._service = ProduceService(
-            around,
+            environment,
             log,
             topics=self._topics,
             put_lock=self._put_lock,
@@ -167,7 +170,7 @@ class WriterWorker:
     def sources(self) -> list[Pollable]:
         """The inbox, the producers' socket, and who lets them in."""
         socket = self._service.socket
-        return [*self._around.inbox.sources, socket.source, *socket.guards]
+        return [*self._environment.inbox.sources, socket.source, *socket.guards]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Nothing to do while no acknowledgement is due, raft has put nothing into the ring, and
@@ -199,7 +202,7 @@ class WriterWorker:
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Orders, raft's entries, frames (staged, written and published once), then answers."""
         self._service.socket.look(now_ns)
-        for message in self._around.inbox.drain(ready):
+        for message in self._environment.inbox.drain(ready):
             self._take(message)
         if self._unsettled is not None and self._page.has_queues():
             self._settle_tables(self._unsettled)
@@ -254,7 +257,7 @@ class WriterWorker:
             standing = standing_of(self._page.read_grant(), serves=False)
         else:
             # The page may say so later than raft's order.
-            standing = Standing(LEADER, self._term, self._around.settings.node.self_id)
+            standing = Standing(LEADER, self._term, self._environment.settings.node.self_id)
         self._service.tell_standing(standing)
 
     def _published(self) -> None:
@@ -324,7 +327,7 @@ class WriterWorker:
 
     def _settle_tables(self, unsettled: UnsettledTables) -> None:
         end = certain_state_end(
-            self._open_log, self._around.settings, self._page, sign_of_life=self._give_sign
+            self._open_log, self._environment.settings, self._page, sign_of_life=self._give_sign
         )
         unsettled.settle(end)
         self._unsettled = None
@@ -371,14 +374,14 @@ class WriterWorker:
             try:
                 offsets = open_queue_offsets(
                     self._open_log,
-                    self._around.settings,
+                    self._environment.settings,
                     begin=dispatched_position(self._page, end=end.position),
                     end=end.position,
                     sign_of_life=self._give_sign,
                 )
             except CorruptLogError as error:
                 last = (end.position, end.index_, end.term)
-                raise report(self._around.settings, error, last=last) from error
+                raise report(self._environment.settings, error, last=last) from error
             self._service.begin_term(offsets)
             self._term = order.term
         else:
@@ -402,14 +405,14 @@ class WriterWorker:
         )
 
     def _give_sign(self) -> None:
-        self._page.give_sign(Role.WRITER, self._around.clock.monotonic_ns())
+        self._page.give_sign(Role.WRITER, self._environment.clock.monotonic_ns())
 
     def _change_ring(self, *, attach: bool) -> None:
         if self._ring is not None:
             self._ring.close()
         # What an older ring had is raft's to send again.
         self._starved = None
-        self._ring = AppendRing.attach(self._around.paths.append_ring) if attach else None
+        self._ring = AppendRing.attach(self._environment.paths.append_ring) if attach else None
 
     def _truncate(self, last: Index) -> None:
         """Cut entries that no majority has; their senders were told that nothing is certain."""
@@ -490,7 +493,7 @@ class WriterWorker:
         # theirs lets them take what it has, the rest the entry of the next leader, which comes by
         # itself: a full group can elect, and commits what was acknowledged.
         is_small = len(data) <= SMALL_APPEND
-        keep = 0 if is_small else self._around.settings.retention.reserve_bytes // 2
+        keep = 0 if is_small else self._environment.settings.retention.reserve_bytes // 2
         with_reserve(lambda: self._log.reserve_entries(end), keep=keep)
         size = content.items_size
         with data[:size] as items, data[size:] as entries:
@@ -554,14 +557,14 @@ def run(settings: Settings, stop: StopFlag) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     started = time.monotonic()
 
-    def make(around: Surroundings) -> WriterWorker:
+    def make(environment: Surroundings) -> WriterWorker:
         log = open_log(
             settings,
-            is_in_use=around.page.has_written(),
-            sign_of_life=lambda: around.page.give_sign(Role.WRITER, time.monotonic_ns()),
+            is_in_use=environment.page.has_written(),
+            sign_of_life=lambda: environment.page.give_sign(Role.WRITER, time.monotonic_ns()),
         )
-        retention = LogRetention(around, log)
-        worker = WriterWorker(around, log, Flusher, SpaceGate.of(around), retention)
+        retention = LogRetention(environment, log)
+        worker = WriterWorker(environment, log, Flusher, SpaceGate.of(environment), retention)
         logger.info("writer serves: after_ms=%d", (time.monotonic() - started) * 1000)
         return worker
 

@@ -101,20 +101,20 @@ class NodeCalls:
 
     def __init__(
         self,
-        around: Environment,
+        environment: Environment,
         lags: GroupLags,
         *,
         members: Callable[[], Mapping[str, int]],
         differing: Callable[[], Mapping[str, list[str]]],
     ) -> None:
-        """Verbs that are answered from ``around``.
+        """Verbs that are answered from ``environment``.
 
         Args:
             lags: of all groups.
             members: how many consume for each group now; without those that have none.
             differing: groups whose members differ in what they want, and in what.
         """
-        self._around = around
+        self._environment = environment
         self._lags = lags
         self._members = members
         self._differing = differing
@@ -127,8 +127,8 @@ class NodeCalls:
         )
 
     def _report(self, _call: Call) -> Result:
-        page, settings = self._around.page, self._around.settings
-        now_ns = self._around.clock.monotonic_ns()
+        page, settings = self._environment.page, self._environment.settings
+        now_ns = self._environment.clock.monotonic_ns()
         grant = page.read_grant()
         report = NodeReport(
             node=names_of_node(settings),
@@ -138,10 +138,11 @@ class NodeCalls:
             processes=self._measured(now_ns),
             counters=named_counters(page),
             groups_that_differ=dict(self._differing()),
-            uptime_s=max(0, self._around.clock.epoch_ns() // 1_000_000 - page.started_ms) / 1_000,
+            uptime_s=max(0, self._environment.clock.epoch_ns() // 1_000_000 - page.started_ms)
+            / 1_000,
             generation=page.generation,
             clock_ns=now_ns,
-            epoch_ms=self._around.clock.epoch_ns() // 1_000_000,
+            epoch_ms=self._environment.clock.epoch_ns() // 1_000_000,
             version=ledgermq.__version__,
         )
         return {**report}
@@ -180,7 +181,7 @@ class NodeCalls:
         )
 
     def _disk(self, settings: Settings) -> DiskReport:
-        page, paths = self._around.page, StorePaths.of(settings)
+        page, paths = self._environment.page, StorePaths.of(settings)
         disk = measure(paths.root)
         written, begin = page.read_written().position, page.read_log_begin().position
         return DiskReport(
@@ -197,13 +198,13 @@ class NodeCalls:
         last_ns = self._measured_ns
         if last_ns is None or now_ns - last_ns >= MEASURE_NS:
             self._processes = [
-                self._process(role, now_ns) for role in roles_in_use(self._around.page)
+                self._process(role, now_ns) for role in roles_in_use(self._environment.page)
             ]
             self._measured_ns = now_ns
         return self._processes
 
     def _process(self, role: Role, now_ns: int) -> ProcessReport:
-        page = self._around.page
+        page = self._environment.page
         slot = page.read_process(role)
         pid = page.supervisor_pid if role is Role.SUPERVISOR else slot.pid
         usage = self._meters.usage(pid, now_ns) if pid else Usage(None, None, None)

@@ -87,7 +87,7 @@ class ConsumeService:
 
     def __init__(
         self,
-        around: Surroundings,
+        environment: Surroundings,
         pulls: PullService,
         calls: CallService,
         queries: QueryService,
@@ -100,21 +100,21 @@ class ConsumeService:
         Raises:
             ConfigError: it cannot be bound, or the key of the settings cannot be used.
         """
-        settings = around.settings
+        settings = environment.settings
         self._gate = AccessGate(settings.access, users, check_users=calls.check_started)
         self._limits = RateLimits(
-            "consume", quotas, settings.quotas, now_ns=around.clock.monotonic_ns()
+            "consume", quotas, settings.quotas, now_ns=environment.clock.monotonic_ns()
         )
         self._acts: dict[Caller, Act] = {}
-        self._clock = around.clock
+        self._clock = environment.clock
         self._queries = queries
         self._pulls = pulls
         pulls.know_hosts(self._host_of)
         pulls.limits = self._limits
         self._calls = calls
         self._settings = settings
-        self._produce_ipc = f"ipc://{around.paths.produce}"
-        self._counters = around.page.counters(Role.BROKER)
+        self._produce_ipc = f"ipc://{environment.paths.produce}"
+        self._counters = environment.page.counters(Role.BROKER)
         self._faults = RequestFaults(self._counters)
         self._reported: set[str] = set()
         self._on_way = AnswersOnWay(
@@ -122,8 +122,8 @@ class ConsumeService:
             total_max=settings.limits.total_answers_bytes,
         )
         self.socket = open_client_socket(
-            around.context,
-            around.paths.consume,
+            environment.context,
+            environment.paths.consume,
             settings.listen.consume,
             settings=settings,
             gate=self._gate,
@@ -137,7 +137,7 @@ class ConsumeService:
             self._counters,
             BrokerCounter,
             settings.limits,
-            welcome=welcome_of(settings, around.page.read_process(Role.BROKER).generation),
+            welcome=welcome_of(settings, environment.page.read_process(Role.BROKER).generation),
             statuses={BusyError: "WINDOW_FULL"},
             forget=self._forget,
         )

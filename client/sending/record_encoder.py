@@ -127,8 +127,8 @@ class RecordEncoder:
         if len(bodies) == 1:
             return self._encode_one(target, bodies[0], lengths[0], properties, ids)
         tail = _tail(target.topic, properties, ids[0])
-        around = self._head.size + len(tail) + UNIQUE_ID_DIGITS
-        sizes = [length + around for length in lengths]
+        environment = self._head.size + len(tail) + UNIQUE_ID_DIGITS
+        sizes = [length + environment for length in lengths]
         middles = repeat(self._pack_middle(target))
         return self._assemble(bodies, lengths, sizes, middles=middles, tails=repeat(tail), ids=ids)
 
@@ -154,8 +154,10 @@ class RecordEncoder:
             else _whole_tail(target.topic, one)
             for one in messages
         ]
-        around = self._head.size + UNIQUE_ID_DIGITS
-        sizes = [around + length + len(tail) for length, tail in zip(lengths, tails, strict=True)]
+        environment = self._head.size + UNIQUE_ID_DIGITS
+        sizes = [
+            environment + length + len(tail) for length, tail in zip(lengths, tails, strict=True)
+        ]
         for number in own:
             sizes[number] -= UNIQUE_ID_DIGITS
         flags = {(message.flag, message.sys_flag) for message in messages}
@@ -200,12 +202,14 @@ class RecordEncoder:
         topic = bytes((len(target.topic),)) + target.topic
         pack_size = PROPERTIES_SIZE.pack
         tails = [topic + pack_size(len(own) + id_size) + own + id_prefix for own in properties]
-        around = self._head.size + UNIQUE_ID_DIGITS
+        environment = self._head.size + UNIQUE_ID_DIGITS
         for number, given in own_ids.items():
             whole = properties[number] + check_unique_id(given).encode()
             check_properties_size(len(whole))
             tails[number] = topic + pack_size(len(whole)) + whole
-        sizes = [around + length + len(tail) for length, tail in zip(lengths, tails, strict=True)]
+        sizes = [
+            environment + length + len(tail) for length, tail in zip(lengths, tails, strict=True)
+        ]
         for number in own_ids:
             sizes[number] -= UNIQUE_ID_DIGITS
         middles: Iterable[bytes]

@@ -271,10 +271,10 @@ def batch_size(messages: Sequence[Body] | Sequence[OutgoingMessage]) -> int:
     Raises:
         MessageIllegalError: some are bare bodies and others are not.
     """
-    around = RECORD_AROUND * len(messages)
+    environment = RECORD_AROUND * len(messages)
     if _are_whole(messages):
-        return sum(len(one.body) for one in messages) + around
-    return sum(map(len, cast("Sequence[Body]", messages))) + around
+        return sum(len(one.body) for one in messages) + environment
+    return sum(map(len, cast("Sequence[Body]", messages))) + environment
 
 
 def _encode(

@@ -68,7 +68,7 @@ def _copy(
 def measure_units(
     units: memoryview,
     sizes: memoryview,
-    around: cython.Py_ssize_t,
+    environment: cython.Py_ssize_t,
     added: cython.Py_ssize_t,
     body_max: cython.Py_ssize_t,
     properties_max: cython.Py_ssize_t,
@@ -78,7 +78,7 @@ def measure_units(
 
     Args:
         sizes: unsigned 32-bit numbers; gets one a unit.
-        around: bytes of a record beside its body and its properties.
+        environment: bytes of a record beside its body and its properties.
         added: bytes that each unit's properties get, behind a separator if they lack one.
 
     Returns:
@@ -115,10 +115,10 @@ def measure_units(
         properties += added
         if properties > properties_max:
             return count, total, _PROPERTIES
-        if around + body + properties > size_max:
+        if environment + body + properties > size_max:
             return count, total, _SIZE
-        out[count] = around + body + properties
-        total += around + body + properties
+        out[count] = environment + body + properties
+        total += environment + body + properties
         count += 1
         at += size
     return count, total, _OK

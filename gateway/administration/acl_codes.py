@@ -26,7 +26,7 @@ class AclCodes(PortPart):
         self._tables = context.tables
         self._changes = context.changes
         self._addresses = context.addresses
-        self._started_ms = context.around.page.started_ms
+        self._started_ms = context.environment.page.started_ms
         self.codes = (
             Code(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, self._put, ADMIN),
             Code(RequestCode.DELETE_ACL_CONFIG, self._delete, ADMIN),

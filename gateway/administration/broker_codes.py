@@ -89,7 +89,7 @@ class BrokerCodes(PortPart):
     """Answers of this node about itself, whether it leads or not."""
 
     def __init__(self, context: BrokerContext) -> None:
-        self._around = context.around
+        self._environment = context.environment
         self._tables = context.tables
         self._figures = context.figures
         self._rates = StoredRates()
@@ -105,17 +105,17 @@ class BrokerCodes(PortPart):
         self._rates.note(self._sample())
 
     def _sample(self) -> Sample:
-        page = self._around.page
+        page = self._environment.page
         return Sample(
-            self._around.clock.monotonic_ns() // 1_000_000,
+            self._environment.clock.monotonic_ns() // 1_000_000,
             page.read_counters(Role.WRITER)[WriterCounter.MESSAGES],
             given_out(page, BrokerCounter.MESSAGES),
         )
 
     def _config(self, asked: Asked) -> Command:
         """The settings that have an equal in RocketMQ, under its names."""
-        settings = self._around.settings
-        leads = self._around.page.read_grant().role is PublishedRole.LEADER
+        settings = self._environment.settings
+        leads = self._environment.page.read_grant().role is PublishedRole.LEADER
         is_synced = settings.ack.mode is AckMode.MAJORITY_FSYNC
         lines = {
             **_AS_IN_ROCKETMQ,
@@ -133,7 +133,7 @@ class BrokerCodes(PortPart):
         return asked.command.reply(fields={"version": version}, body=content.encode())
 
     def _version(self) -> dict[str, object]:
-        return {"counter": 0, "timestamp": self._around.page.started_ms}
+        return {"counter": 0, "timestamp": self._environment.page.started_ms}
 
     def _delays(self, asked: Asked) -> Command:
         levels = {
@@ -154,8 +154,8 @@ class BrokerCodes(PortPart):
         return asked.command.reply(body=encode_body({"table": table}))
 
     def _figures_of_log(self) -> dict[str, str]:
-        page, now_ms = self._around.page, self._figures.epoch_ms()
-        root = self._around.settings.store.path_root_dir
+        page, now_ms = self._environment.page, self._figures.epoch_ms()
+        root = self._environment.settings.store.path_root_dir
         disk = os.statvfs(root)
         total, free = disk.f_frsize * disk.f_blocks, disk.f_frsize * disk.f_bavail
         ratio = f"{1 - free / total:.4f}" if total else "0"
@@ -179,7 +179,7 @@ class BrokerCodes(PortPart):
 
     def _figures_of_messages(self) -> dict[str, str]:
         now = self._sample()
-        bytes_stored = self._around.page.read_counters(Role.WRITER)[WriterCounter.BYTES]
+        bytes_stored = self._environment.page.read_counters(Role.WRITER)[WriterCounter.BYTES]
         return {
             "putTps": self._rates.stored(now),
             "getTransferedTps": self._rates.read(now),

@@ -30,7 +30,7 @@ class ConnectionCodes(PortPart):
         self._clients = context.clients
         self._requests = context.requests
         self._reply = context.reply
-        self._clock = context.around.clock
+        self._clock = context.environment.clock
         self.codes = (
             Code(
                 RequestCode.GET_CONSUMER_CONNECTION_LIST,

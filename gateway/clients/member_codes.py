@@ -37,7 +37,7 @@ class MemberCodes(PortPart):
 
     def __init__(self, context: BrokerContext) -> None:
         """Nobody is connected."""
-        self._bytes_max = context.around.settings.limits.members_bytes
+        self._bytes_max = context.environment.settings.limits.members_bytes
         self._others = context.service.others
         self._others.join(RemotingMembers(context.clients))
         self._clients = context.clients

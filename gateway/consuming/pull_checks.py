@@ -40,7 +40,7 @@ class PullChecks:
     """Looks at the tables whenever it is asked; keeps nothing."""
 
     def __init__(self, context: PortContext) -> None:
-        settings = context.around.settings
+        settings = context.environment.settings
         self._clients = context.clients
         self._tables = context.tables
         self._rules = settings.topics

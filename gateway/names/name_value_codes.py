@@ -19,7 +19,7 @@ class NameValueCodes(PortPart):
     """Reads are answered by every node, changes by the one that leads."""
 
     def __init__(self, context: BrokerContext) -> None:
-        self._settings = context.around.settings
+        self._settings = context.environment.settings
         self._tables = context.tables
         self._addresses = context.addresses
         self._changes = context.changes

@@ -51,7 +51,7 @@ class Registrations(PortPart):
     """
 
     def __init__(self, context: BrokerContext, links: ServerLinks) -> None:
-        servers = context.around.settings.remoting.name_servers
+        servers = context.environment.settings.remoting.name_servers
         self._servers = [_Server(address) for address in servers]
         self._links = links
         self._tables = context.tables

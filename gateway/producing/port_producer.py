@@ -99,7 +99,7 @@ class PortProducer(PortPart):
 
     def __init__(
         self,
-        around: Environment,
+        environment: Environment,
         epoll: select.epoll,
         *,
         greeted: Callable[[], object] = lambda: None,
@@ -110,7 +110,7 @@ class PortProducer(PortPart):
             epoll: gets what wakes the link.
             greeted: called once, when the writer has said for the first time how to encode.
         """
-        limits = around.settings.limits
+        limits = environment.settings.limits
         options = ProducerOptions(
             timeout_s=TIMEOUT_S,
             max_in_flight=FRAMES_MAX,
@@ -118,7 +118,7 @@ class PortProducer(PortPart):
             # Messages of many clients share a frame: they are not to wait for one's quota.
             waits_for_quota=False,
         )
-        link = Link(zmq.Context.instance(), f"ipc://{around.paths.produce}", client=NAME)
+        link = Link(zmq.Context.instance(), f"ipc://{environment.paths.produce}", client=NAME)
         self._link = link
         self._pipeline = SendPipeline(link, options)
         self._window_bytes = limits.client_window_bytes

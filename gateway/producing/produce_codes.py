@@ -72,17 +72,17 @@ class ProduceCodes(PortPart):
     """Owned by the port."""
 
     def __init__(self, context: PortContext) -> None:
-        around = context.around
+        environment = context.environment
         self._quotas = context.quotas
         self._tables = context.tables
         self._topics = SendTopics(context.tables, context.calls)
         self._writer = context.writer
         self._reply = context.reply
         self._send_bytes = context.sockets.send_bytes
-        self._clock = around.clock
-        self._rules = around.settings.topics
-        self._chance = Random(around.clock.seed())  # noqa: S311 - spreads messages over queues
-        self._properties = SentProperties(around.settings.node.broker_cluster_name)
+        self._clock = environment.clock
+        self._rules = environment.settings.topics
+        self._chance = Random(environment.clock.seed())  # noqa: S311 - spreads messages over queues
+        self._properties = SentProperties(environment.settings.node.broker_cluster_name)
         self._leader = ""
         self._leads = False
         self._welcome: Welcome | None = None

@@ -33,7 +33,7 @@ class ReplyCodes(PortPart):
         self._clients = context.clients
         self._requests = context.requests
         self._reply = context.reply
-        self._clock = context.around.clock
+        self._clock = context.environment.clock
         self._store_host = context.addresses.own
         self.codes = (
             Code(RequestCode.SEND_REPLY_MESSAGE, self._take, send_right("topic")),

@@ -90,7 +90,9 @@ class Scrub:
     """
 
     @classmethod
-    def of(cls, around: Environment, core: RaftCore, send: SendParts, write: WriteBytes) -> Self:
+    def of(
+        cls, environment: Environment, core: RaftCore, send: SendParts, write: WriteBytes
+    ) -> Self:
         """The scrub of the raft process whose consensus is ``core``."""
 
         def sources() -> Sequence[NodeId]:
@@ -98,15 +100,15 @@ class Scrub:
             return sorted(able, key=lambda one: (one != core.leader, one))
 
         return cls(
-            around.settings.scrub,
+            environment.settings.scrub,
             node=core.node,
-            executor=around.background(),
+            executor=environment.background(),
             send=send,
             write=write,
             sources=sources,
             term_of=core.term_of,
-            report=around.paths.damage,
-            now_ns=around.clock.monotonic_ns(),
+            report=environment.paths.damage,
+            now_ns=environment.clock.monotonic_ns(),
         )
 
     def __init__(

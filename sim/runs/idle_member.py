@@ -175,8 +175,8 @@ class IdleMember:
         replace_log(self.paths)
         self._page = CursorPage.create(page_path)
         self._log = open_log(self.settings, is_in_use=False, sign_of_life=lambda: None)
-        around = StepEnvironment(self.settings, self._page, self.clock)
-        self._dispatcher = DispatchWorker(around, LogSpans.of(self.settings))
+        environment = StepEnvironment(self.settings, self._page, self.clock)
+        self._dispatcher = DispatchWorker(environment, LogSpans.of(self.settings))
         self._publish()
         # The queues are looked at before anything is known to be committed.
         self._dispatcher.turn({}, self.clock.monotonic_ns())

@@ -72,17 +72,17 @@ class Retention(Protocol):
 class LogRetention:
     """Owned by the writer process. Invariant: ``begin <= wanted``, both starts of files."""
 
-    def __init__(self, around: Surroundings, log: OpenLog) -> None:
+    def __init__(self, environment: Surroundings, log: OpenLog) -> None:
         """Nothing is deleted before raft has spoken."""
-        self._settings = around.settings
-        self._retention = around.settings.retention
+        self._settings = environment.settings
+        self._retention = environment.settings.retention
         self._time = SteadyTime()
-        self._page = around.page
-        self._raft = around.bell(Role.RAFT)
-        self._dispatcher = around.bell(Role.DISPATCHER)
-        self._broker = around.bell(Role.BROKER)
+        self._page = environment.page
+        self._raft = environment.bell(Role.RAFT)
+        self._dispatcher = environment.bell(Role.DISPATCHER)
+        self._broker = environment.bell(Role.BROKER)
         self._log = log
-        self._family = StorePaths.of(around.settings).log
+        self._family = StorePaths.of(environment.settings).log
         # A writer that died may have left the page with more than it has done.
         self.begin = Position(min(log.recovered.first, self._first()))
         self.wanted = self.begin

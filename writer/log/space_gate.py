@@ -74,16 +74,16 @@ class SpaceGate:
         self._why = ""
 
     @classmethod
-    def of(cls, around: Surroundings) -> Self:
+    def of(cls, environment: Surroundings) -> Self:
         """The gate of the store that the settings name."""
-        settings, paths = around.settings, StorePaths.of(around.settings)
+        settings, paths = environment.settings, StorePaths.of(environment.settings)
         return cls(
-            around.page,
+            environment.page,
             paths.root,
             settings.retention,
             reserve=paths.reserve,
             has_others=partial(has_others, settings),
-            now_ns=around.clock.monotonic_ns,
+            now_ns=environment.clock.monotonic_ns,
         )
 
     def take_settings(self, settings: RetentionSection) -> None:

@@ -185,7 +185,7 @@ class NoConsumers:
 
 
 @pytest.fixture
-def around(tmp_path: Path) -> Iterator[Surroundings]:
+def environment(tmp_path: Path) -> Iterator[Surroundings]:
     settings = Settings(
         store=StoreSection(path_root_dir=tmp_path / "store"),
         listen=ListenSection(runtime_dir=tmp_path / "run"),
@@ -208,11 +208,11 @@ def _kind(service: Service) -> str:
 
 
 def test_a_service_that_the_broker_makes_is_in_its_list(
-    around: Surroundings,
+    environment: Surroundings,
 ) -> None:
     before = living_services()
-    tables = BrokerTables(StorePaths.of(around.settings).topics.parent, around.settings)
-    worker = BrokerWorker(around, tables, lambda *_: cast("Any", NoConsumers()))
+    tables = BrokerTables(StorePaths.of(environment.settings).topics.parent, environment.settings)
+    worker = BrokerWorker(environment, tables, lambda *_: cast("Any", NoConsumers()))
     made = [one for number, one in living_services().items() if number not in before]
     tables.close()
 

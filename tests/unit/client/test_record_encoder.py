@@ -167,10 +167,10 @@ def test_properties_that_a_reader_would_cut_are_refused(
 
 def test_properties_may_fill_their_field_and_not_more() -> None:
     form = FORMS[0]
-    around = len(properties_bytes(None, (), {"n": "v"})) - 1 + 32
-    fits = properties_bytes(None, (), {"n": "v" * (PROPERTIES_SIZE_MAX - around)})
+    environment = len(properties_bytes(None, (), {"n": "v"})) - 1 + 32
+    fits = properties_bytes(None, (), {"n": "v" * (PROPERTIES_SIZE_MAX - environment)})
     message = decoded(form, encoder(form).encode_bodies(ORDERS, [b"x"], fits))[0]
-    too_long = properties_bytes(None, (), {"n": "v" * (PROPERTIES_SIZE_MAX - around + 1)})
+    too_long = properties_bytes(None, (), {"n": "v" * (PROPERTIES_SIZE_MAX - environment + 1)})
 
     assert len(message.properties) == PROPERTIES_SIZE_MAX
     with pytest.raises(MessageIllegalError):

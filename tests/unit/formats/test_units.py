@@ -52,9 +52,9 @@ def measured(
     units: ModuleType, payload: bytes, *, room: int = 100, body_max: int = 1_000
 ) -> tuple[tuple[int, int, int], array[int]]:
     sizes = array("I", bytes(4 * room))
-    around = len(head_of(MODEL)) + 1 + len(TOPIC) + 2
+    environment = len(head_of(MODEL)) + 1 + len(TOPIC) + 2
     told = units.measure_units(
-        memoryview(payload), memoryview(sizes), around, len(ADDED), body_max, 40, 2_000
+        memoryview(payload), memoryview(sizes), environment, len(ADDED), body_max, 40, 2_000
     )
     return told, sizes
 

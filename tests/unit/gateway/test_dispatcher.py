@@ -38,12 +38,12 @@ class Port:
         self.hands_over = False
         self.refusal: Exception | None = None
         settings = Settings(store=StoreSection(path_root_dir=directory))
-        around: Any = SimpleNamespace(settings=settings, clock=MACHINE_CLOCK)
+        environment: Any = SimpleNamespace(settings=settings, clock=MACHINE_CLOCK)
         parts: dict[str, Any] = dict.fromkeys(PortContext.__dataclass_fields__)
         self._context = PortContext(
             **{
                 **parts,
-                "around": around,
+                "environment": environment,
                 "tables": AppliedTables(directory, settings),
                 "counts": [0] * 64,
                 "sockets": self.sockets,

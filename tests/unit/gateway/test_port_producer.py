@@ -33,13 +33,13 @@ class Port:
     """Drives a link as the port does."""
 
     def __init__(self, peer: Peer, *, window_bytes: int = 1_000_000) -> None:
-        around: Any = SimpleNamespace(
+        environment: Any = SimpleNamespace(
             settings=SimpleNamespace(limits=SimpleNamespace(client_window_bytes=window_bytes)),
             paths=SimpleNamespace(produce=peer.directory / "produce"),
         )
         self.epoll = select.epoll()
         self.greetings = 0
-        self.link = PortProducer(around, self.epoll, greeted=self._greeted)
+        self.link = PortProducer(environment, self.epoll, greeted=self._greeted)
         self.told: dict[str, Place | LedgerError] = {}
 
     def _greeted(self) -> None:

@@ -53,14 +53,14 @@ def retention(tmp_path: Path) -> Iterator[LogRetention]:
         )
         page = CursorPage.create(runtime / "cursors")
         stack.callback(page.close)
-        around = Surroundings.enter(Role.WRITER, settings)
-        stack.callback(around.page.close)
-        stack.callback(around.context.destroy, 0)
+        environment = Surroundings.enter(Role.WRITER, settings)
+        stack.callback(environment.page.close)
+        stack.callback(environment.context.destroy, 0)
         log = open_log(settings, is_in_use=False, sign_of_life=lambda: None)
         stack.callback(log.writer.close)
         end = log.writer.end
         page.publish_committed(LogCursor(end.position, end.index_, end.term))
-        made = LogRetention(around, log)
+        made = LogRetention(environment, log)
         stack.callback(made.close)
         yield made
 
