@@ -227,12 +227,15 @@ class RaftCore:
         if lead is None or term != state.term or state.writer is not WriterState.GRANTING:
             return self._effects()
         lost = state.log_recovered(last, None)
+        # Before a step-down: only what is known to be granted is revoked by it.
         state.writer = WriterState.GRANTED
         if lost:
             state.follow(state.term, None)
             return self._effects()
         if lead.term_begin is None:
             lead.term_begin = Index(last.index + 1)
+        # A writer that took another's place gets the same term again, and the entry that opens it
+        # may be in the log already.
         if state.policy.entries_have_terms and last.term < term:
             state.out.propose = term
         return self._effects()
@@ -415,6 +418,8 @@ class RaftCore:
     def _read_for(self, reader: NodeId, read: int) -> None:
         state = self._state
         lead = state.leadership
+        # Before that our commit index may be below what the last leader has acknowledged (thesis,
+        # section 6.4).
         if lead is not None and leader.has_committed(state, lead):
             leader.read_for(state, lead, reader, read)
         else:

@@ -129,6 +129,7 @@ class EntryTerms:
             ours = self.last_index_of(run.term)
             if ours is not None:
                 common = Index(min(ours, end))
+                # ``end`` may lie before our own run of that term begins.
                 if common > end - run.count and self.term_of(common) == run.term:
                     return common
             end -= run.count

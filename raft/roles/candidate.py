@@ -96,6 +96,7 @@ def on_vote_reply(state: NodeState, source: NodeId, reply: PreVoteReply | VoteRe
         return
     if not poll.pre:
         leader.begin(state)
+    # The answers took a round trip: the disk may have become sick meanwhile.
     elif not state.barriers():
         campaign(state, transfer=False)
 
@@ -123,6 +124,7 @@ def _early_refusal(state: NodeState, request: VoteRequest) -> VoteRefusal | None
     """Refusals that leave the term as it is."""
     if request.term < state.term:
         return VoteRefusal.OLD_TERM
+    # The leader has asked for this election itself (thesis, section 4.2.3).
     if isinstance(request, Vote) and request.transfer:
         hears = False
     elif state.role is RaftRole.LEADER:

@@ -16,6 +16,7 @@ def on_append(state: NodeState, source: NodeId, message: Append) -> None:
     Raises:
         CorruptLogError: an entry that was committed here would be overwritten.
     """
+    # The answer has our term: by it a leader learns that its time is over (section 5.1).
     if message.term < state.term:
         state.send(source, _reply(state, accepted=False))
         return
@@ -24,6 +25,7 @@ def on_append(state: NodeState, source: NodeId, message: Append) -> None:
     state.heard = state.now
     state.arm_election()
     following = state.following
+    # Counted before anything is taken or refused: a round asks who leads, not whose log is right.
     following.round = max(following.round, message.round)
     following.leader_commit = max(following.leader_commit, message.commit)
     if state.writer is not WriterState.IDLE:
@@ -53,6 +55,8 @@ def _take_entries(state: NodeState, source: NodeId, message: Append) -> None:
     following = state.following
     following.verified = max(following.verified, min(end, state.log.last.index))
     learn_commit(state)
+    # Entries are answered when they are held (``entries_held``). Heartbeats, and entries that come
+    # twice, never reach that: nothing new would be held.
     if not message.runs or state.held >= following.verified:
         acknowledge(state)
 
@@ -146,6 +150,7 @@ def _cut(state: NodeState, after: Index) -> None:
     state.held = min(state.held, after)
     state.writer = WriterState.TRUNCATING
     state.out.truncate = state.log.last
+    # Up to there our entries were just found to be the leader's.
     state.following.verified = after
 
 
@@ -156,6 +161,7 @@ def _reply(state: NodeState, *, accepted: bool, tail: LogTail | None = None) -> 
         round=following.round,
         accepted=accepted,
         verified=following.verified,
+        # What we hold beyond it may be another leader's: counted, it would commit what nobody has.
         held=min(state.held, following.verified),
         tail=tail,
         fit=not (state.barriers() or state.full),

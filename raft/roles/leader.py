@@ -23,6 +23,7 @@ def begin(state: NodeState) -> None:
     state.role = RaftRole.LEADER
     state.know_leader(state.node)
     state.poll = None
+    # Peers count as heard now: otherwise the first ``tick`` would find no majority, and step down.
     state.leadership = Leadership(
         began=state.now,
         progress={peer: Progress(following, state.now) for peer in sorted(_peers(state))},
@@ -40,6 +41,7 @@ def tick(state: NodeState, lead: Leadership) -> None:
         state.note(f"steps down: no majority was heard of since {_quorum_horizon(state)}")
         state.follow(state.term, None)
         return
+    # Before the heartbeat, which sets ``next_heartbeat`` anew: TimeoutNow is repeated at that tick.
     transfer.tick(state, lead)
     if state.leadership is not None and state.now >= lead.next_heartbeat:
         heartbeat(state, lead)
@@ -72,10 +74,13 @@ def on_append_reply(state: NodeState, source: NodeId, reply: AppendReply) -> Non
         return
     progress.heard = state.now
     progress.fit = reply.fit
+    # Of a refusal, too: whoever answers in our term confirms that we lead, wherever its log parts.
     progress.round = max(progress.round, reply.round)
     if reply.accepted:
         progress.held(reply.held)
         if progress.mode is not ProgressMode.REPLICATE:
+            # Behind what it has, not behind what it holds: what waits for its disk need not travel
+            # again.
             following = Index(max(reply.verified, progress.match) + 1)
             progress.turn(ProgressMode.REPLICATE, following)
     elif reply.round >= progress.rewound:
@@ -127,6 +132,8 @@ def pump(state: NodeState, lead: Leadership, peer: NodeId) -> None:
     if progress.next < state.log.first:
         _ship_files(state, peer, progress)
         return
+    # ``next`` moves only when the process has read (``replicated``): a second request of this event
+    # would have the same entries read and sent twice.
     if any(request.peer == peer for request in state.out.replicate):
         return
     previous = state.log.entry(Index(progress.next - 1))
@@ -205,8 +212,11 @@ def read_for(state: NodeState, lead: Leadership, reader: NodeId, read: int) -> N
     """Answer ``reader`` when a round that begins from now on is confirmed."""
     idle = lead.reads.is_idle()
     lead.reads.add(WaitingRead(read, reader, state.commit, lead.round + 1))
+    # With a read under way the next round waits for its answers (``confirm_reads``) and serves all
+    # that came meanwhile. The round under way began before this read, and proves nothing for it.
     if idle:
         heartbeat(state, lead)
+        # A lone voter has nobody whose answer would bring this about.
         confirm_reads(state, lead)
 
 
@@ -247,6 +257,8 @@ def _rewind(state: NodeState, lead: Leadership, peer: NodeId, reply: AppendReply
     progress = lead.progress[peer]
     tail = reply.tail
     if tail is None:
+        # Its writer is busy, and what is in flight was dropped. When it can take entries again it
+        # says by itself where its log ends (``follower.invite_leader``).
         if progress.mode is ProgressMode.REPLICATE:
             progress.turn(ProgressMode.PROBE, Index(progress.match + 1))
         return
@@ -265,6 +277,8 @@ def _rewind(state: NodeState, lead: Leadership, peer: NodeId, reply: AppendReply
         if progress.next > state.log.last.index:
             _probe(state, lead, peer, progress)
         return
+    # At least one entry further back each time, or two logs that part before the tail would repeat
+    # the same question for ever.
     following = max(min(progress.next - 1, tail.before.index), progress.match + 1)
     if following < state.log.first:
         _ship_files(state, peer, progress)

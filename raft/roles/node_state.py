@@ -194,6 +194,7 @@ class NodeState:
         if leader is not None:
             self.know_leader(leader)
         self.poll = None
+        # What was verified is verified against the last leader's log; the next one may lack it.
         self.following = Following()
         self.arm_election()
 
@@ -272,6 +273,9 @@ class NodeState:
         if self.writer in (WriterState.GRANTING, WriterState.GRANTED):
             self.writer = WriterState.REVOKING
             self.out.revoke = True
+            # This event may have granted the term itself. A grant is carried out behind the
+            # revocation: left here, the writer would stamp in a term in which we do not lead any
+            # more.
             self.out.grant = None
             self.out.propose = None
 
