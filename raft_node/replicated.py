@@ -225,6 +225,7 @@ class Replicated:
         """
         needed, held_by = wanted, HeldBy.NOBODY
         for peer in self._core.status().peers:
+            # What is behind the commit index is never let go: such a member lacks no file.
             if peer.match >= self._core.commit:
                 continue
             # One of which nothing is known yet may lack as much as the limit allows.
