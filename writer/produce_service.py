@@ -138,6 +138,7 @@ class ProduceService:
         self._put_lock = put_lock
         self._answers_at_once = settings.ack.mode is AckMode.LEADER
         self._body_max = settings.store.max_message_size
+        # Java's MessageExtEncoder allows the same 64 KiB beside the body.
         limit = ENTRY_SIZE_MAX if log.writer.header_size else self._body_max + 64 * 1024
         self._record_max = min(log.writer.record_size_max, limit)
         self._last_led: int | None = None
@@ -264,6 +265,7 @@ class ProduceService:
                 self._unique.forget()
                 for put in batch.take_back(error):
                     self._refuse_admitted(put.identity, put.request_id, put.size, error)
+        # In this mode the write alone is promised: nothing waits for the commit cursor.
         if self._answers_at_once:
             self.acknowledge(self._log.end.position)
         return self._log.end != begin
@@ -333,6 +335,7 @@ class ProduceService:
             frame = decode_send(parts[1])
             if session.is_refused and not frame.is_resumed:
                 raise OutOfTurnError("a frame sent before was refused: send again from it on")
+            # A refusal below sets it again, if the frame may come again.
             session.is_refused = False
             self._check_frame(frame, parts[2])
             self._admission.check_window(frame, in_flight=session.in_flight, total=self._in_flight)
@@ -448,6 +451,8 @@ class ProduceService:
 
     def _plan_missing(self, batch: PutBatch, payload: bytes, frame: SendFrame) -> FramePlan:
         """What the log lacks of a frame; what is staged is written where it may have a part."""
+        # The first attempt may have come in this very turn, and be staged only: ``recent`` finds
+        # what is written.
         if frame.is_retry:
             self._publish(batch)
             self._recent.extend(self._log.end.position)
@@ -551,6 +556,8 @@ class ProduceService:
                 terms_ended=self._terms_ended,
             )
             if known is not None and is_known:
+                # Answers that are due are taken off the session of their identity: begun at 0, the
+                # count would go below it, and the window be wider than it is.
                 fresh.in_flight, fresh.is_refused = known.in_flight, known.is_refused
                 fresh.terms_ended = known.terms_ended
             self._clients.begin(identity, fresh)

@@ -239,6 +239,7 @@ class WriterWorker:
         self._service.close()
         if self._retention is not None:
             self._retention.close()
+        # It syncs through the log's files: they are closed behind it.
         self._flusher.stop()
         self._log.close()
         self._change_ring(attach=False)
@@ -460,6 +461,7 @@ class WriterWorker:
                 self._gate.strike(error)
                 # The ring is raft's for what comes next; this waits until the disk has room.
                 self._starved = record._replace(data=memoryview(bytes(record.data)))
+            # What had to wait was copied out of the ring, and released there at once.
             if is_fresh:
                 ring.release(record)
             if self._starved is not None:
@@ -544,6 +546,8 @@ class WriterWorker:
             sync_directory(self._paths.own)
             return
         if self._paths.dledger_checkpoint is not None:
+            # Where a majority's memory is enough to commit, the cursor may be ahead of what is
+            # durable here.
             committed = min(self._page.read_committed().index, end.index_)
             content = encode_dledger_checkpoint(DLedgerCheckpoint(end.index_, committed))
             try:

@@ -219,6 +219,7 @@ class RecentMessages:
                     position, number = candidates[at]
                     record = position - start
                     self._check(view, record, start)
+                    # Positions ascend: the last message that has the key stays.
                     found[number] = _read(view, record, keys[number]) or found[number]
                     at += 1
         return found
@@ -267,6 +268,7 @@ class RecentMessages:
         if not 0 <= start + at < self._end or at + WORD.size > len(view):
             return
         if self._header_size:
+            # DLedger's blank entry (magic -1) fills a file up, and has no checksum.
             if WORD.unpack_from(view, at)[0] != _ONES:
                 check_one(view, at, base=start)
             return

@@ -183,6 +183,7 @@ class Deduplication:
         searched = since - RETRY_MS if frame.is_retry else since
         self._table.make_room(
             int(np.count_nonzero(wanted)),
+            # Where there is no Index, nothing is gained by keeping in memory what it lacks.
             indexed=log.indexed if self._has_index else log.end,
             oldest_ms=now_ms - int(self._windows_ms.max()) - RETRY_MS,
         )
@@ -249,6 +250,7 @@ class Deduplication:
         if self._is_begun:
             return
         self._table.begin(min(log.indexed, log.end), now_ms)
+        # Before it is completed: ``note_own`` puts nothing into a table that was not begun.
         self._is_begun = True
         try:
             self.note_own(min(log.indexed, log.end), log.end, now_ms)
@@ -314,6 +316,7 @@ class Deduplication:
                 keys = WantedKeys(
                     payload, columns.id_starts[some], columns.id_ends[some], since[some]
                 )
+                # The Index has a message that waited by the topic in which it waited, too.
                 for place in (name, *DELAYED_TOPICS):
                     numbers, positions = find_positions(index, place, keys)
                     found.append((some[numbers], positions))

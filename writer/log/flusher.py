@@ -133,6 +133,8 @@ class Flusher:
                 if left_ns == 0:
                     break
                 self._condition.wait(None if left_ns is None else left_ns / 1e9)
+            # The interval begins with the first write that waits: one sync takes all that come
+            # within it.
             if self._rule.has_unsynced and not (self._plan.at_once or self._stopping):
                 self._condition.wait_for(lambda: self._stopping, self._plan.interval_s)
             return not self._stopping

@@ -84,6 +84,8 @@ class PutBatch:
         for run in runs:
             queue_id = QueueId(run.queue_id)
             offset = self._offsets.next_offset(run.topic, queue_id)
+            # Before the write, which may fail, and only the first of a queue: ``take_back`` undoes
+            # the whole batch.
             self._before.setdefault((run.topic, queue_id), offset)
             placed.append(StampedRun(run.records, offset))
             self._offsets.set_next(run.topic, queue_id, QueueOffset(offset + run.records))

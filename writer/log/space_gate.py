@@ -144,6 +144,8 @@ class SpaceGate:
         except DiskFullError as error:
             self._change(SpaceState.FULL, f"no space for the reserve: {error.details['file']}")
             return False
+        # Not with the first free blocks: the next write would fail again, and the lead go to and
+        # fro.
         if before is SpaceState.FULL and disk.free < self._settings.reserve_bytes:
             return False
         self._change(SpaceState.ROOMY, "")
