@@ -35,8 +35,8 @@ from ledgermq.process.clock import epoch_ms
 from ledgermq.process.environment import Environment
 from ledgermq.process.node import Surroundings
 from ledgermq.process.worker_main import run_worker
+from ledgermq.sessions.leadership.standing import ReaderStanding
 from ledgermq.sessions.request_faults import Contain, RequestFaults, let_through
-from ledgermq.sessions.standing import ReaderStanding
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.wire.session import Standing
 

@@ -13,6 +13,7 @@ from ledgermq.broker.deliveries.delay_service import DelayService
 from ledgermq.broker.deliveries.moves import Moves
 from ledgermq.broker.deliveries.timer_calls import TimerCalls
 from ledgermq.broker.deliveries.timer_service import TimerService
+from ledgermq.broker.pulls.holds import Holds
 from ledgermq.broker.pulls.pull_service import PullService
 from ledgermq.broker.pulls.query_service import QueryService
 from ledgermq.broker.reading.known_topics import KnownTopics
@@ -29,7 +30,6 @@ from ledgermq.broker.transactions.transaction_calls import TransactionCalls
 from ledgermq.broker.transactions.transaction_service import TransactionService
 from ledgermq.ipc.counters import Counts
 from ledgermq.process.environment import Environment
-from ledgermq.rules.messages.holds import Holds
 from ledgermq.sessions.request_faults import Contain
 
 

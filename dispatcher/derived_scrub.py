@@ -27,10 +27,10 @@ from ledgermq.formats.records.message import (
     SIZE_MIN,
 )
 from ledgermq.model.config.settings import ScrubSection, Settings
+from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import DamagedLogError, StorageError
 from ledgermq.model.events import Event
 from ledgermq.model.ids import Position
-from ledgermq.model.names.delay_levels import delay_levels_ms
 from ledgermq.repair.index_scrub import IndexFault, IndexScrub
 from ledgermq.repair.scrub_pace import ScrubPace
 from ledgermq.repair.unit_scrub import UnitPatch, UnitScrub

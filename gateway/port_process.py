@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from ledgermq.broker.pulls.holds import Holds
 from ledgermq.broker.pulls.pull_service import PullService
 from ledgermq.broker.reading.applied_tables import AppliedTables
 from ledgermq.broker.reading.damage_reports import DamageReports
@@ -23,9 +24,8 @@ from ledgermq.ipc.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.model.config.settings import Settings
 from ledgermq.process.node import Surroundings
 from ledgermq.process.worker_main import run_worker
-from ledgermq.rules.messages.holds import Holds
+from ledgermq.sessions.leadership.standing import ReaderStanding
 from ledgermq.sessions.request_faults import RequestFaults
-from ledgermq.sessions.standing import ReaderStanding
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.wire.session import Standing
 

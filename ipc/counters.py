@@ -82,7 +82,7 @@ class BrokerCounter(IntEnum):
 
     ``HELD`` and ``SESSIONS``, and ``ANSWERS_BYTES``, what clients were given and have not read, are
     now. The terms are those in which it serves consumers, its tables are those of all, and its
-    services may begin; 0 before (``sessions/takeover.py``).
+    services may begin; 0 before (``sessions/leadership/takeover.py``).
 
     What waits, the groups that are consuming, those whose members differ, and the members are now,
     looked at every two seconds; half messages, groups and members at the leader alone. What was

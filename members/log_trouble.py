@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import logging
 
-from ledgermq.members.membership_log import roster_of
-from ledgermq.members.roster import RosterFile
+from ledgermq.members.roster import RosterFile, roster_of
 from ledgermq.model.config.settings import LogKind, Settings
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.events import Event

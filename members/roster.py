@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ledgermq.model.config.settings import ClusterState, Settings
 from ledgermq.model.errors import CorruptLogError, ProtocolError
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.entry_terms import EntryTerms
@@ -253,3 +254,16 @@ def check_address(node: str, address: str) -> None:
         raise ProtocolError(
             "not the address of a member: HOST:PORT, as 10.0.0.4:40911", node=node, address=address
         )
+
+
+def roster_of(settings: Settings) -> Roster:
+    """The members by ``node.peers``; a node that joins a group is none of its voters yet."""
+    own = NodeId(settings.node.self_id)
+    addresses = dict(_split(peer) for peer in settings.node.peers) or {own: ""}
+    joins = settings.node.initial_cluster_state is ClusterState.EXISTING
+    return Roster(Membership(frozenset(addresses) - ({own} if joins else set())), addresses)
+
+
+def _split(peer: str) -> tuple[NodeId, str]:
+    node, _, address = peer.partition("-")
+    return NodeId(node), address

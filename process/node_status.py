@@ -14,7 +14,7 @@ import psutil
 from ledgermq.ipc.counters import COUNTER_NAMES, BrokerCounter
 from ledgermq.ipc.cursor_page import PORTS, CursorPage, Grant, LogCursor, Role
 from ledgermq.model.config.settings import Settings
-from ledgermq.sessions.takeover import broker_id, takeover_of
+from ledgermq.sessions.leadership.takeover import broker_id, takeover_of
 from ledgermq.store.files.disk_space import bytes_on_disk
 
 CPU_INTERVAL_MIN_NS = 1_000_000_000

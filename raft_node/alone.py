@@ -9,8 +9,7 @@ from ledgermq.ipc.counters import RaftCounter
 from ledgermq.ipc.cursor_page import HeldBy, LogCursor, Role
 from ledgermq.ipc.loop import Pollable
 from ledgermq.ipc.orders import Damaged, Repaired
-from ledgermq.members.membership_log import Told, roster_of
-from ledgermq.members.roster import Roster
+from ledgermq.members.roster import Roster, roster_of
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import Index, NodeId, Position, Term
@@ -19,6 +18,7 @@ from ledgermq.raft.effects import AppendEntries, Effects
 from ledgermq.raft.entry_terms import EntryTerms
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import EntryId
+from ledgermq.raft_node.entries.membership_log import Told
 from ledgermq.raft_node.repair.plain_damage import PlainDamages
 from ledgermq.store.files.store_paths import StorePaths
 

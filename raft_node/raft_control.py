@@ -14,7 +14,6 @@ import selectors
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ledgermq.members.membership_log import MembershipLog
 from ledgermq.model.errors import BusyError, ConfigError, ProtocolError
 from ledgermq.model.ids import NodeId
 from ledgermq.process.control import ControlServer
@@ -22,6 +21,7 @@ from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import Effects
 from ledgermq.raft.status import CoreStatus
 from ledgermq.raft_node.alone import FixedMembership
+from ledgermq.raft_node.entries.membership_log import MembershipLog
 from ledgermq.raft_node.peers.membership_control import MembershipControl
 from ledgermq.raft_node.peers.peers import Peers
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledgermq.members.membership_log import roster_of
+from ledgermq.members.roster import roster_of
 from ledgermq.model.ids import NO_INDEX, NodeId
 from ledgermq.process.environment import Environment
 from ledgermq.raft.core import RaftCore

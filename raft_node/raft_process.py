@@ -18,7 +18,6 @@ from ledgermq.ipc.loop import Pollable, StopFlag
 from ledgermq.ipc.orders import Damaged, Followed, Granted, Ready, Repaired, parse
 from ledgermq.members.log_replacement import is_complete
 from ledgermq.members.log_trouble import LogDamagedError, report
-from ledgermq.members.membership_log import Told
 from ledgermq.members.system_entries import no_op_record
 from ledgermq.model.config.settings import AckMode, Settings
 from ledgermq.model.errors import CorruptLogError, ProtocolError
@@ -34,12 +33,13 @@ from ledgermq.raft.message_codec import decode_message, encode_message
 from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
 from ledgermq.raft_node.alone import Alone
 from ledgermq.raft_node.disk_watch import DiskWatch
+from ledgermq.raft_node.entries.kept_log import KeptLog
+from ledgermq.raft_node.entries.membership_log import Told
 from ledgermq.raft_node.peers.peer_group import PeerGroup
 from ledgermq.raft_node.peers.peers import Peers
 from ledgermq.raft_node.raft_control import RaftControl
 from ledgermq.raft_node.raft_core import new_core, ticks
 from ledgermq.raft_node.replicated import Replicated
-from ledgermq.raft_node.shipping.kept_log import KeptLog
 from ledgermq.raft_node.shipping.shipping import LogArrivedError
 from ledgermq.raft_node.suggested_reader import SuggestedReader
 from ledgermq.raft_node.term_file import TermFile

@@ -13,8 +13,6 @@ from ledgermq.ipc.counters import RaftCounter
 from ledgermq.ipc.cursor_page import HeldBy, LogCursor, Role
 from ledgermq.ipc.loop import Pollable
 from ledgermq.ipc.orders import Damaged, Repaired
-from ledgermq.members.entry_exchange import EntryExchange
-from ledgermq.members.membership_log import MembershipLog, Told
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import Index, NodeId, Position
@@ -23,9 +21,11 @@ from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import AppendEntries, Effects
 from ledgermq.raft.entry_terms import EntryTerms
 from ledgermq.raft.messages import EntryId
+from ledgermq.raft_node.entries.entry_exchange import EntryExchange
+from ledgermq.raft_node.entries.entry_sender import EntrySender, SendMessage
+from ledgermq.raft_node.entries.membership_log import MembershipLog, Told
 from ledgermq.raft_node.peers.peers import Peers
 from ledgermq.raft_node.repair.scrub import Scrub, committed_end
-from ledgermq.raft_node.shipping.entry_sender import EntrySender, SendMessage
 from ledgermq.raft_node.shipping.shipping import Shipping, is_ship_frame
 from ledgermq.raft_node.writer_link import WriterLink
 from ledgermq.store.files.store_paths import StorePaths

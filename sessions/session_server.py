@@ -22,8 +22,8 @@ from ledgermq.model.errors import (
 )
 from ledgermq.sessions.client_rights import ClientRights
 from ledgermq.sessions.client_socket import ClientSocket
+from ledgermq.sessions.leadership.standing import UNKNOWN
 from ledgermq.sessions.session_room import SessionRoom
-from ledgermq.sessions.standing import UNKNOWN
 from ledgermq.wire.header import VERSION_MIN
 from ledgermq.wire.session import (
     Standing,

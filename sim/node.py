@@ -34,7 +34,7 @@ from ledgermq.store.files.file_names import file_name
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.recovery.log_damage import damage_path
 from ledgermq.writer.log.log_opening import OpenLog, open_log
-from ledgermq.writer.log.space_gate import SpaceGate
+from ledgermq.writer.retention.space_gate import SpaceGate
 from ledgermq.writer.writer import WriterWorker
 
 EMPTY_DISK = amounts.FileSystem(total=1 << 40, used=0, free=1 << 40)

@@ -17,6 +17,7 @@ from ledgermq.ipc.counters import WriterCounter
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.members.log_trouble import LogDamagedError, report
 from ledgermq.model.config.settings import AckMode, Settings
+from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import (
     BusyError,
     CorruptLogError,
@@ -34,10 +35,9 @@ from ledgermq.model.limits import (
     ENTRY_SIZE_MAX,
     FRAME_SIZE_MAX,
 )
-from ledgermq.model.names.delay_levels import delay_levels_ms
 from ledgermq.process.environment import Environment
+from ledgermq.sessions.leadership.welcome import welcome_of
 from ledgermq.sessions.session_server import Session, SessionServer
-from ledgermq.sessions.welcome import welcome_of
 from ledgermq.store.queues.queue_offsets import QueueOffsets
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.send_frame import (
@@ -65,7 +65,7 @@ from ledgermq.writer.log.log_opening import OpenLog, entry_before
 from ledgermq.writer.log.own_entries import append_own
 from ledgermq.writer.log.put_batch import Put, PutBatch
 from ledgermq.writer.log.put_lock import PutLockHolder
-from ledgermq.writer.log.space_gate import NoRoomError, SpaceGate
+from ledgermq.writer.retention.space_gate import NoRoomError, SpaceGate
 
 
 class OutOfTurnError(BusyError):

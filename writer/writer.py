@@ -57,7 +57,7 @@ from ledgermq.process.environment import Environment
 from ledgermq.process.node import Surroundings
 from ledgermq.process.table_files import UnsettledTables
 from ledgermq.process.worker_main import run_worker
-from ledgermq.sessions.standing import standing_of
+from ledgermq.sessions.leadership.standing import standing_of
 from ledgermq.store.files.append_files import overwrite
 from ledgermq.store.files.disk_space import with_reserve
 from ledgermq.store.files.disk_sync import sync_directory
@@ -73,12 +73,12 @@ from ledgermq.writer.admission.writable_topics import WritableTopics
 from ledgermq.writer.log.flush_rule import FlushPlan
 from ledgermq.writer.log.flusher import Flusher, MakeFlusher
 from ledgermq.writer.log.log_opening import OpenLog, open_log, open_queue_offsets
-from ledgermq.writer.log.log_retention import LogRetention, Retention
 from ledgermq.writer.log.put_lock import PutLockHolder
 from ledgermq.writer.log.resume import dispatched_position
-from ledgermq.writer.log.space_gate import SpaceGate
 from ledgermq.writer.log.state_end import certain_state_end
 from ledgermq.writer.produce_service import ProduceService
+from ledgermq.writer.retention.log_retention import LogRetention, Retention
+from ledgermq.writer.retention.space_gate import SpaceGate
 
 logger = logging.getLogger(__name__)
 

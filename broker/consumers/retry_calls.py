@@ -21,9 +21,9 @@ from ledgermq.broker.state.state_requests import Reply, StateRequest
 from ledgermq.formats.records.message import Message, decode_message, encode_message
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.config.settings import Settings
+from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError, ProtocolError
 from ledgermq.model.limits import FORBIDDEN_TOPICS, LEVEL_MAX, QUEUE_ID_MAX, TIMES_MAX
-from ledgermq.model.names.delay_levels import delay_levels_ms
 from ledgermq.model.names.group_topics import dead_letter_topic, retry_topic
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.process.clock import Clock

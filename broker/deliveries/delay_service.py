@@ -19,9 +19,9 @@ from ledgermq.broker.service import Service
 from ledgermq.broker.state.state_log import RETRY_MS, StateLog
 from ledgermq.formats.arrays import Units
 from ledgermq.formats.records.delayed_message import delivered
+from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.limits import DELAY_TOPIC
-from ledgermq.model.names.delay_levels import delay_levels_ms
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.process.clock import Clock, epoch_ms
 from ledgermq.rules.messages.pull_rules import ReadableRange

@@ -36,10 +36,10 @@ from ledgermq.rules.messages.rate_limits import RateLimits
 from ledgermq.rules.tables.quotas import QuotaTable
 from ledgermq.sessions.client_rights import AccessGate, ClientRights, owner_of
 from ledgermq.sessions.client_socket import is_reserved, open_client_socket
+from ledgermq.sessions.leadership.welcome import welcome_of
 from ledgermq.sessions.request_faults import RequestFaults
 from ledgermq.sessions.session_server import Session, SessionServer
 from ledgermq.sessions.socket_watch import REPORTED_MAX
-from ledgermq.sessions.welcome import welcome_of
 from ledgermq.wire.header import Header, Kind, decode_header, encode_header
 from ledgermq.wire.pull_frame import decode_pull
 from ledgermq.wire.query_frame import decode_query

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ledgermq.broker.callers import Client
+from ledgermq.broker.pulls.holds import Hold, Holds
 from ledgermq.broker.pulls.pull_answers import Answer, Held, Later, nothing, refusal
 from ledgermq.broker.reading.poison_messages import PoisonMessages
 from ledgermq.broker.reading.property_scan import Wanted, sql_filter
@@ -22,7 +23,6 @@ from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
-from ledgermq.rules.messages.holds import Hold, Holds
 from ledgermq.rules.messages.pull_rules import (
     ReadableRange,
     Selection,

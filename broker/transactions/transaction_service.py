@@ -27,6 +27,7 @@ from ledgermq.broker.transactions.transaction_checks import CheckDesk, May, chec
 from ledgermq.formats.records.message import decode_message, encode_message
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.config.settings import Settings
+from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import (
     BusyError,
     LedgerError,
@@ -35,7 +36,6 @@ from ledgermq.model.errors import (
     StorageError,
 )
 from ledgermq.model.events import Event
-from ledgermq.model.names.delay_levels import delay_levels_ms
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.model.names.transactions import HALF_TOPIC, UNANSWERED_TOPIC, Decision
 from ledgermq.model.units import HOUR_MS

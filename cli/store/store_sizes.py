@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ledgermq.formats.index_file import ITEM_SIZE, SLOT_SIZE, IndexLayout
 from ledgermq.model.config.settings import LogKind, StoreSection
+from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError
-from ledgermq.model.names.delay_levels import delay_levels_ms
 
 
 def add_size_options(parser: argparse.ArgumentParser) -> None:

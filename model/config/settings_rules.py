@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ledgermq.model.config.amounts import parse_amount
 from ledgermq.model.config.settings import ClusterState, LogKind, NodeSection, Settings, TlsMode
+from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import (
     ENTRY_SIZE_MAX,
@@ -22,7 +23,6 @@ from ledgermq.model.limits import (
     TOPIC_NAME,
     TOPIC_SIZE_MAX,
 )
-from ledgermq.model.names.delay_levels import delay_levels_ms
 from ledgermq.model.units import KIB, MIB
 
 JAVA_INT_MAX = 2**31 - 1

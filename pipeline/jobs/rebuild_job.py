@@ -18,8 +18,8 @@ from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.config.settings import StoreSection
+from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
-from ledgermq.model.names.delay_levels import delay_levels_ms
 from ledgermq.pipeline.jobs.derived_index import build_index_file, index_tasks
 from ledgermq.pipeline.jobs.derived_pieces import (
     KEY,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ledgermq.members.membership_log import MembershipLog
 from ledgermq.members.roster import check_address, is_node_id
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import NodeId
@@ -12,6 +11,7 @@ from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import Effects
 from ledgermq.raft.membership import Membership
 from ledgermq.raft_node.alone import FixedMembership
+from ledgermq.raft_node.entries.membership_log import MembershipLog
 from ledgermq.raft_node.peers.peers import Peers
 
 MEMBER_KINDS = ("learner", "voter", "witness")

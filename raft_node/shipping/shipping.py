@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from ledgermq.members.entry_exchange import EntryExchange
 from ledgermq.members.log_replacement import mark_complete, replaced_folder, staging_folder
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import NO_INDEX, NodeId, Position
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.messages import RaftRole
+from ledgermq.raft_node.entries.entry_exchange import EntryExchange
 from ledgermq.raft_node.peers.peer_admission import agreed_settings
 from ledgermq.raft_node.shipping.file_receiver import FileReceiver
 from ledgermq.raft_node.shipping.file_shipper import FileShipper

@@ -18,9 +18,9 @@ from ledgermq.formats.dledger_index import ITEM_SIZE, decode_index_item
 from ledgermq.formats.findings import FROM_PEER, REBUILD, Finding, Severity
 from ledgermq.formats.index_file import IndexHeader, IndexLayout, fresh_header
 from ledgermq.model.config.settings import StoreSection
+from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX
-from ledgermq.model.names.delay_levels import delay_levels_ms
 from ledgermq.repair.check import check_files
 from ledgermq.repair.check.check_index import IndexSummary, IndexTask, check_index_file, read_header
 from ledgermq.repair.check.check_log import (

@@ -1,4 +1,4 @@
-"""Rules of messages on their way: holds, pulls, retries, timers, transactions, rates.
+"""Rules of messages on their way: pulls, retries, timers, transactions, rates.
 
-Begin with ``pull_rules.py`` and ``holds.py``.
+Begin with ``pull_rules.py``.
 """

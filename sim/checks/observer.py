@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ledgermq.ipc.cursor_page import CursorPage, PublishedRole
-from ledgermq.members.membership_log import parse_membership
 from ledgermq.members.system_entries import MEMBERSHIP_TAG
 from ledgermq.model.config.settings import AckMode
 from ledgermq.model.ids import Index, NodeId
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.quorum import has_majority
+from ledgermq.raft_node.entries.membership_log import parse_membership
 from ledgermq.sim.checks.checker import Checker, NodeEntry, require
 from ledgermq.sim.machine.events import MS
 from ledgermq.sim.node import Node

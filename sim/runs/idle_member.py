@@ -41,8 +41,8 @@ from ledgermq.store.queues.queue_ends import ends_path, read_queue_ends
 from ledgermq.store.retention import plan
 from ledgermq.wire.ship_frames import Offer, decode_ship_frame
 from ledgermq.writer.log.log_opening import OpenLog, open_log, open_queue_offsets
-from ledgermq.writer.log.log_survey import take_survey
 from ledgermq.writer.log.resume import dispatched_position
+from ledgermq.writer.retention.log_survey import take_survey
 
 FILE_SIZE = 8_192
 QUEUE_FILE_SIZE = 400

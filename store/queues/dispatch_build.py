@@ -17,9 +17,9 @@ from typing import NamedTuple, Self
 from ledgermq.formats.kernels.kernel import ScanStatus
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.config.settings import StoreSection
+from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import DamagedLogError, DiskFullError, StorageError
 from ledgermq.model.ids import Position
-from ledgermq.model.names.delay_levels import delay_levels_ms
 from ledgermq.store.files.disk_space import storage_error
 from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory
 from ledgermq.store.files.small_file import replace_file

@@ -11,7 +11,7 @@ from ledgermq.dispatcher.end_table import EndTable
 from ledgermq.raft_node.shipping.file_receiver import FileReceiver
 from ledgermq.sim.runs.idle_queues import run_idle_seed
 from ledgermq.store.queues.queue_files import QueueFiles
-from ledgermq.writer.log import log_survey
+from ledgermq.writer.retention import log_survey
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""The writer's log: opened, appended under the put lock, flushed, deleted when old.
+"""The writer's log: opened, appended under the put lock, flushed.
 
 Begin with ``log_opening.py``, then ``put_batch.py`` and ``flusher.py``.
 """

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ledgermq.broker.pulls import pull_service
+from ledgermq.broker.pulls.holds import Holds
 from ledgermq.broker.pulls.pull_answers import Answer, Held
 from ledgermq.broker.pulls.pull_service import ANSWERS_NS, TAKEN_AT_ONCE, PullService
 from ledgermq.broker.reading import property_scan
@@ -30,7 +31,6 @@ from ledgermq.model.config.settings import (
 from ledgermq.model.errors import DamagedLogError, FilterIllegalError
 from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.model.names.queue_name import QueueName
-from ledgermq.rules.messages.holds import Holds
 from ledgermq.wire.pull_frame import Pull, Pulled, PullStatus, decode_pulled
 from tests.unit.broker.still_clock import STILL
 

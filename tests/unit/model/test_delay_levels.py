@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ledgermq.model.config.settings import StoreSection
+from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError
-from ledgermq.model.names.delay_levels import delay_levels_ms
 
 
 def test_the_default_has_rocketmqs_eighteen_levels() -> None:

@@ -10,7 +10,7 @@ import pytest
 from ledgermq.ipc.cursor_page import CursorPage, Dispatched, Grant, LogCursor, PublishedRole
 from ledgermq.model.config.settings import LogKind
 from ledgermq.model.ids import Index, NodeId, Position, Term
-from ledgermq.sessions.standing import ReaderStanding, standing_of
+from ledgermq.sessions.leadership.standing import ReaderStanding, standing_of
 from ledgermq.wire.session import CANDIDATE, FOLLOWER, LEADER, Standing
 
 N0 = NodeId("n0")

@@ -8,7 +8,7 @@ from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Grant, PublishedRole
 from ledgermq.model.config.settings import LogKind
 from ledgermq.model.ids import NodeId, Term
-from ledgermq.sessions.takeover import Takeover, broker_id, takeover_of
+from ledgermq.sessions.leadership.takeover import Takeover, broker_id, takeover_of
 
 TERM = Term(7)
 

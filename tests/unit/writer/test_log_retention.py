@@ -21,7 +21,7 @@ from ledgermq.model.config.settings import (
 )
 from ledgermq.process.node import Surroundings
 from ledgermq.writer.log.log_opening import open_log
-from ledgermq.writer.log.log_retention import LogRetention
+from ledgermq.writer.retention.log_retention import LogRetention
 from tests.process.running import wait_for
 from tests.small_store import LOG_FILE_SIZE, SIZES, write_store
 from tests.suite.space import short_folder

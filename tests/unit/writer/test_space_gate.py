@@ -11,7 +11,7 @@ from ledgermq.ipc.cursor_page import CursorPage, SpaceState
 from ledgermq.model.config.amounts import FileSystem
 from ledgermq.model.config.settings import RetentionSection
 from ledgermq.model.errors import DiskFullError, NotLeaderError
-from ledgermq.writer.log.space_gate import HAND_OVER_NS, LOOK_NS, NoRoomError, SpaceGate
+from ledgermq.writer.retention.space_gate import HAND_OVER_NS, LOOK_NS, NoRoomError, SpaceGate
 
 MIB = 1024 * 1024
 ROOMY = FileSystem(total=100 * MIB, used=50 * MIB, free=50 * MIB)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq.writer.log.steady_time import SteadyTime
+from ledgermq.writer.retention.steady_time import SteadyTime
 
 S = 1_000_000_000
 HOUR = 3_600 * S

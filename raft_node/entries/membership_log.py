@@ -11,16 +11,16 @@ from ledgermq.formats.arrays import ENTRY_ITEM
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.records.message import decode_message
 from ledgermq.formats.records.properties import decode_properties
-from ledgermq.members.entry_exchange import EntryExchange, Verified
-from ledgermq.members.roster import Proposal, Roster, RosterEntry, RosterFile
+from ledgermq.members.roster import Proposal, Roster, RosterEntry, RosterFile, roster_of
 from ledgermq.members.system_entries import MEMBERSHIP_TAG, membership_record
-from ledgermq.model.config.settings import ClusterState, Settings
+from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import LedgerError, ProtocolError
 from ledgermq.model.ids import NO_INDEX, Index, NodeId, Term
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.raft.entry_terms import EntryTerms
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import EntryId
+from ledgermq.raft_node.entries.entry_exchange import EntryExchange, Verified
 
 SEARCH_STEP = 65_536
 """Index items looked at together in a search."""
@@ -188,19 +188,6 @@ class MembershipLog:
     def _roster_at(self, index: Index) -> Roster | None:
         span = self._exchange.read(index, index, size_max=1, committed=NO_INDEX)
         return parse_membership(memoryview(span.data))
-
-
-def roster_of(settings: Settings) -> Roster:
-    """The members by ``node.peers``; a node that joins a group is none of its voters yet."""
-    own = NodeId(settings.node.self_id)
-    addresses = dict(_split(peer) for peer in settings.node.peers) or {own: ""}
-    joins = settings.node.initial_cluster_state is ClusterState.EXISTING
-    return Roster(Membership(frozenset(addresses) - ({own} if joins else set())), addresses)
-
-
-def _split(peer: str) -> tuple[NodeId, str]:
-    node, _, address = peer.partition("-")
-    return NodeId(node), address
 
 
 def parse_membership(entry: memoryview) -> Roster | None:

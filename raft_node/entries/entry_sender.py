@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.members.entry_exchange import EntryExchange
 from ledgermq.members.log_trouble import report
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import CorruptLogError
@@ -15,6 +14,7 @@ from ledgermq.model.ids import NO_INDEX, Index, NodeId
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import ReplicateTo
 from ledgermq.raft.messages import Message
+from ledgermq.raft_node.entries.entry_exchange import EntryExchange
 from ledgermq.store.log.entry_files import EntrySpan
 from ledgermq.store.log.verified_span import check_span
 

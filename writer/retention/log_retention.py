@@ -30,8 +30,8 @@ from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.log.entry_files import EntryFiles
 from ledgermq.store.retention import RetentionPlan, Survey, plan
 from ledgermq.writer.log.log_opening import OpenLog
-from ledgermq.writer.log.log_survey import take_survey
-from ledgermq.writer.log.steady_time import SteadyTime
+from ledgermq.writer.retention.log_survey import take_survey
+from ledgermq.writer.retention.steady_time import SteadyTime
 
 logger = logging.getLogger(__name__)
 

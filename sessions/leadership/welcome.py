@@ -6,7 +6,7 @@ from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.records.host_address import encode_host
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.limits import FRAME_RECORDS_MAX, FRAME_SIZE_MAX
-from ledgermq.sessions.standing import UNKNOWN
+from ledgermq.sessions.leadership.standing import UNKNOWN
 from ledgermq.wire.session import Welcome
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
+from ledgermq.broker.pulls.holds import Hold, Holds
 from ledgermq.model.names.queue_name import QueueName
-from ledgermq.rules.messages.holds import Hold, Holds
 
 FIRST = QueueName("t", 0)
 OTHER = QueueName("t", 1)
