@@ -459,6 +459,7 @@ class Scrub:
         self._number += 1
         case.number = self._number
         if not self._write(RepairedBytes(self._number, family, Position(position)), data):
+            # Our ring was full: what that member has given was good, and it may be asked again.
             case.asked -= {case.peer}
             self._wait(case, now_ns + RING_FULL_NS)
             return

@@ -271,6 +271,7 @@ class FileReceiver:
             return
         if now_ns - self._moved_ns >= RETRY_NS:
             self._moved_ns = now_ns
+            # What was lost, or dropped at a full socket, nobody else misses.
             self._asked, self._digest_of = self._arrived, 0
         while (
             self._asked < self._goal and self._asked - self._kept < WINDOW_SLICES * SLICE_SIZE_MAX
@@ -466,6 +467,7 @@ class FileReceiver:
         staged = self._staged
         assert staged is not None and staged.end is not None
         last = staged.end.index_
+        # Nothing is offered but what is committed: the last entry is the last committed one, too.
         checkpoint = encode_dledger_checkpoint(DLedgerCheckpoint(last, last))
         replace_file(self._folder / "checkpoint", checkpoint)
         if offer.members:
