@@ -73,6 +73,7 @@ class StoredIds:
     def find(self, hashes: I64) -> I64:
         """Positions of the newest messages that have these hashes, -1 where there is none."""
         found = np.full(len(hashes), -1, np.int64)
+        # The newest first: the kernel leaves what it finds filled in.
         for generation in reversed(self._generations):
             find_ids(generation.hashes.data, generation.positions.data, hashes.data, found.data)
         return found
