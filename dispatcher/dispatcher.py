@@ -317,6 +317,8 @@ class DispatchWorker:
             )
             raise
         self._counters[DispatcherCounter.TRUNCATED] += builder.truncated
+        # Readers forget by it what they keep mapped of files that were cut
+        # (``ReadableStore.look``).
         generation = self._published.log_generation + (builder.truncated > 0)
         self._published = self._published._replace(log_generation=generation)
         logger.info(
