@@ -198,6 +198,7 @@ class LogWriter:
             if self._index is not None:
                 self._append_items(memoryview(self._items)[: self._staged_items])
         except BaseException:
+            # What was written of it stands behind the end, and is written over.
             self._data.position = self._published.position
             self.end = self._published
             raise
@@ -353,6 +354,7 @@ class LogWriter:
 
     def _roll(self) -> None:
         """Close the open file with a blank and go on in the next one."""
+        # What is staged belongs into this file, before the blank.
         self.publish()
         room = self._data.room
         if room:

@@ -416,6 +416,7 @@ def _right_items(files: LogFiles, position: int, items: memoryview) -> int:
             wanted = np.frombuffer(items[right : right + len(view) - at], ENTRY_ITEM)
             found = np.frombuffer(view[at : at + wanted.nbytes], ENTRY_ITEM)
             wrong = np.flatnonzero(wanted != found)
+            # It is a view of the map, which cannot be closed while there is one.
             del found
         if len(wrong):
             return right + int(wrong[0]) * INDEX_ITEM_SIZE

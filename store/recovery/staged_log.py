@@ -152,6 +152,7 @@ class StagedLog:
         part = self._part()
         try:
             with part.open("r+b") as file:
+                # Twice: what an earlier attempt has left behind ``size`` becomes zeros by it.
                 file.truncate(size)
                 file.truncate(self.file_size)
                 with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as map_:
@@ -221,6 +222,7 @@ class StagedLog:
         if header.index != before.index_ + 1 or header.size > size:
             raise self._fault("entry index", before.position, 0)
         check_entry(view, 0, header, previous_chain_crc=None, file=file)
+        # An item has the position before the size, the header behind the term.
         item = bytes(view[:4]) + bytes(view[24:32]) + bytes(view[4:8]) + bytes(view[8:24])
         end = LogEnd(
             Position(before.position + header.size), header.index, header.term, header.chain_crc
