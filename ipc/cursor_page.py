@@ -264,6 +264,7 @@ class CursorPage:
         cells[2] = generation
         cells[3] = os.getpid()
         cells[4] = time.time_ns() // 1_000_000
+        # Last: whoever attaches before that finds no page of this version.
         cells[0] = MAGIC
         return page
 

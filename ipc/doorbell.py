@@ -109,6 +109,7 @@ class Bell:
     def ring(self) -> None:
         """Wake the target if it sleeps; call it after the cursor was published."""
         if self._page.is_asleep(self._target):
+            # One bell for each sleep: all who ring until it is awake need not.
             self._page.set_asleep(self._target, False)
             self.rouse()
 
