@@ -392,6 +392,8 @@ class PullService(Service):
         if verdict.may_hold:
             if may_hold:
                 return held
+            # Units were looked at in vain: the client goes on behind them, and has none looked at
+            # twice.
             if held.scanned_to != pull.queue_offset:
                 return nothing(client, pull, held.status, held.scanned_to, bounds)
         return nothing(client, pull, verdict.status, verdict.next_offset, bounds)
@@ -419,6 +421,8 @@ class PullService(Service):
         while offset < stop:
             units = store.units(queue, offset, step)
             if units is None:
+                # As DefaultMessageStore.getMessage: no unit where one should be, so on to the next
+                # file.
                 if offset == held.scanned_to:
                     status, offset = PullStatus.OFFSET_FOUND_NULL, store.next_file(queue, offset)
                 return nothing(client, pull, status, offset, bounds)
@@ -512,6 +516,7 @@ class PullService(Service):
             return np.zeros(len(gone) if gone.all() else int(gone.argmin()), np.bool_)
         alive = int(gone.argmax()) if gone.any() else len(gone)
         if may_wait:
+            # The next turn may look at as many again (``due``).
             if self._evaluated >= SQL_TURN_UNITS_MAX:
                 return 1
             end = int(positions[0] + sizes[0])

@@ -153,6 +153,7 @@ class SinkService(Service):
         if first >= bounds.end:
             return None
         units = self._store.units(QUEUE, max(first, bounds.first), 1)
+        # Where nobody can say where it lies, the whole log is kept.
         return 0 if units is None or len(units) == 0 else int(units["position"][0])
 
     def commit(self, commit: SinkCommit) -> None:

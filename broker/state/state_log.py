@@ -418,6 +418,7 @@ class StateLog(Service):
     def _take_applied(self, position: int, label: str, applied: Applied) -> None:
         """A command was applied, whose record is at ``position`` of the log."""
         self._commands_since += 1
+        # The first part of a snapshot: the mark names where all of it begins.
         if label.startswith("1/"):
             self._parts_position = position
         if applied.is_snapshot:
@@ -505,6 +506,7 @@ class StateLog(Service):
             waiting = self._waiting.popleft()
             request = waiting.request
             if not touched.isdisjoint(request.touches):
+                # What it touches besides counts, too: a third that waits for that stays behind it.
                 touched |= request.touches
                 later.append(waiting)
                 continue
@@ -563,6 +565,7 @@ class StateLog(Service):
         generations = self._generations()
         sequence = _sequence_of(identity)
         order = ProposeState(term, generations.broker, generations.writer, sequence, records)
+        # Before it is sent: a refusal is taken by the batch that it is for.
         self._batch = _Batch(identity, requests, now_ms + PROPOSAL_MS)
         if not self._writer.send(encode(order)):
             self.take_refusal(sequence)

@@ -453,6 +453,7 @@ class TransactionService(Service):
     def _finish(self, group: _Group, table: HalfTable) -> None:
         """All of a group is in the log, and read."""
         self._group = None
+        # The others have an op message, by which the table has forgotten them when it was read.
         without_op = (Way.AGAIN, Way.DISCARD)
         table.forget(half.offset for half, way in group.moves if way in without_op)
         self._mailbox += [Reply(end.caller, _ended(end, count)) for end, count in group.ends]
