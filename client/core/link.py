@@ -175,6 +175,7 @@ class Link:
             if self.welcome is not None and not (self._is_asking and self._is_greeting(parts)):
                 return parts
             self._take_greeting(parts)
+            # ``FoundLink`` closes it with the greeting, to go on at the writer.
             if self._socket is not socket:
                 break
         return None
@@ -251,6 +252,7 @@ class Link:
                 socket.setsockopt(zmq.CURVE_SERVERKEY, self._keys.server)
                 socket.setsockopt(zmq.CURVE_PUBLICKEY, self._keys.public)
                 socket.setsockopt(zmq.CURVE_SECRETKEY, self._keys.secret)
+        # Before it connects: an end that comes at once would be missed.
         self._monitor = socket.get_monitor_socket(_ENDED)
         self._socket = socket
         try:

@@ -174,6 +174,7 @@ class GroupReader:
             if queue not in self._queues:
                 continue
             self._committed[queue] = offset
+            # One more than any: a queue of which nothing is worked on has nothing to let go.
             if offset >= self._given.get(queue, offset + 1):
                 done.append(queue)
         self._let_go(done)

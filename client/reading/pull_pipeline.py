@@ -164,6 +164,8 @@ class PullPipeline:
         self._turn.remove(queue)
         self._held_back.discard(queue_id)
         self._paused.discard(queue_id)
+        # Whoever goes through a batch of it stops there, and sets no position of a queue that is
+        # gone.
         self.seeks += 1
         if queue.request is not None:
             self.requests.forget(queue.request)
@@ -363,6 +365,7 @@ class PullPipeline:
         route = route_of(call_result(request))
         for queue_id in range(route.read_queues):
             if queue_id not in self._queues:
+                # From its beginning: it did not exist when the consumer chose where to begin.
                 self._add(queue_id, 0)
 
 

@@ -317,6 +317,7 @@ class SendPipeline:
                 self._fail(frame, frame.refusal)
                 return
             self._refused.append(frame)
+            # One at a time until one is taken: more would be refused as out of turn, all of them.
             self._allowed = 1
             if refusal.retry_after_ms:
                 # A frame that comes when it is told to is bounded by its time, not by attempts.
@@ -437,6 +438,7 @@ class SendPipeline:
 
     def _expire(self, now: float) -> None:
         for request_id, frame in list(self._in_flight.items()):
+            # They ascend by sequence, and by that in their deadlines.
             if frame.deadline > now:
                 break
             self._remove(request_id)
@@ -479,6 +481,7 @@ class SendPipeline:
         return error
 
     def _fail_all(self, error: LedgerError) -> None:
+        # What was sent may be stored: that is noted there, and decides what a frame fails with.
         self._restart()
         while self._ready:
             self._fail(self._ready.popleft(), error)
