@@ -211,6 +211,7 @@ class RemotingSockets:
                 self._accept(self._listeners[fd])
                 continue
             connection = self._connections.get(fd)
+            # Closed meanwhile, by what this turn has taken before it.
             if connection is None:
                 continue
             if events & select.EPOLLOUT:
