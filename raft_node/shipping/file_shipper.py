@@ -43,8 +43,6 @@ OFFER_NS = 300_000_000
 QUIET_NS = 10_000_000_000
 """Who has not asked for so long takes no files now."""
 
-DIGESTS_KEPT_MAX = 1_024
-
 Send = Callable[[NodeId, Sequence[bytes]], bool]
 
 
@@ -175,7 +173,7 @@ class FileShipper:
         if self._read is None and self._asked and now_ns >= self._free_at_ns:
             self._begin_read(self._asked.popleft())
         if self._waiting:
-            self._waiting = [one for one in self._waiting if not self._answer_digest(one)]
+            self._answer_digests()
 
     def sleep_ms(self, now_ns: int) -> int | None:
         """Until the next slice may be read; None while nothing waits for the time alone."""
@@ -189,6 +187,7 @@ class FileShipper:
         self._asked_ns.clear()
         self._asked.clear()
         self._waiting.clear()
+        self._digests.clear()
 
     @property
     def offers_any(self) -> bool:
@@ -231,6 +230,15 @@ class FileShipper:
             if self._send(peer, [encode_ship_frame(head), data]):
                 self.bytes_sent += len(data)
 
+    def _answer_digests(self) -> None:
+        left = [one for one in self._waiting if not self._answer_digest(one)]
+        for _, ask in set(self._waiting).difference(left):
+            assert isinstance(ask, AskDigest)
+            # Who asks again has refused the file, or not heard: it may have been repaired since,
+            # and the digest of its damage would be refused for ever.
+            self._digests.pop((ask.position, ask.size), None)
+        self._waiting = left
+
     def _answer_digest(self, asked: _Asked) -> bool:
         """Whether nothing is left to do for ``asked``."""
         peer, ask = asked
@@ -244,7 +252,6 @@ class FileShipper:
         try:
             digest = future.result()
         except StorageError as error:
-            del self._digests[key]
             self._give_up(asked, error)
             return True
         self._send(peer, [encode_ship_frame(Digest(ask.term, ask.position, ask.size, digest))])
@@ -253,8 +260,6 @@ class FileShipper:
     def _begin_digest(self, ask: AskDigest) -> Future[bytes]:
         if self._digester is None:
             self._digester = self._make_thread("ship-digest")
-        if len(self._digests) >= DIGESTS_KEPT_MAX:
-            self._digests.pop(next(iter(self._digests)))
         path = self._data / file_name(ask.position)
         future = self._digester.submit(file_digest, path, ask.size)
         self._digests[ask.position, ask.size] = future
