@@ -111,3 +111,20 @@ def test_the_package_has_what_a_node_and_the_command_line_need() -> None:
             wanted += requires(name) or []
 
     assert locked("server").keys() == needed
+
+
+def test_what_the_installed_architecture_links_to_is_installed() -> None:
+    shipped = (PACKAGING / "debian" / "ledgermq.docs").read_text().split()
+    pages = [ROOT / "docs" / "architecture.md", *(ROOT / "docs" / "internals").glob("*.md")]
+    missing = [
+        f"{page.name}: {link}"
+        for page in pages
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+        if not any(
+            (target := (page.parent / link).resolve()) == ROOT / name
+            or (ROOT / name) in target.parents
+            for name in shipped
+        )
+    ]
+
+    assert missing == []
