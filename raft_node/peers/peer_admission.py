@@ -87,6 +87,7 @@ class Admission:
                 f" {self._node} speaks version {VERSION}: update the older one",
             )
         preamble = decode_preamble(part)
+        # The disk comes last: an unknown one is remembered, but of nobody who is refused anyway.
         reason = (
             self._stranger(preamble)
             or self._wrong_key(node, key_owner)
@@ -137,6 +138,7 @@ class Admission:
         owner = self.known.owner(identity)
         if owner is not None:
             return f"{node} runs on a copy of the disk of {owner}"
+        # Behind the two above: a copy of a disk must not be remembered as this node's own.
         if known is None:
             self.known.remember(node, identity)
             return ""
