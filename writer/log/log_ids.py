@@ -248,6 +248,7 @@ def _messages(file: LogSpan, candidates: Candidates) -> tuple[I64, I64]:
     rows, positions, certain = candidates
     starts = positions - file.start
     fits = starts + SIZE_MIN <= len(file.view)
+    # Where no head fits, that of the file stands in; it does not count.
     heads = _heads(file, np.where(fits, starts, 0))
     fits &= (heads["magic"] == MAGIC) & (heads["position"] == positions)
     fits &= (heads["size"] >= SIZE_MIN) & (starts + heads["size"] <= len(file.view))

@@ -48,5 +48,6 @@ def append_own(
             batch.stage(b"", 0, b"".join(records), sizes, runs)
             batch.publish()
         except StorageError as error:
+            # For the queue offsets alone: nobody has sent these, and nobody is refused.
             batch.take_back(error)
             raise
