@@ -89,6 +89,7 @@ class DerivedCheck:
         begin: int = at - span.start
         file_end: int = min(end, span.end) - span.start
         count, reached, status = 0, int(begin), ScanStatus.FULL
+        # A record that is larger than a step is looked at as a whole.
         for stop in (min(begin + size, file_end), file_end):
             count, reached, status = self._tables.scan(
                 span.view, begin, stop, header_size=span.header_size, base=span.start
@@ -104,6 +105,7 @@ class DerivedCheck:
             found.position = Position(span.start + row_at + row_size)
         elif reached == begin or status.corrupt:
             found.damaged = Position(span.start + reached)
+            # Where the next record begins nobody knows: on with the next file.
             found.position = Position(span.end)
         if found.damaged is not None and self._index is not None:
             # Not all keys are known.
@@ -254,6 +256,7 @@ class DerivedScrub:
             return
         self._go_on_at(found.position)
         self._counts.bytes += found.size
+        # The files were opened anew since: what differed may be what was cut.
         if builder is not self._builder:
             return
         if found.damaged is not None:
