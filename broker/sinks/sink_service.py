@@ -291,6 +291,7 @@ class SinkService(Service):
         return Moved(QUEUE, tuple(offsets), len(records), floor, {}, has_sums=False), records
 
     def _plan_drop(self) -> tuple[Moved, Sequence[Buffer]] | None:
+        # ``_also`` goes by it: with these packs none of a sink's is moved.
         self._moved = None
         floor = self._floor(frozenset())
         source = self._moves.source(QUEUE)

@@ -296,6 +296,7 @@ class TransactionService(Service):
         if not group.moves:
             group = self._group_of_round(table, now_ms)
         if not group.moves:
+            # It was the questions' turn, and there are none: ends need not wait for another.
             group = self._group_of_ends(table)
         if not group.moves:
             return

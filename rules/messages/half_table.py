@@ -257,6 +257,7 @@ def _check_size(key: TransactionKey, halves: Sequence[Half], messages: int) -> N
     for what, found, limit in (
         ("messages than it is to have", len(halves), messages),
         ("messages than a transaction may have", len(halves), MESSAGES_MAX),
+        # One message alone may be as large as messages may be.
         ("bytes than a transaction may have", size, SIZE_MAX if len(halves) > 1 else size),
     ):
         if found > limit:
