@@ -207,6 +207,8 @@ class EntryExchange:
         end = self.end
         position = int.from_bytes(data[at + 24 : at + 32], "big")
         size = self._opened().file_size
+        # Or where the next file begins: the leader has closed this one with a blank, and the writer
+        # here does so when it has them.
         if position != end.position and (position % size or not 0 < position - end.position < size):
             if end.index_ == NO_INDEX and first == 0:
                 _refuse_other_beginning(data, at, position, end.position)
