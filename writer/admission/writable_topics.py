@@ -81,6 +81,7 @@ class WritableTopics:
             CorruptLogError, ConfigError: it cannot be read; what was known stays.
         """
         backup = self._path.with_name(self._path.name + ".bak")
+        # Before the content: a file that is replaced between the two is read once more.
         stamp = self._stat()
         document = choose_document(read_file(self._path), read_file(backup), file=str(self._path))
         self._stamp = stamp
