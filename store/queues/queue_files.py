@@ -53,6 +53,7 @@ def found_file_size(root: Path) -> int | None:
     for directory in islice(_queue_directories(root), _SAMPLED_QUEUES):
         with os.scandir(directory) as entries:
             sizes.update(entry.stat().st_size for entry in entries)
+    # A file that is just being made has no bytes yet.
     del sizes[0]
     return max(sizes, key=lambda size: (sizes[size], size), default=None)
 
