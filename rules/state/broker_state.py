@@ -184,6 +184,7 @@ class BrokerState:
         try:
             if tag == SNAPSHOT_TAG:
                 return self._take_part(offset, decode_part(label, body))
+            # Their leader is gone: no file's place is told as before them any more.
             self._parts = []
             if tag != STATE_TAG:
                 return Applied()
