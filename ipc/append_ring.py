@@ -187,6 +187,7 @@ class AppendRing:
         for part in parts:
             self._data[at : at + len(part)] = part
             at += len(part)
+        # Behind the bytes: from now on the writer may take them.
         self._cells[2] = head + skipped + whole
         return True
 
