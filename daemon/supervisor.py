@@ -285,6 +285,7 @@ class Supervisor:
 
     def _begin_stop(self, reason: str, status: int) -> None:
         assert self._is_reopening or not self.is_stopping
+        # Asked to stop while it is opened anew: nothing is started again.
         self._is_reopening = False
         logger.info(
             "node stops", extra={"event": Event.NODE_STOPS, "reason": reason, "status": status}
@@ -307,6 +308,7 @@ class Supervisor:
     def _reopen(self) -> None:
         """All processes have ended: put the log in place, and start them; or end, if one failed."""
         self._is_reopening = False
+        # ``is_stopping`` stands, and nobody is left to stop: ``run`` ends.
         if self._status != EXIT_STOPPED:
             return
         replace_log(StorePaths.of(self._settings))
