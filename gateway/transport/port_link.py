@@ -117,6 +117,8 @@ class PortLink:
             except ProtocolError:
                 self.close()
                 raise
+            # Less than there was room for: the socket is empty, and one more read would only say
+            # so.
             if len(data) < READ_SIZE:
                 return
 
