@@ -277,6 +277,7 @@ class SocketWatch:
     def _end(self, connection: WatchedConnection, setting: str, **figures: int) -> None:
         """Have ZeroMQ find the connection at its end: it drops what it has of it."""
         with _opened(connection.fd) as sock:
+            # The number may be another connection's by now, which is not to end for this one.
             if sock is None or os.fstat(sock.fileno()).st_ino != connection.inode:
                 return
             try:
