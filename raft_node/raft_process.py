@@ -206,6 +206,8 @@ class RaftWorker:
         if written != self._written:
             self._written = written
             if self._core.granted:
+                # Before the entries are told: a membership counts from its own entry on (thesis,
+                # section 4.1), and they may be committed at once.
                 told = self._memberships.written(written.index)
                 if told:
                     self._tell_memberships(told)
