@@ -86,12 +86,13 @@ class Shortened:
             keep: files that the others keep.
         """
         self.group: Group = make_group(make_node, ack=ack)
-        self.leader = self.group.leader()
-        self.late = self.group.others(self.leader)[0]
+        self.late = self.group.others(self.group.leader())[0]
         self.full = [one for one in self.group.members if one is not self.late]
-        self.old = fill(self.full, "old", batches=max(old, 1))
+        # The lead may go on to anybody at any time, ``late`` as well: each producer knows all.
+        self.old = fill(self.group.members, "old", batches=max(old, 1))
         self.group.wait_equal()
         self.late.kill()
+        self.group.leader()
         fill(self.full, "new", batches=new)
         self.group.wait_equal()
         self.group.stop()
@@ -212,7 +213,8 @@ def test_a_process_that_dies_while_files_arrive_costs_nothing_that_has_arrived(
         late.start()
     else:
         os.kill(late.node.pid(role), signal.SIGKILL)
-    sent = fill(made.full, "meanwhile", batches=10)
+    # Once it has the files ``late`` may come to lead, too.
+    sent = fill(made.group.members, "meanwhile", batches=10)
     wait_replaced(late)
     made.check_equal()
 
@@ -238,7 +240,8 @@ def test_a_new_member_is_shipped_the_files_and_who_the_members_are(
     leader = group.leader()
     fresh.start()
     add(leader, fresh)
-    sent = fill([leader], "new", batches=3)
+    # From here on the fresh one may lead as well.
+    sent = fill(group.members, "new", batches=3)
     group.wait_equal()
     status = json.loads(fresh.command("raft", "status", "--json").stdout)
     group.stop()
