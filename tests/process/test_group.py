@@ -10,12 +10,15 @@ from collections.abc import Callable
 
 import pytest
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, Group, make_group, producer
+from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
 MODES = ["majority-fsync", "majority-memory"]
+
+STOPS_MAX = 5
+"""So many leaders are stopped until one hand-over was not disturbed."""
 
 
 @pytest.fixture(params=MODES)
@@ -171,30 +174,56 @@ def test_a_topic_that_a_leader_made_is_known_to_its_successor(group: Group) -> N
     assert '"made-later"' in (successor.node.root / "config" / "topics.json").read_text()
 
 
-def test_a_leader_that_is_stopped_hands_over_first(group: Group) -> None:
+def stop_leader(group: Group, wanted: set[bytes], prefix: str) -> Member | None:
+    """Stop the leader while messages are sent, and look that the one it asked succeeds it at once.
+
+    Args:
+        wanted: what was sent is added to it.
+
+    Returns:
+        Who was stopped; None if it cannot be judged, for another election came between.
+    """
     leader = group.leader()
     group.wait_equal()
-    term = leader.cursors()["committed"]["term"]
+    begins = {one.name: len(one.node.log.read_text()) for one in group.members}
+    status = json.loads(leader.command("raft", "status", "--json").stdout)
     with producer(*group.members) as one:
-        assert len(one.send_batch(TOPIC, bodies("before", 10)).result()) == 10
+        sent = bodies(f"{prefix}-before", 10)
+        assert len(one.send_batch(TOPIC, sent).result()) == 10
         leader.node.signal(signal.SIGTERM)
-        after = [one.send(TOPIC, body).result() for body in bodies("after", 200)]
-    status = leader.node.wait_end()
+        for body in bodies(f"{prefix}-after", 200):
+            one.send(TOPIC, body).result()
+            sent.append(body)
+    assert leader.node.wait_end() == 0
+    wanted.update(sent)
+    told = {one.name: one.node.log.read_text()[begins[one.name] :] for one in group.members}
+    asked = [text for text in told.values() if f"campaigns because {leader.name} hands" in text]
+    # No timeout was waited for: one that was asked to campaign led in the next term.
+    led = [f"term={status['term'] + 1} role=leader" in text for text in asked]
+    if "leadership is handed over: to=n" in told[leader.name] and led == [True]:
+        return leader
+    # Who campaigns without being asked is a pre-candidate first.
+    is_disturbed = (
+        status["role"] != "leader"
+        or "leadership not handed over: " in told[leader.name]
+        or any("role=pre-candidate" in text for text in told.values())
+    )
+    assert is_disturbed, told
+    leader.start()
+    return None
+
+
+def test_a_leader_that_is_stopped_hands_over_first(group: Group) -> None:
+    wanted: set[bytes] = set()
+    # On a busy machine heartbeats are late: then others campaign, too.
+    turns = (stop_leader(group, wanted, f"turn{turn}") for turn in range(STOPS_MAX))
+    stopped = next((leader for leader in turns if leader is not None), None)
+    assert stopped is not None, "each hand-over was disturbed by another election"
     group.wait_equal()
     group.stop()
 
-    assert status == 0
-    assert len(after) == 200
-    assert leader.node.logged("leadership is handed over: to=n")
-    # No timeout was waited for: one that was asked to campaign led in the next term.
-    asked = [
-        member
-        for member in group.others(leader)
-        if member.node.logged(f"campaigns because {leader.name} hands over")
-    ]
-    assert [one.node.logged(f"term={term + 1} role=leader") for one in asked] == [True]
-    for member in group.others(leader):
-        assert set(member.bodies()) == {*bodies("before", 10), *bodies("after", 200)}
+    for member in group.others(stopped):
+        assert set(member.bodies()) == wanted
 
 
 @pytest.mark.parametrize("role", ["raft", "writer"])
