@@ -166,7 +166,13 @@ class Group:
         def led() -> Member | None:
             return next((one for one in self.up() if one is not besides and one.leads), None)
 
-        found: Member = wait_until(led, "a leader")
+        try:
+            found: Member = wait_until(led, "a leader")
+        except AssertionError:
+            # Who waits for a leader in vain learns what each member knew of terms and votes.
+            for member in self.up():
+                print(f"{member.name}: {json.dumps(member.status())}")
+            raise
         return found
 
     def others(self, leader: Member) -> list[Member]:
