@@ -5,7 +5,7 @@ nothing of it keeps a node from starting.
 
 found                                            dispatch begins
 a page of this life of the node                  where its last dispatcher stood
-our checkpoint, and files that fit it            at the checkpoint
+our checkpoint, and files that fit it            at the checkpoint, or the log's beginning behind it
 no checkpoint of ours, as with RocketMQ          behind the last message that has a queue unit
 units or keys missing, a queue or file no one    at the log's beginning; what is there is passed,
                                                  or put again
@@ -136,11 +136,11 @@ def settle(files: DerivedFiles, *, log_start: Position, log_end: Position) -> tu
     lost_power = files.lost_power
     # Asked before anything is cut: the checkpoint may be of a log that was longer.
     keys_lost = index is not None and _has_lost_keys(files, index)
-    if saved is not None and not log_start <= saved.position:
-        saved, lost_power = None, False
     if files.published is not None:
         position = files.published
     elif saved is not None:
+        # Before the log's beginning, when that has moved on since: then all of the log is
+        # dispatched again. The last unit there is says nothing of the other queues' units.
         position = Position(saved.position)
     else:
         position = Position(queues.log_end)

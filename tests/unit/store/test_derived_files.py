@@ -174,14 +174,24 @@ def test_an_index_file_whose_header_was_never_written_doubles_no_key(tmp_path: P
     assert [path.read_bytes() for path in sorted((root / "index").iterdir())] == before
 
 
-def test_units_that_a_deleted_log_would_have_to_give_are_kept(store: Store) -> None:
-    # Retention took the log behind the checkpoint; the units are there, and nothing else knows.
+@pytest.mark.parametrize("power_lost", [False, True])
+def test_a_log_that_begins_behind_the_checkpoint_is_dispatched_from_its_beginning(
+    store: Store, whole: list[bytes], power_lost: bool
+) -> None:
+    # Retention took the log behind the checkpoint. Of what was dispatched since, the page with one
+    # queue's unit was lost, or not written yet, and later ones of the other queue are there.
     leave_behind(store, flushed=3, built=8)
-    builder = store.open(log_start=store.ends[5])
-    ends = [builder.queues.end_of(b"T", n) for n in (0, 1)]
+    if power_lost:
+        lose_power(store)
+    zero(queue_files(store)[1], 0, 20)
+    builder = store.open(log_start=store.ends[4])
+    position = builder.position
+    store.build(builder, len(store.log))
     builder.close()
 
-    assert (builder.position, ends) == (store.ends[7], [4, 4])
+    assert position == store.ends[4]
+    # Also the units whose messages are gone, and which nothing else knows.
+    assert store.content() == whole
 
 
 def test_what_is_found_before_the_log_is_known_serves_its_opening(

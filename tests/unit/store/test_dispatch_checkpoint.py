@@ -170,20 +170,17 @@ def test_the_page_is_believed_before_the_checkpoint(store: Store) -> None:
     assert builder.position == store.ends[7]
 
 
-@pytest.mark.parametrize("damage", ["gone", "queues gone", "log begins later"])
-def test_without_a_checkpoint_that_fits_the_queues_are_asked(store: Store, damage: str) -> None:
+@pytest.mark.parametrize("damage", ["gone", "queues gone"])
+def test_without_a_checkpoint_the_queues_are_asked(store: Store, damage: str) -> None:
     leave_behind(store, flushed=3, built=8)
-    log_start = 0
     expected = store.ends[7]
     if damage == "gone":
         store.path.unlink()
-    elif damage == "queues gone":
+    else:
         for path in store.section.path_root_dir.glob("consumequeue/*/*/*"):
             path.unlink()
         expected = 0
-    else:
-        log_start = store.ends[4]
-    builder = store.open(log_start=log_start)
+    builder = store.open()
     builder.close()
 
     assert builder.position == expected
