@@ -50,7 +50,6 @@ from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import (
     ConfigError,
     ProtocolError,
-    StaleGenerationError,
     StorageError,
 )
 from ledgermq.model.events import Event
@@ -492,7 +491,7 @@ def _open_node(settings: Settings, resources: ExitStack) -> CursorPage:
         resources.callback(FamilyLock.take(lock, wait_ms=wait_ms).release)
     use_reserve(StorePaths.of(settings).reserve)
     replace_log(StorePaths.of(settings))
-    page = _create_page(paths.cursors)
+    page = CursorPage.create(paths.cursors)
     resources.callback(page.close)
     page.enter_process(Role.SUPERVISOR)
     log_lines.follow(page)
@@ -507,16 +506,6 @@ def _open_node(settings: Settings, resources: ExitStack) -> CursorPage:
         },
     )
     return page
-
-
-def _create_page(path: Path) -> CursorPage:
-    try:
-        return CursorPage.create(path)
-    except StaleGenerationError as error:
-        # Left by another version of this program; nobody uses it, for we hold the locks.
-        logger.warning("cursor page of another version replaced: %s", error)
-        path.unlink()
-        return CursorPage.create(path)
 
 
 def _touch(path: Path) -> None:

@@ -56,6 +56,7 @@ from ledgermq.wire.session import (
 )
 from ledgermq.writer.admission.frame_admission import FrameAdmission
 from ledgermq.writer.admission.record_rules import RecordRules
+from ledgermq.writer.admission.unanswered import Unanswered
 from ledgermq.writer.admission.writable_topics import WritableTopics
 from ledgermq.writer.duplicates.missing_records import FramePlan, MissingRecords
 from ledgermq.writer.duplicates.recent_messages import RecentMessages
@@ -112,7 +113,7 @@ class Due(NamedTuple):
 class ProduceService:
     """Owned by the writer process.
 
-    Invariants: positions in ``_due`` never decrease; ``_in_flight`` is the sum of the sessions'.
+    Invariant: positions in ``_due`` never decrease.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class ProduceService:
         self._last_led: int | None = None
         self._terms_ended = 0
         self._due: deque[Due] = deque()
-        self._in_flight = 0
+        self._unanswered = Unanswered()
         self._open_log = log
         self._first = 0
         self._recent = self._recent_messages()
@@ -301,7 +302,9 @@ class ProduceService:
         while due and due[0].position <= position:
             answer = due.popleft()
             self._release(answer)
-            self._clients.send(answer.identity, [answer.answer])
+            # Without a session it would go to who has taken the identity since.
+            if answer.identity in self._clients.sessions:
+                self._clients.send(answer.identity, [answer.answer])
 
     def close(self) -> None:
         """Tell the clients that wait that their outcome is unknown, and unbind."""
@@ -338,7 +341,9 @@ class ProduceService:
             # A refusal below sets it again, if the frame may come again.
             session.is_refused = False
             self._check_frame(frame, parts[2])
-            self._admission.check_window(frame, in_flight=session.in_flight, total=self._in_flight)
+            self._admission.check_window(
+                frame, in_flight=session.in_flight, total=self._unanswered.total
+            )
             if term is None:
                 raise NotLeaderError(
                     "node does not lead now: nothing was stored",
@@ -511,10 +516,10 @@ class ProduceService:
 
     def _release(self, answer: Due) -> None:
         """The bytes of a frame that has an answer are no more in flight."""
-        self._in_flight -= answer.size
+        left = self._unanswered.release(answer.identity, answer.size)
         session = self._clients.sessions.get(answer.identity)
         if session is not None:
-            session.in_flight -= answer.size
+            session.in_flight = left
 
     def _note_puts(self, puts: list[Put], term: Term) -> None:
         """Frames are in the log: their answers wait for the commit cursor."""
@@ -537,29 +542,29 @@ class ProduceService:
         session = self._clients.sessions.get(identity)
         assert session is not None, identity
         self._admission.admitted(frame, identity, session.name, session.rights)
-        session.in_flight += frame.payload_size
-        self._in_flight += frame.payload_size
+        session.in_flight = self._unanswered.add(identity, session.rights.peer, frame.payload_size)
 
     def _greet(self, identity: bytes, request_id: int, parts: list[bytes]) -> None:
         """Begin a session, or begin it anew."""
         hello, peer = self._clients.hello(parts), self.socket.peer
         name, instance = decode_hello(hello), hello_instance(hello)
-        self.socket.greet(identity)
         known = self._clients.sessions.get(identity)
         is_known = known is not None and known.rights.peer == peer
+        if not is_known:
+            self._clients.end(identity)
+        in_flight = self._unanswered.of(identity, peer)
+        self.socket.greet(identity)
         if known is None or not is_known or known.instance != instance:
             fresh = ProducerSession(
                 name,
                 self._admission.rights_of(peer),
                 instance,
+                in_flight,
                 version=hello_version(hello),
                 terms_ended=self._terms_ended,
             )
             if known is not None and is_known:
-                # Answers that are due are taken off the session of their identity: begun at 0, the
-                # count would go below it, and the window be wider than it is.
-                fresh.in_flight, fresh.is_refused = known.in_flight, known.is_refused
-                fresh.terms_ended = known.terms_ended
+                fresh.is_refused, fresh.terms_ended = known.is_refused, known.terms_ended
             self._clients.begin(identity, fresh)
         self._clients.welcome(identity, request_id)
 

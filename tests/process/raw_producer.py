@@ -33,14 +33,24 @@ class RawProducer:
 
     _ids = itertools.count(1)
 
-    def __init__(self, runtime_dir: Path, *, hello: bool = True, instance: str = "") -> None:
+    def __init__(
+        self,
+        place: Path | str,
+        *,
+        hello: bool = True,
+        instance: str = "",
+        identity: bytes = b"",
+    ) -> None:
+        """Connect to the writer of a runtime directory, or at an address of ZeroMQ's."""
         self.instance = instance
         self.told: list[Standing] = []
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.socket: zmq.Socket[bytes] = self.context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.setsockopt(zmq.RECONNECT_IVL, 10)
-        self.socket.connect(f"ipc://{runtime_dir}/produce")
+        if identity:
+            self.socket.setsockopt(zmq.ROUTING_ID, identity)
+        self.socket.connect(place if isinstance(place, str) else f"ipc://{place}/produce")
         self.welcome: Welcome | None = None
         if hello:
             try:
@@ -50,11 +60,15 @@ class RawProducer:
                 self.close()
                 raise
 
-    def hello(self) -> Welcome:
+    def ask(self) -> list[bytes]:
+        """Say HELLO; the answer, or one that was due before."""
         self.socket.send_multipart(
             encode_hello(0, client="test", library="raw", instance=self.instance)
         )
-        parts = self.receive()
+        return self.receive()
+
+    def hello(self) -> Welcome:
+        parts = self.ask()
         assert decode_header(parts[0]).kind is Kind.WELCOME, parts
         return decode_welcome(parts[1])
 

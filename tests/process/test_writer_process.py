@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -19,13 +20,13 @@ from ledgermq.ipc.counters import BrokerCounter, WriterCounter
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.doorbell import Bell
 from ledgermq.ipc.orders import GrantTerm, encode
-from ledgermq.model.config.settings import AckMode, LimitsSection, LogKind
+from ledgermq.model.config.settings import AccessSection, AckMode, LimitsSection, LogKind
 from ledgermq.model.ids import Term
 from ledgermq.model.limits import BODY_SIZE_MAX
 from ledgermq.store.recovery.recovery import recover_log
-from ledgermq.wire.header import Kind, decode_header
+from ledgermq.wire.header import Kind, decode_header, encode_header
 from ledgermq.wire.send_frame import Sent
-from ledgermq.wire.session import LEADER, Refusal, Standing, decode_role
+from ledgermq.wire.session import LEADER, Refusal, Standing, decode_refused, decode_role
 
 pytestmark = pytest.mark.slow
 
@@ -221,8 +222,6 @@ def test_a_full_window_is_refused_and_opens_again() -> None:
         producer = RawProducer(node.runtime)
         big = producer.frame([producer.record(bytes(2_000))])
         node_raft = node.pids[Role.RAFT]
-        import os
-
         os.kill(node_raft, signal.SIGSTOP)
         producer.socket.send_multipart(big)
         producer.socket.send_multipart(producer.frame([producer.record(bytes(2_000))]))
@@ -244,6 +243,72 @@ def test_a_full_window_is_refused_and_opens_again() -> None:
         assert (first.spans[0].queue_offset, later.spans[0].queue_offset) == (0, 1)
     finally:
         node.close()
+
+
+def test_who_begins_a_session_anew_gets_no_wider_window_by_it() -> None:
+    node = PartialNode(limits=LimitsSection(client_window_bytes=3_000))
+    try:
+        node.start()
+        node.wait_ready()
+        producer = RawProducer(node.runtime)
+        os.kill(node.pids[Role.RAFT], signal.SIGSTOP)
+        producer.socket.send_multipart(producer.frame([producer.record(bytes(2_000))]))
+        producer.socket.send_multipart([encode_header(Kind.GOODBYE, 0)])
+        producer.hello()
+        producer.socket.send_multipart(producer.frame([producer.record(bytes(2_000))]))
+        second = refused(producer.answer())
+        os.kill(node.pids[Role.RAFT], signal.SIGCONT)
+        first = sent(producer.answer())
+        producer.socket.send_multipart(producer.frame([producer.record(bytes(3_500))]))
+        third = refused(producer.answer())
+        producer.close()
+
+        assert (second.status, third.status) == ("WINDOW_FULL", "WINDOW_FULL")
+        assert first.spans[0].queue_offset == 0
+    finally:
+        node.close()
+
+
+def test_answers_that_are_due_go_to_nobody_else_of_the_same_identity() -> None:
+    node = PartialNode()
+    try:
+        # Without access whoever is let in is one and the same.
+        node.start(access=AccessSection(enabled=True))
+        node.wait_ready()
+        first = os.fork()
+        if first == 0:
+            _send_one_and_wait(node)
+        taken = node.page.read_counters
+        wait_for(lambda: taken(Role.WRITER)[WriterCounter.FRAMES] == 1, "a frame")
+        os.kill(first, signal.SIGKILL)
+        os.waitpid(first, 0)
+        other = RawProducer(node.runtime, identity=b"known", hello=False)
+        early = decode_refused(other.ask()[1])
+        os.kill(node.pids[Role.RAFT], signal.SIGCONT)
+        kinds = [Kind.REFUSED]
+        while kinds[-1] is Kind.REFUSED:
+            kinds.append(decode_header(other.ask()[0]).kind)
+        other.welcome = other.hello()
+        stored = sent(other.send(b"another one's"))
+        other.close()
+
+        assert (early.retriable, early.stored) == (True, "no")
+        assert "another client" in early.reason
+        assert kinds[-1] is Kind.WELCOME
+        assert stored.spans[0].queue_offset == 1
+    finally:
+        node.close()
+
+
+def _send_one_and_wait(node: PartialNode) -> None:
+    """What another process does: nothing is committed any more, and its frame is not answered."""
+    try:
+        client = RawProducer(node.runtime, identity=b"known")
+        os.kill(node.pids[Role.RAFT], signal.SIGSTOP)
+        client.socket.send_multipart(client.frame([client.record(b"mine")]))
+        signal.pause()
+    finally:
+        os._exit(1)
 
 
 @pytest.mark.parametrize("victim", [Role.WRITER, Role.RAFT, Role.DISPATCHER])
