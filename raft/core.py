@@ -149,8 +149,7 @@ class RaftCore:
         state = self._turn(now)
         match message:
             case Append():
-                if state.writer is not WriterState.UNREAD:
-                    follower.on_append(state, source, message)
+                follower.on_append(state, source, message)
             case AppendReply():
                 leader.on_append_reply(state, source, message)
             case PreVote() | Vote():
@@ -194,7 +193,6 @@ class RaftCore:
             CorruptLogError: the log ends below the commit index.
         """
         state = self._state
-        first = state.writer is WriterState.UNREAD
         lost = state.log_recovered(last, log)
         lead = state.leadership
         if lead is not None:
@@ -207,7 +205,7 @@ class RaftCore:
         elif state.role is not RaftRole.FOLLOWER:
             # Votes were asked for a log that may have been longer.
             state.follow(state.term, None)
-        elif not first:
+        else:
             follower.invite_leader(state)
         is_alone = state.membership.voters == {state.node}
         if state.leadership is None and is_alone and not state.barriers():

@@ -183,6 +183,25 @@ def test_a_cut_that_the_writer_did_not_live_to_make_is_ordered_again() -> None:
     assert node.last == entry(3, 0)
 
 
+def test_a_node_whose_log_is_not_read_yet_answers_and_says_where_it_ends_when_it_knows() -> None:
+    """The leader counts the living, and leads on while others start."""
+    node = core(A, B, C)
+    heard = node.receive(1, B, Append(Term(5), entry(5, 9), (), Index(9), round=1))
+    ready = node.log_ready(entry(3, 7), EntryTerms(entry(3, 7)))
+
+    assert heard.persist == HardState(Term(5), None)
+    assert heard.leader == LeaderChange(B, Term(5))
+    assert heard.commit is None
+    ((target, answer),) = heard.send
+    assert isinstance(answer, AppendReply)
+    assert (target, answer.term, answer.round, answer.accepted) == (B, 5, 1, False)
+    assert (answer.held, answer.tail, answer.fit) == (NO_INDEX, None, False)
+    ((target, told),) = ready.send
+    assert isinstance(told, AppendReply) and told.tail is not None
+    assert (target, told.accepted, told.tail.before) == (B, False, entry(3, 7))
+    assert told.fit
+
+
 def test_entries_that_the_writer_never_got_are_asked_for_again() -> None:
     node = core(A, B, C)
     node.log_ready(entry(3, 2), EntryTerms(runs=[TermRun(Term(3), 3)]))
