@@ -11,6 +11,10 @@ ELECTION_DOUBLINGS_MAX = 3
 """Behind so many failed elections a member waits eight times as long for the next one, and no
 longer: who comes back may be awaited."""
 
+SICK_WAITS = 3
+"""After so many elections that were due and brought no leader a member with a sick disk campaigns,
+too: then nobody who could do it better is there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:

@@ -22,6 +22,7 @@ from ledgermq.raft.roles.node_state import NodeState, Poll, WriterState
 def election_due(state: NodeState) -> None:
     """Nothing was heard of a leader for too long."""
     state.leader = None
+    state.waits_without_leader += 1
     barriers = state.barriers()
     if barriers:
         state.note(f"no candidate: {', '.join(barriers)}")

@@ -31,7 +31,7 @@ from ledgermq.raft.messages import (
     VoteRefusal,
 )
 from ledgermq.raft.roles.leadership import Leadership
-from ledgermq.raft.timing import ELECTION_DOUBLINGS_MAX, FlowLimits, Timing
+from ledgermq.raft.timing import ELECTION_DOUBLINGS_MAX, SICK_WAITS, FlowLimits, Timing
 
 
 class WriterState(StrEnum):
@@ -102,6 +102,7 @@ class NodeState:
         self.role = RaftRole.FOLLOWER
         self.leader: NodeId | None = None
         self.terms_without_leader = 0
+        self.waits_without_leader = 0
         self.heard = now - policy.timing.election_max
         self.following = Following()
         self.poll: Poll | None = None
@@ -173,7 +174,7 @@ class NodeState:
     def know_leader(self, leader: NodeId) -> None:
         """``leader`` leads in this term."""
         self.leader = leader
-        self.terms_without_leader = 0
+        self.terms_without_leader = self.waits_without_leader = 0
 
     def persist(self, hard_state: HardState) -> None:
         """Change term and vote; durable before anything else of this event leaves."""
@@ -199,13 +200,18 @@ class NodeState:
         self.arm_election()
 
     def barriers(self) -> list[str]:
-        """Why this node may not campaign; empty when it may."""
+        """Why this node may not campaign; empty when it may.
+
+        A sick disk is a reason until those with better ones have had their time: a slow leader is
+        more than none.
+        """
         found = []
         if not self.history.is_needed(self.node, self.commit):
             found.append("this node is no voter")
         if self.node in self.membership.witnesses:
             found.append("this node is a witness: it has no messages")
-        if self.sick and len(self.membership.electable) > 1:
+        others = len(self.membership.electable) > 1
+        if self.sick and others and self.waits_without_leader <= SICK_WAITS:
             found.append("its disk is sick")
         if self.lost is not None:
             found.append(f"its log lost entries to damage, and has not all up to {self.lost} again")

@@ -43,7 +43,9 @@ def step(state: NodeState, lead: Leadership) -> None:
 def tick(state: NodeState, lead: Leadership) -> None:
     """Give up in time; tell again what may have been lost; look for a more preferred leader."""
     transfer = lead.transfer
-    if transfer is None and state.full:
+    if transfer is None and state.sick:
+        disk_sick(state, lead)
+    elif transfer is None and state.full:
         if state.now >= lead.next_preferred:
             disk_full(state, lead)
     elif transfer is None:
@@ -71,16 +73,16 @@ def abandon(state: NodeState, lead: Leadership, why: str) -> None:
 
 
 def disk_sick(state: NodeState, lead: Leadership) -> None:
-    """Our disk is sick: hand over to the best member, without waiting for our own writer."""
+    """Our disk is sick: hand over to the best member, without waiting for our own writer.
+
+    While none could do better it leads on.
+    """
     others = state.membership.electable - {state.node}
-    if not others:
-        return
     able = [peer for peer in sorted(others) if is_able(state, lead.progress[peer])]
     if not able:
-        state.note("steps down: its disk is sick")
-        state.follow(state.term, None)
         return
     best = max(able, key=lambda peer: lead.progress[peer].match)
+    state.note("its disk is sick")
     start(state, lead, best, hurried=True)
 
 

@@ -1,4 +1,4 @@
-"""What clients have sent and got no answer for, by identity: the windows' measure."""
+"""Unanswered frames of producers, by identity: the measure of their windows."""
 
 from __future__ import annotations
 
