@@ -541,9 +541,11 @@ class WriterWorker:
             replace_file(self._paths.log_checkpoint, log_checkpoint.encode(checkpoint))
         except DiskFullError as error:
             logger.warning("no checkpoint of the log: %s", error)
-            # An older one may lie behind a cut.
-            self._paths.log_checkpoint.unlink(missing_ok=True)
-            sync_directory(self._paths.own)
+            older = log_checkpoint.read(self._paths.log_checkpoint)
+            if older is not None and older.end.position > end.position:
+                # It lies behind the cut that comes next.
+                self._paths.log_checkpoint.unlink(missing_ok=True)
+                sync_directory(self._paths.own)
             return
         if self._paths.dledger_checkpoint is not None:
             # Where a majority's memory is enough to commit, the cursor may be ahead of what is

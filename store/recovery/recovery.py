@@ -163,16 +163,17 @@ def recover_log(
     What a writer that was killed had written and not synced is in the page cache alone: who opens
     the log takes it for durable, and may never have a reason to sync the files before the last one.
     Nor would a sync do it when one before had failed: then the page cache calls it clean. So what
-    is behind the checkpoint is written once more before it is synced.
+    is behind the checkpoint is written once more before it is synced; without a checkpoint, and
+    after a crash, all that was scanned.
 
     Args:
         index_directory: DLedger's ``index/``; None with a plain CommitLog.
         file_size: size of a log file by the settings, None for that of the files.
         checkpoint: our own, when it could be read.
         progress: called with bytes done and bytes to do while the scan runs.
-        certain_before_ms: after a crash of another broker, store time up to which that had synced
-            the log (``StoreCheckpoint``): the scan begins at a file that begins before. None when
-            the log was closed in order.
+        certain_before_ms: after a crash, ours or another broker's, store time up to which the log
+            had been synced (``StoreCheckpoint``): without a checkpoint the scan begins at a file
+            that begins before. None when the log was closed in order.
         known: the mark of a damage: the scan begins before it.
         foreign: what RocketMQ has noted; counts where there is no checkpoint of ours.
         on_damage: called before anything is cut or written, when the log ends before its durable
@@ -224,14 +225,19 @@ def recover_log(
             "torn tail" if damage is None else "damage",
         )
         data.cut()
-    durable = checkpoint.end if believed and checkpoint is not None else end
+    # After a clean stop all of it is on the disk.
+    unsure, unsure_item = end.position, end.index_ + 1
+    if believed and checkpoint is not None:
+        unsure, unsure_item = checkpoint.end.position, checkpoint.end.index_ + 1
+    elif certain_before_ms is not None:
+        unsure, unsure_item = begin, first_item
     index = None
     if index_files is not None:
         index = _mended_index(index_files, scan)
-        items = ((durable.index_ + 1) * INDEX_ITEM_SIZE, (end.index_ + 1) * INDEX_ITEM_SIZE)
+        items = (unsure_item * INDEX_ITEM_SIZE, (end.index_ + 1) * INDEX_ITEM_SIZE)
         _write_again(index_directory, index.file_size, *items)
         _sync(index_directory, index.file_size, first_item * INDEX_ITEM_SIZE)
-    _write_again(data_directory, files.file_size, durable.position, end.position)
+    _write_again(data_directory, files.file_size, unsure, end.position)
     _sync(data_directory, files.file_size, begin)
     if not files.starts:
         first = end.position

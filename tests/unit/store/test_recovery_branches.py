@@ -133,6 +133,25 @@ def test_after_a_crash_the_scan_begins_where_the_checkpoint_was_certain(
     assert (scanned == whole) == everything
 
 
+@pytest.mark.parametrize("certain", [None, 0, STORE_TIME])
+def test_what_is_scanned_after_a_crash_is_written_again_before_it_is_synced(
+    log: Log, certain: int | None
+) -> None:
+    """A sync that failed has left pages that the next one calls clean."""
+    fill(log, files=5)
+    folders = [log.root / "data", *([log.root / "index"] if log.entries else [])]
+    paths = [sorted(folder.iterdir()) for folder in folders]
+    for path in [path for folder in paths for path in folder]:
+        os.utime(path, (1, 1))
+    begin = {None: 5, 0: 0, STORE_TIME: 2}[certain]
+
+    again(log, certain_before_ms=certain)
+
+    written = [[path.stat().st_mtime != 1 for path in folder] for folder in paths]
+    assert written[0] == [number >= begin for number in range(5)]
+    assert all(all(folder) for folder in written) == (certain == 0)
+
+
 @pytest.mark.parametrize("index", ["none", "first file gone"])
 def test_a_dledger_index_that_is_lost_is_built_again(tmp_path: Path, index: str) -> None:
     AppendFiles(tmp_path / "index", file_size=320, position=0).close()
