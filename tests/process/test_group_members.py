@@ -49,6 +49,22 @@ def join(group: Group, member: Member, *kind: str) -> dict[str, Any]:
     return change(group, "add", member.name, member.peer_address, *kind)
 
 
+def remove_a_follower(group: Group, kept: Member) -> tuple[Member, dict[str, Any]]:
+    """A member that was removed, and who is left. Who leads may change between look and order."""
+
+    def removed() -> tuple[Member, dict[str, Any]] | None:
+        leader = group.leader()
+        gone = next(one for one in group.members if one not in (leader, kept))
+        done = leader.command("raft", "remove", gone.name, "--json", "--timeout", str(PATIENCE_S))
+        if done.returncode == 0:
+            return gone, json.loads(done.stdout)
+        assert any(one in done.stderr for one in ("NotLeaderError", "cannot leave")), done.stderr
+        return None
+
+    found: tuple[Member, dict[str, Any]] = wait_until(removed, "a member to be removed")
+    return found
+
+
 def leave(group: Group, gone: Member) -> None:
     """Stop a member that was removed, so that the others can be waited for."""
     gone.node.signal(signal.SIGTERM)
@@ -119,9 +135,7 @@ def test_a_member_is_replaced_under_load(make_node: Callable[[], Node]) -> None:
         futures = [one.send_batch(TOPIC, [b"%d" % turn] * 20) for turn in range(20)]
         join(group, fresh)
         futures += [one.send_batch(TOPIC, [b"%d" % turn] * 20) for turn in range(20)]
-        leader = group.leader()
-        gone = next(one for one in group.members if one not in (leader, fresh))
-        members = change(group, "remove", gone.name)
+        gone, members = remove_a_follower(group, fresh)
         futures += [one.send_batch(TOPIC, [b"%d" % turn] * 20) for turn in range(20)]
         acked = sum(len(future.result()) for future in futures)
     why = wait_until(
