@@ -22,7 +22,7 @@ MODULES = {
     Role.RAFT: "ledgermq.raft_node.raft_process",
     Role.WRITER: "ledgermq.writer.writer",
     Role.DISPATCHER: "ledgermq.dispatcher.dispatcher",
-    Role.BROKER: "ledgermq.gateway.broker_process",
+    Role.BROKER: "ledgermq.gateway.broker_with_port",
 }
 
 PORT_MODULE = "ledgermq.gateway.port_process"
