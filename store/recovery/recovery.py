@@ -201,13 +201,8 @@ def recover_log(
     first_item = max(0, scan.first_index)
     if files.starts:
         checked_from = checkpoint.end.position if believed and checkpoint else begin
-        scan = scan_log(
-            files,
-            scan,
-            entries=index_files is not None,
-            tearable_from=checked_from,
-            progress=progress,
-        )
+        entries = index_files is not None
+        scan = scan_log(files, scan, entries=entries, tearable_from=checked_from, progress=progress)
     end = scan.end
     data = AppendFiles(data_directory, file_size=files.file_size, position=end.position)
     dropped = _dropped(files, end.position)
@@ -234,25 +229,30 @@ def recover_log(
     index = None
     if index_files is not None:
         index = _mended_index(index_files, scan)
-        items = (unsure_item * INDEX_ITEM_SIZE, (end.index_ + 1) * INDEX_ITEM_SIZE)
-        _write_again(index_directory, index.file_size, *items)
-        _sync(index_directory, index.file_size, first_item * INDEX_ITEM_SIZE)
-    _write_again(data_directory, files.file_size, unsure, end.position)
-    _sync(data_directory, files.file_size, begin)
+        items = [number * INDEX_ITEM_SIZE for number in (unsure_item, end.index_ + 1, first_item)]
+        _make_durable(index_directory, index.file_size, *items)
+    _make_durable(data_directory, files.file_size, unsure, end.position, begin)
     if not files.starts:
         first = end.position
-    verdict = Verdict.TORN_TAIL if dropped else Verdict.WHOLE
-    if damage is not None:
-        verdict = Verdict.DAMAGED
+    torn = Verdict.TORN_TAIL if dropped else Verdict.WHOLE
+    verdict = torn if damage is None else Verdict.DAMAGED
     return RecoveredLog(end, first, data, index, scan.records, dropped, verdict, believed, damage)
 
 
-def _write_again(directory: Path | None, file_size: int, begin: int, end: int) -> None:
+def _make_durable(
+    directory: Path | None, file_size: int, unsure: int, end: int, begin: int
+) -> None:
+    """Sync all from ``begin`` on, and write from ``unsure`` to ``end`` once more before."""
+    assert directory is not None
+    _write_again(directory, file_size, unsure, end)
+    _sync(directory, file_size, begin)
+
+
+def _write_again(directory: Path, file_size: int, begin: int, end: int) -> None:
     """Have the pages with positions from ``begin`` to ``end`` be written by the next sync.
 
     A sync that fails leaves them as if they were written: the next one says that all is well.
     """
-    assert directory is not None
     for start in range(begin - begin % file_size, end, file_size):
         path = directory / file_name(start)
         at, last = max(begin - start, 0), min(end - start, file_size)
@@ -268,9 +268,8 @@ def _write_again(directory: Path | None, file_size: int, begin: int, end: int) -
             ) from error  # fmt: skip
 
 
-def _sync(directory: Path | None, file_size: int, begin: int) -> None:
+def _sync(directory: Path, file_size: int, begin: int) -> None:
     """Make the files of ``directory`` durable that hold ``begin`` or a later position."""
-    assert directory is not None
     path = directory
     try:
         for path in sorted(directory.iterdir()):
