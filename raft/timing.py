@@ -7,8 +7,8 @@ from dataclasses import dataclass
 NEVER = 1 << 62
 """A tick that does not come."""
 
-ELECTION_DOUBLINGS_MAX = 3
-"""Behind so many failed elections a member waits eight times as long for the next one, and no
+ELECTION_DOUBLINGS_MAX = 5
+"""Behind so many failed elections a member waits 32 times as long for the next one, and no
 longer: who comes back may be awaited."""
 
 SICK_WAITS = 3
