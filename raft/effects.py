@@ -19,18 +19,13 @@ class AppendEntries:
 
 @dataclass(frozen=True, slots=True)
 class ReplicateTo:
-    """Read entries from ``next`` on, at most to ``until``, and hand this to ``core.replicated``.
-
-    Attributes:
-        bodies: false for a witness: it needs headers alone.
-    """
+    """Read entries from ``next`` on, at most to ``until``, and hand this to ``core.replicated``."""
 
     peer: NodeId
     term: Term
     previous: EntryId
     next: Index
     until: Index
-    bodies: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,10 +118,9 @@ def log_settled(state: NodeState, lead: Leadership) -> None:
 def pump(state: NodeState, lead: Leadership, peer: NodeId) -> None:
     """Ask the process for entries to send, when there are any and there is room."""
     progress = lead.progress[peer]
-    bodies = peer not in state.membership.witnesses
     last = state.log.last.index
-    if not bodies:
-        # If a witness alone were left with an entry, nobody with messages could be elected.
+    if peer in state.membership.witnesses:
+        # If a witness alone were left with an entry, nobody who may lead could be elected.
         last = min(last, state.held)
     if progress.next > last or not progress.has_room(state.policy.flow):
         return
@@ -137,7 +136,7 @@ def pump(state: NodeState, lead: Leadership, peer: NodeId) -> None:
     if any(request.peer == peer for request in state.out.replicate):
         return
     previous = state.log.entry(Index(progress.next - 1))
-    state.out.replicate.append(ReplicateTo(peer, state.term, previous, progress.next, last, bodies))
+    state.out.replicate.append(ReplicateTo(peer, state.term, previous, progress.next, last))
 
 
 def replicated(state: NodeState, request: ReplicateTo, last: Index, size: int) -> None:

@@ -209,7 +209,7 @@ class NodeState:
         if not self.history.is_needed(self.node, self.commit):
             found.append("this node is no voter")
         if self.node in self.membership.witnesses:
-            found.append("this node is a witness: it has no messages")
+            found.append("this node is a witness, and never leads")
         others = len(self.membership.electable) > 1
         if self.sick and others and self.waits_without_leader <= SICK_WAITS:
             found.append("its disk is sick")
