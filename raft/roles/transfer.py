@@ -30,6 +30,9 @@ def step(state: NodeState, lead: Leadership) -> None:
     if progress is None:
         abandon(state, lead, "the target has left the group")
         return
+    if not progress.fit:
+        abandon(state, lead, "it could not lead now")
+        return
     if transfer.stage is TransferStage.CATCHING_UP and is_near(state, progress):
         transfer.stage = TransferStage.DRAINING
         revoke(state)
@@ -57,12 +60,13 @@ def tick(state: NodeState, lead: Leadership) -> None:
 
 
 def abandon(state: NodeState, lead: Leadership, why: str) -> None:
-    """Lead on, with the same term; with a sick disk step down instead."""
+    """Lead on, with the same term; step down where a sick disk was left to one that could lead."""
     transfer = lead.transfer
     assert transfer is not None
     lead.transfer = None
     state.note(f"does not hand over to {transfer.target}: {why}")
-    if transfer.hurried and state.sick:
+    progress = lead.progress.get(transfer.target)
+    if transfer.hurried and state.sick and (progress is None or progress.fit):
         state.follow(state.term, None)
         return
     # Not again at once: each attempt stops the producers for a while.
