@@ -80,7 +80,7 @@ class Event(StrEnum):
     DISPATCH_GOES_ON = "cbba5fbfeb454d039b87a4f7d86efa5d"
     """There is space again, and dispatch goes on."""
     DISK_SICK = "00f3e9266d124d139a24523437e6cb6d"
-    """Nothing becomes durable: this member does not lead."""
+    """Nothing becomes durable: this member leads only where no other one could."""
     DISK_WELL = "b65e150e19294ac19e8f38f3cf531f72"
     """The disk, or the writer, makes progress again."""
     ARCHIVE_PASSED = "3f0e5f7ab7d94c0c8d3a5c0e4a1b6d27"

@@ -89,7 +89,7 @@ def describe(status: Mapping[str, object]) -> Iterator[str]:
     if status["transfer"]:
         yield f"hand-over   {status['transfer']}"
     if status["disk_is_sick"]:
-        yield "disk        sick: this node does not lead"
+        yield "disk        sick: this node leads only where no other one could"
     lost = cast("Mapping[str, int] | None", status.get("lost"))
     if lost:
         yield (
