@@ -52,14 +52,21 @@ class Ready(NamedTuple):
 
 
 class GrantTerm(NamedTuple):
-    """Raft to writer: stamp in a term. It begins a fresh append ring."""
+    """Raft to writer: stamp in a term. It begins a fresh append ring.
+
+    Attributes:
+        last_index, last_term: the last entry of the log with which the election was won. A writer
+            whose log has not exactly that end stamps nothing.
+    """
 
     term: Term
+    last_index: Index
+    last_term: Term
     sequence: int = 0
 
 
 class Granted(NamedTuple):
-    """Writer to raft: it stamps behind this end of the log."""
+    """Writer to raft: it stamps behind this end of the log, if that is the one that was named."""
 
     term: Term
     last_index: Index
@@ -201,7 +208,7 @@ class _Layout(NamedTuple):
 
 _LAYOUTS: Mapping[Callable[..., Order], _Layout] = {
     Ready: _Layout(OrderKind.READY, (1, 2, 3)),
-    GrantTerm: _Layout(OrderKind.GRANT, (0, 4)),
+    GrantTerm: _Layout(OrderKind.GRANT, (0, 1, 3, 4)),
     Granted: _Layout(OrderKind.GRANTED, (0, 1, 2, 3, 4)),
     Follow: _Layout(OrderKind.FOLLOW, (0, 1, 4)),
     Followed: _Layout(OrderKind.FOLLOWED, (0, 1, 2, 3, 4)),

@@ -219,15 +219,23 @@ class RaftCore:
         return self.log_ready(last)
 
     def writer_granted(self, term: Term, last: EntryId) -> Effects:
-        """The writer stamps in ``term`` from now on; ``last`` is the entry before its first."""
+        """The writer has been given ``term``; ``last`` is the entry before its first.
+
+        It stamps only if that is the end with which this node was elected: what else was counted
+        then, handed to it and not written, it lacks, and a leader that lacks entries steps down.
+        """
         state = self._state
         lead = state.leadership
         if lead is None or term != state.term or state.writer is not WriterState.GRANTING:
             return self._effects()
-        lost = state.log_recovered(last, None)
+        elected_with = state.log.last
+        state.log_recovered(last, None)
         # Before a step-down: only what is known to be granted is revoked by it.
         state.writer = WriterState.GRANTED
-        if lost:
+        if last != elected_with:
+            state.note(
+                f"steps down: elected with a log up to {elected_with}, the writer has {last}"
+            )
             state.follow(state.term, None)
             return self._effects()
         if lead.term_begin is None:

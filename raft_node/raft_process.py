@@ -336,7 +336,8 @@ class RaftWorker:
             self._writer.follow(self._core.term, effects.truncate.index)
         if effects.grant is not None:
             self._counters[RaftCounter.GRANTS] += 1
-            self._writer.grant(effects.grant)
+            # Members have voted for this end: what of it the writer has not got cannot be led.
+            self._writer.grant(effects.grant, self._core.last)
         if effects.propose is not None or effects.propose_membership is not None:
             self._propose(effects)
         if effects.append is not None:

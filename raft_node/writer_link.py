@@ -14,6 +14,7 @@ from ledgermq.ipc.orders import Follow, Followed, Granted, GrantTerm, encode
 from ledgermq.model.ids import Index, Term
 from ledgermq.process.clock import Clock
 from ledgermq.process.environment import OrderBell
+from ledgermq.raft.messages import EntryId
 from ledgermq.store.log.log_writer import LogEnd
 
 REPEAT_NS = 50_000_000
@@ -45,9 +46,9 @@ class WriterLink:
         """Whether cursors and files are those of the log: none is being recovered or cut."""
         return self.is_read and self._awaited is None
 
-    def grant(self, term: Term) -> None:
-        """The writer is to stamp in ``term``."""
-        self._shake_hands(GrantTerm(term))
+    def grant(self, term: Term, last: EntryId) -> None:
+        """The writer is to stamp in ``term`` behind ``last``, and nowhere else."""
+        self._shake_hands(GrantTerm(term, last.index, last.term))
 
     def follow(self, term: Term, keep: Index) -> None:
         """The writer is to stamp no more, to cut what is behind ``keep``, and to take entries."""

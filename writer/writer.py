@@ -367,11 +367,20 @@ class WriterWorker:
 
     def _obey(self, order: GrantTerm | Follow) -> None:
         """Raft decides who stamps: this writer in its term, or the leader whose entries come."""
+        if isinstance(order, GrantTerm) and self._ring is not None:
+            # Raft counts what the ring has as part of the log.
+            self._take_entries(self._ring)
         self._term = None
         self._follows = False
         self._change_ring(attach=True)
         if isinstance(order, GrantTerm):
             end = self._log.end
+            if (end.index_, end.term) != (order.last_index, order.last_term):
+                logger.warning(
+                    "grant not used: the log ends with index=%d term=%d and not index=%d term=%d",
+                    end.index_, end.term, order.last_index, order.last_term,
+                )  # fmt: skip
+                return
             try:
                 offsets = open_queue_offsets(
                     self._open_log,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from random import Random
 from typing import NamedTuple
@@ -169,7 +169,8 @@ class FaultRun:
         """A disk does what no disk should, to what was synced long ago.
 
         One node at a time: two of three bad disks are more than a group of three can bear. And only
-        where a majority of the others could elect one of themselves.
+        where a majority of the others could elect one of themselves, by a membership that they have
+        and not one that the leader alone has written.
         """
         world = self.world
         if self._is_spoilt():
@@ -177,6 +178,8 @@ class FaultRun:
         leaders = world.leaders()
         status = world.ask(leaders[-1].name, "status") if leaders else {}
         if len(_names(status.get("voters"))) < MEMBERS_MIN or status.get("witnesses"):
+            return
+        if _number(status, "membership_index") > _number(status, "commit"):
             return
         name = self._some().name
         kind = self.random.choice(("flip", "flip", "page", "power"))
@@ -212,6 +215,12 @@ class FaultRun:
             return
         answer = self.world.ask(leader, verb, **asked)
         self.world.events.trace(f"{leader} asked to {verb} {asked}: {answer}")
+
+
+def _number(status: Mapping[str, object], name: str) -> int:
+    value = status[name]
+    assert isinstance(value, int), value
+    return value
 
 
 def _names(value: object) -> list[NodeId]:

@@ -60,12 +60,12 @@ class RawProducer:
                 self.close()
                 raise
 
-    def ask(self) -> list[bytes]:
+    def ask(self, timeout_ms: int = ANSWER_MS) -> list[bytes]:
         """Say HELLO; the answer, or one that was due before."""
         self.socket.send_multipart(
             encode_hello(0, client="test", library="raw", instance=self.instance)
         )
-        return self.receive()
+        return self.receive(timeout_ms)
 
     def hello(self) -> Welcome:
         parts = self.ask()

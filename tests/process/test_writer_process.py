@@ -21,7 +21,7 @@ from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.doorbell import Bell
 from ledgermq.ipc.orders import GrantTerm, encode
 from ledgermq.model.config.settings import AccessSection, AckMode, LimitsSection, LogKind
-from ledgermq.model.ids import Term
+from ledgermq.model.ids import Index, Term
 from ledgermq.model.limits import BODY_SIZE_MAX
 from ledgermq.store.recovery.recovery import recover_log
 from ledgermq.wire.header import Kind, decode_header, encode_header
@@ -282,8 +282,7 @@ def test_answers_that_are_due_go_to_nobody_else_of_the_same_identity() -> None:
         wait_for(lambda: taken(Role.WRITER)[WriterCounter.FRAMES] == 1, "a frame")
         os.kill(first, signal.SIGKILL)
         os.waitpid(first, 0)
-        other = RawProducer(node.runtime, identity=b"known", hello=False)
-        early = decode_refused(other.ask()[1])
+        other, early = _another_of_the_name(node)
         os.kill(node.pids[Role.RAFT], signal.SIGCONT)
         kinds = [Kind.REFUSED]
         while kinds[-1] is Kind.REFUSED:
@@ -298,6 +297,19 @@ def test_answers_that_are_due_go_to_nobody_else_of_the_same_identity() -> None:
         assert stored.spans[0].queue_offset == 1
     finally:
         node.close()
+
+
+def _another_of_the_name(node: PartialNode) -> tuple[RawProducer, Refusal]:
+    """A client with the name of the one that has gone, and what it was answered.
+
+    Until ZeroMQ has seen the end of the other connection it hears nothing of this one.
+    """
+    while True:
+        client = RawProducer(node.runtime, identity=b"known", hello=False)
+        try:
+            return client, decode_refused(client.ask(timeout_ms=1_000)[1])
+        except TimeoutError:
+            client.close()
 
 
 def _send_one_and_wait(node: PartialNode) -> None:
@@ -366,7 +378,8 @@ def test_after_the_term_of_another_node_the_sessions_of_the_own_one_are_over(
     node.kill(Role.RAFT)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     raft = Bell(context, node.runtime, node.page, Role.WRITER)
-    grant = encode(GrantTerm(Term(term + 2), 2**62))
+    end = node.page.read_written()
+    grant = encode(GrantTerm(Term(term + 2), end.index, end.term, 2**62))
     try:
         wait_for(lambda: raft.send(grant) and producer.socket.poll(100) > 0, "the writer to tell")
     finally:
@@ -379,6 +392,31 @@ def test_after_the_term_of_another_node_the_sessions_of_the_own_one_are_over(
     assert decode_header(told[0]).kind is Kind.ROLE
     assert decode_role(told[1]) == welcome.standing == Standing(LEADER, term + 2, "n0")
     assert (late.status, late.stored) == ("SESSION_UNKNOWN", "no")
+
+
+@pytest.mark.parametrize(("more", "later"), [(1, 0), (0, 1), (-1, 0)])
+def test_a_term_that_was_won_with_another_log_is_not_used(
+    node: PartialNode, producer: RawProducer, more: int, later: int
+) -> None:
+    """It would stamp in a later term in place of what other members hold."""
+    sent(producer.send(b"before"))
+    end, term = node.page.read_written(), node.page.read_grant().term
+    node.kill(Role.RAFT)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    raft = Bell(context, node.runtime, node.page, Role.WRITER)
+    order = GrantTerm(Term(term + 1), Index(end.index + more), Term(end.term + later), 2**62)
+    grant = encode(order)
+    try:
+        wait_for(lambda: raft.send(grant) and producer.socket.poll(100) > 0, "the writer to tell")
+    finally:
+        raft.close()
+        context.destroy(linger=0)
+    told = decode_role(producer.socket.recv_multipart()[1])
+    late = refused(producer.send(b"not stored"))
+
+    assert not told.leads
+    assert (late.status, late.stored) == ("SERVICE_NOT_AVAILABLE", "no")
+    assert node.page.read_written() == end
 
 
 def test_a_frame_sent_again_is_stored_once(node: PartialNode, producer: RawProducer) -> None:

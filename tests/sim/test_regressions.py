@@ -69,3 +69,11 @@ def test_entries_that_stand_where_pages_are_lost_are_still_entries(seed: int) ->
     outcome = run_seed(seed)
 
     assert not outcome.failure, "\n".join(outcome.history[-40:])
+
+
+@pytest.mark.slow
+def test_nobody_leads_with_entries_that_its_writer_never_got() -> None:
+    """It was elected for what lay in the append ring, and its writer stamped on without that."""
+    outcome = run_seed(100318)
+
+    assert not outcome.failure, "\n".join(outcome.history[-40:])

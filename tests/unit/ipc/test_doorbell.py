@@ -14,7 +14,7 @@ import zmq
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.doorbell import BELLS_READ_MAX, Bell, Inbox
 from ledgermq.ipc.orders import GrantTerm, Order, encode, parse
-from ledgermq.model.ids import Term
+from ledgermq.model.ids import Index, Term
 from tests.suite.space import short_folder
 
 Context = zmq.Context
@@ -94,7 +94,7 @@ def test_orders_arrive_in_order_and_a_missing_target_is_told(
 ) -> None:
     with CursorPage.attach(runtime / "cursors") as page:
         bell = Bell(context, runtime, page, Role.WRITER)
-        order = GrantTerm(Term(7), 1)
+        order = GrantTerm(Term(7), Index(0), Term(1), 1)
 
         assert not bell.send(encode(order))
         inbox = Inbox(context, runtime, Role.WRITER)

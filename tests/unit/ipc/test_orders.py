@@ -42,7 +42,7 @@ def behind(*records: bytes) -> bytes:
 
 ORDERS: list[tuple[Order, bytes]] = [
     (Ready(LAST, END, Term(5)), frame(1, 0, 9, 1234, 5, 0)),
-    (GrantTerm(TERM, 11), frame(2, 7, 0, 0, 0, 11)),
+    (GrantTerm(TERM, Index(5), Term(6), 11), frame(2, 7, 5, 0, 6, 11)),
     (Granted(TERM, LAST, END, Term(5), 11), frame(3, 7, 9, 1234, 5, 11)),
     (Follow(TERM, Index(-1), 12), frame(7, 7, -1, 0, 0, 12)),
     (Followed(TERM, LAST, END, Term(5), 12), frame(8, 7, 9, 1234, 5, 12)),
@@ -86,7 +86,7 @@ def test_what_is_no_order_is_refused(message: bytes) -> None:
 
 def test_nothing_is_behind_an_order_without_records() -> None:
     with pytest.raises(ProtocolError):
-        parse(encode(GrantTerm(TERM)) + behind(b"one"))
+        parse(encode(GrantTerm(TERM, Index(5), Term(6))) + behind(b"one"))
 
 
 @pytest.mark.parametrize("cut", [1, 4, 5, 9])
