@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Prints debian/changelog: what is not released yet, from the fragments of changelog.d/.
+"""Prints debian/changelog: what is not released yet, or the last release where that is all.
 
     debian_changelog.py VERSION EPOCH
 
-VERSION is that of the package, EPOCH the time of the entry in seconds. Releases are in
-CHANGELOG.md, which the package has beside this.
+VERSION is that of the package, EPOCH the time of the entry in seconds. What is not released is in
+the fragments of changelog.d/, releases are in CHANGELOG.md, which the package has beside this.
 """
 
 from __future__ import annotations
@@ -29,15 +29,38 @@ def main() -> None:
 
 
 def changes() -> Iterator[str]:
-    """The fragments' first sentences, grouped by kind."""
-    for kind, title in KINDS.items():
-        fragments = sorted((ROOT / "changelog.d").glob(f"*.{kind}.md"))
-        if fragments:
+    """The first sentence of each change, grouped by kind."""
+    told = not_released() or last_release()
+    for title in KINDS.values():
+        if told.get(title):
             yield f"  [ {title} ]"
-        for fragment in fragments:
-            text = " ".join(fragment.read_text(encoding="utf-8").replace("`", "").split())
+        for change in told.get(title, ()):
+            text = " ".join(re.sub(r"`|\*\*", "", change).split())
             sentence = re.split(r"(?<=[.!?]) (?=[A-Z])", text)[0]
             yield from textwrap.wrap(sentence, 78, initial_indent="  * ", subsequent_indent="    ")
+
+
+def not_released() -> dict[str, list[str]]:
+    """Texts of fragments by the title of their kind."""
+    found = {
+        title: [
+            path.read_text(encoding="utf-8")
+            for path in sorted((ROOT / "changelog.d").glob(f"*.{kind}.md"))
+        ]
+        for kind, title in KINDS.items()
+    }
+    return {title: texts for title, texts in found.items() if texts}
+
+
+def last_release() -> dict[str, list[str]]:
+    """The same of the newest section of CHANGELOG.md."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = "".join(re.split(r"^## .*$", text, flags=re.M)[1:2])
+    _, *parts = re.split(r"^### (.*)$", newest, flags=re.M)
+    return {
+        title: re.split(r"^- ", body, flags=re.M)[1:]
+        for title, body in zip(parts[::2], parts[1::2], strict=True)
+    }
 
 
 def maintainer() -> str:

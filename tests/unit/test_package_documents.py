@@ -21,6 +21,29 @@ ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
 
 
+CHANGES = """# Changes
+
+## 1.2.3 (2030-01-02)
+
+### Added
+
+- **Groups**: `three` nodes
+  form one. More.
+
+- Users.
+
+### Fixed
+
+- A fault.
+
+## 1.2.2 (2029-01-02)
+
+### Added
+
+- Older.
+"""
+
+
 def printed_by(script: str, *words: str) -> str:
     """What one of packaging's programs prints."""
     done = subprocess.run(
@@ -78,10 +101,27 @@ def test_the_settings_file_changes_nothing_and_shows_every_default() -> None:
 
 def test_the_changelog_of_the_package_tells_the_fragments() -> None:
     text = printed_by("debian_changelog.py", "1.2.3", "0")
+    fragments = len(list((ROOT / "changelog.d").glob("*.*.md")))
 
     assert text.startswith("ledgermq (1.2.3) bookworm; urgency=medium\n")
-    assert text.count("\n  * ") == len(list((ROOT / "changelog.d").glob("*.*.md")))
+    assert text.count("\n  * ") == fragments or not fragments
     assert text.rstrip().endswith("Thu, 01 Jan 1970 00:00:00 -0000")
+
+
+def test_the_changelog_of_a_package_of_a_release_tells_the_release(tmp_path: Path) -> None:
+    for name in ("debian_changelog.py", "debian/control"):
+        (tmp_path / "packaging" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PACKAGING / name, tmp_path / "packaging" / name)
+    (tmp_path / "CHANGELOG.md").write_text(CHANGES)
+
+    text = printed_by(str(tmp_path / "packaging" / "debian_changelog.py"), "1.2.3", "0")
+
+    head, _, changes = text.partition("\n\n")
+    assert head == "ledgermq (1.2.3) bookworm; urgency=medium"
+    assert changes.partition("\n\n")[0].splitlines() == [
+        "  [ Added ]", "  * Groups: three nodes form one.", "  * Users.",
+        "  [ Fixed ]", "  * A fault.",
+    ]  # fmt: skip
 
 
 def test_locked_versions_are_those_that_the_checkout_is_tested_with() -> None:
