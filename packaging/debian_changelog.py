@@ -35,8 +35,8 @@ def changes() -> Iterator[str]:
         if told.get(title):
             yield f"  [ {title} ]"
         for change in told.get(title, ()):
-            text = " ".join(re.sub(r"`|\*\*", "", change).split())
-            sentence = re.split(r"(?<=[.!?]) (?=[A-Z])", text)[0]
+            text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", re.sub(r"`|\*\*", "", change))
+            sentence = re.split(r"(?<=[.!?]) (?=[A-Z])", " ".join(text.split()))[0]
             yield from textwrap.wrap(sentence, 78, initial_indent="  * ", subsequent_indent="    ")
 
 
