@@ -26,7 +26,7 @@ help:
 	@echo 'make check       ruff, mypy --strict, import contracts'
 	@echo 'make check-all   check, and all tests for longer, with the real RocketMQ and Porcupine'
 	@echo 'make map         write docs/map.md and the index of decisions anew'
-	@echo 'make deb         the Debian package, in dist/; make wheel: client and Spark source for other hosts'
+	@echo 'make deb         the Debian package, in dist/; make wheel: source archive and wheels, for other hosts'
 	@echo 'make check-deb   lintian, and whether the package is the same bytes when built elsewhere'
 	@echo 'make check-bare  what a stranger types, in bare roots of Debian and Ubuntu; needs root'
 	@echo 'make check-boot  the package on a Debian machine that is booted for it; needs root'
@@ -79,11 +79,10 @@ check-all: check audit check-deb check-bare
 deb:
 	@packaging/make-deb.sh
 
-wheel: bootstrap
-	# One for any machine, and one with the kernels compiled for machines like this: pip takes what fits.
-	LEDGERMQ_PURE=1 $(PYTHON_BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps \
-		--wheel-dir dist .
-	$(PYTHON_BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+# A source archive, a wheel for any machine, and one with compiled kernels for each Python that is
+# found: pip takes what fits.
+wheel:
+	@packaging/make-wheels.sh
 
 check-deb:
 	packaging/check-deb.sh

@@ -10,6 +10,22 @@ from setuptools import Extension, setup
 KERNELS = ("_scan", "_stamp", "_link", "_ids", "_columns", "_units", "_headers", "_pulls")
 
 
+def namespace() -> str:
+    """The folder below which a module's C types (.pxd) are found by the module's full name.
+
+    It is ``src`` of a checkout; a source archive has no links, so one is made beside what is built.
+    """
+    if Path("src/ledgermq/formats").exists():
+        return "src"
+    folder = Path("build/namespace")
+    package = folder / "ledgermq"
+    package.mkdir(parents=True, exist_ok=True)
+    (package / "__init__.py").touch()
+    if not (package / "formats").exists():
+        (package / "formats").symlink_to(Path("formats").resolve())
+    return str(folder)
+
+
 def kernels() -> list[Extension]:
     """The kernels as Cython extensions, or none when ``LEDGERMQ_PURE=1`` or Cython is missing."""
     if os.environ.get("LEDGERMQ_PURE") == "1":
@@ -33,8 +49,7 @@ def kernels() -> list[Extension]:
         language_level=3,
         build_dir="build/cython",
         annotate=False,
-        # A module's C types (.pxd) are looked for by the module's full name.
-        include_path=["src"],
+        include_path=[namespace()],
     )
     return built
 

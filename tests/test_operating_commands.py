@@ -26,7 +26,7 @@ JOBS = "is a job of Spark, which tests/spark runs as programs call it"
 BUILT = "goes around a job of Spark; tests/spark puts its result in place"
 TERMINAL = "goes on until somebody leaves it; tests/process/test_top_command.py does, in a terminal"
 MIGRATION = "moves a broker of RocketMQ; tests/compat/test_migrate.py does, there and back"
-WHEEL = "builds and fetches for another host; tests/test_layout.py looks into the wheel"
+WHEEL = "builds and fetches for another host; tests/bare/test_wheels.py does, in bare roots"
 
 NOT_RUN = {
     ("install.md", "make wheel"): WHEEL,

@@ -1,0 +1,82 @@
+"""``pip install ledgermq`` from the wheels of a release, where there is no compiler."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.bare.bare_root import HOME, USER, BareRoot, Suite
+from tests.boot.root import CHECKOUT
+
+pytestmark = [
+    pytest.mark.bare,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        os.environ.get("LEDGERMQ_BARE_LONG") != "1", reason="only with LEDGERMQ_BARE_LONG=1"
+    ),
+]
+
+INSTALL = f"""set -e
+cd {HOME}
+for name in node client; do python3 -m venv $name; done
+client/bin/pip install --quiet --disable-pip-version-check --find-links wheels "ledgermq==$1"
+node/bin/pip install --quiet --disable-pip-version-check --find-links wheels "ledgermq[server]==$1"
+"""
+
+CONVERSE = f"""set -e
+cd {HOME}
+node/bin/ledgermq config show |
+    sed 's#"/var/lib/ledgermq"#"{HOME}/store"#; s#"/run/ledgermq"#"{HOME}/run"#' >node.toml
+node/bin/ledgermq serve --config node.toml 2>node.log &
+trap 'kill $! 2>/dev/null || true' EXIT
+node/bin/ledgermq status --config node.toml --wait-ready 60 || {{ cat node.log; exit 1; }}
+client/bin/ledgermq send --address ipc://{HOME}/run orders 'hello from a wheel'
+client/bin/ledgermq receive --address ipc://{HOME}/run orders
+kill -TERM $!
+wait $!
+trap - EXIT
+node/bin/ledgermq store check store
+"""
+
+COMPILED = "node/bin/python -c 'from ledgermq.formats.kernels import _scan; print(_scan.__file__)'"
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The wheels that a release has, for as many versions of Python as this machine has."""
+    folder = tmp_path_factory.mktemp("wheels")
+    subprocess.run(
+        [CHECKOUT / "packaging" / "make-wheels.sh", "--output", folder],
+        check=True, stdin=subprocess.DEVNULL, timeout=1_800,
+    )  # fmt: skip
+    return sorted(folder.glob("*.whl"))
+
+
+def test_a_node_and_a_client_from_wheels_talk_where_there_is_no_compiler(
+    bare_root: BareRoot, suite: Suite, wheels: list[Path]
+) -> None:
+    bare_root.run(
+        "apt-get update -qq && apt-get install -qq --yes --no-install-recommends python3-venv",
+        timeout_s=600,
+    )
+    folder = bare_root.upper / HOME[1:] / "wheels"
+    folder.mkdir()
+    for wheel in wheels:
+        shutil.copy(wheel, folder)
+    bare_root.run(f"chown --recursive {USER}: {HOME}")
+
+    assert bare_root.run("command -v cc gcc clang || echo none").strip() == "none"
+    version = wheels[0].name.split("-")[1]
+    bare_root.run(INSTALL.replace("$1", version), user=USER, timeout_s=600)
+    told = bare_root.run(CONVERSE, user=USER, timeout_s=300)
+    kernel = bare_root.run(f"cd {HOME} && {COMPILED}", user=USER)
+    libraries = bare_root.run(f"cd {HOME} && client/bin/pip list --format freeze", user=USER)
+
+    assert "hello from a wheel\n" in told
+    names = {line.partition("==")[0] for line in libraries.split()}
+    assert names - {"pip", "setuptools"} == {"ledgermq", "pyzmq"}
+    tag = f"cp{suite.python.replace('.', '')}"
+    assert (".so" in kernel) == any(tag in wheel.name for wheel in wheels), kernel
