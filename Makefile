@@ -14,7 +14,7 @@ WITHOUT_ORACLE := not oracle
 # Programs of bench/ say themselves how they are run; the other modules there are their parts.
 BENCHES = $(basename $(notdir $(shell grep -l 'python -m bench\.' bench/*.py)))
 
-.PHONY: help demo test test-again test-quick durations check audit check-adversary check-all check-bare check-boot check-deb check-power deb fuzz wheel bench
+.PHONY: help demo test test-again test-quick durations check audit check-adversary check-all check-bare check-boot check-deb check-power deb fuzz wheel release bench
 .PHONY: bootstrap map clean distclean
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo 'make check-all   check, and all tests for longer, with the real RocketMQ and Porcupine'
 	@echo 'make map         write docs/map.md and the index of decisions anew'
 	@echo 'make deb         the Debian package, in dist/; make wheel: source archive and wheels, for other hosts'
+	@echo 'make release VERSION=X.Y.Z  change log, tag, packages, list of components and sums, from a clean clone'
 	@echo 'make check-deb   lintian, and whether the package is the same bytes when built elsewhere'
 	@echo 'make check-bare  what a stranger types, in bare roots of Debian and Ubuntu; needs root'
 	@echo 'make check-boot  the package on a Debian machine that is booted for it; needs root'
@@ -83,6 +84,11 @@ deb:
 # found: pip takes what fits.
 wheel:
 	@packaging/make-wheels.sh
+
+# WITHOUT='deb' leaves a step out.
+release: bootstrap
+	@[ -n '$(VERSION)' ] || { echo 'make release VERSION=0.2.0' >&2; exit 1; }
+	@$(PYTHON_BIN)/python packaging/release.py '$(VERSION)' $(WITHOUT:%=--without=%)
 
 check-deb:
 	packaging/check-deb.sh

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -53,6 +54,22 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         check=True, stdin=subprocess.DEVNULL, timeout=1_800,
     )  # fmt: skip
     return sorted(folder.glob("*.whl"))
+
+
+def test_the_list_of_components_has_each_library_in_its_tested_version(wheels: list[Path]) -> None:
+    told = subprocess.run(
+        [CHECKOUT / "packaging" / "make-sbom.sh", wheels[0].parent],
+        check=True, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+
+    bom = json.loads(Path(told.stdout.strip()).read_text())
+    constraints = (CHECKOUT / "packaging" / "constraints.txt").read_text().splitlines()
+    listed = {f"{one['name']}=={one['version']}" for one in bom["components"]}
+    asked = {one["ref"]: one.get("dependsOn", []) for one in bom["dependencies"]}
+    assert listed <= set(constraints)
+    assert {line.partition("==")[0] for line in listed} >= {"isal", "lz4", "numpy", "pyzmq"}
+    assert set(asked["root-component"]) <= listed <= asked.keys()
+    assert "licenses" in bom["metadata"]["component"]
 
 
 def test_a_node_and_a_client_from_wheels_talk_where_there_is_no_compiler(

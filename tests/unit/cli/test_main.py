@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import ledgermq
 from ledgermq.cli import main as door
 from ledgermq.model.errors import (
     BusyError,
@@ -147,7 +148,7 @@ def test_help_and_version_are_not_errors(capsys: pytest.CaptureFixture[str]) -> 
     assert door.main(["--help"]) == 0
     assert door.main(["config", "--help"]) == 0
     assert door.main(["--", "--version"]) == 0
-    assert capsys.readouterr().out.endswith("ledgermq 0.1.0\n")
+    assert capsys.readouterr().out.endswith(f"ledgermq {ledgermq.__version__}\n")
 
 
 def test_a_reader_that_leaves_early_is_not_an_error_to_show() -> None:

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Writes the list of components (SBOM, CycloneDX) of what a node brings along, and prints where it is:
+# the libraries of the versions in packaging/constraints.txt, which the Debian package has too, with
+# their licenses and what needs what.
+#
+#   make-sbom.sh FOLDER       the folder has the wheel of this version for any machine
+#
+# C libraries within wheels (libzmq and libsodium in pyzmq's, OpenBLAS in numpy's) are part of their
+# component.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly folder=$1
+tools=$(packaging/release-tools.sh)
+version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' src/ledgermq/__init__.py)
+scratch=$(mktemp -d)
+# shellcheck disable=SC2064
+trap "rm -rf '$scratch'" EXIT
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)
+export SOURCE_DATE_EPOCH
+
+"$tools/python" -m venv --without-pip "$scratch/node"
+"$tools/python" -m pip --python "$scratch/node/bin/python" install --quiet --no-compile \
+    --disable-pip-version-check --constraint packaging/constraints.txt \
+    "$folder/ledgermq-$version-py3-none-any.whl[server,compression]" >&2
+# The root of the list, and what it asks for by name.
+"$tools/python" - "$version" >"$scratch/pyproject.toml" <<'PROGRAM'
+import json
+import pathlib
+import sys
+import tomllib
+
+project = tomllib.loads(pathlib.Path("pyproject.toml").read_text())["project"]
+extras = project["optional-dependencies"]
+print("[project]")
+for key in ("name", "description", "license"):
+    print(f"{key} = {json.dumps(project[key])}")
+print(f"version = {json.dumps(sys.argv[1])}")
+print("dependencies =", project["dependencies"] + extras["server"] + extras["compression"])
+PROGRAM
+"$tools/cyclonedx-py" environment --pyproject "$scratch/pyproject.toml" --output-reproducible \
+    --output-file "$folder/ledgermq-$version.cdx.json" "$scratch/node/bin/python"
+echo "$folder/ledgermq-$version.cdx.json"
