@@ -166,13 +166,7 @@ class Group:
         def led() -> Member | None:
             return next((one for one in self.up() if one is not besides and one.leads), None)
 
-        try:
-            found: Member = wait_until(led, "a leader")
-        except AssertionError:
-            # Who waits for a leader in vain learns what each member knew of terms and votes.
-            for member in self.up():
-                print(f"{member.name}: {json.dumps(member.status())}")
-            raise
+        found: Member = self._await(led, "a leader")
         return found
 
     def others(self, leader: Member) -> list[Member]:
@@ -192,7 +186,16 @@ class Group:
             self._equal_until = min(int(c["committed"]["position"]) for c in cursors)
             return len(ends) == 1 and not any(lags)
 
-        wait_until(is_equal, "the members to be equal")
+        self._await(is_equal, "the members to be equal")
+
+    def _await(self, condition: Callable[[], Any], what: str) -> Any:
+        """As ``wait_until``; who waits in vain learns what each member said."""
+        try:
+            return wait_until(condition, what)
+        except AssertionError:
+            for member in self.up():
+                print(f"{member.name}: {json.dumps(member.status())}")
+            raise
 
     def has_one_log(self, *besides: Member, is_retained: bool = True) -> bool:
         """Whether all stopped members, ``besides`` left out, hold the same bytes.
