@@ -91,11 +91,13 @@ main() {
     trap "rm -rf '$scratch'" EXIT
     mkdir -p "$scratch/tree" "$output"
     copy_tree "$scratch/tree"
+    say 'the source archive, and from it the wheel for any machine'
     "$tools/python" -m build --sdist --outdir "$scratch/done" "$scratch/tree" >"$scratch/log" 2>&1 ||
         { cat "$scratch/log" >&2; exit 1; }
     archive=$(echo "$scratch"/done/*.tar.gz)
     LEDGERMQ_PURE=1 build_wheel "$tools/python" "$archive" "$scratch/done"
     for python in $(interpreters); do
+        say "a wheel with kernels for $python"
         rm -rf "$scratch/raw"
         build_wheel "$python" "$archive" "$scratch/raw"
         wheel=$(echo "$scratch"/raw/*.whl)
