@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ledgermq.broker.administration.feature_calls import FeatureCalls
 from ledgermq.broker.administration.group_lags import GroupLags
 from ledgermq.broker.administration.node_calls import NodeCalls
 from ledgermq.broker.call_service import CallService
@@ -106,10 +107,12 @@ class BrokerServices:
             NodeCalls(environment, lags, members=members.counts, differing=members.differing),
         ):
             calls.register(answering.verbs)
+        features = FeatureCalls(tables, log)
+        calls.register(features.verbs)
         # Those that ask for moves have their turn before the log proposes what it is asked for.
         self.listed = Services(
             (self.pulls, dead_letters, moves, self.transactions, sinks, self.delays, self.timers,
-             log, self.notice, members, self.slices),
+             features, log, self.notice, members, self.slices),
             mailbox,
             contain,
         )  # fmt: skip

@@ -103,7 +103,9 @@ COMMANDS = {
     ),
     "backup": Subcommand("store.backup_command", "back a store up, and restore it"),
     "bench": Subcommand("messages.bench_command", "put load on a running node and measure it"),
-    "cluster": Subcommand("node.cluster_command", "try a group of three nodes on this machine"),
+    "cluster": Subcommand(
+        "node.cluster_command", "try a group on this machine; feature levels of one"
+    ),
     "demo": Subcommand(
         "node.demo_command", "take over a store that RocketMQ wrote, and go on with it"
     ),

@@ -21,7 +21,10 @@ def no_counts() -> Counts:
 
 
 class RaftCounter(IntEnum):
-    """Of the raft process; the last four are those of ``ScrubCounts``, in its order."""
+    """Of the raft process; the last four are those of ``ScrubCounts``, in its order.
+
+    ``MEMBERS_LEVEL`` is now: the highest feature level that all members have said that they know.
+    """
 
     ELECTIONS = 0
     GRANTS = auto()
@@ -35,6 +38,7 @@ class RaftCounter(IntEnum):
     ENTRIES_RECEIVED = auto()
     SHIPPED_BYTES_SENT = auto()
     SHIPPED_BYTES_RECEIVED = auto()
+    MEMBERS_LEVEL = auto()
     SCRUBBED_BYTES = auto()
     DAMAGED_ENTRIES = auto()
     REPAIRED_ENTRIES = auto()
@@ -92,7 +96,8 @@ class BrokerCounter(IntEnum):
     the queue offset up to which commands are applied to the tables, plus one (0: it is not known
     where the tables stand), and whether a damaged place holds them up. ``POISON_MESSAGES`` is how
     often nothing could be made of a stored message, by a filter or a service, and it was passed
-    over.
+    over. ``FEATURE_LEVEL`` is that in force, ``LEVEL_NEEDED`` that which the next command of the
+    log needs where this version does not know it, else 0.
     """
 
     PULLS = 0
@@ -146,6 +151,8 @@ class BrokerCounter(IntEnum):
     POISON_MESSAGES = auto()
     SESSIONS_DISPLACED = auto()
     CREATIONS_REFUSED = auto()
+    FEATURE_LEVEL = auto()
+    LEVEL_NEEDED = auto()
 
 
 def _names(counters: type[IntEnum]) -> tuple[str, ...]:

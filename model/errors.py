@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ledgermq.model.features import LEVEL, version_of
+
 
 class LedgerError(Exception):
     """What went wrong in one sentence, with the values that matter as ``details``.
@@ -37,6 +39,20 @@ class ConfigError(LedgerError):
     """The operator's settings cannot be used; the text names file, line and key."""
 
     number = 10
+
+
+class NewerVersionError(ConfigError):
+    """What is in the log or in a file of the node needs a newer version: nothing is wrong with it.
+
+    Attributes:
+        level: the feature level that it needs, as far as it says so; else the next one.
+    """
+
+    number = 61
+
+    def __init__(self, message: str, *, level: int, **details: object) -> None:
+        super().__init__(message, level=level, known=LEVEL, version=version_of(level), **details)
+        self.level = level
 
 
 class ProtocolError(LedgerError):

@@ -117,6 +117,8 @@ class Event(StrEnum):
     # Of the broker's services.
     TABLES_HELD_UP = "1947c76d61a84c74b29e684b7fff986d"
     """The broker's tables cannot take what is in the log."""
+    NEWER_VERSION_NEEDED = "3d9325e9c2154df388832891fb27c9e9"
+    """The log has what only a newer version understands."""
     TRANSACTIONS_HELD_UP = "f60c0db7dc65497e88db96ce00a63b0e"
     """Half messages cannot be read."""
     TIMERS_HELD_UP = "7a8fb4dde42a49bf81f68e799a219a3c"

@@ -82,7 +82,7 @@ class UnsettledTables:
             for file in YOUNGER_FILES:
                 # First: what is missing beside a file from outside applies all that the log has.
                 if not self._documents[file]:
-                    self._files[file].save({**empty[file], APPLIED_KEY: FROM_FIRST})
+                    self._files[file].save({**empty.get(file, {}), APPLIED_KEY: FROM_FIRST})
             for file in sorted(self._unsettled):
                 settled = {**self._documents[file], APPLIED_KEY: end}
                 # Twice: the copy of the content before is what counts when the file is lost.

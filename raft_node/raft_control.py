@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ledgermq.model.errors import BusyError, ConfigError, ProtocolError
+from ledgermq.model.features import LEVEL
 from ledgermq.model.ids import NodeId
 from ledgermq.process.control import ControlServer
 from ledgermq.raft.core import RaftCore
@@ -90,7 +91,11 @@ class RaftControl:
         return answer(request)
 
     def _status(self, _request: Mapping[str, object]) -> Mapping[str, object]:
-        return status_document(self._core.status(), self._peers.refusals)
+        levels = {**self._peers.levels, self._core.node: LEVEL}
+        return {
+            **status_document(self._core.status(), self._peers.refusals),
+            "levels": {node: levels.get(node) for node in sorted(self._core.membership.members)},
+        }
 
     def _why_no_leader(self, _request: Mapping[str, object]) -> Mapping[str, object]:
         reasons = self._core.why_no_leader()

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 
-from ledgermq.ipc.counters import RaftCounter
+from ledgermq.ipc.counters import BrokerCounter, RaftCounter
 from ledgermq.ipc.cursor_page import Grant, LogCursor, Role, SpaceState
 from ledgermq.ipc.cursor_page import PublishedRole as PageRole
 from ledgermq.ipc.loop import Pollable, StopFlag
@@ -23,6 +23,7 @@ from ledgermq.model.config.settings import AckMode, Settings
 from ledgermq.model.errors import CorruptLogError, ProtocolError
 from ledgermq.model.events import Event
 from ledgermq.model.exit_status import EXIT_REOPEN
+from ledgermq.model.features import LEVEL
 from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.process.environment import Environment
 from ledgermq.process.node import Surroundings
@@ -99,6 +100,8 @@ class RaftWorker:
             peers,
             memberships=self._memberships,
         )
+        self._broker = environment.page.counters(Role.BROKER)
+        self._is_outdated = False
         self._is_cutting = self._was_recovered = self._is_full = False
         self._held = self._written = _UNSEEN
         self._marks: deque[LogCursor] = deque()
@@ -107,6 +110,7 @@ class RaftWorker:
         # Whatever an earlier raft process had granted ends here.
         self._writer.follow(term_file.state.term, KEEP_ALL)
         self._publish_grant()
+        self._look_at_levels()
 
     def sources(self) -> list[Pollable]:
         """The inbox, the operator and the peers."""
@@ -149,6 +153,7 @@ class RaftWorker:
             self._look_at_cursors()
         if now >= self._core.deadline:
             self._carry_out(self._core.tick(now))
+            self._look_at_levels()
             if self._core.role is RaftRole.LEADER:
                 self._reader.look(self._core.status())
         self._writer.repeat_when_due(now_ns)
@@ -156,11 +161,28 @@ class RaftWorker:
         if trouble is not None:
             event = Event.DISK_SICK if trouble else Event.DISK_WELL
             logger.warning("disk: %s", trouble or "well again", extra={"event": event})
-            self._carry_out(self._core.disk_is_sick(self._disk.is_sick))
+            self._tell_fitness()
         self._look_at_space(now_ns)
         if self._control.source in ready:
             self._control.serve(now_ns)
         self._log.turn(ready, now_ns)
+
+    def _look_at_levels(self) -> None:
+        """Say which feature level all members know; let in nobody who lacks the one in force."""
+        levels = {**self._peers.levels, self._core.node: LEVEL}
+        members = self._core.membership.members
+        self._counters[RaftCounter.MEMBERS_LEVEL] = min(
+            (levels.get(member, 0) for member in members), default=0
+        )
+        self._peers.need_level(self._broker[BrokerCounter.FEATURE_LEVEL])
+        is_outdated = self._broker[BrokerCounter.LEVEL_NEEDED] > 0
+        if is_outdated != self._is_outdated:
+            self._is_outdated = is_outdated
+            self._tell_fitness()
+
+    def _tell_fitness(self) -> None:
+        """Who cannot keep up with the log, or with its commands, leads only rather than nobody."""
+        self._carry_out(self._core.disk_is_sick(self._disk.is_sick or self._is_outdated))
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of retention and scrub count from now on."""

@@ -7,7 +7,7 @@ Layout, little-endian (docs/formats/peer-protocol.md):
     4       1     version of the protocol
     5       1     kind of log: 1 dledger, 2 commitlog
     6       1     acknowledgement: 1 majority-fsync, 2 majority-memory, 3 leader
-    7       1     reserved, 0
+    7       1     highest feature level that the sender knows (``model/features.py``)
     8       16    id of the sender, UTF-8, zero-padded
     24      16    id of the node that it is meant for
     40      16    cluster id
@@ -37,7 +37,7 @@ NODE_ID_SIZE_MAX = 16
 REASON_SIZE_MAX = 512
 
 _MAGIC = b"LMQP"
-_ADDRESSES = Struct("<4sBBBx16s16s")
+_ADDRESSES = Struct("<4sBBBB16s16s")
 _REST = Struct("<16s16sqq")
 SIZE = _ADDRESSES.size + _REST.size
 
@@ -70,13 +70,18 @@ class Addresses(NamedTuple):
 
 
 class Preamble(NamedTuple):
-    """A whole preamble of our version."""
+    """A whole preamble of our version.
+
+    Attributes:
+        level: the highest feature level that the sender knows; 0.1.0 always says 0.
+    """
 
     source: NodeId
     target: NodeId
     cluster: bytes
     identity: bytes
     settings: AgreedSettings
+    level: int
 
 
 def encode_preamble(preamble: Preamble, *, version: int = VERSION) -> bytes:
@@ -86,7 +91,13 @@ def encode_preamble(preamble: Preamble, *, version: int = VERSION) -> bytes:
     assert len(preamble.cluster) == len(preamble.identity) == 16, preamble
     agreed = preamble.settings
     return _ADDRESSES.pack(
-        _MAGIC, version, _LOG_CODES[agreed.log], _ACK_CODES[agreed.ack], source, target
+        _MAGIC,
+        version,
+        _LOG_CODES[agreed.log],
+        _ACK_CODES[agreed.ack],
+        preamble.level,
+        source,
+        target,
     ) + _REST.pack(
         preamble.cluster, preamble.identity, agreed.log_file_size, agreed.max_message_size
     )
@@ -100,7 +111,7 @@ def decode_addresses(part: bytes) -> Addresses:
     """
     if len(part) < _ADDRESSES.size:
         raise ProtocolError("shorter than a preamble", size=len(part), minimum=_ADDRESSES.size)
-    magic, version, _log, _ack, source, target = _ADDRESSES.unpack_from(part)
+    magic, version, _log, _ack, _level, source, target = _ADDRESSES.unpack_from(part)
     if magic != _MAGIC:
         raise ProtocolError("message of another protocol", magic=magic.hex(), expected="LMQP")
     return Addresses(version, _node_id(source), _node_id(target))
@@ -122,7 +133,7 @@ def decode_preamble(part: bytes) -> Preamble:
         raise ProtocolError("preamble with an unknown log or acknowledgement", log=log, ack=ack)
     cluster, identity, file_size, message_size = _REST.unpack_from(part, _ADDRESSES.size)
     settings = AgreedSettings(_LOG_KINDS[log], _ACK_MODES[ack], file_size, message_size)
-    return Preamble(addresses.source, addresses.target, cluster, identity, settings)
+    return Preamble(addresses.source, addresses.target, cluster, identity, settings, part[7])
 
 
 def encode_refusal(reason: str) -> bytes:

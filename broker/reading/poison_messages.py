@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ledgermq.ipc.counters import BrokerCounter, Counts
-from ledgermq.model.errors import LedgerError, StorageError
+from ledgermq.model.errors import LedgerError, NewerVersionError, StorageError
 from ledgermq.model.events import Event
 
 logger = logging.getLogger(__name__)
@@ -24,9 +24,11 @@ Found = TypeVar("Found")
 
 
 def is_of_the_node(error: Exception) -> bool:
-    """Whether an error tells of the node and its disk: another try may end otherwise."""
+    """Whether an error tells of the node, its disk and its version: another try, or a later one of
+    another version, may end otherwise.
+    """
     if isinstance(error, LedgerError):
-        return error.retriable or isinstance(error, StorageError)
+        return error.retriable or isinstance(error, StorageError | NewerVersionError)
     return isinstance(error, OSError | MemoryError)
 
 

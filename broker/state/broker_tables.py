@@ -23,6 +23,7 @@ from ledgermq.model.errors import DiskFullError, StorageError
 from ledgermq.model.events import Event
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
 from ledgermq.rules.access import access
+from ledgermq.rules.state import feature_table
 from ledgermq.rules.tables import delays, moves, quotas, sinks, topics
 from ledgermq.rules.tables.documents import Document
 from ledgermq.rules.tables.topics import queues_for_writing
@@ -224,6 +225,10 @@ class BrokerTables(AppliedTables):
             # First: where they are missing, they are taken to be as new as what RocketMQ has, too.
             self._save({file: self.state.document(file) for file in ACCESS_FILES})
             self._saved_access = self._access_revision
+        if self.features.revision != self._saved_revisions[feature_table.FILE]:
+            # Before the others, too: where it is missing, no command of before has raised a level.
+            self._save({feature_table.FILE: self.state.document(feature_table.FILE)})
+            self._saved_revisions[feature_table.FILE] = self.features.revision
         fresh: dict[str, int] = {}
         for table in (self.topics, self.groups):
             is_new = table.revision != self._saved_revisions[table.file]

@@ -15,7 +15,7 @@ from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.formats.records.message import decode_message
 from ledgermq.formats.records.properties import decode_properties
 from ledgermq.ipc.counters import Counts, no_counts
-from ledgermq.model.errors import CorruptLogError, NotLeaderError
+from ledgermq.model.errors import CorruptLogError, NewerVersionError, NotLeaderError
 from ledgermq.model.events import Event
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.names.queue_name import QueueName
@@ -50,7 +50,8 @@ class StateReader:
     Invariant: commands are applied in the order of the queue, each once to each table.
 
     Attributes:
-        trouble: the damaged place that ``apply`` waits for; None while there is none.
+        trouble: the damaged place that ``apply`` waits for, or what it needs a newer version for;
+            None while there is neither.
         is_behind: the last ``apply`` has left something for the next one.
     """
 
@@ -72,7 +73,7 @@ class StateReader:
         """
         self._poison = PoisonMessages(no_counts() if counts is None else counts)
         tables.is_starting = True
-        self.trouble: CorruptLogError | None = None
+        self.trouble: CorruptLogError | NewerVersionError | None = None
         self.is_behind = False
         self._clock = clock
         self._sign_of_life = sign_of_life
@@ -89,6 +90,11 @@ class StateReader:
         return self._next >= 0
 
     @property
+    def level_needed(self) -> int:
+        """The feature level that the next command needs and this version does not know; else 0."""
+        return self.trouble.level if isinstance(self.trouble, NewerVersionError) else 0
+
+    @property
     def next_offset(self) -> int:
         """Of the command that is applied next; -1 before it is known."""
         return self._next
@@ -97,9 +103,12 @@ class StateReader:
         """Apply what is new, as far as the store has looked, for a bounded time (``is_behind``);
         whether nothing holds that up.
 
-        A damaged place holds it up until it is repaired: what stands behind it may undo it.
+        A damaged place holds it up until it is repaired: what stands behind it may undo it. So does
+        what only a newer version understands, until that is started.
         """
         self.is_behind = False
+        if isinstance(self.trouble, NewerVersionError):
+            return False
         try:
             self._apply_new()
         except NotLeaderError:
@@ -110,6 +119,18 @@ class StateReader:
                 logger.error(
                     "broker's tables are held up: %s", error, extra={"event": Event.TABLES_HELD_UP}
                 )
+            self.trouble = error
+            return False
+        except NewerVersionError as error:
+            logger.error(
+                "this node needs a newer version, and goes on with the log when it is started: "
+                "at=%s/%s/%d: %s",
+                QUEUE.topic,
+                QUEUE.queue_id,
+                self._next,
+                error,
+                extra={"event": Event.NEWER_VERSION_NEEDED},
+            )
             self.trouble = error
             return False
         self.trouble = None

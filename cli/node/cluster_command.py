@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.cli.admin.feature_command import add_features
 from ledgermq.cli.node.demo_command import BATCH, BODY_SIZE, Steps
 from ledgermq.cli.node.demo_node import DemoNode
 from ledgermq.cli.node.raft_command import LOOK_AGAIN_S
@@ -44,8 +45,11 @@ class DemoOutcome(NamedTuple):
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``cluster`` and its sub-commands."""
-    parser = subparsers.add_parser("cluster", help="try a group of three nodes on this machine")
+    parser = subparsers.add_parser(
+        "cluster", help="try a group on this machine; feature levels of one"
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_features(commands)
     demo = commands.add_parser(
         "demo",
         help="three nodes on loopback: send, kill the leader, compare, hand over",

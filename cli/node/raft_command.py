@@ -86,6 +86,9 @@ def describe(status: Mapping[str, object]) -> Iterator[str]:
         names = cast("Sequence[str]", status[kind])
         if names:
             yield f"{kind:<12}{', '.join(names)}"
+    levels = cast("Mapping[str, int | None]", status["levels"])
+    known = ", ".join(f"{node} {'?' if at is None else at}" for node, at in levels.items())
+    yield f"levels      {known}"
     if status["transfer"]:
         yield f"hand-over   {status['transfer']}"
     if status["disk_is_sick"]:

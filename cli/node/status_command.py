@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 from ledgermq.model.config import amounts
 from ledgermq.model.config.settings import ListenSection
 from ledgermq.model.errors import StorageError, TimedOutError
+from ledgermq.model.features import LEVEL, version_of
 from ledgermq.process import control
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.settings.settings_loading import load_settings
@@ -113,6 +114,7 @@ def describe(status: NodeStatus) -> Iterator[str]:
         f"recovered {lock['recovered']:,}"
     )
     yield from _services(status["counters"].get("broker", {}))
+    yield from _levels(status["counters"])
     yield from _archives(status["counters"].get("broker", {}), cursors["dispatched"])
     yield ""
     yield from _process_table(status["processes"])
@@ -132,6 +134,22 @@ def _services(counters: Mapping[str, int]) -> Iterator[str]:
             f"            members of {count['groups_differing']:,} want different things: "
             "ledgermq top, ledgermq group show GROUP"
         )
+
+
+def _levels(counters: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """The feature level in force, and what is to be done about it."""
+    broker = counters.get("broker", {})
+    in_force, needed = broker.get("feature_level", 0), broker.get("level_needed", 0)
+    known = min(LEVEL, counters.get("raft", {}).get("members_level", 0))
+    hint = ""
+    if needed:
+        hint = (
+            f"; held up: the log needs level {needed}, which version {version_of(needed)} knows:"
+            " docs/operating/new-version.md"
+        )
+    elif known > in_force:
+        hint = f", all members know {known}: ledgermq cluster features --enable"
+    yield f"level       {in_force}{hint}"
 
 
 def _archives(counters: Mapping[str, int], dispatched: int) -> Iterator[str]:

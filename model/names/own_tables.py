@@ -10,5 +10,6 @@ OWN_TABLES = (
     "sinks.json",
     "archives.json",
     "name-values.json",
+    "features.json",
 )
 """Those of ``rules.state.state_tables``, for who copies or checks a store without a broker."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ledgermq.members.peer_identity import KnownPeers, cluster_id, take_identity
 from ledgermq.model.config.settings import Settings
+from ledgermq.model.features import LEVEL, version_of
 from ledgermq.model.ids import NodeId
 from ledgermq.sessions.keys.peer_keys import members
 from ledgermq.store.files.disk_sync import make_directories
@@ -32,10 +33,15 @@ _SETTING_NAMES = (
 
 
 class PeerVerdict(NamedTuple):
-    """Who sends, and why it is refused; an empty reason: it is let in."""
+    """Who sends, and why it is refused; an empty reason: it is let in.
+
+    Attributes:
+        level: the feature level that it knows; 0 where it speaks another version.
+    """
 
     node: NodeId
     reason: str
+    level: int
 
 
 class Admission:
@@ -57,15 +63,20 @@ class Admission:
         self._cluster = cluster_id(settings.node)
         self._identity = take_identity(own / "identity", settings.node)
         self._settings = agreed_settings(settings)
+        self._level_needed = 0
 
     def set_members(self, members_: Iterable[NodeId]) -> None:
         """Let these in and no others."""
         self._members = tuple(sorted(members_))
 
+    def need_level(self, level: int) -> None:
+        """Let in only who knows this feature level, which is in force."""
+        self._level_needed = level
+
     def preamble_to(self, peer: NodeId) -> bytes:
         """What every message to ``peer`` begins with."""
         return encode_preamble(
-            Preamble(self._node, peer, self._cluster, self._identity, self._settings)
+            Preamble(self._node, peer, self._cluster, self._identity, self._settings, LEVEL)
         )
 
     def judge(self, part: bytes, *, key_owner: NodeId | None) -> PeerVerdict:
@@ -85,6 +96,7 @@ class Admission:
                 node,
                 f"{node} speaks version {sender.version} of the protocol between members,"
                 f" {self._node} speaks version {VERSION}: update the older one",
+                0,
             )
         preamble = decode_preamble(part)
         # The disk comes last: an unknown one is remembered, but of nobody who is refused anyway.
@@ -92,9 +104,10 @@ class Admission:
             self._stranger(preamble)
             or self._wrong_key(node, key_owner)
             or self._other_settings(preamble)
+            or self._older_member(preamble)
             or self._other_disk(preamble)
         )
-        return PeerVerdict(node, reason)
+        return PeerVerdict(node, reason, preamble.level)
 
     def _stranger(self, preamble: Preamble) -> str:
         node = preamble.source
@@ -127,6 +140,15 @@ class Admission:
             if theirs != ours:
                 return f"{name} is {theirs} on {preamble.source}, but {ours} on {self._node}"
         return ""
+
+    def _older_member(self, preamble: Preamble) -> str:
+        needed = self._level_needed
+        if preamble.level >= needed:
+            return ""
+        return (
+            f"{preamble.source} knows feature level {preamble.level}, but level {needed} is in"
+            f" force in the group: it needs version {version_of(needed)} or newer"
+        )
 
     def _other_disk(self, preamble: Preamble) -> str:
         node, identity = preamble.source, preamble.identity

@@ -120,6 +120,8 @@ class PeerGroup:
         self._refused_there = Refusals()
         self._malformed = Refusals()
         self._connections: dict[bytes, _Connection] = {}
+        self._levels: dict[NodeId, int] = {}
+        self._level_needed = 0
         self._is_guarded = keys is not None
         self._guard: PeerGuard | None = None
         self._in: zmq.Socket[bytes] | None = None
@@ -203,6 +205,23 @@ class PeerGroup:
         """Times that a peer refused this node."""
         return self._refused_there.count
 
+    @property
+    def levels(self) -> Mapping[NodeId, int]:
+        """See ``Peers``."""
+        return self._levels
+
+    def need_level(self, level: int) -> None:
+        """See ``Peers``: who is connected is looked at anew when it sends again."""
+        if level <= self._level_needed or self._admission is None:
+            return
+        self._level_needed = level
+        self._admission.need_level(level)
+        self._connections = {
+            at: one
+            for at, one in self._connections.items()
+            if self._levels.get(one.node, 0) >= level
+        }
+
     def send(self, peer: NodeId, parts: Sequence[bytes]) -> bool:
         """Hand a message to ZeroMQ; false when it takes none for that peer now.
 
@@ -224,6 +243,7 @@ class PeerGroup:
         parsed = dict(parse_peer(f"{node}-{address}") for node, address in addresses.items())
         self.voters = (self._self, *(node for node in parsed if node != self._self))
         self._admission.set_members(parsed)
+        self._levels = {node: at for node, at in self._levels.items() if node in parsed}
         gone = [at for at, one in self._connections.items() if one.node not in parsed]
         for routing_id in gone:
             del self._connections[routing_id]
@@ -366,6 +386,7 @@ class PeerGroup:
         for other in older:
             del self._connections[other]
         self._handshakes_ended = 0
+        self._levels[verdict.node] = verdict.level
         self._connections[routing_id] = _Connection(preamble, verdict.node)
         return verdict.node
 

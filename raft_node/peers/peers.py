@@ -34,6 +34,15 @@ class Peers(Protocol):
         """Why peers are not let in, and do not let this node in."""
         ...
 
+    @property
+    def levels(self) -> Mapping[NodeId, int]:
+        """The highest feature level that each peer knows which has told so, this node or not."""
+        ...
+
+    def need_level(self, level: int) -> None:
+        """Let in only who knows this feature level, which is in force."""
+        ...
+
     def send(self, peer: NodeId, parts: Sequence[bytes]) -> bool:
         """Hand over a message; false when none is taken for that peer now."""
         ...

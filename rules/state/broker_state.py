@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ledgermq.model.errors import NewerVersionError
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.rules.given_back import GivenBackTokens, MessageGivenBack
+from ledgermq.rules.state import feature_table
 from ledgermq.rules.state.state_commands import (
     SNAPSHOT_TAG,
     STATE_TAG,
@@ -20,6 +22,7 @@ from ledgermq.rules.state.state_commands import (
     decode_part,
 )
 from ledgermq.rules.state.state_tables import (
+    ENDS,
     FILES,
     YOUNGER_FILES,
     SnapshotTables,
@@ -35,10 +38,6 @@ APPLIED_KEY = "ledgermqApplied"
 is, and the queue may begin anywhere."""
 
 FROM_FIRST = -1
-
-ENDS = "queue-ends"
-"""In a snapshot beside the tables: the ends of all queues. It is no state of commands, and each
-node has its own."""
 
 
 class Applied(NamedTuple):
@@ -70,7 +69,7 @@ class BrokerState:
         Raises:
             ConfigError: a document cannot be understood; names file, key and value.
         """
-        own = {file: dict(documents.get(file, {})) for file in FILES}
+        own = {file: _as_told(dict(documents.get(file, {})), file) for file in FILES}
         self._places = {
             file: read_integer(document, APPLIED_KEY, -1 if document else 0, file=file, owner=file)
             for file, document in own.items()
@@ -81,7 +80,7 @@ class BrokerState:
             document.pop(APPLIED_KEY, None)
         tables = finish(read_tables(own))
         (self.topics, self.groups, self.offsets, self.locks, self.users, self.quotas, self.delays,
-         self.moves, self.sinks, self.archives, self.names) = tables  # fmt: skip
+         self.moves, self.sinks, self.archives, self.names, self.features) = tables  # fmt: skip
         self._by_file = tables.by_file()
         self._takers: dict[type, list[Table[Any]]] = {}
         for table in self._by_file.values():
@@ -180,22 +179,34 @@ class BrokerState:
 
         Raises:
             CorruptLogError: it is not what its tag says; it counts as applied, on every node.
+            NewerVersionError: a newer version is needed; nothing of it is applied.
         """
         try:
-            if tag == SNAPSHOT_TAG:
-                return self._take_part(offset, decode_part(label, body))
-            # Their leader is gone: no file's place is told as before them any more.
-            self._parts = []
-            if tag != STATE_TAG:
-                return Applied()
-            command = decode_command(body)
-            self._note_tokens(command)
-            if self.needs_snapshot:
-                return Applied()
-            self._apply(offset, command)
-            return Applied(command.identity)
-        finally:
-            self._places = {file: max(at, offset + 1) for file, at in self._places.items()}
+            applied = self._applied(offset, tag, label, body)
+        except NewerVersionError:
+            raise
+        except BaseException:
+            self._count_as_applied(offset)
+            raise
+        self._count_as_applied(offset)
+        return applied
+
+    def _applied(self, offset: int, tag: str, label: str, body: bytes) -> Applied:
+        if tag == SNAPSHOT_TAG:
+            return self._take_part(offset, decode_part(label, body))
+        # Their leader is gone: no file's place is told as before them any more.
+        self._parts = []
+        if tag != STATE_TAG:
+            return Applied()
+        command = decode_command(body)
+        self._note_tokens(command)
+        if self.needs_snapshot:
+            return Applied()
+        self._apply(offset, command)
+        return Applied(command.identity)
+
+    def _count_as_applied(self, offset: int) -> None:
+        self._places = {file: max(at, offset + 1) for file, at in self._places.items()}
 
     def prepare(self, offset: int, tag: str, label: str, body: bytes) -> Steps[None]:
         """Steps after which ``apply`` of the same takes little time; of most there are none.
@@ -214,11 +225,11 @@ class BrokerState:
     def pass_over(self, offset: int) -> None:
         """What stands at ``offset`` of the state queue can be no command: it counts as applied."""
         self._parts = []
-        self._places = {file: max(at, offset + 1) for file, at in self._places.items()}
+        self._count_as_applied(offset)
 
     def documents(self) -> dict[str, dict[str, object]]:
         """What the files have to say now, with their place in the log."""
-        return {file: self.document(file) for file in FILES}
+        return {file: self.document(file) for file in FILES if not self._by_file[file].is_left_out}
 
     def document(self, file: str) -> dict[str, object]:
         """What one file has to say now, with its place in the log.
@@ -240,11 +251,14 @@ class BrokerState:
 
     def tables(self) -> dict[str, dict[str, object]]:
         """The tables alone, as a snapshot carries them."""
-        return {file: table.to_document() for file, table in self._by_file.items()}
+        return {file: table.to_document() for file, table in self._told()}
 
     def tables_later(self) -> dict[str, dict[str, object]]:
         """The same, of which the rows are made when they are written."""
-        return {file: table.to_document_later() for file, table in self._by_file.items()}
+        return {file: table.to_document_later() for file, table in self._told()}
+
+    def _told(self) -> list[tuple[str, Table[Any]]]:
+        return [(file, table) for file, table in self._by_file.items() if not table.is_left_out]
 
     def revisions(self) -> dict[str, int]:
         """Of each table, by its file: another one with each change, and with each snapshot."""
@@ -271,12 +285,21 @@ class BrokerState:
         self._next_offset = offset + 1
         if part.number < part.parts:
             return Applied()
-        parts, self._parts = self._parts, []
         prepared, self._prepared = self._prepared, None
-        if prepared is None or prepared[:2] != (offset, part):
-            fresh = finish(read_snapshot(parts))
-        else:
-            fresh = prepared[2]
+        try:
+            if prepared is None or prepared[:2] != (offset, part):
+                fresh = finish(read_snapshot(self._parts))
+            else:
+                fresh = prepared[2]
+        except NewerVersionError:
+            # A file's place stays before its first part: a newer version reads it whole.
+            self._next_offset = offset
+            self._parts.pop()
+            raise
+        except BaseException:
+            self._parts = []
+            raise
+        self._parts = []
         self._replace(offset, fresh)
         return Applied(fresh.identity, is_snapshot=True)
 
@@ -304,3 +327,10 @@ class BrokerState:
             for table in self._takers.get(type(change), ()):
                 if offset >= self._places[table.file]:
                     table.apply(change, offset, command.at_ms)
+
+
+def _as_told(document: dict[str, object], file: str) -> dict[str, object]:
+    """What a file is taken to say: at level 0 nobody keeps the place of that table's."""
+    place = document.get(APPLIED_KEY)
+    is_old = file == feature_table.FILE and document.keys() == {APPLIED_KEY} and place != FROM_FIRST
+    return {} if is_old else document

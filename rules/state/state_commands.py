@@ -20,6 +20,11 @@ and a CHANGE is one of
     {"moved": ...}, {"ended": ...}                     see ``moves``
     {"sink": NAME, "fields": {...}}, {"sink_moved": ...}     see ``sinks``
     {"given_back": TOKEN}                              see ``given_back``
+    {"level": N}                                       see ``feature_table``
+
+A command or snapshot that only versions from a feature level on understand says so: ``"needs": N``
+(not there for 0). Who knows less, or meets a kind of change or a table that it does not know, stops
+there, in order, until a newer version is started (docs/decisions/0060).
 
 A command that other records follow in the log has their sums, too: ``"follows": [N, ...]``.
 All values are absolute: a command that is applied twice changes nothing the second time. The body
@@ -36,8 +41,10 @@ from typing import NamedTuple
 
 from ledgermq.formats.config_json import Rows
 from ledgermq.formats.json_steps import decode_in_steps
-from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.errors import CorruptLogError, NewerVersionError
+from ledgermq.model.features import LEVEL, LEVEL_MAX
 from ledgermq.rules.given_back import MessageGivenBack
+from ledgermq.rules.state.feature_table import check_known
 from ledgermq.rules.tables.documents import ROWS_PER_STEP, Steps, finish
 from ledgermq.rules.tables.moves import Moved, MoveEnded, decode_move
 from ledgermq.rules.tables.queue_locks import read_lock
@@ -47,6 +54,7 @@ from ledgermq.rules.tables.table_changes import (
     Change,
     Fields,
     GroupSet,
+    LevelSet,
     Lock,
     LocksSet,
     NamedSet,
@@ -113,11 +121,14 @@ class Part(NamedTuple):
 
 def encode_command(command: StateCommand) -> bytes:
     """The body of a message with tag ``state``."""
-    document = {
+    document: dict[str, object] = {
         "id": command.identity,
         "at": command.at_ms,
         "changes": [_change_fields(change) for change in command.changes],
     }
+    levels = [change.level for change in command.changes if isinstance(change, LevelSet)]
+    if levels:
+        document["needs"] = max(levels)
     if command.follows:
         document["follows"] = command.follows
     return json.dumps(document, separators=(",", ":")).encode()
@@ -128,8 +139,10 @@ def decode_command(body: bytes) -> StateCommand:
 
     Raises:
         CorruptLogError: it is none.
+        NewerVersionError: a newer version wrote it, for those alike.
     """
     document = _object(_json(body), "command")
+    _check_needs(document)
     changes = document.get("changes")
     if not isinstance(changes, list):
         raise CorruptLogError("command of the broker's state without changes", found=str(changes))
@@ -230,6 +243,7 @@ def decode_snapshot_in_steps(parts: Sequence[Part]) -> Steps[Snapshot]:
 
     Raises:
         CorruptLogError: they are none.
+        NewerVersionError: a newer version wrote them, for those alike.
     """
     assert [part.number for part in parts] == list(range(1, parts[0].parts + 1)), parts
     text = yield from _decompressed(parts)
@@ -238,6 +252,7 @@ def decode_snapshot_in_steps(parts: Sequence[Part]) -> Steps[Snapshot]:
     except (ValueError, RecursionError) as error:
         raise CorruptLogError("snapshot of the broker's state is no JSON") from error
     document = _object(found, "snapshot")
+    _check_needs(document)
     tables = _object(document.get("tables"), "tables")
     return Snapshot(*_head(document), {file: _object(tables[file], file) for file in tables})
 
@@ -253,10 +268,22 @@ _NAMED: Mapping[str, type[NamedSet]] = {
 }
 """Changes of what has a name, and fields or nothing."""
 
+_OTHER_KEYS = ("consumed", "owned", "moved", "ended", "sink_moved", "given_back", "level")
+
+
+def _check_needs(document: Fields) -> None:
+    needs = document.get("needs", 0)
+    if type(needs) is not int or needs < 0:
+        raise CorruptLogError("feature level that a command needs is none", needs=str(needs)[:200])
+    if needs > LEVEL:
+        raise NewerVersionError("command of the log needs a higher feature level", level=needs)
+
 
 def _change_fields(change: Change) -> Fields:
     if isinstance(change, MessageGivenBack):
         return {"given_back": change.token}
+    if isinstance(change, LevelSet):
+        return {"level": change.level}
     if isinstance(change, Moved | MoveEnded | SinkMoved):
         return change.to_fields()
     if isinstance(change, LocksSet):
@@ -284,6 +311,14 @@ def _decode_change(fields: Fields) -> Change:
         return move
     if isinstance(token := fields.get("given_back"), str):
         return MessageGivenBack(token)
+    if type(level := fields.get("level")) is int and 0 < level <= LEVEL_MAX:
+        check_known(level)
+        return LevelSet(level)
+    if fields and fields.keys().isdisjoint((*_NAMED, *_OTHER_KEYS)):
+        found = str(list(fields))[:200]
+        raise NewerVersionError(
+            "change of the log is of no known kind", level=LEVEL + 1, found=found
+        )
     raise CorruptLogError("change of the broker's state that is not known", found=str(fields)[:200])
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, get_type_hints
 
+from ledgermq.model.errors import NewerVersionError
+from ledgermq.model.features import LEVEL
 from ledgermq.rules.access.access import UserTable
+from ledgermq.rules.state.feature_table import FeatureTable
 from ledgermq.rules.state.state_commands import Part, decode_snapshot_in_steps
 from ledgermq.rules.tables.archives import ArchiveTable
 from ledgermq.rules.tables.delays import DelayTable
@@ -35,6 +38,7 @@ class StateTables(NamedTuple):
     sinks: SinkTable
     archives: ArchiveTable
     names: NameValues
+    features: FeatureTable
 
     def by_file(self) -> dict[str, Table[Any]]:
         """The same, by the name of their file."""
@@ -50,6 +54,11 @@ OWN_FILES = tuple(kind.file for kind in KINDS if kind.is_own)
 
 YOUNGER_FILES = tuple(kind.file for kind in KINDS if kind.is_younger)
 """Not in stores from before there were such tables."""
+
+
+ENDS = "queue-ends"
+"""In a snapshot beside the tables: the ends of all queues. It is no state of commands, and each
+node has its own."""
 
 
 class SnapshotTables(NamedTuple):
@@ -77,7 +86,13 @@ def read_snapshot(parts: Sequence[Part]) -> Steps[SnapshotTables]:
 
     Raises:
         ConfigError, CorruptLogError: they are none, or a table is none.
+        NewerVersionError: a table is of no known name, or a newer version's.
     """
     snapshot = yield from decode_snapshot_in_steps(parts)
     documents = dict(snapshot.tables)
+    unknown = documents.keys() - {*FILES, ENDS}
+    if unknown:
+        raise NewerVersionError(
+            "snapshot has tables of no known name", level=LEVEL + 1, tables=sorted(unknown)
+        )
     return SnapshotTables(snapshot.identity, documents, (yield from read_tables(documents)))

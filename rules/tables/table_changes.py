@@ -85,6 +85,12 @@ class NamesSet(NamedTuple):
     fields: Fields | None
 
 
+class LevelSet(NamedTuple):
+    """This feature level is in force from now on, if none above it is."""
+
+    level: int
+
+
 NamedSet = TopicSet | GroupSet | UserSet | QuotaSet | SinkSet | ArchiveSet | NamesSet
-TableChange = NamedSet | OffsetsSet | LocksSet | SinkMoved | Moved | MoveEnded
+TableChange = NamedSet | OffsetsSet | LocksSet | SinkMoved | Moved | MoveEnded | LevelSet
 Change = TableChange | MessageGivenBack

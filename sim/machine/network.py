@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
 from ledgermq.ipc.loop import Pollable
+from ledgermq.model.features import LEVEL
 from ledgermq.model.ids import NodeId
 from ledgermq.raft_node.peers.peers import PeerMessage
 from ledgermq.sim.machine.events import MS, Events
@@ -91,6 +92,7 @@ class PeersEnd:
         self.node = node
         self.voters: Sequence[NodeId] = (node, *others)
         self.refusals: Mapping[NodeId, str] = {}
+        self._members: Collection[NodeId] = self.voters
         self._network = network
         self._wake = wake
         self._waiting: deque[PeerMessage] = deque()
@@ -100,6 +102,14 @@ class PeersEnd:
     def sources(self) -> list[Pollable]:
         """See ``Peers``."""
         return [PEERS_SOURCE]
+
+    @property
+    def levels(self) -> Mapping[NodeId, int]:
+        """See ``Peers``: all are of one version."""
+        return dict.fromkeys(self._members, LEVEL)
+
+    def need_level(self, level: int) -> None:
+        """See ``Peers``."""
 
     def take(self, message: PeerMessage) -> None:
         """The network brings a message."""
@@ -130,6 +140,7 @@ class PeersEnd:
 
     def set_members(self, addresses: Mapping[NodeId, str]) -> None:
         """See ``Peers``: the network finds everybody by name."""
+        self._members = tuple(addresses)
 
     def check_new(self, node: NodeId) -> None:
         """See ``Peers``: there are no keys."""

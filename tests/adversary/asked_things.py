@@ -173,6 +173,8 @@ def verbs(stored: Stored) -> Mapping[str, Callable[[About], Arguments]]:
         "archive_list": lambda _: {},
         "archive_commit": lambda _: {"archive": "absent"},
         "archive_remove": lambda _: {"archive": "absent"},
+        "features": lambda _: {},
+        "feature_enable": lambda _: {"level": 0},
         "name_set": lambda _: {"namespace": "n", "key": "k"},
         "node_report": lambda _: {},
         "group_lags": lambda _: {"count": 10},

@@ -140,7 +140,7 @@ def _send() -> bytes:
 def _preamble() -> bytes:
     agreed = AgreedSettings(LogKind.DLEDGER, AckMode.MAJORITY_FSYNC, 1 << 30, 1 << 22)
     return encode_preamble(
-        Preamble(NodeId("n0"), NodeId("n1"), bytes(16), bytes(range(16)), agreed)
+        Preamble(NodeId("n0"), NodeId("n1"), bytes(16), bytes(range(16)), agreed, 1)
     )
 
 

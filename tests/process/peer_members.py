@@ -21,6 +21,7 @@ from ledgermq.model.config.settings import (
     Settings,
     StoreSection,
 )
+from ledgermq.model.features import LEVEL
 from ledgermq.model.ids import NodeId
 from ledgermq.raft_node.peers.peer_group import PeerGroup
 from ledgermq.wire.peer_preamble import (
@@ -195,7 +196,7 @@ def preamble_of(members: Members, source: NodeId = N1, target: NodeId = N0) -> P
     """What a member would say, but for the identity of its disk."""
     agreed = AgreedSettings(LogKind.DLEDGER, AckMode.MAJORITY_FSYNC, FILE_SIZE, 4_096)
     cluster = cluster_id(members.settings(source).node)
-    return Preamble(source, target, cluster, b"i" * 16, agreed)
+    return Preamble(source, target, cluster, b"i" * 16, agreed, LEVEL)
 
 
 def wait_answer(dealer: zmq.Socket[bytes], target: Member) -> str:

@@ -34,7 +34,8 @@ from ledgermq.formats.records.properties import (
 )
 from ledgermq.ipc.counters import BrokerCounter, no_counts
 from ledgermq.model.config.settings import Settings, StoreSection
-from ledgermq.model.errors import BusyError, DamagedLogError, MessageIllegalError
+from ledgermq.model.errors import BusyError, DamagedLogError, MessageIllegalError, NotLeaderError
+from ledgermq.model.features import LEVEL
 from ledgermq.model.limits import DELAY_TOPIC, FORBIDDEN_TOPICS, SYSTEM_TOPIC, TIMER_TOPIC
 from ledgermq.process.clock import MACHINE_CLOCK
 from ledgermq.rules.messages.transactions import HALF_QUEUE, OP_QUEUE, RECORDS_OF, Way, becomes
@@ -246,7 +247,7 @@ BROKEN = (
     b'{"id":"x","at":"y","changes":{}}',
     b'{"id":"x","at":1,"changes":[null,1,"x",[],{}]}',
     b'{"id":"x","at":1,"changes":[{"topic":"../..","fields":{"readQueueNums":-1}}]}',
-    b'{"id":"x","at":1,"changes":[{"move":"q","queue":"x","offsets":"y"}]}',
+    b'{"id":"x","at":1,"changes":[{"moved":"q","queue":"x","offsets":"y"}]}',
     b"\xff\xfe\x00",
 )
 
@@ -265,6 +266,35 @@ def test_a_command_that_is_none_is_passed_over_and_those_behind_it_are_applied(
 
     assert node.state.is_settled
     assert node.state.next_offset >= 2
+
+
+NEWER = (
+    b'{"id":"x","at":1,"changes":[{"thing":"t"}]}',
+    b'{"id":"x","at":1,"needs":99,"changes":[{"level":99}]}',
+    b'{"id":"x","at":1,"needs":99,"changes":[]}',
+    b'{"id":"x","at":1,"changes":[{"level":99}]}',
+)
+
+
+@pytest.mark.parametrize("body", NEWER)
+def test_a_command_of_a_newer_version_is_never_passed_over(tmp_path: Path, body: bytes) -> None:
+    """What is behind it stays unapplied, is not lost, and nothing is proposed meanwhile."""
+    log = MemoryLog()
+    for one in (body, b'{"id":"y","at":1,"changes":[{"level":1}]}'):
+        properties = properties_of({"TAGS": STATE_TAG})
+        log.put(stored(SYSTEM_TOPIC, properties, queue_id=STATE_QUEUE_ID, body=one))
+    node = Node(tmp_path, log)
+
+    node.run()
+
+    assert node.state.next_offset == 0
+    assert node.state.level_needed == (99 if b"99" in body else LEVEL + 1)
+    assert node.tables.features.level == 0
+    assert not node.state.is_settled
+    assert node.poisoned == 0
+    assert not log.orders
+    with pytest.raises((BusyError, NotLeaderError)):
+        node.state.check()
 
 
 def test_what_tells_of_the_node_is_raised_and_names_no_message(tmp_path: Path) -> None:

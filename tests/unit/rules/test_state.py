@@ -137,7 +137,7 @@ def test_files_of_any_age_and_the_log_make_the_same_tables(
     files = {}
     for file in FILES:
         until = chance.randrange(len(log) + 1)
-        files[file] = apply_all(fresh(), log[:until]).documents()[file]
+        files[file] = apply_all(fresh(), log[:until]).documents().get(file, {})
     again = apply_all(BrokerState(files), log)
 
     assert again.documents() == whole.documents(), seed
@@ -169,7 +169,10 @@ def test_a_table_without_a_place_is_newer_than_the_log_up_to_where_it_was_settle
     [
         {},
         {file: {APPLIED_KEY: -1} for file in YOUNGER_FILES},
-        {file: {**BrokerState({}).tables()[file], APPLIED_KEY: -1} for file in YOUNGER_FILES},
+        {
+            file: {**BrokerState({}).tables().get(file, {}), APPLIED_KEY: -1}
+            for file in YOUNGER_FILES
+        },
     ],
     ids=["missing", "nothing but -1", "as an older version wrote them"],
 )
@@ -294,7 +297,7 @@ def test_each_file_says_its_place_and_what_it_does_not_understand_stays() -> Non
     assert state.topics.get("t") is None  # it had that already
     assert state.offsets.offsets("g", "t") == {0: 1}
     assert documents[topics.FILE]["later"] == 1
-    assert [documents[file][APPLIED_KEY] for file in FILES] == [1] * len(FILES)
+    assert {document[APPLIED_KEY] for document in documents.values()} == {1}
 
 
 def test_a_deleted_group_owns_no_queue() -> None:

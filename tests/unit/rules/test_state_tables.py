@@ -16,6 +16,7 @@ from ledgermq.rules.tables.sinks import SinkMoved, SinkSet
 from ledgermq.rules.tables.table_changes import (
     ArchiveSet,
     GroupSet,
+    LevelSet,
     Lock,
     LocksSet,
     NamesSet,
@@ -38,13 +39,19 @@ CHANGES = {
     "sinks.json": SinkSet("s", {"batch": 1, "at": 2, "rows": 3}),
     "archives.json": ArchiveSet("a", {"position": 1, "at": 2}),
     "name-values.json": NamesSet("n", {"k": "v"}),
+    "features.json": LevelSet(1),
 }
 """By the only file that each changes, in the order in which snapshots have always had them."""
 
 
 def test_a_snapshot_has_the_tables_in_the_order_that_older_nodes_write() -> None:
-    assert list(BrokerState({}).tables()) == list(BrokerState({}).tables_later()) == list(CHANGES)
+    state = BrokerState({})
+    level_0 = [file for file in CHANGES if file != "features.json"]
+
+    assert list(state.tables()) == list(state.tables_later()) == level_0
     assert list(FILES) == list(CHANGES)
+    state.apply(0, STATE_TAG, "", encode_command(StateCommand("c", 1, (LevelSet(1),))))
+    assert list(state.tables()) == list(state.tables_later()) == list(CHANGES)
 
 
 def test_a_state_has_each_row_of_the_list_under_its_name() -> None:
@@ -67,7 +74,7 @@ def test_a_change_is_applied_to_its_table_and_to_no_other_one(file: str) -> None
     state, before = BrokerState({}), BrokerState({})
     revisions = state.revisions()
     state.apply(0, STATE_TAG, "", encode_command(StateCommand("c", 1, (CHANGES[file],))))
-    changed = [one for one, text in state.tables().items() if text != before.tables()[one]]
+    changed = [one for one, text in state.tables().items() if text != before.tables().get(one)]
 
     assert changed == [file]
     assert [one for one in FILES if state.revisions()[one] != revisions[one]] == [file]

@@ -27,9 +27,10 @@ PREAMBLE = Preamble(
     b"c" * 16,
     b"i" * 16,
     AgreedSettings(LogKind.DLEDGER, AckMode.MAJORITY_MEMORY, 1 << 30, 4_194_304),
+    7,
 )
 BYTES = (
-    b"LMQP\x01\x01\x02\x00"
+    b"LMQP\x01\x01\x02\x07"
     + b"n1".ljust(16, b"\0")
     + b"n22".ljust(16, b"\0")
     + b"c" * 16

@@ -1,0 +1,119 @@
+"""Calls about feature levels: the one in force, and the next one put in force.
+
+The level of a new group is raised without a call, once all of its members have said what they know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import ledgermq
+from ledgermq.broker.call_arguments import optional_integer
+from ledgermq.broker.callers import Caller
+from ledgermq.broker.calls import CHANGE, USER, Call, Result, Verb, Verbs
+from ledgermq.broker.service import Service
+from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.broker.state.state_log import StateLog
+from ledgermq.broker.state.state_requests import StateRequest
+from ledgermq.model.errors import ConfigError, LedgerError
+from ledgermq.model.features import LEVEL, LEVEL_MAX, LEVELS, version_of
+from ledgermq.rules.state.feature_table import FILE
+from ledgermq.rules.tables.table_changes import Change, LevelSet
+
+LOOK_MS = 200
+"""Members of a new group are looked at so often, until all have said what they know."""
+
+_NODE = Caller(b"", 0)
+_TOUCHES = frozenset({FILE})
+
+
+def _nothing() -> None:
+    pass
+
+
+def _look_again(_error: LedgerError) -> None:
+    """The next look asks again, if nobody else has raised the level."""
+
+
+class FeatureCalls(Service):
+    """Changes go through the log, and are those of all nodes when they are answered."""
+
+    name = "features"
+
+    def __init__(self, tables: BrokerTables, log: StateLog) -> None:
+        self._tables = tables
+        self._log = log
+        self._look_ms = 0
+        self.verbs: Verbs = (
+            Verb("features", self._features, USER, whatever_tables=True),
+            Verb("feature_enable", self._enable, CHANGE),
+        )
+
+    @property
+    def _may_begin(self) -> bool:
+        """Whether a new group's level may still go up by itself."""
+        return self._log.is_new and self._tables.features.level < LEVEL
+
+    def next_deadline_ms(self) -> int | None:
+        """See ``Service``."""
+        return self._look_ms if self._may_begin else None
+
+    def turn(self, now_ms: int) -> None:
+        """Raise the level of a new group."""
+        if not self._may_begin or now_ms < self._look_ms:
+            return
+        self._look_ms = now_ms + LOOK_MS
+        if self._log.is_settled and self._log.level_of_members() >= LEVEL:
+            request = StateRequest(
+                _NODE, self._plan(LEVEL), _TOUCHES, _nothing, refused=_look_again
+            )
+            self._log.submit(request, now_ms)
+
+    def _features(self, _call: Call) -> Result:
+        """What this node knows, what all members know as far as it has heard, what is in force."""
+        return {
+            "node": self._tables.node.self_id,
+            "version": ledgermq.__version__,
+            "known": LEVEL,
+            "members_know": self._log.level_of_members(),
+            "in_force": self._tables.features.level,
+            "needed": self._log.level_needed,
+            "levels": [level._asdict() for level in LEVELS],
+        }
+
+    def _enable(self, call: Call) -> Result | None:
+        """Put ``level`` in force, the highest without one."""
+        wanted = optional_integer(call.arguments, "level", 0, LEVEL_MAX)
+        level = LEVEL if wanted is None else wanted
+        self._log.check_leads()
+        self._check(level)
+        in_force = self._tables.features
+        self._log.submit(
+            StateRequest(
+                call.caller, self._plan(level), _TOUCHES, lambda: {"in_force": in_force.level}
+            ),
+            call.now_ms,
+        )
+        return None
+
+    def _plan(self, level: int) -> Callable[[], Sequence[Change]]:
+        def plan() -> Sequence[Change]:
+            self._check(level)
+            return [LevelSet(level)] if level > self._tables.features.level else []
+
+        return plan
+
+    def _check(self, level: int) -> None:
+        in_force = self._tables.features.level
+        if level > LEVEL:
+            raise ConfigError("no such feature level in this version", level=level, known=LEVEL)
+        if level < in_force:
+            raise ConfigError("feature levels never go down", level=level, in_force=in_force)
+        members_know = self._log.level_of_members()
+        if level > max(members_know, in_force):
+            raise ConfigError(
+                "not all members have said that they know the feature level: `ledgermq raft status`"
+                f" names what each knows; it needs version {version_of(level)}",
+                level=level,
+                members_know=members_know,
+            )

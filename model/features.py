@@ -1,0 +1,64 @@
+"""Feature levels: what a version adds to the log and to what members say, by number.
+
+A group has one level in force, which is state in its log and never goes down; what a level adds
+stays off below it. Each member tells the others the highest level that it knows
+(``wire/peer_preamble.py``), and a level can be put in force once all of them know it.
+docs/decisions/0060.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class FeatureLevel(NamedTuple):
+    """One level.
+
+    Attributes:
+        adds: what it brings, in a sentence.
+        version: the first version that knows it.
+    """
+
+    number: int
+    adds: str
+    version: str
+
+
+LEVELS = (
+    FeatureLevel(0, "all that 0.1.0 writes and says", "0.1.0"),
+    FeatureLevel(1, "the level itself in the log: members that know less are not let in", "0.2.0"),
+)
+
+LEVEL = LEVELS[-1].number
+"""The highest level that this version knows."""
+
+LEVEL_MAX = 255
+"""A member tells its level in one byte."""
+
+assert [level.number for level in LEVELS] == list(range(len(LEVELS)))
+
+
+def version_of(level: int) -> str:
+    """The first version that knows ``level``, for people; of later ones nobody knows it here."""
+    return LEVELS[level].version if level <= LEVEL else f"one newer than {LEVELS[LEVEL].version}"
+
+
+def level_of(version: str) -> int:
+    """The highest level that ``version`` knows; of a newer one than this, what this one knows.
+
+    Args:
+        version: as ``0.1.0``, or a package's: what follows the three numbers does not count.
+
+    Raises:
+        ValueError: it does not begin with numbers.
+    """
+    wanted = _numbers(version)
+    return max(level.number for level in LEVELS if _numbers(level.version) <= max(wanted, (0, 1)))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    # Of a package: an epoch before it, a revision or a suite behind it.
+    text = version.split(":", 1)[-1]
+    for mark in "-+~":
+        text = text.split(mark, 1)[0]
+    return tuple(int(number) for number in text.split("."))
