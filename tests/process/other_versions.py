@@ -1,0 +1,91 @@
+"""Nodes of other versions: the one before levels were known, and one that knows a level more."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BEFORE_LEVELS = "9d1dea55a6ccf8e532a3ae7e9a0d0883f4f186ac"
+BUILD_TIMEOUT_S = 900
+
+
+@dataclass(frozen=True)
+class Version:
+    """A checkout that nodes can be started from."""
+
+    python: Path
+    sources: Path
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """Words before a node's command that have this version run it."""
+        sources, python = shlex.quote(str(self.sources)), shlex.quote(str(self.python))
+        script = f"shift; PYTHONPATH={sources} exec {python}"
+        return ("/bin/sh", "-c", f'{script} "$@"', "sh")
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run this version's ``ledgermq``."""
+        return subprocess.run(
+            [str(self.python), "-m", "ledgermq.cli.main", *words],
+            env={**os.environ, "PYTHONPATH": str(self.sources)},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+
+THIS = Version(Path(sys.executable), REPOSITORY / "src")
+
+
+def version_before() -> Version:
+    """That of 0.1.0's last commit, built once; skips where it cannot be."""
+    folder = Path(tempfile.gettempdir()) / f"ledgermq-{BEFORE_LEVELS[:8]}-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        pytest.skip(f"{folder} is another account's")
+    python = folder / ".venv" / "bin" / "python"
+    with (folder / "lock").open("w") as lock:
+        # Workers that run beside this one wait for the first of them.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "built").exists():
+            _build(folder)
+    return Version(python, folder / "src")
+
+
+def _build(folder: Path) -> None:
+    archive = subprocess.run(
+        ["git", "-C", str(REPOSITORY), "archive", BEFORE_LEVELS],
+        capture_output=True, check=False,
+    )  # fmt: skip
+    if archive.returncode:
+        pytest.skip(f"the commit of 0.1.0 is not there: {archive.stderr.decode()[:200]}")
+    subprocess.run(["tar", "x", "-C", str(folder)], input=archive.stdout, check=True)
+    built = subprocess.run(
+        [str(folder / "packaging" / "bootstrap.sh"), "run"],
+        capture_output=True, text=True, check=False, timeout=BUILD_TIMEOUT_S,
+    )  # fmt: skip
+    if built.returncode:
+        pytest.skip(f"0.1.0 cannot be built here: {built.stderr[-500:]}")
+    (folder / "built").touch()
+
+
+def next_version(folder: Path) -> Version:
+    """This one with one feature level more, in ``folder``."""
+    sources = folder / "src"
+    shutil.copytree(
+        REPOSITORY / "src", sources, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+    )
+    features = sources / "ledgermq" / "model" / "features.py"
+    text, mark = features.read_text(), "\n)\n\nLEVEL = "
+    assert text.count(mark) == 1
+    row = '\n    FeatureLevel(2, "a level that tests have made", "0.3.0"),'
+    features.write_text(text.replace(mark, row + mark))
+    return Version(Path(sys.executable), sources)

@@ -1,0 +1,265 @@
+"""Feature levels of real nodes: who begins at which, who raises it, who is not let in."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import (
+    TOPIC,
+    Group,
+    Loopback,
+    Member,
+    make_group,
+    producer,
+)
+from tests.process.other_versions import THIS, Version, next_version, version_before
+from tests.suite.patience import PATIENCE_S
+
+pytestmark = pytest.mark.slow
+
+
+def level(node: Node) -> int:
+    """That in force, as the node's broker has it."""
+    return int(node.status()["counters"]["broker"]["feature_level"])
+
+
+def raft_status(member: Member) -> dict[str, Any]:
+    status: dict[str, Any] = json.loads(member.command("raft", "status", "--json").stdout)
+    return status
+
+
+def features(version: Version, node: Node, *words: str) -> dict[str, Any]:
+    done = version.command(
+        "cluster", "features", *words, "--address", f"ipc://{node.runtime}", "--json"
+    )
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def test_a_new_group_begins_at_the_highest_level_and_says_what_each_member_knows(
+    make_node: Callable[[], Node],
+) -> None:
+    group: Group = make_group(make_node, ack="majority-memory")
+    leader = group.leader()
+    for member in group.members:
+        member.node.wait_ready()
+        wait_until(lambda member=member: level(member.node) == 1, "the level to be in force")
+    told = features(THIS, leader.node)
+    refused = THIS.command("cluster", "features", "--enable", "0", "--address", leader.address)
+
+    assert (told["known"], told["members_know"], told["in_force"]) == (1, 1, 1)
+    assert raft_status(leader)["levels"] == {"n0": 1, "n1": 1, "n2": 1}
+    assert refused.returncode == 1
+    assert "never go down" in refused.stderr
+    group.wait_equal()
+    assert set(group.stop()) == {0}
+    assert group.has_one_log()
+
+
+def start(version: Version, node: Node) -> None:
+    node.forget_told()
+    node.launch(
+        ["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)],
+        prefix=() if version is THIS else version.prefix,
+    )
+
+
+def stop(node: Node) -> None:
+    node.signal(signal.SIGTERM)
+    assert node.wait_end() == 0
+
+
+def create(version: Version, node: Node, topic: str) -> None:
+    done = version.command("topic", "create", topic, "--address", f"ipc://{node.runtime}")
+    assert done.returncode == 0, done.stderr
+
+
+def topics(version: Version, node: Node) -> str:
+    return version.command("topic", "list", "--address", f"ipc://{node.runtime}").stdout
+
+
+def test_a_node_stops_in_order_at_what_it_does_not_know_and_goes_on_when_it_is_newer(
+    make_node: Callable[[], Node], tmp_path: Path
+) -> None:
+    """The log says level 2 between two topics; the tables are those of before."""
+    newer = next_version(tmp_path)
+    node = make_node()
+    node.configure()
+    start(THIS, node)
+    node.wait_ready()
+    create(THIS, node, "first")
+    stop(node)
+    for folder in ("config", "ledgermq"):
+        shutil.copytree(node.root / folder, tmp_path / "before" / folder)
+
+    start(newer, node)
+    node.wait_ready()
+    create(newer, node, "between")
+    raised = features(newer, node, "--enable")
+    create(newer, node, "behind")
+    stop(node)
+    assert raised == {"in_force": 2}
+
+    # With the tables of now it says at once why it does not start.
+    start(THIS, node)
+    assert node.wait_end() == 1
+    assert "feature level in force is not known to this version" in node.log.read_text()
+
+    for path in (tmp_path / "before").rglob("*.json*"):
+        shutil.copy(path, node.root / path.relative_to(tmp_path / "before"))
+    start(THIS, node)
+    node.wait_ready()
+    wait_until(
+        lambda: node.status()["counters"]["broker"]["level_needed"] == 2, "the node to be held up"
+    )
+    status = THIS.command("status", "--runtime-dir", str(node.runtime)).stdout
+    tables = json.loads((node.root / "config" / "topics.json").read_text())["topicConfigTable"]
+    assert "held up: the log needs level 2, which version one newer than 0.2.0 knows" in status
+    assert level(node) == 1
+    assert "behind" not in tables
+    stop(node)
+
+    start(newer, node)
+    node.wait_ready()
+    found = topics(newer, node)
+    assert all(name in found for name in ("first", "between", "behind"))
+    assert level(node) == 2
+    stop(node)
+
+
+class Load:
+    """A producer that goes on whoever leads, and knows what was acknowledged."""
+
+    def __init__(self, group: Group) -> None:
+        self.acknowledged: list[bytes] = []
+        self._group = group
+        self._is_ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with producer(*self._group.members, timeout_s=PATIENCE_S, retries=1_000) as one:
+            number = 0
+            while not self._is_ended.wait(0.005):
+                bodies = [b"%d-%d" % (number, row) for row in range(20)]
+                one.send_batch(TOPIC, bodies).result()
+                self.acknowledged += bodies
+                number += 1
+
+    def wait_more(self) -> None:
+        """Until more is acknowledged."""
+        before = len(self.acknowledged)
+        wait_until(lambda: len(self.acknowledged) > before + 100, "more to be acknowledged")
+
+
+class OldLoopback(Loopback):
+    """All members run the version before levels were known."""
+
+    def __init__(self, old: Version) -> None:
+        super().__init__(3)
+        self._old = old
+
+    def prefix(self, member: int) -> list[str]:
+        """Words that have it run."""
+        del member
+        return list(self._old.prefix)
+
+
+def replace(group: Group, member: Member, version: Version) -> None:
+    """Have a member run another version, as docs/operating/new-version.md has it."""
+    stop(member.node)
+    start(version, member.node)
+    member.node.wait_ready()
+    end = group.leader().cursors()["committed"]["index"]
+    wait_until(lambda: member.cursors()["committed"]["index"] >= end, "it to catch up")
+
+
+def poisoned(member: Member) -> int:
+    return int(member.node.status()["counters"]["broker"]["poison_messages"])
+
+
+def refused_enabling(leader: Member) -> str:
+    words = ("cluster", "features", "--enable", "--address", leader.address)
+    done = THIS.command(*words)
+    assert done.returncode == 1, done.stdout
+    return done.stderr
+
+
+def test_a_group_of_the_version_before_is_replaced_one_by_one_there_and_back(
+    make_node: Callable[[], Node],
+) -> None:
+    """Under load. No old member ever meets what it does not know: before the level is in force
+    there is nothing of it in the log, and afterwards no old member is let in.
+    """
+    old = version_before()
+    group = make_group(make_node, ack="majority-fsync", network=OldLoopback(old))
+    for member in group.members:
+        member.node.wait_ready()
+    with Load(group) as load:
+        load.wait_more()
+        last = group.leader()
+        followers = group.others(last)
+        for member in followers:
+            replace(group, member, THIS)
+            load.wait_more()
+        replace(group, last, old)
+        newer = group.leader(besides=last)
+        assert newer in followers
+        assert "not all members have said" in refused_enabling(newer)
+        assert raft_status(newer)["levels"][last.name] == 0
+        # There and back before the level is in force.
+        replace(group, followers[0], old)
+        load.wait_more()
+        replace(group, followers[0], THIS)
+        replace(group, last, THIS)
+        load.wait_more()
+        leader = group.leader()
+        wait_until(
+            lambda: features(THIS, group.leader().node)["members_know"] == 1, "all to say so"
+        )
+        assert [level(member.node) for member in group.members] == [0, 0, 0]
+        assert not any(
+            (one.node.root / "ledgermq" / "features.json").exists() for one in group.members
+        )
+
+        leader = group.leader()
+        assert features(THIS, leader.node, "--enable") == {"in_force": 1}
+        for member in group.members:
+            wait_until(lambda member=member: level(member.node) == 1, "the level to be in force")
+        # A downgrade now is refused, by the others.
+        gone = next(one for one in group.members if not one.leads)
+        stop(gone.node)
+        start(old, gone.node)
+        reason: str = wait_until(
+            lambda: raft_status(group.leader(besides=gone))["refusals"].get(gone.name),
+            "the old version to be refused",
+        )
+        assert "knows feature level 0, but level 1 is in force" in reason
+        assert "needs version 0.2.0 or newer" in reason
+        load.wait_more()
+        stop(gone.node)
+        start(THIS, gone.node)
+        gone.node.wait_ready()
+        load.wait_more()
+    group.wait_equal()
+    assert [level(member.node) for member in group.members] == [1, 1, 1]
+    assert [poisoned(member) for member in group.members] == [0, 0, 0]
+    assert set(group.stop()) == {0}
+    assert group.has_one_log()
+    assert sorted(load.acknowledged) == sorted(group.members[0].bodies())
