@@ -25,13 +25,12 @@ from ledgermq.broker.reading.store_upkeep import StoreUpkeep
 from ledgermq.broker.service import Mailbox
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import Generations, StateLog
-from ledgermq.ipc.counters import BrokerCounter, RaftCounter
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.ipc.orders import SnapshotWanted, StateRefused, TopicsLoaded, parse
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import CorruptLogError, NotLeaderError, ProtocolError
-from ledgermq.model.features import LEVEL
 from ledgermq.process.clock import epoch_ms
 from ledgermq.process.environment import Environment
 from ledgermq.process.node import Surroundings
@@ -83,7 +82,6 @@ class BrokerWorker:
         counts[BrokerCounter.TABLES_AT] = 0
         mailbox = Mailbox()
         self._log = log = self._state_log(mailbox, contain)
-        log.level_of_members = self._level_of_members
         self._made = made = BrokerServices(
             environment, tables, store, log, counts=counts, mailbox=mailbox, contain=contain
         )
@@ -299,12 +297,6 @@ class BrokerWorker:
         self._writer.close()
         self._raft.close()
         self._tables.close()
-
-    def _level_of_members(self) -> int:
-        """The highest feature level that this node and all members know, as raft has heard."""
-        return min(
-            LEVEL, self._environment.page.read_counters(Role.RAFT)[RaftCounter.MEMBERS_LEVEL]
-        )
 
     def _generations(self) -> Generations:
         page = self._environment.page

@@ -104,11 +104,10 @@ class BrokerServices:
             retries,
             dead_letters,
             SinkCalls(sinks, tables),
+            features := FeatureCalls(environment.page, tables, log),
             NodeCalls(environment, lags, members=members.counts, differing=members.differing),
         ):
             calls.register(answering.verbs)
-        features = FeatureCalls(tables, log)
-        calls.register(features.verbs)
         # Those that ask for moves have their turn before the log proposes what it is asked for.
         self.listed = Services(
             (self.pulls, dead_letters, moves, self.transactions, sinks, self.delays, self.timers,

@@ -76,6 +76,7 @@ COMMANDS = {
         "top.top_command", "watch all nodes of a group: roles, rates, lag, disks, memory"
     ),
     "raft": Subcommand("node.raft_command", "look at the group, and hand over its leadership"),
+    "upgrade": Subcommand("node.upgrade_command", "say which node may get another version next"),
     "config": Subcommand("node.config_commands", "check, show and translate settings"),
     "keys": Subcommand("node.keys_command", "make the keys of a group's members"),
     "send": Subcommand("messages.client_commands", "send messages"),

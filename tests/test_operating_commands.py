@@ -27,11 +27,14 @@ BUILT = "goes around a job of Spark; tests/spark puts its result in place"
 TERMINAL = "goes on until somebody leaves it; tests/process/test_top_command.py does, in a terminal"
 MIGRATION = "moves a broker of RocketMQ; tests/compat/test_migrate.py does, there and back"
 WHEEL = "builds and fetches for another host; tests/bare/test_wheels.py does, in bare roots"
+LEVELS = "needs a group of two versions; tests/process/test_feature_levels.py has one"
 
 NOT_RUN = {
     ("install.md", "make wheel"): WHEEL,
     ("install.md", "pip install "): WHEEL,
     ("migrate.md", "ledgermq migrate "): MIGRATION,
+    ("new-version.md", "ledgermq cluster features"): LEVELS,
+    ("new-version.md", "ledgermq upgrade check"): LEVELS,
     ("spark-jobs.md", "export "): CLUSTER,
     ("spark-jobs.md", "ledgermq spark "): JOBS,
     ("spark-jobs.md", "ledgermq store install-derived "): BUILT,

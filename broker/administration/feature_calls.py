@@ -14,7 +14,9 @@ from ledgermq.broker.calls import CHANGE, USER, Call, Result, Verb, Verbs
 from ledgermq.broker.service import Service
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import StateRequest
+from ledgermq.broker.state.state_requests import BatchPlan, StateRequest
+from ledgermq.ipc.counters import RaftCounter
+from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.model.features import LEVEL, LEVEL_MAX, LEVELS, version_of
 from ledgermq.rules.state.feature_table import FILE
@@ -40,10 +42,13 @@ class FeatureCalls(Service):
 
     name = "features"
 
-    def __init__(self, tables: BrokerTables, log: StateLog) -> None:
+    def __init__(self, page: CursorPage, tables: BrokerTables, log: StateLog) -> None:
+        self._page = page
         self._tables = tables
         self._log = log
         self._look_ms = 0
+        self._first_term = 0
+        log.begin_log = self._begin_log
         self.verbs: Verbs = (
             Verb("features", self._features, USER, whatever_tables=True),
             Verb("feature_enable", self._enable, CHANGE),
@@ -52,7 +57,20 @@ class FeatureCalls(Service):
     @property
     def _may_begin(self) -> bool:
         """Whether a new group's level may still go up by itself."""
-        return self._log.is_new and self._tables.features.level < LEVEL
+        return self._first_term == self._log.term != 0 and self._tables.features.level < LEVEL
+
+    @property
+    def _members_know(self) -> int:
+        """The highest feature level that this node and all members know, as raft has heard."""
+        return min(LEVEL, self._page.read_counters(Role.RAFT)[RaftCounter.MEMBERS_LEVEL])
+
+    def _begin_log(self) -> BatchPlan:
+        """This node leads the first term of a log: what its first command says of the level."""
+        self._first_term = self._log.term
+        plan, level = BatchPlan(), self._members_know
+        if level > self._tables.features.level:
+            plan.changes.append(LevelSet(level))
+        return plan
 
     def next_deadline_ms(self) -> int | None:
         """See ``Service``."""
@@ -63,7 +81,7 @@ class FeatureCalls(Service):
         if not self._may_begin or now_ms < self._look_ms:
             return
         self._look_ms = now_ms + LOOK_MS
-        if self._log.is_settled and self._log.level_of_members() >= LEVEL:
+        if self._log.is_settled and self._members_know >= LEVEL:
             request = StateRequest(
                 _NODE, self._plan(LEVEL), _TOUCHES, _nothing, refused=_look_again
             )
@@ -75,7 +93,7 @@ class FeatureCalls(Service):
             "node": self._tables.node.self_id,
             "version": ledgermq.__version__,
             "known": LEVEL,
-            "members_know": self._log.level_of_members(),
+            "members_know": self._members_know,
             "in_force": self._tables.features.level,
             "needed": self._log.level_needed,
             "levels": [level._asdict() for level in LEVELS],
@@ -109,7 +127,7 @@ class FeatureCalls(Service):
             raise ConfigError("no such feature level in this version", level=level, known=LEVEL)
         if level < in_force:
             raise ConfigError("feature levels never go down", level=level, in_force=in_force)
-        members_know = self._log.level_of_members()
+        members_know = self._members_know
         if level > max(members_know, in_force):
             raise ConfigError(
                 "not all members have said that they know the feature level: `ledgermq raft status`"

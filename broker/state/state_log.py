@@ -52,7 +52,6 @@ from ledgermq.rules.state.state_commands import (
 )
 from ledgermq.rules.tables.documents import Steps
 from ledgermq.rules.tables.moves import Moved, MoveEnded
-from ledgermq.rules.tables.table_changes import LevelSet
 from ledgermq.sessions.request_faults import Contain, let_through
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.wire.session import Standing
@@ -116,9 +115,7 @@ class StateLog(Service):
         is_beginning: raft has made this node the leader, and not all that was committed before is
             applied.
         room: bounds what is added to the tables.
-        level_of_members: the highest feature level that all members know; of a new log it is in
-            force from its first command on.
-        is_new: this node leads the first term of a log that had no command before.
+        begin_log: what the first command of a log changes.
     """
 
     name = "state"
@@ -148,13 +145,9 @@ class StateLog(Service):
         self._owner = ""
         self._writer = writer
         self._reader = StateReader(
-            store,
-            tables,
-            self._take_applied,
-            counts=counts,
-            sign_of_life=sign_of_life,
-            clock=clock,
-        )
+            store, tables, self._take_applied,
+            counts=counts, sign_of_life=sign_of_life, clock=clock,
+        )  # fmt: skip
         self._term: Term | None = None
         self._batch: _Batch | None = None
         self._waiting: deque[_Waiting] = deque()
@@ -175,8 +168,7 @@ class StateLog(Service):
         self._is_certain = False
         self._snapshot_term = 0
         self.is_beginning = False
-        self.level_of_members: Callable[[], int] = _lowest_level
-        self.is_new = False
+        self.begin_log: Callable[[], BatchPlan] = BatchPlan
 
     @property
     def term(self) -> int:
@@ -278,7 +270,6 @@ class StateLog(Service):
         self._is_snapshot_due = standing.leads
         self._building = None
         self._is_certain = False
-        self.is_new = False
         return self._term != before
 
     def apply(self) -> None:
@@ -297,14 +288,12 @@ class StateLog(Service):
 
     @property
     def level_needed(self) -> int:
-        """The feature level that the next command needs and this version does not know; else 0."""
+        """See ``StateReader``."""
         return self._reader.level_needed
 
     @property
     def is_held_up(self) -> bool:
-        """Whether a damaged place of the log has to be repaired before ``apply`` goes on, or a
-        newer version started.
-        """
+        """Whether the log has to be repaired, or a newer version started, before it goes on."""
         return self._trouble is not None
 
     @property
@@ -316,8 +305,7 @@ class StateLog(Service):
 
         Raises:
             NotLeaderError: see ``check_started``.
-            BusyError: the log is damaged where the next command stands, or that needs a newer
-                version.
+            BusyError: what stands next in the log is damaged, or needs a newer version.
         """
         self.check_started()
         if self._trouble is not None:
@@ -383,21 +371,12 @@ class StateLog(Service):
             if not self._is_certain:
                 # What was sent before may yet come, and say otherwise than the tables do now:
                 # nothing is planned by them before a later command has come back.
-                self._propose(self._term, self._first_plan(), now_ms)
+                plan = self.begin_log() if self.next_offset == 0 else BatchPlan()
+                self._propose(self._term, plan, now_ms)
             elif self._is_snapshot_due or self._commands_since >= COMMANDS_PER_SNAPSHOT:
                 self._propose_snapshot(self._term, now_ms)
             elif self._waiting:
                 self._propose_waiting(self._term, now_ms)
-
-    def _first_plan(self) -> BatchPlan:
-        """What the first command of a term changes: nothing, but of a new log the feature level."""
-        plan = BatchPlan()
-        if self.next_offset == 0:
-            self.is_new = True
-            level = self.level_of_members()
-            if level > self._tables.features.level:
-                plan.changes.append(LevelSet(level))
-        return plan
 
     def want_snapshot(self, before: Position) -> None:
         """The log before a position is to go, but is kept for what a snapshot could let go of."""
@@ -612,10 +591,6 @@ class StateLog(Service):
                 request.refused(error)
             else:
                 self._mailbox.append(Reply(request.caller, error))
-
-
-def _lowest_level() -> int:
-    return 0
 
 
 def _sequence_of(identity: str) -> int:

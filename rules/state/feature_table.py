@@ -46,9 +46,7 @@ class FeatureTable(Table[LevelSet]):
             ConfigError: it has another shape.
             NewerVersionError: the level is above what this version knows.
         """
-        level = read_integer(document, _LEVEL, 0, file=FILE, owner=FILE)
-        if level < 0:
-            raise ConfigError("feature level is negative", file=FILE, level=level)
+        level = level_told(document)
         check_known(level)
         return cls(level)
 
@@ -68,6 +66,18 @@ class FeatureTable(Table[LevelSet]):
         if level > self.level:
             self.level = level
             self.revision += 1
+
+
+def level_told(document: Document) -> int:
+    """The level that a document of ``features.json`` says, also one that is not known here.
+
+    Raises:
+        ConfigError: it has another shape.
+    """
+    level = read_integer(document, _LEVEL, 0, file=FILE, owner=FILE)
+    if level < 0:
+        raise ConfigError("feature level is negative", file=FILE, level=level)
+    return level
 
 
 def check_known(level: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -190,6 +191,10 @@ def replace(group: Group, member: Member, version: Version) -> None:
     wait_until(lambda: member.cursors()["committed"]["index"] >= end, "it to catch up")
 
 
+def upgrade_check(member: Member, *words: str) -> subprocess.CompletedProcess[str]:
+    return THIS.command("upgrade", "check", "--config", str(member.node.config), *words)
+
+
 def poisoned(member: Member) -> int:
     return int(member.node.status()["counters"]["broker"]["poison_messages"])
 
@@ -239,10 +244,15 @@ def test_a_group_of_the_version_before_is_replaced_one_by_one_there_and_back(
         )
 
         leader = group.leader()
+        assert upgrade_check(leader, "--to", "0.1.0").returncode == 0
+        assert upgrade_check(leader).stdout.count("may be next") == 3
         assert features(THIS, leader.node, "--enable") == {"in_force": 1}
         for member in group.members:
             wait_until(lambda member=member: level(member.node) == 1, "the level to be in force")
-        # A downgrade now is refused, by the others.
+        # A downgrade now is refused, by the command and by the others.
+        refused = upgrade_check(leader, "--to", "0.1.0")
+        assert refused.returncode == 1
+        assert "it knows feature level 0, and level 1 is in force" in refused.stderr
         gone = next(one for one in group.members if not one.leads)
         stop(gone.node)
         start(old, gone.node)
