@@ -8,6 +8,7 @@ docs/decisions/0060.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 
@@ -32,6 +33,8 @@ LEVELS = (
 LEVEL = LEVELS[-1].number
 """The highest level that this version knows."""
 
+_NUMBERS = re.compile(r"(?:[0-9]+:)?([0-9]+(?:\.[0-9]+)*)")
+
 LEVEL_MAX = 255
 """A member tells its level in one byte."""
 
@@ -53,12 +56,13 @@ def level_of(version: str) -> int:
         ValueError: it does not begin with numbers.
     """
     wanted = _numbers(version)
-    return max(level.number for level in LEVELS if _numbers(level.version) <= max(wanted, (0, 1)))
+    known = (level.number for level in LEVELS if _numbers(level.version) <= wanted)
+    return max(known, default=0)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
     # Of a package: an epoch before it, a revision or a suite behind it.
-    text = version.split(":", 1)[-1]
-    for mark in "-+~":
-        text = text.split(mark, 1)[0]
-    return tuple(int(number) for number in text.split("."))
+    found = _NUMBERS.match(version)
+    if found is None:
+        raise ValueError(f"no version: {version}")
+    return tuple(int(number) for number in found[1].split("."))

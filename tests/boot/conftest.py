@@ -11,6 +11,9 @@ import pytest
 from tests.boot import root
 from tests.boot.machine import Machine
 
+import ledgermq
+from ledgermq.model.features import LEVEL, level_of, version_of
+
 UNIT = "ledgermq.service"
 PACKAGES = "/packages"
 
@@ -34,6 +37,9 @@ def packages(bootable: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package as ``this.deb``, and as a later version's ``next.deb``."""
     folder = tmp_path_factory.mktemp("packages")
     built = root.package()
+    if level_of(ledgermq.__version__) < LEVEL:
+        # Between two releases: the one to come is the first that knows what this checkout does.
+        built = root.renumbered(built, version_of(LEVEL), folder)
     shutil.copy(built, folder / "this.deb")
     root.renumbered(built, root.NEXT_VERSION, folder).rename(folder / "next.deb")
     # apt reads as a user of its own.

@@ -16,6 +16,9 @@ from ledgermq.model.features import LEVEL, LEVELS, level_of, version_of
         ("1:0.2.0-1", 1),
         ("0.2.0~rc1", 1),
         ("0.1.9", 0),
+        ("0.0.1", 0),
+        ("0.2.0rc1", 1),
+        ("1", LEVEL),
         ("7.0", LEVEL),
     ],
 )
@@ -23,7 +26,7 @@ def test_the_level_of_a_version_is_the_highest_that_it_knows(version: str, level
     assert level_of(version) == level
 
 
-@pytest.mark.parametrize("version", ["", "x", "1.x", "latest"])
+@pytest.mark.parametrize("version", ["", "x", ".1", "latest"])
 def test_what_is_no_version_is_refused(version: str) -> None:
     with pytest.raises(ValueError):
         level_of(version)
