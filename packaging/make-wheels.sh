@@ -81,8 +81,9 @@ main() {
     command -v "${CC:-cc}" >/dev/null || { say 'no C compiler'; exit 1; }
     tools=$(packaging/release-tools.sh)
     PATH=$tools:$PATH
-    # Also for what pip fetches to build with, in an environment of its own.
+    # For what pip fetches to build with, too: older and newer ones ask by different names.
     export PIP_CONSTRAINT=$PWD/packaging/constraints.txt
+    export PIP_BUILD_CONSTRAINT=$PIP_CONSTRAINT
     umask 022
     SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)
     export SOURCE_DATE_EPOCH
