@@ -52,6 +52,9 @@ logger = logging.getLogger(__name__)
 
 MESSAGES_PER_TURN_MAX = 64
 
+LEVELS_EVERY_NS = 100_000_000
+"""What members and the broker say of feature levels is looked at so often."""
+
 _UNSEEN = LogCursor(Position(-1), Index(-2), Term(-1))
 """No cursor is like that: the next look at the page finds a change."""
 
@@ -102,6 +105,7 @@ class RaftWorker:
         )
         self._broker = environment.page.counters(Role.BROKER)
         self._is_outdated = False
+        self._levels_due_ns = 0
         self._is_cutting = self._was_recovered = self._is_full = False
         self._held = self._written = _UNSEEN
         self._marks: deque[LogCursor] = deque()
@@ -153,9 +157,11 @@ class RaftWorker:
             self._look_at_cursors()
         if now >= self._core.deadline:
             self._carry_out(self._core.tick(now))
-            self._look_at_levels()
             if self._core.role is RaftRole.LEADER:
                 self._reader.look(self._core.status())
+        if now_ns >= self._levels_due_ns:
+            self._levels_due_ns = now_ns + LEVELS_EVERY_NS
+            self._look_at_levels()
         self._writer.repeat_when_due(now_ns)
         trouble = self._disk.look(self._page, now_ns)
         if trouble is not None:

@@ -77,15 +77,31 @@ def _build(folder: Path) -> None:
     (folder / "built").touch()
 
 
-def next_version(folder: Path) -> Version:
-    """This one with one feature level more, in ``folder``."""
+def next_version(folder: Path, *, asks_nobody: bool = False) -> Version:
+    """This one with one feature level more, in ``folder``.
+
+    Args:
+        asks_nobody: it raises levels whatever the others know, and lets everybody in.
+    """
     sources = folder / "src"
     shutil.copytree(
         REPOSITORY / "src", sources, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
     )
-    features = sources / "ledgermq" / "model" / "features.py"
-    text, mark = features.read_text(), "\n)\n\nLEVEL = "
-    assert text.count(mark) == 1
-    row = '\n    FeatureLevel(2, "a level that tests have made", "0.3.0"),'
-    features.write_text(text.replace(mark, row + mark))
+    changes = [
+        (
+            "model/features.py",
+            "\n)\n\nLEVEL = ",
+            '\n    FeatureLevel(2, "a level that tests have made", "0.3.0"),\n)\n\nLEVEL = ',
+        )
+    ]
+    if asks_nobody:
+        changes += [
+            ("broker/administration/feature_calls.py", "return min(LEVEL, ", "return max(LEVEL, "),
+            ("raft_node/peers/peer_admission.py", "self._level_needed = level", "del level"),
+        ]
+    for name, before, after in changes:
+        path = sources / "ledgermq" / name
+        text = path.read_text()
+        assert text.count(before) == 1, path
+        path.write_text(text.replace(before, after))
     return Version(Path(sys.executable), sources)

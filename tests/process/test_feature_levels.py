@@ -273,3 +273,52 @@ def test_a_group_of_the_version_before_is_replaced_one_by_one_there_and_back(
     assert set(group.stop()) == {0}
     assert group.has_one_log()
     assert sorted(load.acknowledged) == sorted(group.members[0].bodies())
+
+
+def test_a_member_that_meets_a_newer_command_replicates_on_and_leads_no_more(
+    make_node: Callable[[], Node], tmp_path: Path
+) -> None:
+    """The others raise a level that it has never said it knows, and let it in all the same: by
+    their bug it meets what no member ever may.
+    """
+    reckless = next_version(tmp_path, asks_nobody=True)
+    group = make_group(make_node, ack="majority-fsync")
+    for member in group.members:
+        member.node.wait_ready()
+    older, *others = group.members
+    for member in others:
+        replace(group, member, reckless)
+    wait_until(lambda: transferred(group, others[0]), "one of the others to lead")
+    assert features(reckless, others[0].node, "--enable") == {"in_force": 2}
+    wait_until(
+        lambda: older.node.status()["counters"]["broker"]["level_needed"] == 2, "it to be held up"
+    )
+    create(reckless, others[0].node, "behind")
+    with Load(group) as load:
+        load.wait_more()
+    group.wait_equal()
+
+    def could_lead() -> dict[str, bool]:
+        peers = raft_status(group.leader())["peers"]
+        return {peer["node"]: peer["could_lead"] for peer in peers}
+
+    wait_until(lambda: could_lead().get(older.name) is False, "it to say that it should not lead")
+    assert "behind" not in (older.node.root / "config" / "topics.json").read_text()
+    assert level(older.node) == 1
+    assert "this node needs a newer version" in older.node.log.read_text()
+
+    replace(group, older, reckless)
+    group.wait_equal()
+    wait_until(lambda: level(older.node) == 2, "it to go on")
+    assert "behind" in topics(reckless, older.node)
+    assert set(group.stop()) == {0}
+    assert group.has_one_log()
+    assert sorted(load.acknowledged) == sorted(older.bodies())
+
+
+def transferred(group: Group, heir: Member) -> bool:
+    """Whether ``heir`` leads; asks for it as long as it does not."""
+    leader = group.leader()
+    if leader is not heir:
+        leader.command("raft", "transfer", heir.name)
+    return heir.leads
