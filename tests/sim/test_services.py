@@ -62,7 +62,7 @@ def test_services_do_something() -> None:
 
 @pytest.mark.slow
 def test_sinks_write_batches_and_ask_for_them_again() -> None:
-    run = ServiceRun(8)
+    run = ServiceRun(41)
     run.go()
     sinks = run.checker.sinks
 
