@@ -39,6 +39,7 @@ from ledgermq.model.exit_status import (
 )
 
 EXTRA_OF_PACKAGE = {
+    "cython": "server",
     "isal": "server",
     "lz4": "compression",
     "numpy": "server",

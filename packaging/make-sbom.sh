@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Writes the list of components (SBOM, CycloneDX) of what a node brings along, and prints where it is:
-# the libraries of the versions in packaging/constraints.txt, which the Debian package has too, with
-# their licenses and what needs what.
+# the libraries of the versions in packaging/constraints.txt, which the Debian package has too (but for
+# Cython, which only kernels that are not compiled need), with their licenses and what needs what.
 #
 #   make-sbom.sh FOLDER       the folder has the wheel of this version for any machine
 #

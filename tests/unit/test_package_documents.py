@@ -150,7 +150,8 @@ def test_the_package_has_what_a_node_and_the_command_line_need() -> None:
             needed.add(name)
             wanted += requires(name) or []
 
-    assert locked("server").keys() == needed
+    # Its kernels are compiled; only plain ones import it.
+    assert locked("server").keys() == needed - {"cython"}
 
 
 def test_what_the_installed_architecture_links_to_is_installed() -> None:
