@@ -33,9 +33,13 @@ READS = frozenset(
         "quota_list",
         "archive_list",
         "node_report",
+        "features",
     ]
 )
 """What changes nothing."""
+
+ONCE = frozenset({"feature_enable"})
+"""What is done once in a group's life, and lasts: ``tests/process/test_feature_levels.py``."""
 
 NOT_KEPT = {
     "group_heartbeat": "members are heard of again within seconds",
@@ -141,8 +145,8 @@ other brokers announce themselves again, and what is cleaned up is of no use."""
 def test_each_verb_of_the_broker_is_in_the_table() -> None:
     in_rows = {row.verb.partition(" ")[0] for row in ROWS} - {SENDS} - {one.name for one in BY_ROW}
 
-    assert in_rows.isdisjoint(READS | NOT_KEPT.keys())
-    assert verbs().keys() == in_rows | READS | NOT_KEPT.keys()
+    assert in_rows.isdisjoint(READS | ONCE | NOT_KEPT.keys())
+    assert verbs().keys() == in_rows | READS | ONCE | NOT_KEPT.keys()
 
 
 def test_each_code_of_the_port_is_in_the_table() -> None:

@@ -31,7 +31,10 @@ def test_no_point_of_death_loses_moves_or_doubles_a_message(
     try:
         lives.start_producer()
         stored = [0]
-        for number in range(LIVES):
+        for number in count():
+            # All early deaths may come before the first acknowledgement.
+            if number >= LIVES and lives.journal.places:
+                break
             cause = lives.live()
             print(f"life {number}: {cause}", flush=True)
             stored.append(judge(lives, tmp_path))
