@@ -215,17 +215,25 @@ def _note(
             offsets.note_span(span, base=low, header_size=header_size, sign_of_life=sign_of_life)
 
 
-def entry_before(log: OpenLog, position: int) -> int:
-    """Where an entry begins, at or before ``position``; in a plain log, where the file begins."""
+def entry_files(log: OpenLog) -> EntryFiles | None:
+    """A reader of the log's entries, the caller's to ``forget``; None with a plain log."""
     data, index = log.recovered.data, log.recovered.index
     if index is None:
-        return max(int(log.recovered.first), position - position % data.file_size)
-    files = EntryFiles(
+        return None
+    return EntryFiles(
         data.directory,
         index.directory,
         file_size=data.file_size,
         index_file_size=index.file_size,
     )
+
+
+def entry_before(log: OpenLog, position: int) -> int:
+    """Where an entry begins, at or before ``position``; in a plain log, where the file begins."""
+    files = entry_files(log)
+    if files is None:
+        file_size = log.recovered.data.file_size
+        return max(int(log.recovered.first), position - position % file_size)
     try:
         return files.entry_before(position, log.writer.end.index_)
     finally:

@@ -27,9 +27,8 @@ from ledgermq.store.files.disk_sync import sync_directory
 from ledgermq.store.files.file_names import file_name, starts_in
 from ledgermq.store.files.store_checkpoint import read_checkpoint
 from ledgermq.store.files.store_paths import StorePaths
-from ledgermq.store.log.entry_files import EntryFiles
 from ledgermq.store.retention import RetentionPlan, Survey, plan
-from ledgermq.writer.log.log_opening import OpenLog
+from ledgermq.writer.log.log_opening import OpenLog, entry_files
 from ledgermq.writer.retention.log_survey import take_survey
 from ledgermq.writer.retention.steady_time import SteadyTime
 
@@ -200,16 +199,9 @@ class LogRetention:
 
     def _delete_items(self) -> None:
         """Delete files of DLedger's index whose items are all of entries that are gone."""
-        index = self._log.recovered.index
-        if index is None:
+        index, files = self._log.recovered.index, entry_files(self._log)
+        if index is None or files is None:
             return
-        data = self._log.recovered.data
-        files = EntryFiles(
-            data.directory,
-            index.directory,
-            file_size=data.file_size,
-            index_file_size=index.file_size,
-        )
         try:
             first = files.first_index(self._log.writer.end.index_)
         finally:
