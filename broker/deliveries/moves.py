@@ -273,14 +273,7 @@ class Moves(Service):
         sums = self._sums_of(command)
         rest = rest_of(moved, count_present(sums, self._records_behind(behind)))
         records = self.build(queue, moved.offsets, again=moved.again)[rest.done :]
-        if len(records) != rest.records:
-            raise CorruptLogError(
-                "messages of a move are there no more",
-                topic=queue.topic,
-                queue=queue.queue_id,
-                records=len(records),
-                expected=rest.records,
-            )
+        _check_complete(rest, len(records))
         logger.warning(
             "move was cut: topic=%s queue=%d records=%d missing=%d",
             queue.topic,
@@ -291,11 +284,16 @@ class Moves(Service):
         return rest, records
 
     def _sums_of(self, command: StateCommand) -> list[int]:
-        """The sums of what follows a command, also of moves that were made without."""
+        """The sums of what follows a command, also of moves that were made without.
+
+        Raises:
+            CorruptLogError: messages are there no more, and nobody can say what they became.
+        """
         sums = list(command.follows)
         for change in command.changes:
             if isinstance(change, Moved) and not change.has_sums:
                 made = self.build(change.queue, change.offsets)[change.done :]
+                _check_complete(change, len(made))
                 sums[change.before : change.before + change.records] = [
                     record_sum(memoryview(record)) for record in made
                 ]
@@ -324,6 +322,18 @@ class Moves(Service):
                 continue
             yield record
             position += file.header_size + len(record)
+
+
+def _check_complete(move: Moved, records: int) -> None:
+    """``records`` were made of what ``move`` is about: as many as it has, no more and no fewer."""
+    if records != move.records:
+        raise CorruptLogError(
+            "messages of a move are there no more",
+            topic=move.queue.topic,
+            queue=move.queue.queue_id,
+            records=records,
+            expected=move.records,
+        )
 
 
 _TOPIC = re.compile(TOPIC_CHARACTERS.encode())

@@ -228,10 +228,16 @@ class ReadableStore:
         return self._self_id if grant.leader else ""
 
     def units(self, queue: QueueName, offset: int, count: int) -> Units | None:
-        """Units of ``queue`` from ``offset`` on, within what ``bounds`` said.
+        """Units of ``queue`` from ``offset`` on, within what ``bounds`` says.
 
         ``None`` when their file was deleted since.
+
+        Raises:
+            NotLeaderError, CorruptLogError: as ``bounds``.
         """
+        if queue not in self._seen:
+            # A reader knows no unit before its bounds are asked for: what is there looked deleted.
+            self.bounds(queue)
         reader = self._reader(queue)
         try:
             return reader.units(offset, count)

@@ -39,6 +39,7 @@ class MemoryLog:
         self.end = 0
         self.first_position = 0
         self.is_down = False
+        self.hidden: set[QueueName] = set()
         self.store_timestamp = 1_000
 
     # As the broker reads it.
@@ -68,7 +69,8 @@ class MemoryLog:
         return 0
 
     def units(self, queue: QueueName, offset: int, count: int) -> Any:
-        found = self.queues.get(queue, [])[offset : offset + count]
+        in_queue = [] if queue in self.hidden else self.queues.get(queue, [])
+        found = in_queue[offset : offset + count]
         units = np.zeros(len(found), UNIT)
         units["position"] = found
         units["size"] = [len(self.records_at[at]) for at in found]

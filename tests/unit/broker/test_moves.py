@@ -47,9 +47,15 @@ def moved_record(queue: QueueName, offset: int, record: memoryview) -> Sequence[
 
 
 class Node:
-    """The broker of one node over a log that outlives it; it moves two queues to their ends."""
+    """The broker of one node over a log that outlives it; it moves two queues to their ends.
 
-    def __init__(self, directory: Path, log: MemoryLog, term: int) -> None:
+    Commands have no sums of what becomes of the queues ``without_sums``.
+    """
+
+    def __init__(
+        self, directory: Path, log: MemoryLog, term: int, *without_sums: QueueName
+    ) -> None:
+        self.without_sums = without_sums
         settings = Settings(store=StoreSection(path_root_dir=root_of(directory)))
         self.log = log
         self.now_ms = 0
@@ -80,7 +86,9 @@ class Node:
                 return None
             records = self.moves.build(queue, offsets)
             marks = {"moves": self.moves.source(queue).marks.get("moves", 0) + 1}
-            return Moved(queue, offsets, len(records), offsets[-1] + 1, marks), records
+            has_sums = queue not in self.without_sums
+            end = offsets[-1] + 1
+            return Moved(queue, offsets, len(records), end, marks, has_sums=has_sums), records
 
         def refused(error: LedgerError) -> None:
             self.asked.discard(queue)
@@ -164,6 +172,27 @@ def test_the_next_leader_finishes_what_a_crash_has_cut(
     assert kept == 2 + 2 * 2 * STEP
     assert_moved_once(log, 5)
     assert heir.moves.source(SOURCE).next_offset == 5
+
+
+@pytest.mark.parametrize("cut", range(1, 14))
+def test_a_group_of_which_nobody_knows_how_much_is_there_is_left_alone(
+    tmp_path: Path, cut: int
+) -> None:
+    log = filled(5)
+    dead = Node(tmp_path / "dead", log, 1, SOURCE)
+    dead.begin()
+    log.take(cut)
+    # Without its messages nobody knows the sums of the first move, nor where the second begins.
+    log.hidden.add(SOURCE)
+    blind = Node(tmp_path / "blind", log, 2, SOURCE)
+    notes = len(log.messages("notes"))
+    blind.run()
+    notes_when_blind = len(log.messages("notes"))
+    log.hidden.clear()
+    blind.run(RETRY_MS)
+
+    assert notes_when_blind == notes
+    assert_moved_once(log, 5)
 
 
 @pytest.mark.parametrize("cut", range(15))

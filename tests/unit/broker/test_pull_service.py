@@ -14,7 +14,7 @@ from ledgermq.broker.pulls import pull_service
 from ledgermq.broker.pulls.holds import Holds
 from ledgermq.broker.pulls.pull_answers import Answer, Held
 from ledgermq.broker.pulls.pull_service import ANSWERS_NS, TAKEN_AT_ONCE, PullService
-from ledgermq.broker.reading import property_scan
+from ledgermq.broker.reading import property_scan, readable_store
 from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.records.message import Message, decode_message, encode_message
@@ -541,3 +541,15 @@ def test_holds_that_end_together_are_answered_some_a_turn(store: Store) -> None:
 
     assert sum(turns) == HOLDS
     assert max(turns) == BATCHES * TAKEN_AT_ONCE
+
+
+def test_units_are_there_also_when_nobody_asked_for_the_bounds(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readable_store, "READERS_MAX", 1)
+    never_asked = store.view.units(QUEUE, 3, 4)
+    # Another queue takes the place of its reader.
+    store.view.bounds(QueueName("t", 1))
+    taken = store.view.units(QUEUE, 3, 4)
+
+    assert [units is not None and len(units) for units in (never_asked, taken)] == [4, 4]
