@@ -409,6 +409,21 @@ class RaftCore:
             transfer.disk_full(state, lead)
         return self._effects()
 
+    def version_is_outdated(self) -> Effects:
+        """The log has what only a newer version understands: this node does not lead any more.
+
+        However long nobody else can, unlike with a sick disk: what it would stamp follows rules
+        that the group has left. It replicates and votes on, for its log is whole. There is no way
+        back: another version runs in another process.
+        """
+        state = self._state
+        if not state.outdated:
+            state.outdated = True
+            state.note("its log needs a newer version than it runs: it does not lead any more")
+            if state.role is not RaftRole.FOLLOWER:
+                state.follow(state.term, None)
+        return self._effects()
+
     def status(self) -> CoreStatus:
         """Where this node is."""
         return status(self._state)

@@ -44,6 +44,7 @@ class CoreStatus:
     commit: Index
     writer: WriterState
     sick: bool
+    outdated: bool
     lost: EntryId | None
     membership: Membership
     membership_index: Index
@@ -67,6 +68,7 @@ def status(state: NodeState) -> CoreStatus:
         commit=state.commit,
         writer=state.writer,
         sick=state.sick,
+        outdated=state.outdated,
         lost=state.lost,
         membership=state.membership,
         membership_index=state.history.index,

@@ -149,6 +149,7 @@ def status_document(status: CoreStatus, refusals: Mapping[NodeId, str]) -> dict[
         "commit": status.commit,
         "writer": status.writer.value,
         "disk_is_sick": status.sick,
+        "is_outdated": status.outdated,
         "lost": status.lost and {"term": status.lost.term, "index": status.lost.index},
         "voters": sorted(membership.voters),
         "learners": sorted(membership.learners),

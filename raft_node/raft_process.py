@@ -104,8 +104,8 @@ class RaftWorker:
             memberships=self._memberships,
         )
         self._broker = environment.page.counters(Role.BROKER)
-        self._is_outdated = False
         self._levels_due_ns = 0
+        self._noted = ""
         self._is_cutting = self._was_recovered = self._is_full = False
         self._held = self._written = _UNSEEN
         self._marks: deque[LogCursor] = deque()
@@ -167,7 +167,7 @@ class RaftWorker:
         if trouble is not None:
             event = Event.DISK_SICK if trouble else Event.DISK_WELL
             logger.warning("disk: %s", trouble or "well again", extra={"event": event})
-            self._tell_fitness()
+            self._carry_out(self._core.disk_is_sick(self._disk.is_sick))
         self._look_at_space(now_ns)
         if self._control.source in ready:
             self._control.serve(now_ns)
@@ -181,14 +181,9 @@ class RaftWorker:
             (levels.get(member, 0) for member in members), default=0
         )
         self._peers.need_level(self._broker[BrokerCounter.FEATURE_LEVEL])
-        is_outdated = self._broker[BrokerCounter.LEVEL_NEEDED] > 0
-        if is_outdated != self._is_outdated:
-            self._is_outdated = is_outdated
-            self._tell_fitness()
-
-    def _tell_fitness(self) -> None:
-        """Who cannot keep up with the log, or with its commands, leads only rather than nobody."""
-        self._carry_out(self._core.disk_is_sick(self._disk.is_sick or self._is_outdated))
+        if self._broker[BrokerCounter.LEVEL_NEEDED] > 0:
+            # A broker that was started again counts anew; the version stays what it is.
+            self._carry_out(self._core.version_is_outdated())
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of retention and scrub count from now on."""
@@ -353,7 +348,10 @@ class RaftWorker:
         if effects.leader is not None:
             self._tell_leader(effects.leader)
         for note in effects.notes:
-            logger.info("%s", note)
+            # Why it is no candidate is said with each election that is due, for days if need be.
+            if note != self._noted:
+                logger.info("%s", note)
+            self._noted = note
 
     def _direct_writer(self, effects: Effects) -> None:
         """What the writer has to do, in the order that ``Effects`` demands."""

@@ -86,13 +86,17 @@ def describe(status: Mapping[str, object]) -> Iterator[str]:
         names = cast("Sequence[str]", status[kind])
         if names:
             yield f"{kind:<12}{', '.join(names)}"
-    levels = cast("Mapping[str, int | None]", status["levels"])
+    # A node that was not restarted since this command came with a newer version has no levels.
+    levels = cast("Mapping[str, int | None]", status.get("levels", {}))
     known = ", ".join(f"{node} {'?' if at is None else at}" for node, at in levels.items())
-    yield f"levels      {known}"
+    if known:
+        yield f"levels      {known}"
     if status["transfer"]:
         yield f"hand-over   {status['transfer']}"
     if status["disk_is_sick"]:
         yield "disk        sick: this node leads only where no other one could"
+    if status.get("is_outdated"):
+        yield "version     too old for the log: this node does not lead before it has a newer one"
     lost = cast("Mapping[str, int] | None", status.get("lost"))
     if lost:
         yield (

@@ -122,6 +122,7 @@ def others_can_lead(settings: Settings) -> bool:
 def _has_role(page: CursorPage, settings: Settings) -> bool:
     """Whether the node knows what to be: a leader that may write, or a member that follows one."""
     grant = page.read_grant()
-    if grant.granted:
+    if grant.granted or page.read_counters(Role.BROKER)[BrokerCounter.LEVEL_NEEDED]:
+        # Who is too old for its log never leads: it serves what it has, and says so.
         return True
     return grant.role is PublishedRole.FOLLOWER and grant.term > 0 and others_can_lead(settings)

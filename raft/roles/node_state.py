@@ -7,7 +7,9 @@ Invariants:
 * the writer has a grant of no term but the one that this node leads in, and entries of another
   leader are taken only while it has none and no cut is under way;
 * while ``lost`` is set, the log lacks entries that this node once had durable: it votes as if it
-  had them, and does not campaign (docs/decisions/0010).
+  had them, and does not campaign (docs/decisions/0010);
+* an ``outdated`` node is a follower, and has no grant but one that is being revoked
+  (docs/decisions/0060).
 """
 
 from __future__ import annotations
@@ -112,6 +114,7 @@ class NodeState:
         self.granted_term: Term | None = None
         self.sick = False
         self.full = False
+        self.outdated = False
         self.forwarded_reads: dict[int, int] = {}
         self.out = Outbox()
         self.published = LeaderChange(None, Term(-1))
@@ -213,6 +216,8 @@ class NodeState:
         others = len(self.membership.electable) > 1
         if self.sick and others and self.waits_without_leader <= SICK_WAITS:
             found.append("its disk is sick")
+        if self.outdated:
+            found.append("its log needs a newer version than it runs")
         if self.lost is not None:
             found.append(f"its log lost entries to damage, and has not all up to {self.lost} again")
         if self.writer is not WriterState.IDLE:

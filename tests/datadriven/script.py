@@ -9,7 +9,7 @@
     isolate n2 | cut n0 n1 | heal
     crash n0 | restart n0 | kill-writer n0 | stop-writer n0 | start-writer n0
     send n0 3                   a client sends three messages to n0
-    sick n0 | well n0
+    sick n0 | well n0 | outdated n0 | upgraded n0
     transfer n0 n1 | read n0
     members n0 n0 n1 n2 +n3     propose: voters, ``+`` learners, ``w`` witnesses
     join n3                     start a node that is not yet a member
@@ -139,6 +139,16 @@ class Script:
     def do_well(self, name: str) -> str:
         self.group.nodes[name].sick = False
         return self.group.ask(name, "disk_is_sick", False)
+
+    def do_outdated(self, name: str) -> str:
+        self.group.nodes[name].outdated = True
+        return self.group.ask(name, "version_is_outdated")
+
+    def do_upgraded(self, name: str) -> str:
+        said = self.do_crash(name)
+        self.group.nodes[name].outdated = False
+        self.group.start(name)
+        return said
 
     def do_transfer(self, name: str, target: str) -> str:
         return self.group.ask(name, "transfer_leadership", NodeId(target))

@@ -124,7 +124,9 @@ def test_a_node_stops_in_order_at_what_it_does_not_know_and_goes_on_when_it_is_n
     )
     status = THIS.command("status", "--runtime-dir", str(node.runtime)).stdout
     tables = json.loads((node.root / "config" / "topics.json").read_text())["topicConfigTable"]
+    why = THIS.command("raft", "why-no-leader", "--runtime-dir", str(node.runtime)).stdout
     assert "held up: the log needs level 2, which version one newer than 0.2.0 knows" in status
+    assert "its log needs a newer version than it runs" in why
     assert level(node) == 1
     assert "behind" not in tables
     stop(node)
@@ -220,6 +222,8 @@ def test_a_group_of_the_version_before_is_replaced_one_by_one_there_and_back(
         load.wait_more()
         last = group.leader()
         followers = group.others(last)
+        # This version's command asks a node that was not restarted yet.
+        assert last.command("raft", "status").returncode == 0
         for member in followers:
             replace(group, member, THIS)
             load.wait_more()
@@ -303,6 +307,9 @@ def test_a_member_that_meets_a_newer_command_replicates_on_and_leads_no_more(
         return {peer["node"]: peer["could_lead"] for peer in peers}
 
     wait_until(lambda: could_lead().get(older.name) is False, "it to say that it should not lead")
+    assert raft_status(older)["is_outdated"]
+    refused = group.leader().command("raft", "transfer", older.name)
+    assert "cannot lead now" in refused.stderr
     assert "behind" not in (older.node.root / "config" / "topics.json").read_text()
     assert level(older.node) == 1
     assert "this node needs a newer version" in older.node.log.read_text()

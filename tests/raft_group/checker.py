@@ -69,6 +69,7 @@ class Checker:
         term = node.core.term
         known = self.leaders.setdefault(term, node.name)
         require(known == node.name, "one leader a term", term, known, node.name)
+        require(not node.outdated, "an outdated member does not lead", term, node.name)
         if node.completeness_checked == term:
             return
         node.completeness_checked = term

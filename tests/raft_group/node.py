@@ -44,6 +44,7 @@ class SimNode:
         self.reads: dict[int, int | None] = {}
         self.ships: list[tuple[NodeId, EntryId]] = []
         self.sick = False
+        self.outdated = False
         self.batch = 5
         self.at_crash_point = False
         self.completeness_checked = -1
@@ -63,6 +64,8 @@ class SimNode:
             now=now,
         )
         self.core.disk_is_sick(self.sick)
+        if self.outdated:
+            self.core.version_is_outdated()
         self.checker.restarted(self)
         self.start_writer()
 

@@ -21,8 +21,12 @@ QUIET_TICKS = 3_000
 class Run:
     """Faults for ``ticks``, then a quiet phase in which the group must heal."""
 
-    def __init__(self, seed: int, *, storm: bool = False, ticks: int = 2_500) -> None:
+    def __init__(
+        self, seed: int, *, storm: bool = False, outdated: bool = False, ticks: int = 2_500
+    ) -> None:
+        """A run; with ``outdated`` some of its members meet what they are too old for."""
         self.seed = seed
+        self.outdated = outdated
         self.ticks = ticks
         self.random = Random(seed)
         count = self.random.choice((3, 3, 3, 4, 5))
@@ -82,6 +86,9 @@ class Run:
             group.read(self.random.choice(list(group.nodes)))
 
     def fault(self) -> None:
+        if self.outdated and self.random.random() < 0.1:
+            self.outdate()
+            return
         verbs = (
             (self.crash_or_start, 4),
             (self.kill_writer, 2),
@@ -159,6 +166,13 @@ class Run:
         self.group.trace(f"{node.name} sick: {node.sick}")
         self.group.ask(node.name, "disk_is_sick", node.sick)
 
+    def outdate(self) -> None:
+        node = self.some()
+        if node.core is not None:
+            node.outdated = True
+            self.group.trace(f"{node.name} outdated")
+            self.group.ask(node.name, "version_is_outdated")
+
     def jump(self) -> None:
         name = self.some().name
         rate, offset = self.group.clocks[name]
@@ -212,6 +226,10 @@ class Run:
         group.trace("quiet")
         for name, node in group.nodes.items():
             node.sick = False
+            if node.outdated:
+                # It gets a newer version.
+                node.outdated = False
+                group.crash(name)
             if node.core is None:
                 group.start(name)
             elif not node.writer_alive:
@@ -235,9 +253,9 @@ class Run:
                 require(held == entry, "acknowledged entries survive", index, held, entry)
 
 
-def failure(seed: int, *, storm: bool = False) -> str | None:
+def failure(seed: int, *, storm: bool = False, outdated: bool = False) -> str | None:
     """What went wrong with ``seed``, with the trace; None when nothing did."""
-    run = Run(seed, storm=storm)
+    run = Run(seed, storm=storm, outdated=outdated)
     try:
         run.go()
     except Exception as error:  # whatever it is, the seed belongs to it

@@ -26,6 +26,15 @@ def test_a_group_keeps_its_promises_and_heals(share: int) -> None:
     assert not failures, "\n\n".join(failures[:3])
 
 
+@pytest.mark.slow
+def test_a_member_that_is_too_old_for_its_log_does_not_lead_and_the_group_heals() -> None:
+    seeds = range(FIRST, FIRST + COUNT // 4)
+
+    failures = [found for seed in seeds if (found := failure(seed, outdated=True)) is not None]
+
+    assert not failures, "\n\n".join(failures[:3])
+
+
 def test_a_seed_is_one_run() -> None:
     histories = []
     for _ in range(2):

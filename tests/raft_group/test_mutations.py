@@ -13,6 +13,7 @@ from ledgermq.raft.messages import EntryId, HardState, VoteRefusal, VoteRequest
 from ledgermq.raft.roles import candidate, follower, leader
 from ledgermq.raft.roles.leadership import Leadership
 from ledgermq.raft.roles.node_state import NodeState
+from ledgermq.raft.timing import SICK_WAITS
 
 SEEDS = 500
 
@@ -101,6 +102,20 @@ def reads_are_not_confirmed(patch: Patch) -> None:
     patch.setattr(leader, "read_for", at_once)
 
 
+def outdated_members_campaign_after_a_while(patch: Patch) -> None:
+    """As those with a sick disk do (docs/decisions/0060)."""
+    barriers = NodeState.barriers
+
+    def forget(state: NodeState) -> list[str]:
+        outdated = state.outdated
+        state.outdated = outdated and state.waits_without_leader <= SICK_WAITS
+        found = barriers(state)
+        state.outdated = outdated
+        return found
+
+    patch.setattr(NodeState, "barriers", forget)
+
+
 MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     vote_is_not_persisted,
     old_terms_are_committed_by_counting,
@@ -109,6 +124,7 @@ MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     shorter_logs_get_votes,
     written_counts_as_durable,
     reads_are_not_confirmed,
+    outdated_members_campaign_after_a_while,
 )
 
 
@@ -129,7 +145,12 @@ def test_the_simulator_finds(mutation: Callable[[Patch], None], monkeypatch: Pat
     mutation(monkeypatch)
 
     storm = mutation in IN_STORMS
+    outdated = mutation is outdated_members_campaign_after_a_while
+
+    def is_found(seed: int) -> bool:
+        return failure(seed, storm=storm, outdated=outdated) is not None
+
     seeds = [LIKELY.get(mutation, 0), *range(SEEDS)]
-    found = next((seed for seed in seeds if failure(seed, storm=storm) is not None), None)
+    found = next((seed for seed in seeds if is_found(seed)), None)
 
     assert found is not None, f"{mutation.__name__} was not found in {SEEDS} seeds"

@@ -105,6 +105,19 @@ def test_with_damage_among_the_commands_it_serves_what_it_has(
     assert missing(page, alone) == ""
 
 
+def test_with_commands_of_a_newer_version_it_serves_what_it_has(
+    page: CursorPage, alone: Settings
+) -> None:
+    page.publish_grant(Grant(Term(3), False, PublishedRole.FOLLOWER, NodeId("")))
+    dispatch(page)
+    count(page, BrokerCounter.TABLES_AT, 1)
+    count(page, BrokerCounter.TABLES_HELD_UP, 1)
+    before = missing(page, alone)
+    count(page, BrokerCounter.LEVEL_NEEDED, 2)
+
+    assert (before, missing(page, alone)) == ("a leader", "")
+
+
 def test_a_member_is_ready_without_a_majority(page: CursorPage, member: Settings) -> None:
     """Nothing is known to be committed, and systemd does not wait for ever."""
     page.publish_grant(Grant(Term(3), False, PublishedRole.FOLLOWER, NodeId("")))
