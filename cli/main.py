@@ -78,8 +78,8 @@ COMMANDS = {
     ),
     "raft": Subcommand("node.raft_command", "look at the group, and hand over its leadership"),
     "upgrade": Subcommand("node.upgrade_command", "say which node may get another version next"),
-    "config": Subcommand("node.config_commands", "check, show and translate settings"),
-    "keys": Subcommand("node.keys_command", "make the keys of a group's members"),
+    "config": Subcommand("setup.config_commands", "make, check, show and translate settings"),
+    "keys": Subcommand("setup.keys_command", "make the keys of a group's members"),
     "send": Subcommand("messages.client_commands", "send messages"),
     "receive": Subcommand("messages.client_commands", "print messages"),
     "topic": Subcommand("admin.topic_command", "list, show, create, alter and delete topics"),
@@ -94,7 +94,7 @@ COMMANDS = {
     "transaction": Subcommand(
         "admin.transaction_command", "look at transactions without an end, and end them"
     ),
-    "access": Subcommand("node.access_command", "make keys, certificates and users in one go"),
+    "access": Subcommand("setup.access_command", "make keys, certificates and users in one go"),
     "acl": Subcommand("admin.acl_command", "say who may do what"),
     "archive": Subcommand("admin.archive_command", "show the archives that retention waits for"),
     "quota": Subcommand("admin.quota_command", "say how much may be sent and read a second"),

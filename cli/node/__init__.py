@@ -1,4 +1,4 @@
-"""Commands about a node and its group: settings, keys, service, status, doctor, demonstrations.
+"""Commands about a node and its group: service, status, doctor, demonstrations.
 
 Begin with the module of a command; ``demo_node.py``, ``service_journal.py`` and ``service_unit.py``
 are parts of some.

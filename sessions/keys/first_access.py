@@ -4,7 +4,7 @@
         keys/           ``raft.keys_dir``, where there are several nodes (``peer_keys``)
         clients.key     ``listen.curve_secret_file``, the same on all
         tls.pem tls.key certificate of the node, where certificates are wanted
-        access.toml     settings that name all of these
+        access.toml     settings that name all of these; ``ledgermq.toml`` where they are whole
     clients/            for the clients: each gets its own
         USER.keys       for ``tcp://…?keys=FILE``
         USER.secret     with which RocketMQ's clients sign
@@ -16,6 +16,7 @@ Files have mode 0600, folders 0700. The folder appears when all is in it, or not
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import secrets
@@ -23,8 +24,10 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
+from ledgermq.model.config.settings_file import tables, value_text
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.ids import NodeId
 from ledgermq.rules.access.access import User
@@ -36,29 +39,71 @@ USERS_FILE = "users.json"
 CLIENTS, CERTIFICATES = "clients", "certificates.pem"
 SECRET_BYTES = 24
 CERTIFICATE_DAYS = 825
-PRODUCE_PORT, CONSUME_PORT, REMOTING_PORT = 10_921, 10_922, 10_911
+ACCESS_SETTINGS, WHOLE_SETTINGS = "access.toml", "ledgermq.toml"
+
+_HEAD = """\
+# Settings of {node.name} on {node.address}. What is not here has its default: man ledgermq.toml.
+# After a change: ledgermq config check {file}
+"""
+
+Tables = Mapping[str, Mapping[str, object]]
+"""Settings by table and key."""
 
 
 class NewNode(NamedTuple):
-    """A node, and the address at which clients reach it."""
+    """A node, and the name or address at which clients reach it; an IPv6 one without brackets.
+
+    Attributes:
+        settings: what its settings say beside access; with it they are whole.
+    """
 
     name: NodeId
     address: str
+    settings: Tables = MappingProxyType({})
+
+    @property
+    def is_address(self) -> bool:
+        """Whether clients reach it by an address, not by a name."""
+        try:
+            ipaddress.ip_address(self.address)
+        except ValueError:
+            return False
+        return True
+
+    @property
+    def host(self) -> str:
+        """As it stands before a port."""
+        return f"[{self.address}]" if ":" in self.address else self.address
+
+
+class ClientPorts(NamedTuple):
+    """Ports at which clients come in; RocketMQ's at the last."""
+
+    produce: int = 10_921
+    consume: int = 10_922
+    remoting: int = 10_911
 
 
 class AccessWish(NamedTuple):
     """What is to be made.
 
     Attributes:
-        users: rights by user, as ``acl_set`` takes them, without keys.
+        users: rights by user, as ``acl_set`` takes them, without keys. Without any the ports are
+            open to everybody, in clear.
         place: the folder of a node that its files are copied to.
-        has_certificates: RocketMQ's clients come, too, over TLS.
+        has_remoting: RocketMQ's clients come, too; over TLS where there are users.
     """
 
     nodes: Sequence[NewNode]
     users: Mapping[str, Mapping[str, object]]
     place: Path
-    has_certificates: bool
+    has_remoting: bool
+    ports: ClientPorts = ClientPorts()
+
+    @property
+    def has_certificates(self) -> bool:
+        """Whether nodes get certificates."""
+        return self.has_remoting and bool(self.users)
 
 
 def make_first_access(folder: Path, wanted: AccessWish) -> None:
@@ -116,21 +161,28 @@ def _make(making: Path, wanted: AccessWish) -> None:
             make_directories(target, mode=0o700)
             folder.rename(target / "keys")
         (making / "members").rmdir()
-    first = making / names[0]
-    make_directories(first, mode=0o700)
-    server = make_node_key(first / "clients.key")
-    key = (first / "clients.key").read_bytes()
     for node in wanted.nodes:
         target = making / node.name
         make_directories(target, mode=0o700)
-        if target != first:
-            _write(target / "clients.key", key)
         if wanted.has_certificates:
             _make_certificate(target, node)
-        _write(target / "access.toml", _settings(node, wanted).encode())
+        name = WHOLE_SETTINGS if node.settings else ACCESS_SETTINGS
+        # No secret, and also for those who only look.
+        mode = 0o644 if node.settings else 0o600
+        _write(target / name, _settings(node, wanted).encode(), mode=mode)
     if wanted.has_certificates:
         made = [(making / name / "tls.pem").read_bytes() for name in names]
         _write(making / CERTIFICATES, b"".join(made))
+    if wanted.users:
+        _make_users(making, wanted)
+
+
+def _make_users(making: Path, wanted: AccessWish) -> None:
+    """Keys by which clients and nodes know one another, and the list of users."""
+    first, *others = [making / node.name / "clients.key" for node in wanted.nodes]
+    server = make_node_key(first)
+    for other in others:
+        _write(other, first.read_bytes())
     clients = making / CLIENTS
     make_directories(clients, mode=0o700)
     users: dict[str, dict[str, object]] = {}
@@ -142,30 +194,49 @@ def _make(making: Path, wanted: AccessWish) -> None:
 
 
 def _settings(node: NewNode, wanted: AccessWish) -> str:
-    place = wanted.place
-    tables: dict[str, dict[str, object]] = {
-        "listen": {
-            "produce": f"tcp://{node.address}:{PRODUCE_PORT}",
-            "consume": f"tcp://{node.address}:{CONSUME_PORT}",
-            "curve_secret_file": str(place / "clients.key"),
-        },
-        "access": {"enabled": True},
+    """The settings of a node, in the order of ``settings.md``."""
+    told: dict[str, dict[str, object]] = {
+        table: dict(keys) for table, keys in node.settings.items()
     }
-    if len(wanted.nodes) > 1:
-        tables["raft"] = {"keys_dir": str(place / "keys")}
-    if wanted.has_certificates:
-        tables["listen"]["remoting"] = f"{node.address}:{REMOTING_PORT}"
-        tables["remoting"] = {
-            "tls_mode": "enforcing",
-            "tls_certificate_file": str(place / "tls.pem"),
-            "tls_key_file": str(place / "tls.key"),
-        }
-    # What JSON writes of strings and booleans is TOML, too.
+    for table, keys in _access_tables(node, wanted).items():
+        told.setdefault(table, {}).update(keys)
     parts = [
-        "\n".join([f"[{table}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())])
-        for table, keys in tables.items()
+        "\n".join(
+            [f"[{table}]", *(f"{key} = {value_text(one)}" for key, one in told[table].items())]
+        )
+        for table in tables()
+        if table in told
     ]
+    if node.settings:
+        parts.insert(0, _HEAD.format(node=node, file=wanted.place / WHOLE_SETTINGS).rstrip())
     return "\n\n".join(parts) + "\n"
+
+
+def _access_tables(node: NewNode, wanted: AccessWish) -> Tables:
+    # A program cannot listen at a name, and a name may stand for several addresses.
+    host = node.host if node.is_address else "*"
+    place, ports = wanted.place, wanted.ports
+    listen: dict[str, object] = {
+        "produce": f"tcp://{host}:{ports.produce}",
+        "consume": f"tcp://{host}:{ports.consume}",
+    }
+    told: dict[str, dict[str, object]] = {"listen": listen}
+    if len(wanted.nodes) > 1:
+        told["raft"] = {"keys_dir": place / "keys"}
+    if wanted.has_remoting:
+        listen["remoting"] = f"{host}:{ports.remoting}"
+    if not wanted.users:
+        listen["trusted_network"] = True
+        return told
+    listen["curve_secret_file"] = place / "clients.key"
+    told["access"] = {"enabled": True}
+    if wanted.has_certificates:
+        told["remoting"] = {
+            "tls_mode": "enforcing",
+            "tls_certificate_file": place / "tls.pem",
+            "tls_key_file": place / "tls.key",
+        }
+    return told
 
 
 def _make_certificate(target: Path, node: NewNode) -> None:
@@ -174,8 +245,7 @@ def _make_certificate(target: Path, node: NewNode) -> None:
     Raises:
         ConfigError: there is no ``openssl``, or it refused.
     """
-    is_number = all(letter in "0123456789abcdefABCDEF.:" for letter in node.address)
-    kind = "IP" if is_number else "DNS"
+    kind = "IP" if node.is_address else "DNS"
     command = [
         "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
         "-nodes", "-days", str(CERTIFICATE_DAYS), "-subj", f"/CN={node.name}",
@@ -192,9 +262,11 @@ def _make_certificate(target: Path, node: NewNode) -> None:
         ) from error
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+    with os.fdopen(os.open(path, flags, mode), "wb") as file:
+        # Whatever the umask of who types it.
+        os.fchmod(file.fileno(), mode)
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

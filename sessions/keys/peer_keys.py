@@ -163,6 +163,8 @@ def init_keys(directory: Path, nodes: Sequence[NodeId]) -> list[Path]:
 def _write_key(path: Path, key: bytes, *, mode: int) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with os.fdopen(fd, "wb") as file:
+        # Whatever the umask of who types it: public keys are read by the account of the service.
+        os.fchmod(fd, mode)
         file.write(key + b"\n")
         file.flush()
         os.fsync(fd)

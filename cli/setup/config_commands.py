@@ -1,4 +1,7 @@
-"""``ledgermq config``: check of a settings file, settings in force, translation of RocketMQ's."""
+"""``ledgermq config``: check of a settings file, settings in force, translation of RocketMQ's.
+
+``config_init_command`` has the verb ``init``.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import sys
 from pathlib import Path
 
 from ledgermq.cli.output import tell
+from ledgermq.cli.setup.config_init_command import add_init
 from ledgermq.model.config.broker_conf import Untranslated, translate_broker_conf, write_translation
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.config.settings_change import cluster_fingerprint
@@ -17,9 +21,10 @@ from ledgermq.process.settings.settings_loading import load_settings, read_text
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``config`` with its three verbs."""
-    parser = subparsers.add_parser("config", help="check, show and translate settings")
+    """Add ``config`` with its verbs."""
+    parser = subparsers.add_parser("config", help="make, check, show and translate settings")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    add_init(verbs)
 
     check = verbs.add_parser("check", help="say what is wrong with a settings file, all at once")
     check.add_argument("file", type=Path, help="settings, TOML")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from ledgermq.cli.node_verbs import asks
@@ -15,7 +16,7 @@ from ledgermq.cli.output import tell
 from ledgermq.client.admin.access_admin import AccessAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.model.errors import ConfigError
+from ledgermq.model.errors import ConfigError, NotLeaderError
 from ledgermq.model.ids import NodeId
 from ledgermq.sessions.keys.first_access import (
     CERTIFICATES,
@@ -69,16 +70,29 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     asks(apply, connect_broker, _apply)
 
 
-def _init(arguments: argparse.Namespace) -> int:
-    nodes = _nodes(arguments.nodes)
-    users: dict[str, dict[str, object]] = {arguments.admin: {"admin": True}}
-    for text in arguments.user:
+def first_users(admin: str, others: Sequence[str]) -> dict[str, dict[str, object]]:
+    """Rights by user, as ``acl_set`` takes them.
+
+    Args:
+        others: a name and its rights each, as ``billing topic:orders=SUB group:billing=SUB``.
+
+    Raises:
+        ConfigError: a user stands there twice, or with what is no right.
+    """
+    users: dict[str, dict[str, object]] = {admin: {"admin": True}}
+    for text in others:
         name, fields = _user(text)
         if name in users:
             raise ConfigError("a user stands twice in the list", user=name, setting="--user")
         users[name] = fields
+    return users
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    nodes = _nodes(arguments.nodes)
+    users = first_users(arguments.admin, arguments.user)
     folder, place = arguments.directory, arguments.place
-    wanted = AccessWish(nodes, users, place, has_certificates=arguments.certificates)
+    wanted = AccessWish(nodes, users, place, has_remoting=arguments.certificates)
     make_first_access(folder, wanted)
     if arguments.json:
         print(json.dumps({"folder": str(folder), "users": sorted(users)}))
@@ -98,6 +112,13 @@ def _init(arguments: argparse.Namespace) -> int:
 
 def _apply(broker: Broker, arguments: argparse.Namespace) -> int:
     users = read_first_users(arguments.directory)
+    welcome = broker.welcome()
+    if welcome.leader not in ("", welcome.node):
+        raise NotLeaderError(
+            f"{welcome.leader} leads the group, and users are given to the node that does: type on"
+            f" the host of {welcome.leader} `ledgermq raft transfer {welcome.node}`, and then here"
+            " the same again"
+        )
     for name, fields in users.items():
         AccessAdmin(broker).set_user(name, fields, mode="set")
     return tell(arguments, {"users": sorted(users)}, f"users: {', '.join(sorted(users))}")

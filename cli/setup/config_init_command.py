@@ -1,0 +1,195 @@
+"""``ledgermq config init``: settings, keys, certificates and users of a new group, in one go.
+
+``docs/operating/three-hosts.md`` tells what it makes, and how each of these is changed later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from ledgermq.cli.output import tell
+from ledgermq.cli.setup.access_command import first_users
+from ledgermq.model.config.settings import AckMode, StoreSection
+from ledgermq.sessions.keys.first_access import (
+    CERTIFICATES,
+    CLIENTS,
+    WHOLE_SETTINGS,
+    AccessWish,
+    ClientPorts,
+    NewNode,
+    make_first_access,
+)
+from ledgermq.sessions.keys.first_group import FIRST_PORT, GroupWish, plan_group
+
+ACCOUNT = "ledgermq"
+"""What the package has the service run as."""
+
+_DATA = StoreSection().path_root_dir
+_PORT = ClientPorts().remoting
+
+
+def add_init(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``init`` to the verbs of ``config``."""
+    init = verbs.add_parser(
+        "init",
+        help="make settings, keys, certificates and users of a group of one, three or five hosts",
+        description="Makes a folder with all that each host needs in /etc/ledgermq, and says what"
+        " to copy where. Nothing is sent anywhere, and nothing overwritten.",
+    )
+    init.add_argument(
+        "hosts", nargs="+", metavar="HOST", help="name or address by which all others reach it"
+    )
+    init.add_argument(
+        "--output",
+        type=Path,
+        default=Path("ledgermq-setup"),
+        metavar="DIR",
+        help="what is made (default: ./%(default)s)",
+    )
+    init.add_argument(
+        "--name", default="broker-a", help="of group and broker (default: %(default)s)"
+    )
+    init.add_argument(
+        "--port",
+        type=int,
+        default=FIRST_PORT,
+        metavar="N",
+        help="members' port; producers have the next one, consumers the one behind it"
+        " (default: %(default)s)",
+    )
+    remoting = init.add_mutually_exclusive_group()
+    remoting.add_argument(
+        "--rocketmq-port",
+        type=int,
+        default=_PORT,
+        metavar="N",
+        help="for RocketMQ's clients (default: %(default)s)",
+    )
+    remoting.add_argument(
+        "--no-rocketmq", action="store_true", help="they do not come: no port, no certificates"
+    )
+    init.add_argument(
+        "--data",
+        type=Path,
+        default=_DATA,
+        metavar="DIR",
+        help="the store's directory on each host (default: %(default)s)",
+    )
+    init.add_argument(
+        "--durability",
+        type=AckMode,
+        choices=list(AckMode),
+        default=AckMode.MAJORITY_FSYNC,
+        help="when a message is acknowledged (default: %(default)s)",
+    )
+    _add_users(init)
+    init.add_argument(
+        "--place",
+        type=Path,
+        default=Path("/etc/ledgermq"),
+        metavar="DIR",
+        help="where a host has these files (default: %(default)s)",
+    )
+    init.add_argument("--json", action="store_true", help="print JSON")
+    init.set_defaults(func=_init)
+
+
+def _add_users(init: argparse.ArgumentParser) -> None:
+    init.add_argument(
+        "--users",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="only users come in, over TLS or with keys (default); with --no-users everybody does"
+        " who reaches the ports, in clear",
+    )
+    init.add_argument(
+        "--admin", default="admin", metavar="USER", help="may do everything (default: %(default)s)"
+    )
+    init.add_argument(
+        "--user",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="name and rights of a further one, as 'shop topic:orders=PUB|SUB group:billing=SUB'",
+    )
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    folder: Path = arguments.output.absolute()
+    plan = plan_group(
+        GroupWish(
+            hosts=arguments.hosts,
+            name=arguments.name,
+            first_port=arguments.port,
+            remoting_port=None if arguments.no_rocketmq else arguments.rocketmq_port,
+            data=arguments.data,
+            durability=arguments.durability,
+            users=first_users(arguments.admin, arguments.user) if arguments.users else {},
+            place=arguments.place,
+        )
+    )
+    make_first_access(folder, plan.access)
+    for warning in plan.warnings:
+        print(f"ledgermq: warning: {warning}", file=sys.stderr)
+    document = {
+        "folder": str(folder),
+        "hosts": {node.name: node.address for node in plan.access.nodes},
+        "users": sorted(plan.access.users),
+        "warnings": plan.warnings,
+    }
+    return tell(arguments, document, "\n".join(_next_steps(folder, arguments.data, plan.access)))
+
+
+def _next_steps(folder: Path, data: Path, made: AccessWish) -> Iterator[str]:
+    """What to type next: fifteen lines at most, also for five hosts."""
+    place, quoted = made.place, shlex.quote(str(folder))
+    members = ", ".join(f"{node.name} {node.address}" for node in made.nodes)
+    yield f"{folder}: settings, keys, certificates of {members}"
+    yield "1. as root, to each host what is its own, and to no other:"
+    for node in made.nodes:
+        copy, target = ("cp", "") if _is_here(node) else ("scp", f"{node.host}:")
+        yield f"   {copy} -r {quoted}/{node.name}/* {target}{shlex.quote(str(place))}/"
+    yield "2. on each host, with an empty store:"
+    if secret := _secret_files(made):
+        yield f"   chown -R {ACCOUNT}: {' '.join(shlex.quote(str(path)) for path in secret)}"
+    if data != _DATA:
+        yield f"   systemctl edit {ACCOUNT}, with [Service] and ReadWritePaths={data}"
+    yield f"   systemctl unmask {ACCOUNT}; systemctl enable --now --no-block {ACCOUNT}"
+    settings = shlex.quote(str(place / WHOLE_SETTINGS))
+    yield f"   ledgermq status --config {settings} --wait-ready 60"
+    if made.users:
+        leads = "the host that leads" if len(made.nodes) > 1 else "it"
+        yield f"3. on {leads}: ledgermq access apply {quoted}"
+    if made.has_remoting:
+        ports = ";".join(f"{node.host}:{made.ports.remoting}" for node in made.nodes)
+        yield f"RocketMQ's clients have as name servers {ports}"
+    if made.users:
+        file = f", {CERTIFICATES}" if made.has_certificates else ""
+        yield f"Keys and secrets of users are in {folder / CLIENTS}{file}; then remove {folder}"
+
+
+def _secret_files(made: AccessWish) -> list[Path]:
+    """What the account of the service is to own, where it was copied."""
+    names = ["keys"] if len(made.nodes) > 1 else []
+    names += ["clients.key"] if made.users else []
+    names += ["tls.key", "tls.pem"] if made.has_certificates else []
+    return [made.place / name for name in names]
+
+
+def _is_here(node: NewNode) -> bool:
+    """Whether this machine has the address: packets to it would come from itself."""
+    if not node.is_address:
+        return node.address == "localhost"
+    family = socket.AF_INET6 if ":" in node.address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            # Nothing is sent: the kernel looks for the way alone.
+            probe.connect((node.address, 9))
+        except OSError:
+            return False
+        return str(probe.getsockname()[0]) == node.address

@@ -1,0 +1,200 @@
+"""First group: what ``first_access`` is to make for new hosts, with all of each one's settings."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ledgermq.model.config.settings import AckMode
+from ledgermq.model.config.settings_rules import RULES
+from ledgermq.model.errors import ConfigError
+from ledgermq.model.ids import NodeId
+from ledgermq.sessions.keys.first_access import AccessWish, ClientPorts, NewNode, Tables
+
+HOST_COUNTS = (1, 3, 5)
+"""Of an even number of voters one may be lost no more than of one voter less."""
+
+FIRST_PORT = 10_920
+PORT_MIN, PORT_MAX = 1_024, 65_535
+"""The account of the service may not listen below."""
+
+_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9](?:[A-Za-z0-9.\-]*[A-Za-z0-9])?")
+
+
+class GroupWish(NamedTuple):
+    """What an operator wants.
+
+    Attributes:
+        hosts: names or addresses at which members and clients reach the hosts.
+        name: of the group, and of the broker that it is to RocketMQ's clients.
+        first_port: members'; producers' and consumers' are the two behind it.
+        remoting_port: RocketMQ's clients'; None without them.
+        data: the store's directory on each host.
+        users: rights by user; without any the ports are open.
+        place: the folder of each host that its files are copied to.
+    """
+
+    hosts: Sequence[str]
+    name: str
+    first_port: int
+    remoting_port: int | None
+    data: Path
+    durability: AckMode
+    users: Mapping[str, Mapping[str, object]]
+    place: Path
+
+
+class GroupPlan(NamedTuple):
+    """What is to be made, and what an operator should know of it."""
+
+    access: AccessWish
+    warnings: tuple[str, ...]
+
+
+def plan_group(wanted: GroupWish) -> GroupPlan:
+    """Names, ports and settings of the members; nothing is made yet.
+
+    Asks for the addresses of hosts that are given by name.
+
+    Raises:
+        ConfigError: it could not be a group, or not at these ports.
+    """
+    hosts = _hosts(wanted.hosts)
+    for key, value, option in (
+        ("node.broker_name", wanted.name, "--name"),
+        ("store.path_root_dir", wanted.data, "--data"),
+    ):
+        if not RULES[key].takes(value):
+            raise ConfigError(f"must be {RULES[key].allowed}", value=str(value), setting=option)
+    _check_ports(wanted)
+    members = [NewNode(NodeId(f"n{number}"), host) for number, host in enumerate(hosts)]
+    warnings: list[str] = []
+    known: dict[str, str] = {}
+    nodes = []
+    for member in members:
+        address = member.address if member.is_address else _resolved(member.address)
+        if address is None:
+            warnings.append(
+                f"{member.address} has no address here that others could use: set node.broker_ip in"
+                f" the settings of {member.name}"
+            )
+        elif address in known:
+            warnings.append(f"{member.address} is {known[address]} by its address here, {address}")
+        else:
+            known[address] = member.address
+        nodes.append(member._replace(settings=_settings(member, members, wanted, address)))
+    ports = ClientPorts(
+        wanted.first_port + 1, wanted.first_port + 2, wanted.remoting_port or ClientPorts().remoting
+    )
+    has_remoting = wanted.remoting_port is not None
+    access = AccessWish(nodes, wanted.users, wanted.place, has_remoting, ports)
+    return GroupPlan(access, tuple(warnings))
+
+
+def _hosts(given: Sequence[str]) -> list[str]:
+    """Hosts in one spelling."""
+    hosts: list[str] = []
+    for text in given:
+        host = _host(text)
+        if host in hosts:
+            raise ConfigError("a host stands twice: each is one member", value=text, setting="HOST")
+        hosts.append(host)
+    if len(hosts) not in HOST_COUNTS:
+        counts = ", ".join(map(str, HOST_COUNTS))
+        raise ConfigError(
+            f"a group has an odd number of hosts, and here one of {counts}: one more than an odd"
+            " number survives no more losses",
+            value=len(hosts),
+            setting="HOST",
+        )
+    here = [host for host in hosts if _is_loopback(host)]
+    if here and len(here) < len(hosts):
+        raise ConfigError(
+            "other hosts do not reach this one by such an address", value=here[0], setting="HOST"
+        )
+    return hosts
+
+
+def _host(text: str) -> str:
+    """A name in small letters, or an address without brackets.
+
+    Raises:
+        ConfigError: it is neither, or not that of one host.
+    """
+    bare = text.removeprefix("[").removesuffix("]") if text.startswith("[") else text
+    try:
+        address = ipaddress.ip_address(bare)
+    except ValueError:
+        if not _NAME.fullmatch(text) or _is_number(text.rpartition(".")[2]):
+            raise ConfigError(
+                "not the name or the address of a host, as n0.example or 10.0.0.1; ports are given"
+                " with --port and --rocketmq-port",
+                value=text,
+                setting="HOST",
+            ) from None
+        return text.lower()
+    if address.is_unspecified or address.is_multicast:
+        raise ConfigError("not the address of one host", value=text, setting="HOST")
+    return str(address)
+
+
+def _is_number(label: str) -> bool:
+    """No name ends so: a mistyped address."""
+    return label.isdecimal()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _check_ports(wanted: GroupWish) -> None:
+    own = range(wanted.first_port, wanted.first_port + 3)
+    for ports, option in ((own, "--port"), ((wanted.remoting_port,), "--rocketmq-port")):
+        for port in ports:
+            if port is not None and not PORT_MIN <= port <= PORT_MAX:
+                raise ConfigError(f"ports are {PORT_MIN} to {PORT_MAX}", value=port, setting=option)
+    if wanted.remoting_port in own:
+        raise ConfigError(
+            f"members, producers and consumers have {own[0]} to {own[-1]} (--port)",
+            value=wanted.remoting_port,
+            setting="--rocketmq-port",
+        )
+
+
+def _resolved(name: str) -> str | None:
+    """The first address of a name that other hosts could use."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return None
+    # Debian's /etc/hosts has the machine's own name as 127.0.1.1.
+    usable = (str(entry[4][0]) for entry in found if not _is_loopback(str(entry[4][0])))
+    return "127.0.0.1" if name == "localhost" else next(usable, None)
+
+
+def _settings(
+    member: NewNode, members: Sequence[NewNode], wanted: GroupWish, address: str | None
+) -> Tables:
+    node: dict[str, object] = {
+        "broker_name": wanted.name,
+        "group": wanted.name,
+        "self_id": str(member.name),
+    }
+    if len(members) > 1:
+        node["peers"] = tuple(f"{one.name}-{one.host}:{wanted.first_port}" for one in members)
+    if address is not None:
+        node["broker_ip"] = address
+    if wanted.remoting_port is not None:
+        node["listen_port"] = wanted.remoting_port
+    return {
+        "node": node,
+        "store": {"path_root_dir": wanted.data},
+        "ack": {"mode": wanted.durability},
+    }

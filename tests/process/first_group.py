@@ -1,0 +1,98 @@
+"""A group as ``config init`` makes it, each member at a loopback address of its own."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.process.conftest import Node
+from tests.process.group_nodes import SIZES, Group, Member, free_port
+from tests.process.node_start import run_command
+
+HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+SHOP = "shop topic:orders=PUB|SUB group:billing=SUB"
+
+
+class FirstGroup:
+    """Three nodes that were started with what ``config init`` has made, but for their folders.
+
+    Attributes:
+        made: the folder that it has made.
+        said: what it has said.
+    """
+
+    def __init__(self, make_node: Callable[[], Node], *options: str) -> None:
+        nodes = [make_node() for _ in HOSTS]
+        self.made = nodes[0].folder / "setup"
+        first, remoting = _free_ports(3), free_port()
+        self.consume_port = first + 2
+        self.name_servers = ";".join(f"{host}:{remoting}" for host in HOSTS)
+        done = run_command(
+            "config", "init", *HOSTS, "--output", str(self.made), "--user", SHOP,
+            "--port", str(first), "--rocketmq-port", str(remoting), *options,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        self.said = done.stdout
+        members = []
+        for number, node in enumerate(nodes):
+            _put(self.made / f"n{number}", node)
+            members.append(Member(node, f"n{number}"))
+            members[-1].start()
+        self.group = Group(members)
+
+    @property
+    def certificates(self) -> Path:
+        """What RocketMQ's clients trust."""
+        return self.made / "certificates.pem"
+
+    def addresses(self, user: str) -> list[str]:
+        """Addresses for our own clients, with the keys of a user."""
+        keys = self.made / "clients" / f"{user}.keys"
+        return [f"tcp://{host}:{self.consume_port}?keys={keys}" for host in HOSTS]
+
+    def secret(self, user: str) -> str:
+        """With which a user of RocketMQ's clients signs."""
+        return (self.made / "clients" / f"{user}.secret").read_text().strip()
+
+    def let_users_in(self) -> Member:
+        """As the page says, on the member that leads; that one."""
+        for member in self.group.members:
+            member.node.wait_ready()
+        leader = self.group.leader()
+        done = run_command("access", "apply", str(self.made), "--address", leader.address)
+        assert done.returncode == 0, done.stderr
+        return leader
+
+
+def _put(made: Path, node: Node) -> None:
+    """A host's files in the place of ``/etc/ledgermq``, and its folders in that of others."""
+    place = node.folder / "etc"
+    shutil.copytree(made, place)
+    sizes = "\n".join(f"{key} = {value}" for key, value in SIZES.items())
+    text = (place / "ledgermq.toml").read_text()
+    for told, here in (
+        ("/etc/ledgermq", str(place)),
+        ('"/var/lib/ledgermq"', f'"{node.root}"\n{sizes}'),
+        ("[listen]", f'[listen]\nruntime_dir = "{node.runtime}"'),
+    ):
+        assert told in text, told
+        text = text.replace(told, here)
+    node.config.write_text(text)
+
+
+def _free_ports(count: int) -> int:
+    """The first of so many ports in a row that nobody listens at."""
+    while True:
+        first = free_port()
+        with ExitStack() as bound:
+            try:
+                for host in HOSTS:
+                    for port in range(first, first + count):
+                        probe = bound.enter_context(socket.socket())
+                        probe.bind((host, port))
+            except (OSError, OverflowError):
+                continue
+        return first

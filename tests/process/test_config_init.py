@@ -1,0 +1,108 @@
+"""A group of three that was made by ``config init``: who comes in with what it has made."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import islice
+
+import pytest
+from tests.process.conftest import Node, wait_until
+from tests.process.first_group import HOSTS, FirstGroup
+from tests.process.node_start import run_command
+from tests.process.remoting_client import RemotingClient
+from tests.process.remoting_steps import NOW_MS
+from tests.suite.patience import PATIENCE_S
+
+from ledgermq.client import Consumer, Producer, ProducerOptions
+from ledgermq.model.errors import LedgerError
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl"),
+]
+
+FIELDS = dict(
+    zip("abcdefghijk", ("p", "orders", "TBW102", 4, 0, 0, NOW_MS, 0, "", 0, "false"), strict=True)
+)
+
+
+@pytest.fixture
+def made(make_node: Callable[[], Node]) -> Iterator[FirstGroup]:
+    first = FirstGroup(make_node)
+    first.let_users_in()
+    yield first
+    assert first.group.stop() == [0, 0, 0]
+
+
+def test_our_clients_come_in_with_their_keys_and_rocketmqs_over_tls_with_a_signature(
+    made: FirstGroup,
+) -> None:
+    number = made.group.members.index(made.group.leader())
+    leads = made.name_servers.split(";")[number]
+    trusted = ssl.create_default_context(cafile=str(made.certificates))
+    options = ProducerOptions(timeout_s=PATIENCE_S)
+    with Producer(made.addresses("shop"), options=options) as producer:
+        producer.send("orders", b"by keys").result()
+    signed = RemotingClient(leads, signs=("shop", made.secret("shop")), tls=trusted)
+    with closing(signed):
+        stored = signed.ask(RequestCode.SEND_MESSAGE_V2, FIELDS, b"signed")
+        refused = signed.ask(RequestCode.SEND_MESSAGE_V2, {**FIELDS, "b": "other"}, b"no")
+    with Consumer(made.addresses("shop"), topic="orders") as consumer:
+        bodies = {bytes(message.body) for message in islice(consumer, 2)}
+
+    assert stored.code == ResponseCode.SUCCESS, stored
+    assert refused.code == ResponseCode.NO_PERMISSION
+    assert bodies == {b"by keys", b"signed"}
+
+
+def test_every_member_has_the_certificate_of_its_address_and_lets_nobody_in_otherwise(
+    made: FirstGroup,
+) -> None:
+    trusted = ssl.create_default_context(cafile=str(made.certificates))
+    for address in made.name_servers.split(";"):
+        with closing(RemotingClient(address, tls=trusted)) as stranger:
+            # Verified against the address; to read routes nobody signs.
+            route = stranger.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+            unsigned = stranger.ask(RequestCode.SEND_MESSAGE_V2, FIELDS, b"no")
+        with closing(RemotingClient(address)) as clear, pytest.raises(ConnectionError):
+            clear.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+
+        assert route.code == ResponseCode.SUCCESS
+        assert unsigned.code != ResponseCode.SUCCESS
+    for host in HOSTS:
+        hurried = ProducerOptions(timeout_s=1.0)
+        address = f"tcp://{host}:{made.consume_port}"
+        with pytest.raises(LedgerError), Producer(address, options=hurried) as keyless:
+            keyless.send("orders", b"no").result()
+
+
+def test_the_doctor_finds_no_fault_in_keys_ports_members_and_settings(made: FirstGroup) -> None:
+    for member in made.group.members:
+        config = str(member.node.config)
+        done = run_command("doctor", "--config", config, "--only", "keys,ports,peers,settings")
+
+        assert done.returncode == 0, done.stdout
+
+
+def test_users_are_let_in_where_the_group_is_led_and_a_follower_says_where_that_is(
+    make_node: Callable[[], Node],
+) -> None:
+    first = FirstGroup(make_node)
+    leader = first.let_users_in()
+    follower = first.group.others(leader)[0]
+    words = ("access", "apply", str(first.made), "--address", follower.address)
+    refused = run_command(*words)
+    other = run_command("acl", "remove", "shop", "--timeout", "1", "--address", follower.address)
+    moved = leader.command("raft", "transfer", follower.name)
+    wait_until(lambda: follower.leads, "the other one to lead")
+    done = run_command(*words)
+
+    assert refused.returncode == 1
+    assert f"`ledgermq raft transfer {follower.name}`" in refused.stderr
+    assert "refused=" in other.stderr and "lead" in other.stderr
+    assert (moved.returncode, done.returncode) == (0, 0), done.stderr
+    assert first.group.stop() == [0, 0, 0]
