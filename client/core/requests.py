@@ -41,6 +41,7 @@ class Request:
         "is_doubtful",
         "node",
         "parts",
+        "refused",
     )
 
     def __init__(
@@ -68,6 +69,7 @@ class Request:
         self.parts: list[Part] | None = None
         self.error: LedgerError | None = None
         self.callback: Callable[[Request], object] | None = None
+        self.refused = ""
 
     def done(self) -> bool:
         """Whether there is an answer or an error."""
@@ -191,6 +193,7 @@ class RequestPipeline:
             self._ask_all_again()
         elif refusal.retriable:
             request.is_doubtful |= refusal.stored == "unknown"
+            request.refused = refusal.reason
             request.ask_at = now + max(BACKOFF_S, refusal.retry_after_ms / 1_000)
             self._waiting.append(request)
         else:
@@ -238,7 +241,10 @@ class RequestPipeline:
             if self.link.welcome is None:
                 self._finish(request, error=self.link.unreachable())
             else:
-                self._finish(request, error=TimedOutError("no answer in time"))
+                error = TimedOutError("no answer in time")
+                if request.refused:
+                    error.details["refused"] = request.refused
+                self._finish(request, error=error)
 
     def _finish(
         self,
