@@ -15,7 +15,7 @@ class Membership:
     Attributes:
         voters: their votes and their copies count.
         learners: are sent everything and count for nothing.
-        witnesses: voters that keep terms and indexes alone, and so cannot lead.
+        witnesses: voters that are sent everything, too, and never lead.
     """
 
     voters: frozenset[NodeId]
