@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 FOLDER = Path(__file__).parents[1] / "docs" / "operating"
-LANGUAGES = frozenset({"console", "sh", "text", "toml", "python", "json", "sql"})
+LANGUAGES = frozenset({"console", "sh", "text", "toml", "python", "json", "sql", "java"})
 _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.M | re.S)
 _PROMPT = re.compile(r"(\$|(?:\d+\.\d+\.\d+\.\d+|each)?#) (.*)")
 _ENDS = frozenset({">", "|", "&&", ";", "&", "<", "||", ">>"})

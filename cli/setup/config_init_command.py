@@ -1,6 +1,6 @@
 """``ledgermq config init``: settings, keys, certificates and users of a new group, in one go.
 
-``docs/operating/three-hosts.md`` tells what it makes, and how each of these is changed later.
+``docs/operating/first-hour.md`` tells how it is used.
 """
 
 from __future__ import annotations

@@ -151,6 +151,29 @@ def test_installing_upgrading_and_removing_go_as_the_page_says(make_hosts: MakeH
     assert machine.run("ls -d /var/lib/ledgermq* /etc/ledgermq", check=False).stdout == ""
 
 
+def test_bare_hosts_become_a_group_for_rocketmqs_clients_as_the_page_of_the_first_hour_says(
+    make_hosts: MakeHosts,
+) -> None:
+    reader = make_hosts(3, bare=True)
+    first = reader.hosts[FIRST]
+    reader.read(
+        "first-hour.md",
+        given=[("ledgermq access apply", lambda: lead(reader, "n0"))],
+        instead={"apt install ledgermq": lambda: f"apt install {PACKAGES}/this.deb"},
+    )
+
+    assert reader.wrong == [], "\n".join(reader.wrong)
+    (received_line,) = (said for text, said in reader.typed.items() if "receive orders" in text)
+    assert received_line.split("\n")[0] == "a first message"
+    assert {one.unit(UNIT, "UnitFileState") for one in reader.hosts.values()} == {"enabled"}
+    for machine in reader.hosts.values():
+        # What it had before the page: a node of its own was never started.
+        assert machine.output("ls /var/lib/ledgermq").split()
+        assert "n0" in machine.output("ledgermq raft status")
+    for address in reader.hosts:
+        assert_shut_to_strangers(first, address)
+
+
 def test_a_group_on_three_hosts_comes_about_lives_gets_a_new_version_and_another_member(
     make_hosts: MakeHosts,
 ) -> None:
