@@ -10,6 +10,7 @@ from ledgermq.doctor.disk_checks import disk_checks
 from ledgermq.doctor.finding import PARTS, Diagnosis, fail, ok
 from ledgermq.doctor.host_checks import host_checks
 from ledgermq.doctor.key_checks import key_checks
+from ledgermq.doctor.level_checks import level_checks
 from ledgermq.doctor.limit_checks import limit_checks
 from ledgermq.doctor.peer_checks import peer_checks
 from ledgermq.doctor.port_checks import port_checks
@@ -25,7 +26,7 @@ GROUPS: dict[str, Checks] = dict(
         PARTS,
         (
             host_checks, limit_checks, disk_checks, clock_checks, port_checks, key_checks,
-            peer_checks, settings_checks, store_checks,
+            peer_checks, level_checks, settings_checks, store_checks,
         ),
         strict=True,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-PARTS = ("host", "limits", "disk", "clock", "ports", "keys", "peers", "settings", "store")
+PARTS = ("host", "limits", "disk", "clock", "ports", "keys", "peers", "levels", "settings", "store")
 """Of an examination, in the order in which they are told."""
 
 

@@ -9,7 +9,8 @@ docs/decisions/0060.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypedDict
 
 
 class FeatureLevel(NamedTuple):
@@ -23,6 +24,18 @@ class FeatureLevel(NamedTuple):
     number: int
     adds: str
     version: str
+
+
+class MemberLevel(TypedDict):
+    """What one member has told, learners and witnesses included.
+
+    ``level``: the highest that it knows; None: it was not heard of since the raft process began.
+    ``away``: this node leads, and has not heard of it for a while.
+    """
+
+    node: str
+    level: int | None
+    away: bool
 
 
 LEVELS = (
@@ -58,6 +71,26 @@ def level_of(version: str) -> int:
     wanted = _numbers(version)
     known = (level.number for level in LEVELS if _numbers(level.version) <= wanted)
     return max(known, default=0)
+
+
+def described(members: Sequence[MemberLevel]) -> str:
+    """All members with what each knows, for people: ``n0 1, n1 0, n2 not heard of``."""
+    return ", ".join(
+        f"{one['node']} {'not heard of' if one['level'] is None else one['level']}"
+        f"{' (away)' if one['away'] else ''}"
+        for one in members
+    )
+
+
+def holding_back(members: Sequence[MemberLevel], level: int) -> list[str]:
+    """Who keeps ``level`` from being put in force, each with the reason."""
+    return [
+        f"{one['node']} was not heard of"
+        if one["level"] is None
+        else f"{one['node']} knows level {one['level']}, and needs version {version_of(level)}"
+        for one in members
+        if one["level"] is None or one["level"] < level
+    ]
 
 
 def _numbers(version: str) -> tuple[int, ...]:

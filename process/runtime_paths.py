@@ -51,3 +51,8 @@ class RuntimePaths:
     def damage(self) -> Path:
         """What of the log is damaged now, as the raft process knows it; JSON."""
         return self.directory / "damage"
+
+    @property
+    def levels(self) -> Path:
+        """Which feature level each member knows, as the raft process has heard; JSON."""
+        return self.directory / "levels"

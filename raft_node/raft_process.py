@@ -23,7 +23,6 @@ from ledgermq.model.config.settings import AckMode, Settings
 from ledgermq.model.errors import CorruptLogError, ProtocolError
 from ledgermq.model.events import Event
 from ledgermq.model.exit_status import EXIT_REOPEN
-from ledgermq.model.features import LEVEL
 from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.process.environment import Environment
 from ledgermq.process.node import Surroundings
@@ -36,6 +35,7 @@ from ledgermq.raft_node.alone import Alone
 from ledgermq.raft_node.disk_watch import DiskWatch
 from ledgermq.raft_node.entries.kept_log import KeptLog
 from ledgermq.raft_node.entries.membership_log import Told
+from ledgermq.raft_node.member_levels import MemberLevels
 from ledgermq.raft_node.peers.peer_group import PeerGroup
 from ledgermq.raft_node.peers.peers import Peers
 from ledgermq.raft_node.raft_control import RaftControl
@@ -104,6 +104,7 @@ class RaftWorker:
             memberships=self._memberships,
         )
         self._broker = environment.page.counters(Role.BROKER)
+        self._levels = MemberLevels(self._core, peers, self._counters, environment.paths.levels)
         self._levels_due_ns = 0
         self._noted = ""
         self._is_cutting = self._was_recovered = self._is_full = False
@@ -175,11 +176,7 @@ class RaftWorker:
 
     def _look_at_levels(self) -> None:
         """Say which feature level all members know; let in nobody who lacks the one in force."""
-        levels = {**self._peers.levels, self._core.node: LEVEL}
-        members = self._core.membership.members
-        self._counters[RaftCounter.MEMBERS_LEVEL] = min(
-            (levels.get(member, 0) for member in members), default=0
-        )
+        self._levels.look()
         self._peers.need_level(self._broker[BrokerCounter.FEATURE_LEVEL])
         if self._broker[BrokerCounter.LEVEL_NEEDED] > 0:
             # A broker that was started again counts anew; the version stays what it is.

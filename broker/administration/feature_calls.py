@@ -16,9 +16,11 @@ from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import BatchPlan, StateRequest
 from ledgermq.ipc.counters import RaftCounter
-from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.ipc.cursor_page import Role
+from ledgermq.members.level_report import read_levels
 from ledgermq.model.errors import ConfigError, LedgerError
-from ledgermq.model.features import LEVEL, LEVEL_MAX, LEVELS, version_of
+from ledgermq.model.features import LEVEL, LEVEL_MAX, LEVELS, holding_back, version_of
+from ledgermq.process.environment import Environment
 from ledgermq.rules.state.feature_table import FILE
 from ledgermq.rules.tables.table_changes import Change, LevelSet
 
@@ -42,8 +44,9 @@ class FeatureCalls(Service):
 
     name = "features"
 
-    def __init__(self, page: CursorPage, tables: BrokerTables, log: StateLog) -> None:
-        self._page = page
+    def __init__(self, environment: Environment, tables: BrokerTables, log: StateLog) -> None:
+        self._page = environment.page
+        self._report = environment.paths.levels
         self._tables = tables
         self._log = log
         self._look_ms = 0
@@ -88,12 +91,13 @@ class FeatureCalls(Service):
             self._log.submit(request, now_ms)
 
     def _features(self, _call: Call) -> Result:
-        """What this node knows, what all members know as far as it has heard, what is in force."""
+        """What this node knows, what each member has told it, what is in force."""
         return {
             "node": self._tables.node.self_id,
             "version": ledgermq.__version__,
             "known": LEVEL,
             "members_know": self._members_know,
+            "members": read_levels(self._report),
             "in_force": self._tables.features.level,
             "needed": self._log.level_needed,
             "levels": [level._asdict() for level in LEVELS],
@@ -130,8 +134,9 @@ class FeatureCalls(Service):
         members_know = self._members_know
         if level > max(members_know, in_force):
             raise ConfigError(
-                "not all members have said that they know the feature level: `ledgermq raft status`"
-                f" names what each knows; it needs version {version_of(level)}",
+                "not all members have said that they know the feature level, which needs version"
+                f" {version_of(level)}",
                 level=level,
                 members_know=members_know,
+                held_back_by="; ".join(holding_back(read_levels(self._report), level)),
             )

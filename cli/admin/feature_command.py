@@ -13,7 +13,7 @@ from ledgermq.cli.output import tell
 from ledgermq.client.admin.feature_admin import FeatureAdmin, FeatureLevels
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.model.features import LEVELS, version_of
+from ledgermq.model.features import LEVELS, described, holding_back, version_of
 
 
 def add_features(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -48,12 +48,15 @@ def _features(broker: Broker, arguments: argparse.Namespace) -> int:
 
 def _lines(found: FeatureLevels) -> Iterator[str]:
     yield f"in force    level {found.in_force}"
-    yield f"known       level {found.known} by {found.node}, version {found.version};" + (
-        f" level {found.members_know} by all members: ledgermq raft status"
-    )
+    yield f"known       level {found.known} by {found.node}, version {found.version}"
+    if found.members:
+        yield f"members     {described(found.members)}"
     if found.needed:
         yield f"held up     the log needs level {found.needed}: {version_of(found.needed)}"
     elif found.in_force < min(found.known, found.members_know):
         yield "next        ledgermq cluster features --enable"
+    elif found.in_force < found.known:
+        for reason in holding_back(found.members, found.known):
+            yield f"held back   {reason}"
     for level in LEVELS:
         yield f"level {level.number}     {level.adds} (since {level.version})"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.core.answers import integer
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.questions import ask
 from ledgermq.client.core.requests import Result, Steps
+from ledgermq.model.features import MemberLevel
 
 
 class FeatureLevels(NamedTuple):
@@ -18,6 +19,7 @@ class FeatureLevels(NamedTuple):
         known: the highest that the node knows.
         members_know: the highest that all members have said that they know.
         needed: what the next command of the log needs where the node does not know it; else 0.
+        members: what each member has told the node, by name; empty where nobody knows yet.
     """
 
     node: str
@@ -26,6 +28,7 @@ class FeatureLevels(NamedTuple):
     members_know: int
     in_force: int
     needed: int
+    members: list[MemberLevel]
 
 
 class FeatureVerbs:
@@ -40,11 +43,14 @@ class FeatureVerbs:
             ProtocolError: its version is from before there were levels.
         """
         answer = yield from ask("features")
-        names = ("known", "members_know", "in_force", "needed")
         return FeatureLevels(
             str(answer.get("node")),
             str(answer.get("version")),
-            *(integer(answer, name) for name in names),
+            integer(answer, "known"),
+            integer(answer, "members_know"),
+            integer(answer, "in_force"),
+            integer(answer, "needed"),
+            cast("list[MemberLevel]", answer.get("members", [])),
         )
 
     @asked

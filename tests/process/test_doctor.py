@@ -40,7 +40,7 @@ def listen_over_tcp(member: Member) -> None:
     )
 
 
-PARTS = ("--only", "limits,ports,keys,peers,settings,store")
+PARTS = ("--only", "limits,ports,keys,peers,levels,settings,store")
 
 
 def test_a_group_that_is_well_and_one_whose_member_is_away(

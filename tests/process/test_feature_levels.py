@@ -61,6 +61,21 @@ def test_a_new_group_begins_at_the_highest_level_and_says_what_each_member_knows
     assert raft_status(leader)["levels"] == {"n0": 1, "n1": 1, "n2": 1}
     assert refused.returncode == 1
     assert "never go down" in refused.stderr
+    assert [(one["node"], one["level"]) for one in told["members"]] == [
+        ("n0", 1), ("n1", 1), ("n2", 1)
+    ]  # fmt: skip
+    away, asked = group.others(leader)
+    stop(away.node)
+    replace(group, asked, THIS)
+    silent = f"{away.name} not heard of"
+    assert silent in THIS.command("cluster", "features", "--address", asked.address).stdout
+    assert silent in examined(asked)["levels.members"]["measured"]
+    wait_until(
+        lambda: f"{away.name} 1 (away)" in examined(leader)["levels.members"]["measured"],
+        "the leader to miss it",
+    )
+    start(THIS, away.node)
+    away.node.wait_ready()
     group.wait_equal()
     assert set(group.stop()) == {0}
     assert group.has_one_log()
@@ -193,6 +208,26 @@ def replace(group: Group, member: Member, version: Version) -> None:
     wait_until(lambda: member.cursors()["committed"]["index"] >= end, "it to catch up")
 
 
+def examined(member: Member) -> dict[str, dict[str, str]]:
+    """What the doctor finds of levels."""
+    done = THIS.command("doctor", "--config", str(member.node.config), "--only", "levels", "--json")
+    findings: list[dict[str, str]] = json.loads(done.stdout)["findings"]
+    return {finding["check"]: finding for finding in findings}
+
+
+def names_who_holds_back(leader: Member, older: Member) -> bool:
+    """Whether the commands say that ``older`` keeps the next level from being put in force."""
+    reason = f"{older.name} knows level 0, and needs version 0.2.0"
+    found = THIS.command("cluster", "features", "--address", leader.address).stdout
+    diagnosis = examined(leader)["levels.members"]
+    return (
+        f"held back   {reason}" in found
+        and diagnosis["verdict"] == "WARN"
+        and reason in diagnosis["change"]
+        and reason in refused_enabling(leader)
+    )
+
+
 def upgrade_check(member: Member, *words: str) -> subprocess.CompletedProcess[str]:
     return THIS.command("upgrade", "check", "--config", str(member.node.config), *words)
 
@@ -230,7 +265,7 @@ def test_a_group_of_the_version_before_is_replaced_one_by_one_there_and_back(
         replace(group, last, old)
         newer = group.leader(besides=last)
         assert newer in followers
-        assert "not all members have said" in refused_enabling(newer)
+        assert names_who_holds_back(newer, last)
         assert raft_status(newer)["levels"][last.name] == 0
         # There and back before the level is in force.
         replace(group, followers[0], old)
@@ -310,6 +345,7 @@ def test_a_member_that_meets_a_newer_command_replicates_on_and_leads_no_more(
     assert raft_status(older)["is_outdated"]
     refused = group.leader().command("raft", "transfer", older.name)
     assert "cannot lead now" in refused.stderr
+    assert examined(older)["levels.log"]["verdict"] == "FAIL"
     assert "behind" not in (older.node.root / "config" / "topics.json").read_text()
     assert level(older.node) == 1
     assert "this node needs a newer version" in older.node.log.read_text()
