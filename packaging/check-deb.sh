@@ -1,20 +1,27 @@
 #!/usr/bin/env bash
-# Builds the package twice, in folders, time zones, languages and masks that differ: it has to be the
-# same bytes, and lintian must have nothing to say about it.
+# Builds packages twice, in folders, time zones, languages and masks that differ: each has to be the same
+# bytes, and the lintian of its suite must have nothing to say about it.
+#
+#   check-deb.sh [--suite SUITE] [--arch ARCH]     as make-deb.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. packaging/suites.sh
 
 readonly work=$PWD/build/check-deb
 rm -rf "$work"
 mkdir -p "$work"
-packaging/make-deb.sh --output "$work/one"
+packaging/make-deb.sh "$@" --output "$work/one"
 (
     umask 077
-    TZ=Asia/Tokyo LANG=C LC_ALL=C packaging/make-deb.sh --output "$work/two" \
-        --scratch "$work/a/longer/path/to/build-in"
+    TZ=Asia/Tokyo LANG=C packaging/make-deb.sh "$@" --output "$work/two" \
+        --within /srv/a/longer/path/to/build-in
 )
-sha256sum "$work"/*/*.deb
-cmp "$work"/one/*.deb "$work"/two/*.deb
-# Overrides are in packaging/debian/ledgermq.lintian-overrides, each with its reason.
-lintian --allow-root --fail-on error,warning "$work"/one/*.deb
-echo 'check-deb: the same bytes, and lintian is content'
+(cd "$work" && sha256sum ./*/*.deb)
+for built in "$work"/one/*.deb; do
+    cmp "$built" "$work/two/${built##*/}"
+    suite=$(suite_of "$built")
+    # Overrides are in packaging/debian/ledgermq.lintian-overrides, each with its reason.
+    in_root "$suite" "upload $built /srv/${built##*/}" \
+        "chroot \"\$1\" lintian --allow-root --fail-on error,warning /srv/${built##*/}"
+    echo "check-deb: ${built##*/}: the same bytes, and lintian is content"
+done

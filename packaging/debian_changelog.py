@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Prints debian/changelog: what is not released yet, or the last release where that is all.
 
-    debian_changelog.py VERSION EPOCH
+    debian_changelog.py VERSION SUITE EPOCH
 
-VERSION is that of the package, EPOCH the time of the entry in seconds. What is not released is in
-the fragments of changelog.d/, releases are in CHANGELOG.md, which the package has beside this.
+VERSION is that of the package, with the suffix of SUITE, EPOCH the time of the entry in seconds.
+What is not released is in the fragments of changelog.d/, releases are in CHANGELOG.md, which the
+package has beside this.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ KINDS = {"added": "Added", "changed": "Changed", "fixed": "Fixed", "removed": "R
 
 def main() -> None:
     """Print the entry that the command line asks for."""
-    version, epoch = sys.argv[1], int(sys.argv[2])
-    print(f"ledgermq ({version}) bookworm; urgency=medium\n")
+    version, suite, epoch = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    print(f"ledgermq ({version}) {suite}; urgency=medium\n")
     print("\n".join(changes()))
     print(f"\n -- {maintainer()}  {email.utils.formatdate(epoch)}")
 

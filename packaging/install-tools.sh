@@ -2,21 +2,23 @@
 # Debian's packages that building and booting the package takes: installs what is missing as root, or
 # says what to install.
 #
-#   install-tools.sh deb     debhelper, lintian and a compiler
-#   install-tools.sh boot    these, and what boots a Debian root
-#   install-tools.sh bare    what makes a bare root
+#   install-tools.sh deb     what makes roots, in which packages are built
+#   install-tools.sh boot    these two, and what boots a Debian root
+#   install-tools.sh repository  what makes and signs a repository of packages
+#   install-tools.sh bare    the first two, and what enters a bare root
 #   install-tools.sh browser chromium, for the tests of pages
 #   install-tools.sh power   a compiler and FUSE, for the tests of power failures
 set -euo pipefail
 
-packages=(debhelper gcc libc6-dev lintian python3-dev python3-venv unzip)
+packages=(dpkg-dev mmdebstrap python3-venv)
 case ${1:-deb} in
     deb) ;;
-    boot) packages+=(iproute2 mmdebstrap systemd-container util-linux) ;;
-    bare) packages=(mmdebstrap util-linux) ;;
+    boot) packages+=(aptly gpg gpg-agent iproute2 systemd-container util-linux) ;;
+    repository) packages=(aptly gpg gpg-agent) ;;
+    bare) packages+=(aptly gpg gpg-agent util-linux) ;;
     browser) packages=(chromium) ;;
     power) packages=(fuse3 g++ libfuse3-dev pkg-config) ;;
-    *) echo "install-tools: not known: $1; it takes deb, boot, bare, browser or power" >&2 && exit 1 ;;
+    *) echo "install-tools: not known: $1; it takes deb, repository, boot, bare, browser or power" >&2 && exit 1 ;;
 esac
 
 missing=()

@@ -1,26 +1,29 @@
 #!/usr/bin/env bash
-# Builds the Debian package of this checkout, in a scratch tree, and prints where it is.
+# Builds the Debian packages of this checkout, each in a root of its suite, and prints where they are.
 #
-#   make-deb.sh [--output FOLDER] [--version VERSION] [--scratch FOLDER]
+#   make-deb.sh [--suite SUITE] [--arch ARCH] [--output FOLDER] [--version VERSION] [--within FOLDER]
 #
-# FOLDER is dist/, VERSION that of the library. The libraries are fetched once, into
-# build/wheelhouse; what is there is taken as it is when its digests are those of packaging/locked.
-# The same files and the same commit's date make the same bytes, wherever that is done.
+# SUITE and ARCH are of packaging/suites.txt, or all; without them that of this machine and amd64.
+# FOLDER is dist/, VERSION that of the library. Libraries are fetched once, into build/wheelhouse; what
+# is there is taken as it is when its digests are those of packaging/locked. The same files and the same
+# commit's date make the same bytes in the same root, in whatever folder within it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. packaging/suites.sh
 
-output=dist version='' scratch=''
+suites='' architectures=amd64 output=dist version='' within=/build
 while [ $# != 0 ]; do
     case $1 in
+        --suite) suites=$2 ;;
+        --arch) architectures=$2 ;;
         --output) output=$2 ;;
         --version) version=$2 ;;
-        --scratch) scratch=$2 ;;
+        --within) within=$2 ;;
         *) echo "make-deb: not known: $1" >&2 && exit 1 ;;
     esac
     shift 2
 done
-readonly wheelhouse=$PWD/build/wheelhouse
-mkdir -p "$output" "$wheelhouse"
+mkdir -p "$output"
 output=$(realpath "$output")
 
 say() { printf 'make-deb: %s\n' "$*" >&2; }
@@ -39,59 +42,88 @@ commit_epoch() {
     git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md
 }
 
+# Wheels that the package brings, for its architecture, and what it is built with, for this one. A
+# source archive is asked for its metadata by the tools of its own.
 fetch_wheels() {
-    local stamp locked
-    stamp=$(sha256sum packaging/locked/*.txt)
-    [ "$(cat "$wheelhouse/.stamp" 2>/dev/null)" != "$stamp" ] || return 0
-    say "fetching the libraries into $wheelhouse"
-    rm -rf "$wheelhouse" build/deb-python
-    mkdir -p "$wheelhouse"
-    /usr/bin/python3.11 -m venv build/deb-python
-    for locked in build server; do
-        build/deb-python/bin/python -m pip download --quiet --disable-pip-version-check --no-deps \
-            --require-hashes --no-build-isolation --dest "$wheelhouse" \
-            --requirement "packaging/locked/$locked.txt" --find-links "$wheelhouse" >&2
-        # A source archive is asked for its metadata by the tools of its own.
-        [ "$locked" != build ] || build/deb-python/bin/python -m pip install --quiet --no-deps \
-            --no-index --find-links "$wheelhouse" --requirement packaging/locked/build.txt >&2
+    local suite=$1 folder=$2 stamp architecture target python=build/deb-python
+    shift 2
+    stamp=$(sha256sum packaging/locked/*.txt packaging/suites.*)
+    [ "$(cat "$folder/.stamp" 2>/dev/null)" != "$stamp" ] || return 0
+    say "fetching the libraries into $folder"
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    python3 -m venv --clear "$python"
+    for architecture in "$@"; do
+        read -r -d '' -a target < <(pip_target "$suite" "$architecture" && printf '\0')
+        "$python/bin/python" -m pip download --quiet --disable-pip-version-check --no-deps \
+            --require-hashes "${target[@]}" --dest "$folder" --requirement packaging/locked/build.txt >&2
+        "$python/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-index \
+            --find-links "$folder" setuptools wheel >&2
+        "$python/bin/python" -m pip download --quiet --disable-pip-version-check --no-deps \
+            --require-hashes --no-build-isolation "${target[@]}" --dest "$folder" \
+            --requirement packaging/locked/server.txt --find-links "$folder" >&2
     done
-    echo "$stamp" >"$wheelhouse/.stamp"
+    echo "$stamp" >"$folder/.stamp"
 }
 
 make_tree() {
-    local tree=$1
+    local tree=$1 suite=$2 architecture=$3 wheels=$4 full_version=$5
     mkdir -p "$tree"
     listed_files | tar -c --null --files-from=- --ignore-failed-read | tar -x -C "$tree"
     cp -r packaging/debian "$tree/debian"
     cp packaging/systemd/sysusers.conf "$tree/debian/ledgermq.sysusers"
     cp packaging/systemd/tmpfiles.conf "$tree/debian/ledgermq.tmpfiles"
-    cp -r "$wheelhouse" "$tree/debian/wheelhouse"
+    cp -r "$wheels" "$tree/debian/wheelhouse"
+    pip_target "$suite" "$architecture" >"$tree/debian/pip-target"
+    python3 packaging/debian_changelog.py "$full_version" "$suite" "$SOURCE_DATE_EPOCH" \
+        >"$tree/debian/changelog"
     # Modes of a checkout follow whoever made it.
     chmod -R u+w,go-w,a+rX "$tree"
-    /usr/bin/python3.11 packaging/debian_changelog.py "$version" "$SOURCE_DATE_EPOCH" \
-        >"$tree/debian/changelog"
+}
+
+# The environment is the root's own, but for what the caller may want to differ.
+build() {
+    local suite=$1 architecture=$2 full_version wheels scratch command built
+    full_version=$version-1$(suite_field "$suite" suffix)
+    built=ledgermq_${full_version}_$architecture.deb
+    wheels=$PWD/build/wheelhouse/$suite-$architecture
+    mapfile -t needed < <(printf '%s\n' "$architecture" "$(dpkg --print-architecture)" | sort -u)
+    fetch_wheels "$suite" "$wheels" "${needed[@]}"
+    scratch=$(mktemp -d)
+    make_tree "$scratch/ledgermq" "$suite" "$architecture" "$wheels" "$full_version"
+    tar -C "$scratch" --owner=0 --group=0 -cf "$scratch/tree.tar" ledgermq
+    command="cd $within/ledgermq && env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
+        LANG=${LANG:-C.UTF-8} TZ=${TZ:-UTC} SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH \
+        LEDGERMQ_DEB_COMPRESSION=${LEDGERMQ_DEB_COMPRESSION:-xz} \
+        dpkg-buildpackage --build=binary --host-arch=$architecture -us -uc"
+    if ! in_root "$suite" "mkdir -p \"\$1$within\"" "tar-in $scratch/tree.tar $within" \
+        "chroot \"\$1\" sh -c '$command'" "download $within/$built $scratch/$built" \
+        >"$scratch/build.log" 2>&1; then
+        tail -n 60 "$scratch/build.log" >&2
+        say "failed; the whole output is in $scratch/build.log"
+        exit 1
+    fi
+    mv "$scratch/$built" "$output/"
+    rm -rf "$scratch"
+    echo "$output/$built"
 }
 
 main() {
-    local tree log
+    local suite architecture
     packaging/install-tools.sh deb
     umask 022
     SOURCE_DATE_EPOCH=$(commit_epoch)
     export SOURCE_DATE_EPOCH
     [ -n "$version" ] || version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' src/ledgermq/__init__.py)
-    fetch_wheels
-    [ -n "$scratch" ] || scratch=$(mktemp -d)
-    tree=$scratch/ledgermq
-    log=$scratch/build.log
-    make_tree "$tree"
-    if ! (cd "$tree" && env -u MAKEFLAGS -u MAKELEVEL dpkg-buildpackage -b -us -uc) >"$log" 2>&1; then
-        tail -n 60 "$log" >&2
-        say "failed; the whole output is in $log"
-        exit 1
-    fi
-    cp "$scratch/ledgermq_${version}_amd64.deb" "$output/"
-    rm -rf "$scratch"
-    echo "$output/ledgermq_${version}_amd64.deb"
+    [ -n "$suites" ] || suites=$(own_suite)
+    [ "$suites" != all ] || suites=$(suite_names)
+    for suite in $suites; do
+        for architecture in $(suite_field "$suite" architectures | tr , ' '); do
+            if [ "$architectures" = all ] || [ "$architectures" = "$architecture" ]; then
+                build "$suite" "$architecture"
+            fi
+        done
+    done
 }
 
 main

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -15,12 +16,16 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 CACHE = Path("~/.cache/ledgermq-boot").expanduser()
 TOOLS = ("ip", "systemd-nspawn", "mmdebstrap", "dh", "unshare", "nsenter")
+SUITE = os.environ.get("LEDGERMQ_BOOT_SUITE", "bookworm")
+"""What the machines are that are booted, and what the package is built for."""
 PACKAGES = (
     "systemd,systemd-sysv,dbus,procps,python3,debconf,bash-completion,zsh,man-db,rsync,"
-    "openssh-server,openssl"
+    "openssh-server,openssl,wget"
 )
 SOURCES = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
 DEBIAN_SUITES = ("bookworm", "trixie")
+BUILD_S = 2_400.0
+"""How long a package may take to be built, and fetched for, on a machine that does much else."""
 RESULTS = CHECKOUT / "build" / "boot-results"
 """What is kept to be looked at behind the tests."""
 
@@ -43,8 +48,8 @@ def why_not() -> str:
 
 
 def debian_root() -> Path:
-    """A minimal Debian 12 with what a booted machine has; not to be changed."""
-    return made_root("bookworm", PACKAGES)
+    """A minimal Debian with what a booted machine has; not to be changed."""
+    return made_root(SUITE, PACKAGES)
 
 
 def made_root(suite: str, packages: str, apt_options: Sequence[str] = ()) -> Path:
@@ -89,8 +94,15 @@ def sources_of(suite: str) -> str:
     return text
 
 
-def package() -> Path:
-    """The Debian package of this checkout; built anew when one of its files has changed."""
+def packaged_suites() -> dict[str, str]:
+    """Suffixes of versions by the suites that packages are built for."""
+    rows = (CHECKOUT / "packaging" / "suites.txt").read_text().splitlines()
+    split = [row.split() for row in rows if not row.startswith("#")]
+    return {words[0]: words[1] for words in split}
+
+
+def package(suite: str = SUITE) -> Path:
+    """The package of this checkout for a suite; built anew when one of its files has changed."""
     if given := os.environ.get("LEDGERMQ_BOOT_PACKAGE"):
         return Path(given)
     digest = hashlib.sha256()
@@ -99,16 +111,16 @@ def package() -> Path:
         if path.is_file() and not name.startswith(("tests/", "bench/", ".ci/")):
             digest.update(f"{name}\0".encode())
             digest.update(path.read_bytes())
-    folder = CHECKOUT / "build" / "boot" / digest.hexdigest()[:16]
+    folder = CHECKOUT / "build" / "boot" / suite / digest.hexdigest()[:16]
     with _alone("package"):
         if not any(folder.glob("*.deb")):
             shutil.rmtree(folder.parent, ignore_errors=True)
             folder.mkdir(parents=True)
             done = subprocess.run(
-                [CHECKOUT / "packaging" / "make-deb.sh", "--output", str(folder)],
+                [CHECKOUT / "packaging" / "make-deb.sh", "--suite", suite, "--output", folder],
                 # What is unpacked at once need not be small.
                 env={**os.environ, "LEDGERMQ_DEB_COMPRESSION": "gzip"},
-                capture_output=True, text=True, timeout=580, check=False,
+                capture_output=True, text=True, timeout=BUILD_S, check=False,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr
     (built,) = folder.glob("*.deb")
@@ -127,7 +139,7 @@ def checkout_files() -> list[str]:
 def previous_package() -> Path | None:
     """The package of an older commit of this repository; None where the history is not there.
 
-    Built once, and kept as long as ``build`` is.
+    It is one for Debian 12, as all were then. Built once, and kept as long as ``build`` is.
     """
     known = subprocess.run(
         ["git", "rev-parse", "--quiet", "--verify", f"{PREVIOUS}^{{commit}}"],
@@ -152,14 +164,10 @@ def _build_commit(commit: str, tree: Path, folder: Path) -> None:
         ["git", "archive", commit], cwd=CHECKOUT, capture_output=True, check=True
     )
     subprocess.run(["tar", "-x", "-C", tree], input=archive.stdout, check=True)
-    wheelhouse = CHECKOUT / "build" / "wheelhouse"
-    if wheelhouse.is_dir():
-        # What both were locked to need not be fetched twice; digests are compared all the same.
-        shutil.copytree(wheelhouse, tree / "build" / "wheelhouse")
     done = subprocess.run(
         [tree / "packaging" / "make-deb.sh", "--output", str(folder)],
         env={**os.environ, "LEDGERMQ_DEB_COMPRESSION": "gzip"},
-        capture_output=True, text=True, timeout=580, check=False,
+        capture_output=True, text=True, timeout=BUILD_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
 
@@ -169,16 +177,15 @@ def renumbered(built: Path, version_wanted: str, folder: Path) -> Path:
     tree = folder / "renumbered"
     subprocess.run(["dpkg-deb", "-R", built, tree], check=True)
     control = tree / "DEBIAN" / "control"
-    version = next(
-        line.partition(" ")[2]
-        for line in control.read_text().splitlines()
-        if line.startswith("Version: ")
-    )
-    for path in (control, *tree.glob("usr/lib/ledgermq/lib/*/site-packages/ledgermq/__init__.py")):
+    fields = control.read_text()
+    (version,) = re.findall(r"^Version: ([^\s-]+)", fields, re.M)
+    # The revision and the suite behind it stay.
+    control.write_text(fields.replace(f"Version: {version}", f"Version: {version_wanted}"))
+    for path in tree.glob("usr/lib/ledgermq/lib/*/site-packages/ledgermq/__init__.py"):
         text = path.read_text()
         assert version in text, path
         path.write_text(text.replace(version, version_wanted))
-    target = folder / f"ledgermq_{version_wanted}_amd64.deb"
+    target = folder / built.name.replace(version, version_wanted)
     subprocess.run(["dpkg-deb", "-Znone", "-b", tree, target], check=True, capture_output=True)
     shutil.rmtree(tree)
     return target

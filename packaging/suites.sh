@@ -1,0 +1,103 @@
+# Sourced from the root of the checkout: what is known of the suites that packages are built for
+# (suites.txt), and roots of them. A root is a tar file with all that builds and looks at a package;
+# it is kept, and is unpacked anew for each command. Whoever is not root needs the package uidmap.
+# shellcheck shell=bash
+
+readonly suite_roots=${XDG_CACHE_HOME:-$HOME/.cache}/ledgermq-packages
+readonly suite_packages=build-essential,debhelper,lintian,python3-dev,python3-venv,unzip
+# What makes programs of another architecture, and what they are made with.
+readonly cross_packages=gcc-aarch64-linux-gnu,libc6-dev:arm64,libpython3-dev:arm64
+
+suite_names() { sed -n 's/^\([a-z]*\) .*/\1/p' packaging/suites.txt; }
+
+# suite_field SUITE suffix|python|architectures
+suite_field() {
+    local name suffix python architectures title
+    while read -r name suffix python architectures title; do
+        [ "$name" = "$1" ] || continue
+        echo "${!2}"
+        return
+    done <packaging/suites.txt
+    echo "not one of packaging/suites.txt: $1" >&2
+    return 1
+}
+
+# Which suite the package in a file is for: its version says so.
+suite_of() {
+    local version suite
+    version=$(dpkg-deb --field "$1" Version)
+    for suite in $(suite_names); do
+        [[ $version != *"$(suite_field "$suite" suffix)" ]] || { echo "$suite" && return; }
+    done
+    echo "$1 is of no suite of packaging/suites.txt: $version" >&2
+    return 1
+}
+
+# The suite of this machine, or the first one where packages are built for none such.
+own_suite() {
+    local own
+    own=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+    suite_names | grep -x "$own" || suite_names | head -n 1
+}
+
+# Words for pip that have it take the wheels of a suite and an architecture, whatever runs pip.
+pip_target() {
+    local machine
+    case $2 in
+        amd64) machine=x86_64 ;;
+        arm64) machine=aarch64 ;;
+    esac
+    echo --implementation cp --python-version "$(suite_field "$1" python)"
+    # The oldest of these suites has the C library 2.36.
+    printf -- '--platform %s_'"$machine"'\n' manylinux_2_{17,24,26,27,28,31,34} manylinux2014 linux
+}
+
+# Where this machine has Debian's packages from, for a suite of Debian; nothing for one of Ubuntu,
+# whose archive mmdebstrap knows itself.
+suite_sources() {
+    local file
+    [[ $(suite_field "$1" suffix) == *deb* ]] || return 0
+    for file in /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list; do
+        [ ! -e "$file" ] || { sed "s/bookworm\|trixie/$1/g" "$file" && return; }
+    done
+}
+
+# Prints the tar file of a root for SUITE, which is made at the first time.
+suite_root() {
+    local suite=$1 packages=$suite_packages sources root words
+    [[ $(suite_field "$suite" architectures) != *arm64* ]] || packages+=,$cross_packages
+    sources=$(suite_sources "$suite")
+    root=$suite_roots/$suite-$(sha256sum <<<"$packages $sources" | cut -c 1-16).tar
+    mkdir -p "$suite_roots"
+    exec 9>"$suite_roots/$suite.lock"
+    flock 9
+    if [ ! -e "$root" ]; then
+        echo "suites: making a root of $suite: $root" >&2
+        words=(--quiet --variant=minbase "--include=$packages"
+            "--architectures=$(suite_field "$suite" architectures)"
+            '--aptopt=Acquire::Languages "none"' '--dpkgopt=path-exclude=/usr/share/locale/*'
+            '--dpkgopt=path-exclude=/usr/share/doc/*')
+        if [ -n "$sources" ]; then
+            mmdebstrap "${words[@]}" "$suite" "$root.new" - <<<"$sources" >&2
+        else
+            mmdebstrap "${words[@]}" --components=main,universe "$suite" "$root.new" >&2
+        fi
+        mv "$root.new" "$root"
+    fi
+    exec 9>&-
+    echo "$root"
+}
+
+# in_root SUITE HOOK...: unpacks the root, does what each hook of mmdebstrap says, and removes it.
+in_root() {
+    local suite=$1 root hook words=() enter=()
+    shift
+    root=$(suite_root "$suite")
+    for hook in "$@"; do
+        words+=("--customize-hook=$hook")
+    done
+    # Mounts of root are seen by nobody else, and end with the command however that ends.
+    [ "$(id -u)" != 0 ] || enter=(unshare --mount --propagation private)
+    "${enter[@]}" mmdebstrap --quiet --variant=custom --format=null --skip=setup,update,cleanup \
+        "--setup-hook=tar-in $root /" "${words[@]}" "$suite" /dev/null </dev/null
+}
