@@ -14,7 +14,7 @@ WITHOUT_ORACLE := not oracle
 # Programs of bench/ say themselves how they are run; the other modules there are their parts.
 BENCHES = $(basename $(notdir $(shell grep -l 'python -m bench\.' bench/*.py)))
 
-.PHONY: help demo test test-again test-quick durations check audit check-adversary check-all check-bare check-boot check-deb check-power deb fuzz wheel release bench
+.PHONY: help demo test test-again test-quick durations check audit check-adversary check-all check-bare check-boot check-deb check-power deb apt-repo fuzz wheel release bench
 .PHONY: bootstrap map clean distclean
 
 help:
@@ -26,9 +26,10 @@ help:
 	@echo 'make check       ruff, mypy --strict, import contracts'
 	@echo 'make check-all   check, and all tests for longer, with the real RocketMQ and Porcupine'
 	@echo 'make map         write docs/map.md and the index of decisions anew'
-	@echo 'make deb         the Debian package, in dist/; make wheel: source archive and wheels, for other hosts'
-	@echo 'make release VERSION=X.Y.Z  change log, tag, packages, list of components and sums, from a clean clone'
-	@echo 'make check-deb   lintian, and whether the package is the same bytes when built elsewhere'
+	@echo 'make deb         the Debian package for this suite, in dist/; SUITE=all ARCH=all for all of them'
+	@echo 'make apt-repo KEY=…  all packages in a signed repository, dist/apt; make wheel: wheels, for other hosts'
+	@echo 'make release VERSION=X.Y.Z KEY=…  change log, tag, packages, repository, list of components, sums, from a clean clone'
+	@echo 'make check-deb   lintian, and whether packages are the same bytes when built elsewhere; SUITE, ARCH'
 	@echo 'make check-bare  what a stranger types, in bare roots of Debian and Ubuntu; needs root'
 	@echo 'make check-boot  the package on a Debian machine that is booted for it; needs root'
 	@echo 'make fuzz        decoders with coverage, an hour together; make audit: libraries with known vulnerabilities'
@@ -66,7 +67,6 @@ check: bootstrap
 	$(PYTHON_BIN)/lint-imports
 
 check-all: export LEDGERMQ_BROWSER = 1
-check-all check-boot: export LEDGERMQ_ANSIBLE = 1
 check-all: check audit check-deb check-bare
 	packaging/install-tools.sh boot
 	packaging/install-tools.sh browser
@@ -78,21 +78,30 @@ check-all: check audit check-deb check-bare
 	LEDGERMQ_SPARK=1 LEDGERMQ_SPARK_KILLS=10 LEDGERMQ_SPARK_DRIVER_KILLS=5 LEDGERMQ_SPARK_WHEEL=1 LEDGERMQ_SPARK_SPECULATION=1 \
 	LEDGERMQ_FLIP_STEP=1 LEDGERMQ_FAULT_ROUNDS=3 LEDGERMQ_FAULT_S=30 LEDGERMQ_PORCUPINE=1 $(PYTEST)
 
+# SUITE and ARCH of packaging/suites.txt, or all; without them those of this machine.
+DEB_WORDS = $(SUITE:%=--suite %) $(ARCH:%=--arch %)
+
 deb:
-	@packaging/make-deb.sh
+	@packaging/make-deb.sh $(DEB_WORDS)
+
+# All packages, and with PACKAGES='dist/*.deb' those; what the repository had stays in it.
+apt-repo:
+	@[ -n '$(KEY)' ] || { echo 'make apt-repo KEY=FINGERPRINT [URL=https://…]' >&2; exit 1; }
+	@packaging/make-apt-repo.sh --key '$(KEY)' $(URL:%=--url %) $(PACKAGES)
 
 # A source archive, a wheel for any machine, and one with compiled kernels for each Python that is
 # found: pip takes what fits.
 wheel:
 	@packaging/make-wheels.sh
 
-# WITHOUT='deb' leaves a step out.
+# WITHOUT='deb' leaves a step out, and what needs it; KEY and URL are those of the apt repository.
 release: bootstrap
-	@[ -n '$(VERSION)' ] || { echo 'make release VERSION=0.2.0' >&2; exit 1; }
-	@$(PYTHON_BIN)/python packaging/release.py '$(VERSION)' $(WITHOUT:%=--without=%)
+	@[ -n '$(VERSION)' ] || { echo 'make release VERSION=0.2.0 KEY=FINGERPRINT' >&2; exit 1; }
+	@$(PYTHON_BIN)/python packaging/release.py '$(VERSION)' \
+		$(KEY:%=--key=%) $(URL:%=--url=%) $(WITHOUT:%=--without=%)
 
 check-deb:
-	packaging/check-deb.sh
+	packaging/check-deb.sh $(DEB_WORDS)
 
 # Each suite after the other, for tests in a bare root take all processors.
 check-bare: bootstrap
@@ -102,6 +111,8 @@ check-bare: bootstrap
 check-boot: bootstrap
 	packaging/install-tools.sh boot
 	LEDGERMQ_BOOT=1 LEDGERMQ_BOOT_LONG=1 $(PYTHON_BIN)/python -m pytest -q tests/boot
+	LEDGERMQ_BOOT_SUITE=trixie LEDGERMQ_BOOT=1 LEDGERMQ_BOOT_LONG=1 $(PYTHON_BIN)/python -m pytest -q \
+		tests/boot/test_install.py tests/boot/test_life.py tests/boot/test_package_life.py tests/boot/test_repository.py
 
 # An hour by default; what reaches new code is added to the corpus in the tree.
 fuzz: bootstrap

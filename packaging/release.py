@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Makes a release of a clean checkout: its commit, tag, packages, list of components and sums.
 
-    release.py VERSION [--date YYYY-MM-DD] [--output FOLDER] [--without STEP]...
+    release.py VERSION --key KEY [--url URL] [--date DATE] [--output FOLDER] [--without STEP]...
 
-Nothing leaves the machine: what to push and to upload is printed at the end. The tag comes last, so
-there is none of a release that could not be built. That the tests have passed is for who calls this
-to know (.ci/run).
+KEY is what the apt repository is signed with, one that gpg has the secret of, and URL where hosts
+will find it. Nothing leaves the machine: what to push and to upload is printed at the end. The tag
+comes last, so there is none of a release that could not be built. That the tests have passed is for
+who calls this to know (.ci/run).
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ class ReleaseError(Exception):
 
 
 class Release(NamedTuple):
-    """What is to be released, and where its files go."""
+    """What is to be released, where its files go, and the repository's key and place."""
 
     version: str
     date: str
     folder: Path
+    key: str
+    url: str
 
     @property
     def tag(self) -> str:
@@ -94,6 +97,13 @@ def look(release: Release) -> None:
         raise ReleaseError(f"{release.folder} is not empty")
 
 
+def key(release: Release) -> None:
+    """Refuse at once what would fail behind an hour of building."""
+    if not release.key:
+        raise ReleaseError("a repository is signed: --key KEY, or --without repository")
+    run("gpg", "--batch", "--quiet", "--list-secret-keys", release.key)
+
+
 def check(_release: Release) -> None:
     run("make", "check")
 
@@ -124,7 +134,16 @@ def wheels(release: Release) -> None:
 
 
 def deb(release: Release) -> None:
-    run("packaging/make-deb.sh", "--output", release.folder)
+    """Build the package of every suite and architecture."""
+    run("packaging/make-deb.sh", "--suite", "all", "--arch", "all", "--output", release.folder)
+
+
+def repository(release: Release) -> None:
+    """Put the packages into the repository beside the folder, which has those of before."""
+    run(
+        "packaging/make-apt-repo.sh", "--key", release.key, "--url", release.url,
+        "--output", release.folder.parent / "apt", *sorted(release.folder.glob("*.deb")),
+    )  # fmt: skip
 
 
 def sbom(release: Release) -> None:
@@ -159,12 +178,14 @@ def section_of(version: str) -> str:
 
 STEPS = (
     Step("look", look),
+    Step("key", key, optional=True),
     Step("check", check, optional=True),
     Step("audit", audit, optional=True),
     Step("collect", collect),
     Step("commit", commit),
     Step("wheels", wheels, optional=True),
     Step("deb", deb, optional=True),
+    Step("repository", repository, optional=True),
     Step("sbom", sbom, optional=True),
     # What puts more into the folder stands above this line.
     Step("sums", sums),
@@ -176,8 +197,12 @@ def main(words: Sequence[str] | None = None) -> int:
     """Take the steps one after the other; 1 where one of them refuses."""
     arguments = _parser().parse_args(words)
     folder = (arguments.output or ROOT / "dist" / f"ledgermq-{arguments.version}").resolve()
-    release = Release(arguments.version, arguments.date, folder)
-    steps = [step for step in STEPS if step.name not in arguments.without]
+    release = Release(arguments.version, arguments.date, folder, arguments.key or "", arguments.url)
+    without = set(arguments.without)
+    # What needs what is left out is left out as well.
+    without |= {"repository"} if "deb" in without else set()
+    without |= {"key"} if "repository" in without else set()
+    steps = [step for step in STEPS if step.name not in without]
     before = told("rev-parse", "HEAD")
     for step in steps:
         began = time.monotonic()
@@ -186,7 +211,7 @@ def main(words: Sequence[str] | None = None) -> int:
             step.act(release)
         except ReleaseError as refused:
             print(f"release: {step.name}: {refused}", file=sys.stderr)
-            if step.name != "look":
+            if step.name not in ("look", "key"):
                 print(
                     f"release: back to where it began: git reset --hard {before}", file=sys.stderr
                 )
@@ -197,6 +222,8 @@ def main(words: Sequence[str] | None = None) -> int:
     print(f"release: look at it, then: git push --atomic origin {branch} {release.tag}")
     if "wheels" not in arguments.without:
         print(f"release: and: twine upload {folder}/*.whl {folder}/*.tar.gz")
+    if "repository" not in without:
+        print(f"release: and what {folder.parent / 'apt'} has to {release.url}")
     return 0
 
 
@@ -206,6 +233,10 @@ def _parser() -> argparse.ArgumentParser:
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     parser.add_argument("--date", default=today, help="default: today's (UTC)")
     parser.add_argument("--output", type=Path, help="default: dist/ledgermq-VERSION")
+    parser.add_argument("--key", help="of gpg, for the apt repository")
+    parser.add_argument(
+        "--url", default="https://packages.example/ledgermq", help="of the apt repository"
+    )
     parser.add_argument(
         "--without", action="append", default=[], metavar="STEP",
         choices=[step.name for step in STEPS if step.optional], help="leave this one out",

@@ -104,6 +104,28 @@ def test_a_step_that_fails_leaves_no_tag_and_says_how_to_go_back(checkout: Path)
     assert git(checkout, "tag") == ""
 
 
+def test_a_release_with_a_repository_is_refused_at_once_without_a_key(
+    checkout: Path, tmp_path: Path
+) -> None:
+    before = git(checkout, "rev-parse", "HEAD")
+    words = [word for word in WITHOUT if not word.endswith("=deb")]
+    empty = {**_environment(), "GNUPGHOME": str(tmp_path)}
+
+    unnamed, unknown = (
+        subprocess.run(
+            [sys.executable, checkout / "packaging" / "release.py", "1.1.0", *words, *more],
+            capture_output=True, text=True, check=False, env=empty,
+        )
+        for more in ([], ["--key", "nobody@ledgermq.example"])
+    )  # fmt: skip
+
+    assert (unnamed.returncode, unknown.returncode) == (1, 1)
+    assert "a repository is signed: --key KEY, or --without repository" in unnamed.stderr
+    assert "--list-secret-keys nobody@ledgermq.example" in unknown.stderr
+    assert "git reset" not in unnamed.stderr + unknown.stderr
+    assert git(checkout, "rev-parse", "HEAD") == before
+
+
 def release(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, checkout / "packaging" / "release.py", *words, *WITHOUT],
