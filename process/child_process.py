@@ -19,7 +19,6 @@ from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import (
     ConfigError,
     CorruptLogError,
-    NewerVersionError,
     StorageError,
     StoreLockedError,
 )
@@ -27,7 +26,6 @@ from ledgermq.model.events import Event
 from ledgermq.model.exit_status import (
     EXIT_BUG,
     EXIT_CONFIG,
-    EXIT_OUTDATED,
     EXIT_STORAGE,
 )
 from ledgermq.process import log_lines
@@ -88,8 +86,6 @@ def die_with(parent_pid: int) -> None:
 
 def exit_status_of(error: BaseException) -> int:
     """Exit status of a process that ``error`` ended."""
-    if isinstance(error, NewerVersionError):
-        return EXIT_OUTDATED
     if isinstance(error, ConfigError):
         return EXIT_CONFIG
     if isinstance(error, StorageError | CorruptLogError | StoreLockedError):

@@ -27,9 +27,11 @@ BUILT = "goes around a job of Spark; tests/spark puts its result in place"
 TERMINAL = "goes on until somebody leaves it; tests/process/test_top_command.py does, in a terminal"
 MIGRATION = "moves a broker of RocketMQ; tests/compat/test_migrate.py does, there and back"
 WHEEL = "builds and fetches for another host; tests/bare/test_wheels.py does, in bare roots"
+PACKAGES = "builds for hosts of all suites; tests/bare/test_repository.py does, for each"
 LEVELS = "needs a group of two versions; tests/process/test_feature_levels.py has one"
 
 NOT_RUN = {
+    ("install.md", "make apt-repo "): PACKAGES,
     ("install.md", "make wheel"): WHEEL,
     ("install.md", "pip install "): WHEEL,
     ("migrate.md", "ledgermq migrate "): MIGRATION,

@@ -36,13 +36,12 @@ class PeerVerdict(NamedTuple):
     """Who sends, and why it is refused; an empty reason: it is let in.
 
     Attributes:
-        level: the feature level that it knows; None where it is of another group, has the key of
-            another member, or speaks another version.
+        level: the feature level that it knows; 0 where it speaks another version.
     """
 
     node: NodeId
     reason: str
-    level: int | None
+    level: int
 
 
 class Admission:
@@ -97,7 +96,7 @@ class Admission:
                 node,
                 f"{node} speaks version {sender.version} of the protocol between members,"
                 f" {self._node} speaks version {VERSION}: update the older one",
-                None,
+                0,
             )
         preamble = decode_preamble(part)
         # The disk comes last: an unknown one is remembered, but of nobody who is refused anyway.
@@ -108,8 +107,7 @@ class Admission:
             or self._older_member(preamble)
             or self._other_disk(preamble)
         )
-        is_ours = preamble.cluster == self._cluster and key_owner in (None, node)
-        return PeerVerdict(node, reason, preamble.level if is_ours else None)
+        return PeerVerdict(node, reason, preamble.level)
 
     def _stranger(self, preamble: Preamble) -> str:
         node = preamble.source
@@ -144,15 +142,11 @@ class Admission:
         return ""
 
     def _older_member(self, preamble: Preamble) -> str:
-        return self.too_old(preamble.source, preamble.level)
-
-    def too_old(self, node: NodeId, level: int) -> str:
-        """Why ``node``, which knows ``level``, cannot be a member; empty: it is not too old."""
         needed = self._level_needed
-        if level >= needed:
+        if preamble.level >= needed:
             return ""
         return (
-            f"{node} knows feature level {level}, but level {needed} is in"
+            f"{preamble.source} knows feature level {preamble.level}, but level {needed} is in"
             f" force in the group: it needs version {version_of(needed)} or newer"
         )
 

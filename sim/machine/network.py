@@ -142,9 +142,8 @@ class PeersEnd:
         """See ``Peers``: the network finds everybody by name."""
         self._members = tuple(addresses)
 
-    def check_new(self, node: NodeId) -> bool:
-        """See ``Peers``: there are no keys, and all have one version."""
-        return True
+    def check_new(self, node: NodeId) -> None:
+        """See ``Peers``: there are no keys."""
 
     def close(self) -> None:
         """See ``Peers``."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.boot import root
 from tests.boot.machine import Machine
+from tests.boot.repository import URL, Repository, signing_key
 
 import ledgermq
 from ledgermq.model.features import LEVEL, level_of, version_of
@@ -48,8 +49,20 @@ def packages(bootable: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def repositories(packages: Path) -> None:
+    """For web servers: ``now`` in ``packages`` has this version, ``later`` the next one, too."""
+    with signing_key() as keys:
+        for name, versions in (("now", ["this"]), ("later", ["this", "next"])):
+            (packages / name).mkdir()
+            made = Repository(packages / name / "ledgermq", URL, keys)
+            made.add(*(packages / f"{version}.deb" for version in versions))
+
+
+@pytest.fixture(scope="session")
 def previous(packages: Path) -> str:
     """``previous``: name in ``packages`` of the version before, built of an older commit."""
+    if root.SUITE != "bookworm":
+        pytest.skip("the version before was for Debian 12 alone")
     built = root.previous_package()
     if built is None:
         pytest.skip(f"the history of this checkout has no {root.PREVIOUS}")

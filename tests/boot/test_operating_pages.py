@@ -14,6 +14,7 @@ from tests.boot.hosts import booted
 from tests.boot.machine import Machine
 from tests.boot.messages import expected, received, send, status
 from tests.boot.pages import FIRST, Reader
+from tests.boot.repository import HOST, know, serve
 from tests.boot.root import NEXT_VERSION
 from tests.conftest import Golden
 
@@ -21,16 +22,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.boot, LONG]
 
 SETTINGS = "/etc/ledgermq/ledgermq.toml"
 FILES = f"""
-cp {PACKAGES}/this.deb /root/ledgermq_0.1.0_amd64.deb
-cp {PACKAGES}/next.deb /root/ledgermq_0.2.0_amd64.deb
 echo force-unsafe-io >/etc/dpkg/dpkg.cfg.d/unsafe-io
 mkdir -p /run/systemd/system/{UNIT}.d
 printf '[Unit]\\nStartLimitIntervalSec=0\\n' >/run/systemd/system/{UNIT}.d/fast-reader.conf
 systemctl daemon-reload
 """
-"""What a reader has fetched; one who types fast may start a node more often than it would start by
-itself. Thousands of files are not synced to a disk that is thrown away."""
+"""One who types fast may start a node more often than it would start by itself. Thousands of files
+are not synced to a disk that is thrown away."""
 
+NOW, LATER = f"{PACKAGES}/now", f"{PACKAGES}/later"
 CONSUME = ",".join(f"tcp://10.0.0.{number}:10922?keys=/root/shop.keys" for number in (1, 2, 3))
 ADDRESS = f"--address '{CONSUME}'"
 PLAIN = """
@@ -51,9 +51,12 @@ MakeHosts = Callable[..., Reader]
 
 @pytest.fixture
 def make_hosts(
-    packages: Path, installed: Machine, tmp_path: Path
+    packages: Path, repositories: None, installed: Machine, tmp_path: Path
 ) -> Iterator[Callable[..., Reader]]:
-    """``make_hosts(3)``: with the package; ``make_hosts(1, bare=True)``: without."""
+    """``make_hosts(3)``: with the package; ``make_hosts(1, bare=True)``: without.
+
+    All are served a repository; those with the package know it.
+    """
     with ExitStack() as made:
 
         def make(count: int, *, bare: bool = False, sees: tuple[Path, str] | None = None) -> Reader:
@@ -62,6 +65,9 @@ def make_hosts(
             machines = made.enter_context(booted(tmp_path, count, layers, binds))
             for machine in machines.values():
                 machine.run(FILES)
+                serve(machine, NOW)
+                if not bare:
+                    know(machine)
             return Reader(machines)
 
         yield make
@@ -127,6 +133,7 @@ def assert_shut_to_strangers(machine: Machine, address: str) -> None:
 def test_installing_upgrading_and_removing_go_as_the_page_says(make_hosts: MakeHosts) -> None:
     reader = make_hosts(1, bare=True)
     machine = reader.hosts[FIRST]
+    version = machine.output(f"dpkg-deb --field {PACKAGES}/this.deb Version")
 
     def write_instances(text: str) -> None:
         for name in ("n0", "n1", "n2"):
@@ -143,7 +150,15 @@ def test_installing_upgrading_and_removing_go_as_the_page_says(make_hosts: MakeH
     reader.read(
         "install.md",
         write=write_instances,
-        given=[("apt install --allow", go_on_with_one), ("echo", install_again)],
+        given=[
+            ("apt update && ", lambda: serve(machine, LATER)),
+            ("apt install --allow", go_on_with_one),
+            ("echo", install_again),
+        ],
+        instead={
+            "https://packages.example": lambda: f"http://{HOST}",
+            "0.2.0-1~deb12u1": lambda: version,
+        },
     )
 
     assert reader.wrong == [], "\n".join(reader.wrong)
@@ -206,6 +221,7 @@ def test_a_group_on_three_hosts_comes_about_lives_gets_a_new_version_and_another
 
     reader.read("service.md", given=[("systemctl stop ledgermq", open_port)])
     lead(reader, "n0")
+    serve(reader.hosts["10.0.0.2"], LATER)
     reader.read("new-version.md")
     second = status(reader.hosts["10.0.0.2"])
 
