@@ -10,6 +10,7 @@ imports what needs an optional library where that is used, so that ``--help`` ne
 | 1 | the settings, the command line or the request: change what was asked for |
 | 2 | the store: the disk, the files, or another process that holds them |
 | 3 | a bug of ours |
+| 78 | the store needs a newer version of this program |
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import ledgermq
 from ledgermq.model.errors import (
     CorruptLogError,
     LedgerError,
+    NewerVersionError,
     StorageError,
     StoreLockedError,
 )
@@ -35,6 +37,7 @@ from ledgermq.model.exit_status import (
     EXIT_CONFIG,
     EXIT_INTERRUPTED,
     EXIT_OK,
+    EXIT_OUTDATED,
     EXIT_STORAGE,
 )
 
@@ -211,6 +214,8 @@ def whole_parser() -> argparse.ArgumentParser:
 
 def exit_status_of(error: LedgerError) -> int:
     """Exit status of a command that ended with ``error``."""
+    if isinstance(error, NewerVersionError):
+        return EXIT_OUTDATED
     storage = (StorageError, CorruptLogError, StoreLockedError)
     return EXIT_STORAGE if isinstance(error, storage) else EXIT_CONFIG
 

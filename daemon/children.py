@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ledgermq.ipc.cursor_page import PORTS, CursorPage, Role
 from ledgermq.model.config.settings import Settings
-from ledgermq.model.exit_status import EXIT_BUG, EXIT_CONFIG, EXIT_STORAGE
+from ledgermq.model.exit_status import EXIT_BUG, EXIT_CONFIG, EXIT_OUTDATED, EXIT_STORAGE
 from ledgermq.process import child_process
 from ledgermq.process.child_process import Entry
 from ledgermq.process.port_roles import port_roles
@@ -85,7 +85,7 @@ class Exit(NamedTuple):
     @property
     def node_status(self) -> int:
         """Exit status of a node that ends because of this."""
-        if self.code in (EXIT_CONFIG, EXIT_STORAGE):
+        if self.ends_node:
             return self.code
         # The kernel's way to say that a page of a mapped file cannot be read.
         return EXIT_STORAGE if self.code == -signal.SIGBUS else EXIT_BUG
@@ -93,7 +93,7 @@ class Exit(NamedTuple):
     @property
     def ends_node(self) -> bool:
         """Whether a restart cannot help, or must not be tried."""
-        return self.code in (EXIT_CONFIG, EXIT_STORAGE)
+        return self.code in (EXIT_CONFIG, EXIT_STORAGE, EXIT_OUTDATED)
 
 
 @dataclass(slots=True)

@@ -440,7 +440,7 @@ def run(settings: Settings, config_file: Path, *, table: ProcessTable | None = N
 
     Returns:
         0 stopped on demand and clean, 1 a child refuses the settings, 2 a child's storage failed,
-        3 a child failed too often, or did not stop.
+        3 a child failed too often, or did not stop, 78 the store needs a newer version.
 
     Raises:
         ConfigError: Python runs without assertions, the runtime directory cannot be used, or

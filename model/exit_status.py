@@ -12,5 +12,9 @@ EXIT_REOPEN = 4
 one was noted (``members/log_trouble.py``). The supervisor stops all processes, and starts them
 again."""
 
+EXIT_OUTDATED = 78
+"""The store needs a newer version: ``EX_CONFIG`` of ``sysexits.h``, which systemd shows by name.
+Not 1, for no other settings help. systemd tries neither again."""
+
 EXIT_INTERRUPTED = 130
 """What shells report of a command that SIGINT ended."""

@@ -29,6 +29,7 @@ _EXIT_STATUSES = (
     ("1", "The settings, the command line or the request: change what was asked for."),
     ("2", "The store: the disk, the files, or another process that holds them."),
     ("3", "A bug of LedgerMQ."),
+    ("78", "The store needs a newer version of LedgerMQ."),
 )
 _FILES = (
     ("/etc/ledgermq/ledgermq.toml", "Settings of the node that ledgermq.service runs."),

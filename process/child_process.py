@@ -19,6 +19,7 @@ from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import (
     ConfigError,
     CorruptLogError,
+    NewerVersionError,
     StorageError,
     StoreLockedError,
 )
@@ -26,6 +27,7 @@ from ledgermq.model.events import Event
 from ledgermq.model.exit_status import (
     EXIT_BUG,
     EXIT_CONFIG,
+    EXIT_OUTDATED,
     EXIT_STORAGE,
 )
 from ledgermq.process import log_lines
@@ -86,6 +88,8 @@ def die_with(parent_pid: int) -> None:
 
 def exit_status_of(error: BaseException) -> int:
     """Exit status of a process that ``error`` ended."""
+    if isinstance(error, NewerVersionError):
+        return EXIT_OUTDATED
     if isinstance(error, ConfigError):
         return EXIT_CONFIG
     if isinstance(error, StorageError | CorruptLogError | StoreLockedError):

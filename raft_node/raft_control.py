@@ -3,6 +3,7 @@
 → {"verb": "status"}                        ← role, term, leader, members, how far each is
 → {"verb": "why-no-leader"}                 ← {"leader": …, "reasons": […]}
 → {"verb": "transfer", "target": "n1"}      ← {"target": "n1"}: begun, watch status
+→ {"verb": "hear", "node": "n3"}             ← {"is_heard": true}: it may be added, or an error
 → {"verb": "add", "node": "n3", "address": "10.0.0.4:40911", "kind": "learner"}
 → {"verb": "add", "node": "n3", "kind": "voter"}
 → {"verb": "remove", "node": "n3"}          ← {"members": "n0, n1, n2"}: begun, watch status
@@ -61,6 +62,7 @@ class RaftControl:
             "transfer": self._transfer,
             "forget": self._forget,
             "resign": self._resign,
+            "hear": members.hear,
             "add": members.add,
             "remove": members.remove,
         }

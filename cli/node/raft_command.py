@@ -15,12 +15,15 @@ from typing import cast
 
 from ledgermq.cli.output import tell
 from ledgermq.model.config.settings import ListenSection
-from ledgermq.model.errors import BusyError, NotLeaderError, TimedOutError
+from ledgermq.model.errors import BusyError, NotLeaderError, ProtocolError, TimedOutError
 from ledgermq.process import control
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.settings.settings_loading import load_settings
 
 LOOK_AGAIN_S = 0.02
+HEARD_OF_S = 5.0
+"""A node that is to be added talks with the members each second, if it runs."""
+
 ASK_AGAIN_S = 0.1
 
 
@@ -173,6 +176,7 @@ def _add(arguments: argparse.Namespace) -> int:
     deadline = time.monotonic() + arguments.timeout
     status = _ask(arguments, "status")
     if not _is(status, arguments.member, "voters", "learners"):
+        _hear(arguments)
         fields = {} if arguments.address is None else {"address": arguments.address}
         _ask_patiently(arguments, deadline, "add", node=arguments.member, kind="learner", **fields)
         _wait_committed(arguments, deadline, arguments.member, "learners")
@@ -181,6 +185,25 @@ def _add(arguments: argparse.Namespace) -> int:
         _ask_patiently(arguments, deadline, "add", node=arguments.member, kind=kind)
         _wait_committed(arguments, deadline, arguments.member, "voters")
     return _tell_members(arguments)
+
+
+def _hear(arguments: argparse.Namespace) -> None:
+    """Wait a little until the node has told what it knows.
+
+    One that does not run is added all the same, and refused when it comes.
+
+    Raises:
+        ConfigError: its version is too old for the group, or members cannot talk with it.
+    """
+    until = time.monotonic() + min(HEARD_OF_S, arguments.timeout)
+    while time.monotonic() < until:
+        try:
+            if _ask(arguments, "hear", node=arguments.member)["is_heard"]:
+                return
+        except ProtocolError:
+            # The leader runs a version from before there were levels.
+            return
+        time.sleep(ASK_AGAIN_S)
 
 
 def _remove(arguments: argparse.Namespace) -> int:

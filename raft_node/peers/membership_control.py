@@ -32,6 +32,14 @@ class MembershipControl:
         self._peers = peers
         self._memberships = memberships
 
+    def hear(self, request: Mapping[str, object]) -> Mapping[str, object]:
+        """Whether it is known that a node that is to be added is not too old for the group.
+
+        Raises:
+            ConfigError: it is, its name is wrong, or this node could not talk with it.
+        """
+        return {"is_heard": self._peers.check_new(_named(request))}
+
     def add(self, request: Mapping[str, object]) -> Mapping[str, object]:
         """Have the next step of a member's way into the group written: learner, then voter.
 
@@ -39,23 +47,20 @@ class MembershipControl:
             ConfigError: the names are wrong, or this node could not talk with the new one.
             NotLeaderError, BusyError: as ``RaftCore.propose_membership`` has them.
         """
-        node, kind, address = request.get("node"), request.get("kind"), request.get("address")
-        if not isinstance(node, str) or not is_node_id(node):
-            raise ConfigError("not the id of a member: one letter and a number, as n3", node=node)
+        member, kind, address = _named(request), request.get("kind"), request.get("address")
         if kind not in MEMBER_KINDS:
             raise ConfigError("unknown kind of member", kind=kind, expected=MEMBER_KINDS)
         membership = self._core.membership
-        member = NodeId(node)
         known = member in membership.members
         if known and address is not None:
             raise ConfigError(
                 "the member is there already: remove it before it comes back with another address",
-                node=node,
+                node=member,
                 members=membership.describe(),
             )
         if not known:
             if not isinstance(address, str):
-                raise ConfigError("a new member needs its address, as 10.0.0.4:40911", node=node)
+                raise ConfigError("a new member needs its address, as 10.0.0.4:40911", node=member)
             self._plan(member, address)
         voters, witnesses = membership.voters, membership.witnesses
         learners = membership.learners - {member}
@@ -97,3 +102,10 @@ class MembershipControl:
     def _change(self, membership: Membership) -> Mapping[str, object]:
         self._carry_out(self._core.propose_membership(membership))
         return {"members": membership.describe()}
+
+
+def _named(request: Mapping[str, object]) -> NodeId:
+    node = request.get("node")
+    if not isinstance(node, str) or not is_node_id(node):
+        raise ConfigError("not the id of a member: one letter and a number, as n3", node=node)
+    return NodeId(node)

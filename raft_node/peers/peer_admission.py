@@ -36,12 +36,13 @@ class PeerVerdict(NamedTuple):
     """Who sends, and why it is refused; an empty reason: it is let in.
 
     Attributes:
-        level: the feature level that it knows; 0 where it speaks another version.
+        level: the feature level that it knows; None where it is of another group, has the key of
+            another member, or speaks another version.
     """
 
     node: NodeId
     reason: str
-    level: int
+    level: int | None
 
 
 class Admission:
@@ -96,7 +97,7 @@ class Admission:
                 node,
                 f"{node} speaks version {sender.version} of the protocol between members,"
                 f" {self._node} speaks version {VERSION}: update the older one",
-                0,
+                None,
             )
         preamble = decode_preamble(part)
         # The disk comes last: an unknown one is remembered, but of nobody who is refused anyway.
@@ -107,7 +108,8 @@ class Admission:
             or self._older_member(preamble)
             or self._other_disk(preamble)
         )
-        return PeerVerdict(node, reason, preamble.level)
+        is_ours = preamble.cluster == self._cluster and key_owner in (None, node)
+        return PeerVerdict(node, reason, preamble.level if is_ours else None)
 
     def _stranger(self, preamble: Preamble) -> str:
         node = preamble.source
@@ -142,11 +144,15 @@ class Admission:
         return ""
 
     def _older_member(self, preamble: Preamble) -> str:
+        return self.too_old(preamble.source, preamble.level)
+
+    def too_old(self, node: NodeId, level: int) -> str:
+        """Why ``node``, which knows ``level``, cannot be a member; empty: it is not too old."""
         needed = self._level_needed
-        if preamble.level >= needed:
+        if level >= needed:
             return ""
         return (
-            f"{preamble.source} knows feature level {preamble.level}, but level {needed} is in"
+            f"{node} knows feature level {level}, but level {needed} is in"
             f" force in the group: it needs version {version_of(needed)} or newer"
         )
 

@@ -24,7 +24,7 @@ from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.model.events import Event
 from ledgermq.model.ids import NodeId
-from ledgermq.raft_node.peers.peer_admission import Admission
+from ledgermq.raft_node.peers.peer_admission import Admission, PeerVerdict
 from ledgermq.raft_node.peers.peer_outlets import PeerOutlets, Trouble
 from ledgermq.raft_node.peers.peer_refusals import Refusals
 from ledgermq.raft_node.peers.peer_sockets import (
@@ -121,6 +121,7 @@ class PeerGroup:
         self._malformed = Refusals()
         self._connections: dict[bytes, _Connection] = {}
         self._levels: dict[NodeId, int] = {}
+        self._levels_refused: dict[NodeId, int] = {}
         self._level_needed = 0
         self._is_guarded = keys is not None
         self._guard: PeerGuard | None = None
@@ -251,14 +252,15 @@ class PeerGroup:
         now = time.monotonic()
         self._note_troubles(self._out.open_wanted(now), now)
 
-    def check_new(self, node: NodeId) -> None:
-        """Whether this node could talk with ``node`` if that were a member.
+    def check_new(self, node: NodeId) -> bool:
+        """See ``Peers``; its key is known from then on, so it is heard of soon if it runs.
 
         Raises:
-            ConfigError: it could not; says what is missing.
+            ConfigError: it could not; says what is missing, or that it is too old for the level in
+                force, as it has just told.
             StorageError: the operating system refused.
         """
-        if self._out is None:
+        if self._out is None or self._admission is None:
             raise ConfigError(
                 "this node talks with no other one: name its own address in node.peers, give it"
                 " keys (ledgermq keys init), and start it again",
@@ -266,6 +268,13 @@ class PeerGroup:
                 setting="node.peers",
             )
         self._out.need_key(node)
+        level = self._levels_refused.get(node)
+        if level is None or node not in self._refused_here.current(time.monotonic()):
+            return not self._level_needed
+        reason = self._admission.too_old(node, level)
+        if reason:
+            raise ConfigError(reason, node=node)
+        return True
 
     def receive(self) -> PeerMessage | None:
         """The next message of a peer, None when none waits.
@@ -374,6 +383,7 @@ class PeerGroup:
             return None
         if verdict.reason:
             self._refuse(verdict.node, verdict.reason, _address(frame))
+            self._note_level(verdict)
             # A ROUTER drops what it cannot deliver at once.
             self._in.send_multipart([routing_id, encode_refusal(verdict.reason)], NOBLOCK)
             return None
@@ -386,9 +396,23 @@ class PeerGroup:
         for other in older:
             del self._connections[other]
         self._handshakes_ended = 0
+        assert verdict.level is not None
         self._levels[verdict.node] = verdict.level
         self._connections[routing_id] = _Connection(preamble, verdict.node)
         return verdict.node
+
+    def _note_level(self, verdict: PeerVerdict) -> None:
+        """What a member knows that is refused now, or one that may be added next."""
+        if verdict.level is None:
+            return
+        known = self._refused_here.peers
+        self._levels_refused = {
+            node: level for node, level in self._levels_refused.items() if node in known
+        }
+        if verdict.node in known:
+            self._levels_refused[verdict.node] = verdict.level
+        if verdict.node in self._levels:
+            self._levels[verdict.node] = verdict.level
 
     def _refuse(self, who: NodeId, reason: str, address: str) -> None:
         if self._refused_here.note(who, reason, time.monotonic()):

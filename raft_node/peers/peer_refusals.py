@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from ledgermq.model.ids import NodeId
@@ -46,6 +47,11 @@ class Refusals:
     def lift(self, peer: NodeId) -> bool:
         """The peer is let in now; true when it was not before. A new refusal is logged again."""
         return self._refusals.pop(peer, None) is not None
+
+    @property
+    def peers(self) -> Set[NodeId]:
+        """Whose refusals are kept: ``PEERS_MAX`` at most."""
+        return self._refusals.keys()
 
     def current(self, now: float) -> dict[NodeId, str]:
         """The refusals that last."""

@@ -63,8 +63,15 @@ class Peers(Protocol):
         """The group has these members now; ``HOST:PORT`` each."""
         ...
 
-    def check_new(self, node: NodeId) -> None:
-        """Whether this node could talk with ``node``; raises ``ConfigError`` when it could not."""
+    def check_new(self, node: NodeId) -> bool:
+        """Go on where this node could talk with ``node``, which is no member yet.
+
+        Returns:
+            whether it is known that its version is not too old; it may not have been heard of yet.
+
+        Raises:
+            ConfigError: it could not, or it is too old.
+        """
         ...
 
     def close(self) -> None:

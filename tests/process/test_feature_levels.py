@@ -19,10 +19,13 @@ from tests.process.group_nodes import (
     Loopback,
     Member,
     make_group,
+    make_growing_group,
     producer,
 )
 from tests.process.other_versions import THIS, Version, next_version, version_before
 from tests.suite.patience import PATIENCE_S
+
+from ledgermq.model.exit_status import EXIT_OUTDATED
 
 pytestmark = pytest.mark.slow
 
@@ -127,7 +130,7 @@ def test_a_node_stops_in_order_at_what_it_does_not_know_and_goes_on_when_it_is_n
 
     # With the tables of now it says at once why it does not start.
     start(THIS, node)
-    assert node.wait_end() == 1
+    assert node.wait_end() == EXIT_OUTDATED
     assert "feature level in force is not known to this version" in node.log.read_text()
 
     for path in (tmp_path / "before").rglob("*.json*"):
@@ -357,6 +360,38 @@ def test_a_member_that_meets_a_newer_command_replicates_on_and_leads_no_more(
     assert set(group.stop()) == {0}
     assert group.has_one_log()
     assert sorted(load.acknowledged) == sorted(older.bodies())
+
+
+def test_a_node_that_is_too_old_is_not_added_to_a_group(
+    make_node: Callable[[], Node],
+) -> None:
+    old = version_before()
+    group = make_growing_group(make_node, first=3, members=4)
+    for member in group.members[:3]:
+        member.node.wait_ready()
+    joining = group.members[3]
+    start(old, joining.node)
+    leader = group.leader()
+    wait_until(lambda: level(leader.node) == 1, "the level to be in force")
+    words = ("raft", "add", joining.name, joining.peer_address)
+    refused = leader.command(*words)
+    members = raft_status(leader)
+
+    assert refused.returncode == 1
+    assert "n3 knows feature level 0, but level 1 is in force in the group" in refused.stderr
+    assert "needs version 0.2.0 or newer" in refused.stderr
+    assert (members["voters"], members["learners"]) == (["n0", "n1", "n2"], [])
+
+    stop(joining.node)
+    start(THIS, joining.node)
+    # What it has said before counts until it is heard of again.
+    added: subprocess.CompletedProcess[str] = wait_until(
+        lambda: (done := leader.command(*words)).returncode == 0 and done,
+        "its newer version to be heard of",
+    )
+    assert "n0, n1, n2, n3" in added.stdout
+    joining.node.wait_ready()
+    assert set(group.stop()) == {0}
 
 
 def transferred(group: Group, heir: Member) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import zmq
 from tests.process.conftest import wait_until
 from tests.process.peer_members import (
     N0,
@@ -26,11 +27,10 @@ from ledgermq.model.config.settings import (
     LogKind,
 )
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.features import LEVEL
 from ledgermq.model.ids import NodeId
 from ledgermq.sessions.keys.peer_keys import init_keys
-from ledgermq.wire.peer_preamble import (
-    encode_preamble,
-)
+from ledgermq.wire.peer_preamble import Preamble, encode_preamble
 
 
 @pytest.fixture
@@ -132,6 +132,77 @@ def test_another_version_is_refused_and_named(clear_members: Members) -> None:
 
     assert reason.startswith("n1 speaks version 9 of the protocol between members, n0 speaks")
     assert first.group.refusals == {N1: reason}
+
+
+def test_who_is_too_old_for_the_level_in_force_is_refused_also_where_it_was_let_in(
+    clear_members: Members,
+) -> None:
+    target = clear_members.start(N0)
+    older = preamble_of(clear_members)._replace(level=LEVEL - 1)
+    with raw_peer(clear_members.endpoint(N0)) as dealer:
+
+        def known() -> int | None:
+            dealer.send(encode_preamble(older))
+            target.pump()
+            return target.group.levels.get(N1)
+
+        wait_until(lambda: known() == LEVEL - 1, "the older member to be let in")
+        target.group.need_level(LEVEL)
+        dealer.send(encode_preamble(older))
+        reason = wait_answer(dealer, target)
+        here = target.group.refusals[N1]
+
+    expected = f"n1 knows feature level {LEVEL - 1}, but level {LEVEL} is in force in the group"
+    assert expected in here
+    assert expected in reason
+
+
+def test_what_a_member_says_when_it_is_refused_is_what_it_knows_now(
+    clear_members: Members,
+) -> None:
+    target = clear_members.start(N0)
+    target.group.need_level(LEVEL)
+    newer = preamble_of(clear_members)
+    with raw_peer(clear_members.endpoint(N0)) as dealer:
+
+        def known(preamble: Preamble) -> int | None:
+            dealer.send(encode_preamble(preamble))
+            target.pump()
+            return target.group.levels.get(N1)
+
+        wait_until(lambda: known(newer) == LEVEL, "the member to be let in")
+        older = newer._replace(level=LEVEL - 1)
+        wait_until(lambda: known(older) == LEVEL - 1, "what it knows with the version of before")
+
+
+def test_a_node_that_is_too_old_is_no_new_member_before_it_has_a_newer_version(
+    clear_members: Members,
+) -> None:
+    target = clear_members.start(N0)
+    target.group.need_level(LEVEL)
+    n3 = NodeId("n3")
+    newer = preamble_of(clear_members, source=n3)
+    target.group.check_new(n3)
+
+    def is_refused(dealer: zmq.Socket[bytes], preamble: Preamble) -> str:
+        dealer.send(encode_preamble(preamble))
+        target.pump()
+        try:
+            target.group.check_new(n3)
+        except ConfigError as error:
+            return str(error)
+        return ""
+
+    with raw_peer(clear_members.endpoint(N0)) as dealer:
+        other_group = newer._replace(cluster=b"of another group", level=LEVEL - 1)
+        dealer.send(encode_preamble(other_group))
+        wait_answer(dealer, target)
+        target.group.check_new(n3)
+        older = newer._replace(level=LEVEL - 1)
+        said: str = wait_until(lambda: is_refused(dealer, older), "the node to be too old")
+        wait_until(lambda: not is_refused(dealer, newer), "the newer version to be heard of")
+
+    assert f"n3 knows feature level {LEVEL - 1}, but level {LEVEL} is in force" in said
 
 
 def test_a_wiped_disk_is_refused_until_it_is_forgotten(members: Members) -> None:

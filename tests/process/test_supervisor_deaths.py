@@ -159,7 +159,14 @@ def test_deaths_outside_the_window_do_not_count(start_small_node: StartNode) -> 
 
 @pytest.mark.parametrize(
     ("order", "status"),
-    [("raise storage", 2), ("raise eio", 2), ("exit 2", 2), ("raise config", 1), ("exit 1", 1)],
+    [
+        ("raise storage", 2),
+        ("raise eio", 2),
+        ("exit 2", 2),
+        ("raise config", 1),
+        ("exit 1", 1),
+        ("exit 78", 78),
+    ],
     ids=str,
 )
 def test_storage_and_configuration_failures_end_the_node_at_once(

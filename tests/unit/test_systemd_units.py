@@ -54,7 +54,7 @@ def test_the_supervisor_alone_notifies_and_stops_its_children(name: str) -> None
 
     assert (unit["Type"], unit["NotifyAccess"]) == (["notify"], ["main"])
     assert unit["KillMode"] == ["mixed"]
-    assert (unit["Restart"], unit["RestartPreventExitStatus"]) == (["on-failure"], ["1"])
+    assert (unit["Restart"], unit["RestartPreventExitStatus"]) == (["on-failure"], ["1 78"])
 
 
 @pytest.mark.parametrize("name", SERVICES)
