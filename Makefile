@@ -67,6 +67,7 @@ check: bootstrap
 	$(PYTHON_BIN)/lint-imports
 
 check-all: export LEDGERMQ_BROWSER = 1
+check-all check-boot: export LEDGERMQ_ANSIBLE = 1
 check-all: check audit check-deb check-bare
 	packaging/install-tools.sh boot
 	packaging/install-tools.sh browser

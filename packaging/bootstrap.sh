@@ -10,12 +10,14 @@
 #   LEDGERMQ_WITHOUT_SPARK=1     no Java and no PySpark; the tests that need them are left out, as
 #                                they are where there is no Java and it cannot be installed
 #   LEDGERMQ_BROWSER=1           what drives a browser, too, for the tests of pages
+#   LEDGERMQ_ANSIBLE=1           Ansible, too, for the tests of packaging/ansible
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly venv=.venv
 all=server,test,check
 [ "${LEDGERMQ_BROWSER:-}" != 1 ] || all+=,browser
+[ "${LEDGERMQ_ANSIBLE:-}" != 1 ] || all+=,ansible
 [ "${LEDGERMQ_WITHOUT_SPARK:-}" = 1 ] || all+=,spark
 case ${1:-all} in
     all) extras=$all ;;
