@@ -63,7 +63,6 @@ from ledgermq.store.files.disk_space import with_reserve
 from ledgermq.store.files.disk_sync import sync_directory
 from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 from ledgermq.store.files.small_file import replace_file
-from ledgermq.store.log.entry_files import EntryFiles
 from ledgermq.store.log.log_writer import LogEnd
 from ledgermq.store.recovery import log_checkpoint
 from ledgermq.store.recovery.log_damage import LogDamage, damage_path, read_damage, remove_damage
@@ -72,7 +71,7 @@ from ledgermq.writer.admission.frame_admission import FrameAdmission
 from ledgermq.writer.admission.writable_topics import WritableTopics
 from ledgermq.writer.log.flush_rule import FlushPlan
 from ledgermq.writer.log.flusher import Flusher, MakeFlusher
-from ledgermq.writer.log.log_opening import OpenLog, open_log, open_queue_offsets
+from ledgermq.writer.log.log_opening import OpenLog, entry_files, open_log, open_queue_offsets
 from ledgermq.writer.log.put_lock import PutLockHolder
 from ledgermq.writer.log.resume import dispatched_position
 from ledgermq.writer.log.state_end import certain_state_end
@@ -426,16 +425,9 @@ class WriterWorker:
 
     def _truncate(self, last: Index) -> None:
         """Cut entries that no majority has; their senders were told that nothing is certain."""
-        assert self._paths.index is not None
         before = self._log.end
-        index = self._open_log.recovered.index
-        assert index is not None
-        files = EntryFiles(
-            self._paths.data,
-            self._paths.index,
-            file_size=self._data_file_size,
-            index_file_size=index.file_size,
-        )
+        files = entry_files(self._open_log)
+        assert files is not None
         end = files.end_of(last)
         files.forget()
 
