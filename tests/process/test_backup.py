@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.process.batch_load import BATCH, BatchLoad
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import SIZES, TOPIC, make_group
 from tests.process.node_start import run_command
@@ -24,49 +23,11 @@ from ledgermq.store.store_view import StoreView
 
 pytestmark = pytest.mark.slow
 
-BATCH = 20
 SERVE = ["-m", "ledgermq.cli.main", "serve", "--config"]
 
 
-class Load:
-    """A producer that sends numbered messages until it is told to stop."""
-
-    def __init__(self, address: str) -> None:
-        self.acknowledged: list[bytes] = []
-        self._address = address
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._send)
-
-    def begin(self) -> None:
-        self._thread.start()
-
-    def end(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def wait_for_more(self, count: int) -> None:
-        """Until so many messages more are acknowledged."""
-        wanted = len(self.acknowledged) + count
-        wait_until(lambda: len(self.acknowledged) >= wanted, f"{count} acknowledgements")
-
-    def _send(self) -> None:
-        number = 0
-        with Producer(self._address) as producer:
-            while not self._stop.is_set():
-                bodies = [b"%08d" % one + b"x" * 600 for one in range(number, number + BATCH)]
-                producer.send_batch(TOPIC, bodies).result()
-                self.acknowledged += bodies
-                number += BATCH
-
-
-@contextmanager
-def load_on(address: str) -> Iterator[Load]:
-    load = Load(address)
-    load.begin()
-    try:
-        yield load
-    finally:
-        load.end()
+def load_on(address: str) -> BatchLoad:
+    return BatchLoad(address, padding=b"x" * 600)
 
 
 def ledgermq(*words: object) -> subprocess.CompletedProcess[str]:
@@ -118,12 +79,12 @@ def test_what_was_acknowledged_before_a_backup_of_a_running_node_is_restored(
     node.wait_ready()
     target = node.folder / "backups"
     with load_on(f"ipc://{node.runtime}") as load:
-        load.wait_for_more(600)
+        load.wait_more(600)
         first = back_up(node, target)
-        load.wait_for_more(600)
+        load.wait_more(600)
         before = list(load.acknowledged)
         second = back_up(node, target)
-        load.wait_for_more(BATCH)
+        load.wait_more(BATCH)
         checks = [check_running(node) for _ in range(2)]
     assert checks == [[], []]
     assert node.stop() == 0
@@ -155,10 +116,10 @@ def test_a_restored_member_is_refused_by_a_group_that_went_on_until_it_is_forgot
     group = make_group(make_node, ack="majority-memory")
     leader = group.leader()
     with load_on(leader.address) as load:
-        load.wait_for_more(200)
+        load.wait_more(200)
         before = list(load.acknowledged)
         folder = back_up(leader.node, leader.node.folder / "backups")
-        load.wait_for_more(BATCH)
+        load.wait_more(BATCH)
     leader.kill()
     shutil.rmtree(leader.node.root)
     answer = ledgermq("backup", "restore", folder, leader.node.root)

@@ -4,49 +4,31 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
-import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
 
 import pytest
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import (
-    TOPIC,
-    Group,
-    Loopback,
-    Member,
-    make_group,
-    make_growing_group,
-    producer,
-)
+from tests.process.group_nodes import Group, Member, make_group, make_growing_group
 from tests.process.other_versions import THIS, Version, next_version, version_before
-from tests.suite.patience import PATIENCE_S
+from tests.process.rolling import (
+    OldLoopback,
+    features,
+    level,
+    load_on,
+    raft_status,
+    refusal_of,
+    refused_enabling,
+    replace,
+    start,
+    stop,
+    upgrade_check,
+)
 
 from ledgermq.model.exit_status import EXIT_OUTDATED
 
 pytestmark = pytest.mark.slow
-
-
-def level(node: Node) -> int:
-    """That in force, as the node's broker has it."""
-    return int(node.status()["counters"]["broker"]["feature_level"])
-
-
-def raft_status(member: Member) -> dict[str, Any]:
-    status: dict[str, Any] = json.loads(member.command("raft", "status", "--json").stdout)
-    return status
-
-
-def features(version: Version, node: Node, *words: str) -> dict[str, Any]:
-    done = version.command(
-        "cluster", "features", *words, "--address", f"ipc://{node.runtime}", "--json"
-    )
-    assert done.returncode == 0, (done.stdout, done.stderr)
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
 
 
 def test_a_new_group_begins_at_the_highest_level_and_says_what_each_member_knows(
@@ -82,19 +64,6 @@ def test_a_new_group_begins_at_the_highest_level_and_says_what_each_member_knows
     group.wait_equal()
     assert set(group.stop()) == {0}
     assert group.has_one_log()
-
-
-def start(version: Version, node: Node) -> None:
-    node.forget_told()
-    node.launch(
-        ["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)],
-        prefix=() if version is THIS else version.prefix,
-    )
-
-
-def stop(node: Node) -> None:
-    node.signal(signal.SIGTERM)
-    assert node.wait_end() == 0
 
 
 def create(version: Version, node: Node, topic: str) -> None:
@@ -157,60 +126,6 @@ def test_a_node_stops_in_order_at_what_it_does_not_know_and_goes_on_when_it_is_n
     stop(node)
 
 
-class Load:
-    """A producer that goes on whoever leads, and knows what was acknowledged."""
-
-    def __init__(self, group: Group) -> None:
-        self.acknowledged: list[bytes] = []
-        self._group = group
-        self._is_ended = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        with producer(*self._group.members, timeout_s=PATIENCE_S, retries=1_000) as one:
-            number = 0
-            while not self._is_ended.wait(0.005):
-                bodies = [b"%d-%d" % (number, row) for row in range(20)]
-                one.send_batch(TOPIC, bodies).result()
-                self.acknowledged += bodies
-                number += 1
-
-    def wait_more(self) -> None:
-        """Until more is acknowledged."""
-        before = len(self.acknowledged)
-        wait_until(lambda: len(self.acknowledged) > before + 100, "more to be acknowledged")
-
-
-class OldLoopback(Loopback):
-    """All members run the version before levels were known."""
-
-    def __init__(self, old: Version) -> None:
-        super().__init__(3)
-        self._old = old
-
-    def prefix(self, member: int) -> list[str]:
-        """Words that have it run."""
-        del member
-        return list(self._old.prefix)
-
-
-def replace(group: Group, member: Member, version: Version) -> None:
-    """Have a member run another version, as docs/operating/new-version.md has it."""
-    stop(member.node)
-    start(version, member.node)
-    member.node.wait_ready()
-    end = group.leader().cursors()["committed"]["index"]
-    wait_until(lambda: member.cursors()["committed"]["index"] >= end, "it to catch up")
-
-
 def examined(member: Member) -> dict[str, dict[str, str]]:
     """What the doctor finds of levels."""
     done = THIS.command("doctor", "--config", str(member.node.config), "--only", "levels", "--json")
@@ -231,19 +146,8 @@ def names_who_holds_back(leader: Member, older: Member) -> bool:
     )
 
 
-def upgrade_check(member: Member, *words: str) -> subprocess.CompletedProcess[str]:
-    return THIS.command("upgrade", "check", "--config", str(member.node.config), *words)
-
-
 def poisoned(member: Member) -> int:
     return int(member.node.status()["counters"]["broker"]["poison_messages"])
-
-
-def refused_enabling(leader: Member) -> str:
-    words = ("cluster", "features", "--enable", "--address", leader.address)
-    done = THIS.command(*words)
-    assert done.returncode == 1, done.stdout
-    return done.stderr
 
 
 def test_a_group_of_the_version_before_is_replaced_one_by_one_there_and_back(
@@ -256,7 +160,7 @@ def test_a_group_of_the_version_before_is_replaced_one_by_one_there_and_back(
     group = make_group(make_node, ack="majority-fsync", network=OldLoopback(old))
     for member in group.members:
         member.node.wait_ready()
-    with Load(group) as load:
+    with load_on(group) as load:
         load.wait_more()
         last = group.leader()
         followers = group.others(last)
@@ -298,10 +202,7 @@ def test_a_group_of_the_version_before_is_replaced_one_by_one_there_and_back(
         gone = next(one for one in group.members if not one.leads)
         stop(gone.node)
         start(old, gone.node)
-        reason: str = wait_until(
-            lambda: raft_status(group.leader(besides=gone))["refusals"].get(gone.name),
-            "the old version to be refused",
-        )
+        reason = refusal_of(group, gone)
         assert "knows feature level 0, but level 1 is in force" in reason
         assert "needs version 0.2.0 or newer" in reason
         load.wait_more()
@@ -336,7 +237,7 @@ def test_a_member_that_meets_a_newer_command_replicates_on_and_leads_no_more(
         lambda: older.node.status()["counters"]["broker"]["level_needed"] == 2, "it to be held up"
     )
     create(reckless, others[0].node, "behind")
-    with Load(group) as load:
+    with load_on(group) as load:
         load.wait_more()
     group.wait_equal()
 
