@@ -177,6 +177,10 @@ class LogCursor:
     term: Term
 
 
+NOWHERE = LogCursor(Position(0), Index(0), Term(0))
+"""What a slot of a new page says."""
+
+
 class Dispatched(NamedTuple):
     """How far ConsumeQueue and Index are built."""
 
@@ -229,6 +233,14 @@ class CursorPage:
         self._map = map_
         self._cells = memoryview(map_).cast("q")
         self._lent: list[memoryview] = []
+        # What was read last of slots that are looked at in every turn, and their sequences then: a
+        # slot that has not changed is not taken apart again.
+        self._seen = [-1] * _SECOND_COPY
+        self._written = self._committed = NOWHERE
+        self._durable = (NOWHERE, 0)
+        self._grant = Grant(Term(0), False, PublishedRole.FOLLOWER)
+        self._space = Space(SpaceState.ROOMY, 0, 0, 0)
+        self._log_begin = LogBegin(Position(0), Position(0))
 
     @classmethod
     def create(cls, path: Path) -> Self:
@@ -307,6 +319,8 @@ class CursorPage:
             if at // FIELDS not in kept:
                 self._cells[at] = 0
         self._cells[2] += 1
+        # Sequences begin anew, and may come to be what they were.
+        self._seen = [-1] * _SECOND_COPY
 
     def close(self) -> None:
         """Unmap; the page itself stays. Counters that were handed out end with it."""
@@ -364,17 +378,25 @@ class CursorPage:
                 return values
         raise StaleGenerationError("cursor changes faster than it can be read", slot=slot)
 
+    def _see(self, slot: int, count: int) -> list[int]:
+        """A snapshot that is remembered by its sequence."""
+        # Read before the values: they may be newer than it, and are read again then.
+        self._seen[slot] = self._cells[slot * FIELDS]
+        return self._snapshot(slot, count)
+
     def publish_written(self, cursor: LogCursor, count: int) -> None:
         """Entries up to ``cursor`` are in the log's files; ``count`` messages since start."""
         self._publish(_WRITTEN, (cursor.position, cursor.index, cursor.term, count))
 
     def read_written(self) -> LogCursor:
         """End of what the writer has put in the log."""
-        return _cursor(self._snapshot(_WRITTEN, 3))
+        if self._cells[_WRITTEN * FIELDS] != self._seen[_WRITTEN]:
+            self._written = _cursor(self._see(_WRITTEN, 3))
+        return self._written
 
     def read_written_position(self) -> int:
         """The position of ``read_written`` alone."""
-        return self._snapshot(_WRITTEN, 1)[0]
+        return self.read_written().position
 
     def publish_durable(self, cursor: LogCursor, flushed_ns: int) -> None:
         """Entries up to ``cursor`` survive a power failure."""
@@ -382,8 +404,10 @@ class CursorPage:
 
     def read_durable(self) -> tuple[LogCursor, int]:
         """End of what is durable, and when the last flush returned."""
-        values = self._snapshot(_DURABLE, 4)
-        return _cursor(values[:3]), values[3]
+        if self._cells[_DURABLE * FIELDS] != self._seen[_DURABLE]:
+            values = self._see(_DURABLE, 4)
+            self._durable = _cursor(values), values[3]
+        return self._durable
 
     def publish_committed(self, cursor: LogCursor) -> None:
         """Entries up to ``cursor`` will never be taken back."""
@@ -403,7 +427,9 @@ class CursorPage:
 
     def read_committed(self) -> LogCursor:
         """End of what is committed."""
-        return _cursor(self._snapshot(_COMMITTED, 3))
+        if self._cells[_COMMITTED * FIELDS] != self._seen[_COMMITTED]:
+            self._committed = _cursor(self._see(_COMMITTED, 3))
+        return self._committed
 
     def publish_dispatched(self, dispatched: Dispatched) -> None:
         """ConsumeQueue and Index hold all messages below ``dispatched.position``."""
@@ -449,8 +475,10 @@ class CursorPage:
 
     def read_grant(self) -> Grant:
         """Term, whether the writer may stamp, and the node's role."""
-        term, granted, role, *cells = self._snapshot(_GRANT, 5)
-        return Grant(Term(term), bool(granted), PublishedRole(role), _name_of(cells))
+        if self._cells[_GRANT * FIELDS] != self._seen[_GRANT]:
+            term, granted, role, *cells = self._see(_GRANT, 5)
+            self._grant = Grant(Term(term), bool(granted), PublishedRole(role), _name_of(cells))
+        return self._grant
 
     def publish_reader(self, node: NodeId) -> None:
         """A follower that holds what is committed; empty when there is none, or no leader here."""
@@ -466,8 +494,10 @@ class CursorPage:
 
     def read_space(self) -> Space:
         """The disk as the writer saw it last."""
-        state, *values = self._snapshot(_SPACE, 4)
-        return Space(SpaceState(state), *values)
+        if self._cells[_SPACE * FIELDS] != self._seen[_SPACE]:
+            state, *values = self._see(_SPACE, 4)
+            self._space = Space(SpaceState(state), *values)
+        return self._space
 
     def publish_log_begin(self, wanted: Position, position: Position) -> None:
         """Files before ``position`` are gone; those before ``wanted`` are to go."""
@@ -475,8 +505,10 @@ class CursorPage:
 
     def read_log_begin(self) -> LogBegin:
         """Where the log begins and is to begin; zeros before anything was deleted."""
-        wanted, position = self._snapshot(_LOG_BEGIN, 2)
-        return LogBegin(Position(wanted), Position(position))
+        if self._cells[_LOG_BEGIN * FIELDS] != self._seen[_LOG_BEGIN]:
+            wanted, position = self._see(_LOG_BEGIN, 2)
+            self._log_begin = LogBegin(Position(wanted), Position(position))
+        return self._log_begin
 
     def publish_released(self, position: Position, held_by: HeldBy) -> None:
         """Raft reads nothing of the log before ``position`` any more."""
@@ -498,7 +530,7 @@ class CursorPage:
 
     def enter_process(self, role: Role) -> int:
         """Take the slot of ``role`` for this process; the number of times it was taken."""
-        at = _process_slot(role) * FIELDS
+        at = _PROCESS_AT[role]
         cells = self._cells
         cells[at + 3] += 1
         cells[at + 4] = time.monotonic_ns()
@@ -511,29 +543,29 @@ class CursorPage:
 
     def beat(self, role: Role, now_ns: int) -> None:
         """Tell that the loop of ``role`` turns."""
-        at = _process_slot(role) * FIELDS
+        at = _PROCESS_AT[role]
         self._cells[at + 1] = now_ns
         self._cells[at + 5] = 1
 
     def take_settings(self, role: Role, number: int) -> None:
         """Tell that ``role`` goes by the settings of that ``settings_number``, or later ones."""
-        self._cells[_process_slot(role) * FIELDS + 6] = number
+        self._cells[_PROCESS_AT[role] + 6] = number
 
     def give_sign(self, role: Role, now_ns: int) -> None:
         """Tell that ``role`` is at long work, before its loop or in a turn of it."""
-        self._cells[_process_slot(role) * FIELDS + 1] = now_ns
+        self._cells[_PROCESS_AT[role] + 1] = now_ns
 
     def set_asleep(self, role: Role, asleep: bool) -> None:
         """Tell that ``role`` wants a bell; see the module's text for the order of things."""
-        self._cells[_process_slot(role) * FIELDS + 2] = int(asleep)
+        self._cells[_PROCESS_AT[role] + 2] = asleep
 
     def is_asleep(self, role: Role) -> bool:
         """Whether ``role`` wants a bell."""
-        return self._cells[_process_slot(role) * FIELDS + 2] != 0
+        return self._cells[_PROCESS_AT[role] + 2] != 0
 
     def read_process(self, role: Role) -> ProcessSlot:
         """The sign of life of ``role``."""
-        at = _process_slot(role) * FIELDS
+        at = _PROCESS_AT[role]
         pid, beat, asleep, generation, started, turns, number = self._cells[at : at + 7].tolist()
         return ProcessSlot(pid, beat, bool(asleep), generation, started, bool(turns), number)
 
@@ -572,6 +604,10 @@ def _generation_at(path: Path) -> int:
 
 def _process_slot(role: Role) -> int:
     return _PROCESS + role if role < _FIRST_PORT else _PORT_PROCESS + role - _FIRST_PORT
+
+
+_PROCESS_AT = tuple(_process_slot(role) * FIELDS for role in Role)
+"""First cell of each role's process slot."""
 
 
 def _cursor(values: list[int]) -> LogCursor:
