@@ -435,8 +435,7 @@ class RaftCore:
 
     def _turn(self, now: int) -> NodeState:
         state = self._state
-        if now > state.now:
-            state.now = now
+        state.now = max(state.now, now)
         return state
 
     def _read_for(self, reader: NodeId, read: int) -> None:

@@ -185,8 +185,7 @@ def advance_commit(state: NodeState) -> None:
         return
     index = committed_index(state.membership.voters, matches(state, lead))
     # Ours too: what is committed is in no danger on any node that says so.
-    if index > state.held:
-        index = state.held
+    index = min(index, state.held)
     if index <= state.commit or not _is_own_term(state, lead, index):
         return
     state.set_commit(index)

@@ -60,8 +60,7 @@ class Progress:
 
     def held(self, last: Index) -> None:
         """It holds the entries up to ``last``."""
-        if last > self.match:
-            self.match = last
+        self.match = max(self.match, last)
         if last >= self.next:
             self.next = Index(last + 1)
         while self.inflight and self.inflight[0][0] <= last:
