@@ -133,7 +133,8 @@ class PeerOutlets:
         outlet = self._out.get(peer)
         if outlet is None:
             return False
-        assert all(len(part) <= PART_SIZE_MAX for part in parts), [len(part) for part in parts]
+        for part in parts:
+            assert len(part) <= PART_SIZE_MAX, len(part)
         try:
             # pyzmq copies what is below ``zmq.COPY_THRESHOLD``, which is 64 KiB.
             _send_parts(outlet.socket, self._preambles[peer], parts)
