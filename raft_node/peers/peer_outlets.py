@@ -9,7 +9,7 @@ from typing import NamedTuple
 import zmq
 
 from ledgermq.ipc.doorbell import Context
-from ledgermq.ipc.zmq_flags import NOBLOCK
+from ledgermq.ipc.zmq_flags import MORE, NOBLOCK
 from ledgermq.members.peer_addresses import PeerAddress
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
@@ -26,8 +26,6 @@ KEY_AGAIN_S = 1.0
 
 FAREWELL_MS = 1_000
 """A member that leaves is still sent what says so."""
-
-_MORE = NOBLOCK | int(zmq.SNDMORE)
 
 
 class Trouble(NamedTuple):
@@ -169,7 +167,7 @@ def _send_parts(socket: zmq.Socket[bytes], preamble: bytes, parts: Sequence[byte
     if not parts:
         socket.send(preamble, NOBLOCK)
         return
-    socket.send(preamble, _MORE)
+    socket.send(preamble, MORE)
     for part in parts[:-1]:
-        socket.send(part, _MORE, copy=False)
+        socket.send(part, MORE, copy=False)
     socket.send(parts[-1], NOBLOCK, copy=False)
