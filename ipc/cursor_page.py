@@ -43,12 +43,13 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
+from ledgermq.ipc.space_slots import HeldBy, LogBegin, QueueBegin, Space, SpaceState
 from ledgermq.model.errors import StaleGenerationError, StorageError
 from ledgermq.model.ids import Index, NodeId, Position, Term
 
@@ -73,6 +74,8 @@ COUNTERS_MAX = _COUNTER_SLOTS * FIELDS
 
 _HEADER_CELLS = 3
 """Magic, version and generation, as in a page of any version."""
+
+Made = TypeVar("Made")
 
 _READ_ATTEMPTS = 10_000
 _NODE_ID_SIZE = 16
@@ -129,45 +132,6 @@ class PublishedRole(IntEnum):
     LEADER = 2
 
 
-class SpaceState(IntEnum):
-    """Whether the node's disk takes what producers send."""
-
-    ROOMY = 0
-    ABOVE = 1
-    FULL = 2
-
-
-class HeldBy(IntEnum):
-    """Why raft does not let go of the log as far as the writer would delete it."""
-
-    NOBODY = 0
-    MEMBER = 1
-    SHIPPING = 2
-
-
-class Space(NamedTuple):
-    """The disk as the writer saw it last, in bytes, and since when it is in that state."""
-
-    state: SpaceState
-    free: int
-    total: int
-    since_ns: int
-
-
-class LogBegin(NamedTuple):
-    """Where the log is to begin, once raft has let go of what is before, and where it begins."""
-
-    wanted: Position
-    position: Position
-
-
-class QueueBegin(NamedTuple):
-    """What the queues point to begins here; ``waits``: dispatch waits for space on the disk."""
-
-    position: Position
-    waits: bool
-
-
 @dataclass(frozen=True, slots=True)
 class LogCursor:
     """End of a prefix of the log: first position behind it, and its last entry."""
@@ -175,10 +139,6 @@ class LogCursor:
     position: Position
     index: Index
     term: Term
-
-
-NOWHERE = LogCursor(Position(0), Index(0), Term(0))
-"""What a slot of a new page says."""
 
 
 class Dispatched(NamedTuple):
@@ -236,11 +196,7 @@ class CursorPage:
         # What was read last of slots that are looked at in every turn, and their sequences then: a
         # slot that has not changed is not taken apart again.
         self._seen = [-1] * _SECOND_COPY
-        self._written = self._committed = NOWHERE
-        self._durable = (NOWHERE, 0)
-        self._grant = Grant(Term(0), False, PublishedRole.FOLLOWER)
-        self._space = Space(SpaceState.ROOMY, 0, 0, 0)
-        self._log_begin = LogBegin(Position(0), Position(0))
+        self._made: list[Any] = [None] * _SECOND_COPY
 
     @classmethod
     def create(cls, path: Path) -> Self:
@@ -378,11 +334,15 @@ class CursorPage:
                 return values
         raise StaleGenerationError("cursor changes faster than it can be read", slot=slot)
 
-    def _see(self, slot: int, count: int) -> list[int]:
-        """A snapshot that is remembered by its sequence."""
-        # Read before the values: they may be newer than it, and are read again then.
-        self._seen[slot] = self._cells[slot * FIELDS]
-        return self._snapshot(slot, count)
+    def _known(self, slot: int, count: int, make: Callable[[list[int]], Made]) -> Made:
+        """What ``make`` makes of a slot: the same object until the slot changes."""
+        sequence = self._cells[slot * FIELDS]
+        if sequence != self._seen[slot]:
+            self._made[slot] = make(self._snapshot(slot, count))
+            # Read before the values: if they are newer than it, they are read once more.
+            self._seen[slot] = sequence
+        made: Made = self._made[slot]
+        return made
 
     def publish_written(self, cursor: LogCursor, count: int) -> None:
         """Entries up to ``cursor`` are in the log's files; ``count`` messages since start."""
@@ -390,9 +350,7 @@ class CursorPage:
 
     def read_written(self) -> LogCursor:
         """End of what the writer has put in the log."""
-        if self._cells[_WRITTEN * FIELDS] != self._seen[_WRITTEN]:
-            self._written = _cursor(self._see(_WRITTEN, 3))
-        return self._written
+        return self._known(_WRITTEN, 3, _cursor)
 
     def read_written_position(self) -> int:
         """The position of ``read_written`` alone."""
@@ -404,10 +362,7 @@ class CursorPage:
 
     def read_durable(self) -> tuple[LogCursor, int]:
         """End of what is durable, and when the last flush returned."""
-        if self._cells[_DURABLE * FIELDS] != self._seen[_DURABLE]:
-            values = self._see(_DURABLE, 4)
-            self._durable = _cursor(values), values[3]
-        return self._durable
+        return self._known(_DURABLE, 4, _durable)
 
     def publish_committed(self, cursor: LogCursor) -> None:
         """Entries up to ``cursor`` will never be taken back."""
@@ -427,9 +382,7 @@ class CursorPage:
 
     def read_committed(self) -> LogCursor:
         """End of what is committed."""
-        if self._cells[_COMMITTED * FIELDS] != self._seen[_COMMITTED]:
-            self._committed = _cursor(self._see(_COMMITTED, 3))
-        return self._committed
+        return self._known(_COMMITTED, 3, _cursor)
 
     def publish_dispatched(self, dispatched: Dispatched) -> None:
         """ConsumeQueue and Index hold all messages below ``dispatched.position``."""
@@ -475,10 +428,7 @@ class CursorPage:
 
     def read_grant(self) -> Grant:
         """Term, whether the writer may stamp, and the node's role."""
-        if self._cells[_GRANT * FIELDS] != self._seen[_GRANT]:
-            term, granted, role, *cells = self._see(_GRANT, 5)
-            self._grant = Grant(Term(term), bool(granted), PublishedRole(role), _name_of(cells))
-        return self._grant
+        return self._known(_GRANT, 5, _grant)
 
     def publish_reader(self, node: NodeId) -> None:
         """A follower that holds what is committed; empty when there is none, or no leader here."""
@@ -494,10 +444,7 @@ class CursorPage:
 
     def read_space(self) -> Space:
         """The disk as the writer saw it last."""
-        if self._cells[_SPACE * FIELDS] != self._seen[_SPACE]:
-            state, *values = self._see(_SPACE, 4)
-            self._space = Space(SpaceState(state), *values)
-        return self._space
+        return self._known(_SPACE, 4, _space)
 
     def publish_log_begin(self, wanted: Position, position: Position) -> None:
         """Files before ``position`` are gone; those before ``wanted`` are to go."""
@@ -505,10 +452,7 @@ class CursorPage:
 
     def read_log_begin(self) -> LogBegin:
         """Where the log begins and is to begin; zeros before anything was deleted."""
-        if self._cells[_LOG_BEGIN * FIELDS] != self._seen[_LOG_BEGIN]:
-            wanted, position = self._see(_LOG_BEGIN, 2)
-            self._log_begin = LogBegin(Position(wanted), Position(position))
-        return self._log_begin
+        return self._known(_LOG_BEGIN, 2, _log_begin)
 
     def publish_released(self, position: Position, held_by: HeldBy) -> None:
         """Raft reads nothing of the log before ``position`` any more."""
@@ -612,6 +556,22 @@ _PROCESS_AT = tuple(_process_slot(role) * FIELDS for role in Role)
 
 def _cursor(values: list[int]) -> LogCursor:
     return LogCursor(Position(values[0]), Index(values[1]), Term(values[2]))
+
+
+def _durable(values: list[int]) -> tuple[LogCursor, int]:
+    return _cursor(values), values[3]
+
+
+def _grant(values: list[int]) -> Grant:
+    return Grant(Term(values[0]), bool(values[1]), PublishedRole(values[2]), _name_of(values[3:]))
+
+
+def _space(values: list[int]) -> Space:
+    return Space(SpaceState(values[0]), *values[1:])
+
+
+def _log_begin(values: list[int]) -> LogBegin:
+    return LogBegin(Position(values[0]), Position(values[1]))
 
 
 def _name_cells(name: NodeId) -> tuple[int, int]:

@@ -12,10 +12,11 @@ from collections import deque
 from collections.abc import Mapping
 
 from ledgermq.ipc.counters import BrokerCounter, RaftCounter
-from ledgermq.ipc.cursor_page import Grant, LogCursor, Role, SpaceState
+from ledgermq.ipc.cursor_page import Grant, LogCursor, Role
 from ledgermq.ipc.cursor_page import PublishedRole as PageRole
 from ledgermq.ipc.loop import Pollable, StopFlag
 from ledgermq.ipc.orders import Damaged, Followed, Granted, Ready, Repaired, parse
+from ledgermq.ipc.space_slots import SpaceState
 from ledgermq.members.log_replacement import is_complete
 from ledgermq.members.log_trouble import LogDamagedError, report
 from ledgermq.members.system_entries import no_op_record

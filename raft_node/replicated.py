@@ -10,9 +10,10 @@ import logging
 from collections.abc import Container, Sequence
 
 from ledgermq.ipc.counters import RaftCounter
-from ledgermq.ipc.cursor_page import HeldBy, LogCursor, Role
+from ledgermq.ipc.cursor_page import LogCursor, Role
 from ledgermq.ipc.loop import Pollable
 from ledgermq.ipc.orders import Damaged, Repaired
+from ledgermq.ipc.space_slots import HeldBy
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import Index, NodeId, Position
