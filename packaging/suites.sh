@@ -58,16 +58,20 @@ suite_sources() {
     local file
     [[ $(suite_field "$1" suffix) == *deb* ]] || return 0
     for file in /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list; do
-        [ ! -e "$file" ] || { sed "s/bookworm\|trixie/$1/g" "$file" && return; }
+        if grep -qs 'bookworm\|trixie' "$file"; then
+            sed "s/bookworm\|trixie/$1/g" "$file"
+            return
+        fi
     done
 }
 
 # Prints the tar file of a root for SUITE, which is made at the first time.
 suite_root() {
-    local suite=$1 packages=$suite_packages sources root words
+    local suite=$1 packages=$suite_packages sources root fresh words
     [[ $(suite_field "$suite" architectures) != *arm64* ]] || packages+=,$cross_packages
     sources=$(suite_sources "$suite")
     root=$suite_roots/$suite-$(sha256sum <<<"$packages $sources" | cut -c 1-16).tar
+    fresh=$suite_roots/fresh-$suite.tar
     mkdir -p "$suite_roots"
     exec 9>"$suite_roots/$suite.lock"
     flock 9
@@ -78,11 +82,16 @@ suite_root() {
             '--aptopt=Acquire::Languages "none"' '--dpkgopt=path-exclude=/usr/share/locale/*'
             '--dpkgopt=path-exclude=/usr/share/doc/*')
         if [ -n "$sources" ]; then
-            mmdebstrap "${words[@]}" "$suite" "$root.new" - <<<"$sources" >&2
+            mmdebstrap "${words[@]}" "$suite" "$fresh" - <<<"$sources" >&2 || return
         else
-            mmdebstrap "${words[@]}" --components=main,universe "$suite" "$root.new" >&2
+            mmdebstrap "${words[@]}" --components=main,universe "$suite" "$fresh" >&2 || return
         fi
-        mv "$root.new" "$root"
+        if [ "$(id -u)" != 0 ]; then
+            # Cannot unpack devices, and is given those of the machine.
+            mmtarfilter '--path-exclude=/dev/*' <"$fresh" >"$fresh.filtered" || return
+            mv "$fresh.filtered" "$fresh"
+        fi
+        mv "$fresh" "$root" || return
     fi
     exec 9>&-
     echo "$root"
@@ -92,7 +101,7 @@ suite_root() {
 in_root() {
     local suite=$1 root hook words=() enter=()
     shift
-    root=$(suite_root "$suite")
+    root=$(suite_root "$suite") || return
     for hook in "$@"; do
         words+=("--customize-hook=$hook")
     done
