@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft import requests
-from ledgermq.raft.effects import NO_EFFECTS, Effects, LeaderChange, Outbox, ReadAnswer, ReplicateTo
+from ledgermq.raft.effects import Effects, LeaderChange, Outbox, ReadAnswer, ReplicateTo
 from ledgermq.raft.entry_terms import EntryTerms
 from ledgermq.raft.membership import Membership, MembershipHistory
 from ledgermq.raft.messages import (
@@ -265,9 +265,8 @@ class RaftCore:
         if state.writer in (WriterState.UNREAD, WriterState.TRUNCATING):
             return self._effects()
         leader.entries_written(state, EntryId(state.term, last))
-        state.held = max(state.held, min(last, state.log.last_index))
-        if state.lost is not None:
-            state.regain()
+        state.held = max(state.held, min(last, state.log.last.index))
+        state.regain()
         if state.leadership is not None:
             leader.entries_held(state, state.leadership)
         else:
@@ -434,9 +433,8 @@ class RaftCore:
         return why_no_leader(self._state)
 
     def _turn(self, now: int) -> NodeState:
-        state = self._state
-        state.now = max(state.now, now)
-        return state
+        self._state.now = max(self._state.now, now)
+        return self._state
 
     def _read_for(self, reader: NodeId, read: int) -> None:
         state = self._state
@@ -450,12 +448,10 @@ class RaftCore:
 
     def _effects(self) -> Effects:
         state = self._state
-        published = state.published
-        if state.term != published.term or state.leader != published.leader:
-            state.published = LeaderChange(state.leader, state.term)
-            state.out.leader = state.published
-        if state.out.is_empty():
-            return NO_EFFECTS
+        known = LeaderChange(state.leader, state.term)
+        if known != state.published:
+            state.published = known
+            state.out.leader = known
         effects = state.out.close()
         state.out = Outbox()
         return effects

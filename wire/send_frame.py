@@ -17,7 +17,6 @@ from ledgermq.wire.header import (
     FLAG_RETRY,
     HEADER_SIZE,
     VERSION_MIN,
-    Header,
     Kind,
     decode_header,
     encode_header,
@@ -138,17 +137,13 @@ def encode_send(
     return b"".join((encode_header(Kind.SEND, request_id, flags), fixed, tables))
 
 
-def decode_send(message: bytes | memoryview, header: Header | None = None) -> SendFrame:
+def decode_send(message: bytes | memoryview) -> SendFrame:
     """The tables of a SEND, from its part 1.
-
-    Args:
-        header: of the message, where it is known already.
 
     Raises:
         ProtocolError: sizes and counts do not fit one another, or pass a limit.
     """
-    if header is None:
-        header = decode_header(message)
+    header = decode_header(message)
     if header.kind is not Kind.SEND:
         raise ProtocolError("not a SEND", kind=header.kind.name)
     if len(message) < SEND_TABLES_AT:
@@ -215,20 +210,18 @@ def encode_sent(
     term: int,
     store_timestamp: int,
     ack: int,
-    spans: Sequence[tuple[int, int, int, int]],
+    spans: Sequence[SentSpan],
     duplicates: Sequence[Duplicate] = (),
 ) -> bytes:
     """The whole of a SENT.
 
     Args:
-        spans: as ``SentSpan`` has them.
         duplicates: only for a session of ``DUPLICATES_VERSION``, in ascending order.
     """
     fixed = _SENT.pack(term, store_timestamp, ack, len(spans))
     version = DUPLICATES_VERSION if duplicates else VERSION_MIN
     parts = [encode_header(Kind.SENT, request_id, version=version), fixed]
-    for span in spans:
-        parts.append(_SPAN.pack(*span))
+    parts.extend(_SPAN.pack(*span) for span in spans)
     if duplicates:
         parts.append(_COUNT.pack(len(duplicates)))
         parts.extend(_DUPLICATE.pack(*one[:3], len(one.topic)) for one in duplicates)

@@ -43,6 +43,7 @@ from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.send_frame import (
     DUPLICATES_VERSION,
     SendFrame,
+    SentSpan,
     decode_send,
     encode_sent,
 )
@@ -334,7 +335,7 @@ class ProduceService:
                 raise ProtocolError(
                     "message not taken here", kind=header.kind.name, parts=len(parts) - 1
                 )
-            frame = decode_send(parts[1], header)
+            frame = decode_send(parts[1])
             if session.is_refused and not frame.is_resumed:
                 raise OutOfTurnError("a frame sent before was refused: send again from it on")
             # A refusal below sets it again, if the frame may come again.
@@ -528,7 +529,7 @@ class ProduceService:
                 term=term,
                 store_timestamp=put.store_timestamp,
                 ack=self._ack,
-                spans=put.spans,
+                spans=[SentSpan(*span) for span in put.spans],
                 duplicates=put.duplicates if self._tells_duplicates(put) else (),
             )
             self._due.append(Due(put.position, put.identity, answer, put.size))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.ipc.space_slots import SpaceState
+from ledgermq.ipc.cursor_page import CursorPage, SpaceState
 
 
 def sentence(

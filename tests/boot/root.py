@@ -52,16 +52,20 @@ def debian_root() -> Path:
     return made_root(SUITE, PACKAGES)
 
 
-def made_root(suite: str, packages: str, apt_options: Sequence[str] = ()) -> Path:
+def made_root(
+    suite: str, packages: str, apt_options: Sequence[str] = (), emulated: Sequence[str] = ()
+) -> Path:
     """A minimal root of a suite of Debian or Ubuntu, made at the first time; not to be changed.
 
     Args:
         suite: its name, as ``trixie``.
         packages: what it has beside what every root has, with commas between them.
         apt_options: lines of apt's configuration, which stay in the root.
+        emulated: words before a command that have programs of arm64 run; the root is of these then.
     """
     sources = sources_of(suite)
     wanted = " ".join([packages, sources, *apt_options, "" if sources else suite]).rstrip(" ")
+    wanted += " arm64" if emulated else ""
     digest = hashlib.sha256(wanted.encode()).hexdigest()[:16]
     root = CACHE / f"root-{digest}"
     with _alone(f"root-{suite}"):
@@ -70,12 +74,14 @@ def made_root(suite: str, packages: str, apt_options: Sequence[str] = ()) -> Pat
         fresh = CACHE / f"fresh-{digest}"
         shutil.rmtree(fresh, ignore_errors=True)
         done = subprocess.run(
-            ["mmdebstrap", "--quiet", "--variant=minbase", "--mode=root", "--format=directory",
-             '--aptopt=Acquire::Languages "none"', *(f"--aptopt={one}" for one in apt_options),
+            [*emulated, "mmdebstrap", "--quiet", "--variant=minbase", "--mode=root",
+             "--format=directory", '--aptopt=Acquire::Languages "none"',
+             *(f"--aptopt={one}" for one in apt_options),
              "--dpkgopt=path-exclude=/usr/share/locale/*", f"--include={packages}",
+             *(["--architectures=arm64"] if emulated else []),
              *([] if sources else ["--components=main,universe"]),
              suite, str(fresh), *(["-"] if sources else [])],
-            input=sources, capture_output=True, text=True, timeout=600, check=False,
+            input=sources, capture_output=True, text=True, timeout=BUILD_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         fresh.rename(root)
@@ -101,23 +107,27 @@ def packaged_suites() -> dict[str, str]:
     return {words[0]: words[1] for words in split}
 
 
-def package(suite: str = SUITE) -> Path:
+def package(suite: str = SUITE, architecture: str = "amd64") -> Path:
     """The package of this checkout for a suite; built anew when one of its files has changed."""
     if given := os.environ.get("LEDGERMQ_BOOT_PACKAGE"):
-        return Path(given)
+        if Path(given).is_file():
+            return Path(given)
+        (built,) = Path(given).glob(f"*{packaged_suites()[suite]}_{architecture}.deb")
+        return built
     digest = hashlib.sha256()
     for name in checkout_files():
         path = CHECKOUT / name
         if path.is_file() and not name.startswith(("tests/", "bench/", ".ci/")):
             digest.update(f"{name}\0".encode())
             digest.update(path.read_bytes())
-    folder = CHECKOUT / "build" / "boot" / suite / digest.hexdigest()[:16]
+    folder = CHECKOUT / "build" / "boot" / f"{suite}-{architecture}" / digest.hexdigest()[:16]
     with _alone("package"):
         if not any(folder.glob("*.deb")):
             shutil.rmtree(folder.parent, ignore_errors=True)
             folder.mkdir(parents=True)
             done = subprocess.run(
-                [CHECKOUT / "packaging" / "make-deb.sh", "--suite", suite, "--output", folder],
+                [CHECKOUT / "packaging" / "make-deb.sh", "--suite", suite,
+                 "--arch", architecture, "--output", folder],
                 # What is unpacked at once need not be small.
                 env={**os.environ, "LEDGERMQ_DEB_COMPRESSION": "gzip"},
                 capture_output=True, text=True, timeout=BUILD_S, check=False,
