@@ -43,12 +43,13 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
+from ledgermq.ipc.space_slots import HeldBy, LogBegin, QueueBegin, Space, SpaceState
 from ledgermq.model.errors import StaleGenerationError, StorageError
 from ledgermq.model.ids import Index, NodeId, Position, Term
 
@@ -73,6 +74,8 @@ COUNTERS_MAX = _COUNTER_SLOTS * FIELDS
 
 _HEADER_CELLS = 3
 """Magic, version and generation, as in a page of any version."""
+
+Made = TypeVar("Made")
 
 _READ_ATTEMPTS = 10_000
 _NODE_ID_SIZE = 16
@@ -127,45 +130,6 @@ class PublishedRole(IntEnum):
     FOLLOWER = 0
     CANDIDATE = 1
     LEADER = 2
-
-
-class SpaceState(IntEnum):
-    """Whether the node's disk takes what producers send."""
-
-    ROOMY = 0
-    ABOVE = 1
-    FULL = 2
-
-
-class HeldBy(IntEnum):
-    """Why raft does not let go of the log as far as the writer would delete it."""
-
-    NOBODY = 0
-    MEMBER = 1
-    SHIPPING = 2
-
-
-class Space(NamedTuple):
-    """The disk as the writer saw it last, in bytes, and since when it is in that state."""
-
-    state: SpaceState
-    free: int
-    total: int
-    since_ns: int
-
-
-class LogBegin(NamedTuple):
-    """Where the log is to begin, once raft has let go of what is before, and where it begins."""
-
-    wanted: Position
-    position: Position
-
-
-class QueueBegin(NamedTuple):
-    """What the queues point to begins here; ``waits``: dispatch waits for space on the disk."""
-
-    position: Position
-    waits: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +193,10 @@ class CursorPage:
         self._map = map_
         self._cells = memoryview(map_).cast("q")
         self._lent: list[memoryview] = []
+        # What was read last of slots that are looked at in every turn, and their sequences then: a
+        # slot that has not changed is not taken apart again.
+        self._seen = [-1] * _SECOND_COPY
+        self._made: list[Any] = [None] * _SECOND_COPY
 
     @classmethod
     def create(cls, path: Path) -> Self:
@@ -307,6 +275,8 @@ class CursorPage:
             if at // FIELDS not in kept:
                 self._cells[at] = 0
         self._cells[2] += 1
+        # Sequences begin anew, and may come to be what they were.
+        self._seen = [-1] * _SECOND_COPY
 
     def close(self) -> None:
         """Unmap; the page itself stays. Counters that were handed out end with it."""
@@ -364,17 +334,27 @@ class CursorPage:
                 return values
         raise StaleGenerationError("cursor changes faster than it can be read", slot=slot)
 
+    def _known(self, slot: int, count: int, make: Callable[[list[int]], Made]) -> Made:
+        """What ``make`` makes of a slot: the same object until the slot changes."""
+        sequence = self._cells[slot * FIELDS]
+        if sequence != self._seen[slot]:
+            self._made[slot] = make(self._snapshot(slot, count))
+            # Read before the values: if they are newer than it, they are read once more.
+            self._seen[slot] = sequence
+        made: Made = self._made[slot]
+        return made
+
     def publish_written(self, cursor: LogCursor, count: int) -> None:
         """Entries up to ``cursor`` are in the log's files; ``count`` messages since start."""
         self._publish(_WRITTEN, (cursor.position, cursor.index, cursor.term, count))
 
     def read_written(self) -> LogCursor:
         """End of what the writer has put in the log."""
-        return _cursor(self._snapshot(_WRITTEN, 3))
+        return self._known(_WRITTEN, 3, _cursor)
 
     def read_written_position(self) -> int:
         """The position of ``read_written`` alone."""
-        return self._snapshot(_WRITTEN, 1)[0]
+        return self.read_written().position
 
     def publish_durable(self, cursor: LogCursor, flushed_ns: int) -> None:
         """Entries up to ``cursor`` survive a power failure."""
@@ -382,8 +362,7 @@ class CursorPage:
 
     def read_durable(self) -> tuple[LogCursor, int]:
         """End of what is durable, and when the last flush returned."""
-        values = self._snapshot(_DURABLE, 4)
-        return _cursor(values[:3]), values[3]
+        return self._known(_DURABLE, 4, _durable)
 
     def publish_committed(self, cursor: LogCursor) -> None:
         """Entries up to ``cursor`` will never be taken back."""
@@ -403,7 +382,7 @@ class CursorPage:
 
     def read_committed(self) -> LogCursor:
         """End of what is committed."""
-        return _cursor(self._snapshot(_COMMITTED, 3))
+        return self._known(_COMMITTED, 3, _cursor)
 
     def publish_dispatched(self, dispatched: Dispatched) -> None:
         """ConsumeQueue and Index hold all messages below ``dispatched.position``."""
@@ -449,8 +428,7 @@ class CursorPage:
 
     def read_grant(self) -> Grant:
         """Term, whether the writer may stamp, and the node's role."""
-        term, granted, role, *cells = self._snapshot(_GRANT, 5)
-        return Grant(Term(term), bool(granted), PublishedRole(role), _name_of(cells))
+        return self._known(_GRANT, 5, _grant)
 
     def publish_reader(self, node: NodeId) -> None:
         """A follower that holds what is committed; empty when there is none, or no leader here."""
@@ -466,8 +444,7 @@ class CursorPage:
 
     def read_space(self) -> Space:
         """The disk as the writer saw it last."""
-        state, *values = self._snapshot(_SPACE, 4)
-        return Space(SpaceState(state), *values)
+        return self._known(_SPACE, 4, _space)
 
     def publish_log_begin(self, wanted: Position, position: Position) -> None:
         """Files before ``position`` are gone; those before ``wanted`` are to go."""
@@ -475,8 +452,7 @@ class CursorPage:
 
     def read_log_begin(self) -> LogBegin:
         """Where the log begins and is to begin; zeros before anything was deleted."""
-        wanted, position = self._snapshot(_LOG_BEGIN, 2)
-        return LogBegin(Position(wanted), Position(position))
+        return self._known(_LOG_BEGIN, 2, _log_begin)
 
     def publish_released(self, position: Position, held_by: HeldBy) -> None:
         """Raft reads nothing of the log before ``position`` any more."""
@@ -498,7 +474,7 @@ class CursorPage:
 
     def enter_process(self, role: Role) -> int:
         """Take the slot of ``role`` for this process; the number of times it was taken."""
-        at = _process_slot(role) * FIELDS
+        at = _PROCESS_AT[role]
         cells = self._cells
         cells[at + 3] += 1
         cells[at + 4] = time.monotonic_ns()
@@ -511,29 +487,29 @@ class CursorPage:
 
     def beat(self, role: Role, now_ns: int) -> None:
         """Tell that the loop of ``role`` turns."""
-        at = _process_slot(role) * FIELDS
+        at = _PROCESS_AT[role]
         self._cells[at + 1] = now_ns
         self._cells[at + 5] = 1
 
     def take_settings(self, role: Role, number: int) -> None:
         """Tell that ``role`` goes by the settings of that ``settings_number``, or later ones."""
-        self._cells[_process_slot(role) * FIELDS + 6] = number
+        self._cells[_PROCESS_AT[role] + 6] = number
 
     def give_sign(self, role: Role, now_ns: int) -> None:
         """Tell that ``role`` is at long work, before its loop or in a turn of it."""
-        self._cells[_process_slot(role) * FIELDS + 1] = now_ns
+        self._cells[_PROCESS_AT[role] + 1] = now_ns
 
     def set_asleep(self, role: Role, asleep: bool) -> None:
         """Tell that ``role`` wants a bell; see the module's text for the order of things."""
-        self._cells[_process_slot(role) * FIELDS + 2] = int(asleep)
+        self._cells[_PROCESS_AT[role] + 2] = asleep
 
     def is_asleep(self, role: Role) -> bool:
         """Whether ``role`` wants a bell."""
-        return self._cells[_process_slot(role) * FIELDS + 2] != 0
+        return self._cells[_PROCESS_AT[role] + 2] != 0
 
     def read_process(self, role: Role) -> ProcessSlot:
         """The sign of life of ``role``."""
-        at = _process_slot(role) * FIELDS
+        at = _PROCESS_AT[role]
         pid, beat, asleep, generation, started, turns, number = self._cells[at : at + 7].tolist()
         return ProcessSlot(pid, beat, bool(asleep), generation, started, bool(turns), number)
 
@@ -574,8 +550,28 @@ def _process_slot(role: Role) -> int:
     return _PROCESS + role if role < _FIRST_PORT else _PORT_PROCESS + role - _FIRST_PORT
 
 
+_PROCESS_AT = tuple(_process_slot(role) * FIELDS for role in Role)
+"""First cell of each role's process slot."""
+
+
 def _cursor(values: list[int]) -> LogCursor:
     return LogCursor(Position(values[0]), Index(values[1]), Term(values[2]))
+
+
+def _durable(values: list[int]) -> tuple[LogCursor, int]:
+    return _cursor(values), values[3]
+
+
+def _grant(values: list[int]) -> Grant:
+    return Grant(Term(values[0]), bool(values[1]), PublishedRole(values[2]), _name_of(values[3:]))
+
+
+def _space(values: list[int]) -> Space:
+    return Space(SpaceState(values[0]), *values[1:])
+
+
+def _log_begin(values: list[int]) -> LogBegin:
+    return LogBegin(Position(values[0]), Position(values[1]))
 
 
 def _name_cells(name: NodeId) -> tuple[int, int]:

@@ -103,17 +103,20 @@ def run(worker: Worker, *, page: CursorPage, role: Role, stop: StopFlag) -> None
     poller = zmq.Poller()
     for source in worker.sources():
         poller.register(source, zmq.POLLIN)
-    if stop.fileno() >= 0:
-        poller.register(stop.fileno(), zmq.POLLIN)
+    signals = stop.fileno()
+    if signals >= 0:
+        poller.register(signals, zmq.POLLIN)
     while not stop.reason:
         now_ns = time.monotonic_ns()
         page.set_asleep(role, worker.hears_bells(now_ns))
-        wait_ms = min(worker.sleep_ms(now_ns), SLEEP_MAX_MS)
+        wait_ms = worker.sleep_ms(now_ns)
         if wait_ms <= 0:
             page.set_asleep(role, False)
-        ready = dict(poller.poll(wait_ms))
-        page.set_asleep(role, False)
-        if stop.fileno() in ready:
+            ready = dict(poller.poll(0))
+        else:
+            ready = dict(poller.poll(wait_ms if wait_ms < SLEEP_MAX_MS else SLEEP_MAX_MS))
+            page.set_asleep(role, False)
+        if signals in ready:
             stop.drain()
         if stop.reload and stop.on_reload is not None:
             stop.reload = False

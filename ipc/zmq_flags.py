@@ -6,3 +6,5 @@ import zmq
 
 EVENTS, RCVMORE = int(zmq.EVENTS), int(zmq.RCVMORE)
 POLLIN, NOBLOCK = int(zmq.POLLIN), int(zmq.NOBLOCK)
+MORE = NOBLOCK | int(zmq.SNDMORE)
+"""Of a part behind which others come."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft import requests
-from ledgermq.raft.effects import Effects, LeaderChange, Outbox, ReadAnswer, ReplicateTo
+from ledgermq.raft.effects import NO_EFFECTS, Effects, LeaderChange, Outbox, ReadAnswer, ReplicateTo
 from ledgermq.raft.entry_terms import EntryTerms
 from ledgermq.raft.membership import Membership, MembershipHistory
 from ledgermq.raft.messages import (
@@ -265,8 +265,9 @@ class RaftCore:
         if state.writer in (WriterState.UNREAD, WriterState.TRUNCATING):
             return self._effects()
         leader.entries_written(state, EntryId(state.term, last))
-        state.held = max(state.held, min(last, state.log.last.index))
-        state.regain()
+        state.held = max(state.held, min(last, state.log.last_index))
+        if state.lost is not None:
+            state.regain()
         if state.leadership is not None:
             leader.entries_held(state, state.leadership)
         else:
@@ -433,8 +434,9 @@ class RaftCore:
         return why_no_leader(self._state)
 
     def _turn(self, now: int) -> NodeState:
-        self._state.now = max(self._state.now, now)
-        return self._state
+        state = self._state
+        state.now = max(state.now, now)
+        return state
 
     def _read_for(self, reader: NodeId, read: int) -> None:
         state = self._state
@@ -448,10 +450,12 @@ class RaftCore:
 
     def _effects(self) -> Effects:
         state = self._state
-        known = LeaderChange(state.leader, state.term)
-        if known != state.published:
-            state.published = known
-            state.out.leader = known
+        published = state.published
+        if state.term != published.term or state.leader != published.leader:
+            state.published = LeaderChange(state.leader, state.term)
+            state.out.leader = state.published
+        if state.out.is_empty():
+            return NO_EFFECTS
         effects = state.out.close()
         state.out = Outbox()
         return effects

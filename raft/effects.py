@@ -87,6 +87,10 @@ class Effects:
     notes: tuple[str, ...] = ()
 
 
+NO_EFFECTS = Effects()
+"""Nothing has to be done."""
+
+
 @dataclass(slots=True)
 class Outbox:
     """Effects while they are being put together."""
@@ -105,6 +109,21 @@ class Outbox:
     reads: list[ReadAnswer] = field(default_factory=list)
     leader: LeaderChange | None = None
     notes: list[str] = field(default_factory=list)
+
+    def is_empty(self) -> bool:
+        """Whether nothing has to be done."""
+        return (
+            self.commit is None
+            and self.append is None
+            and not (self.send or self.replicate or self.reads or self.notes or self.ship_files)
+            and self.leader is None
+            and self.persist is None
+            and self.grant is None
+            and self.truncate is None
+            and self.propose is None
+            and self.propose_membership is None
+            and not self.revoke
+        )
 
     def close(self) -> Effects:
         """The effects, not to be changed any more."""

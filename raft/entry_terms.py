@@ -6,7 +6,7 @@ Invariants: ``before.index < first``; runs follow one another with no gap; terms
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ledgermq.model.ids import Index, Term
 from ledgermq.raft.messages import NO_ENTRY, EntryId, LogTail, TermRun
@@ -19,14 +19,18 @@ TAIL_RUNS_MAX = 64
 
 
 class EntryTerms:
-    """Run-length table of the terms of a log."""
+    """Run-length table of the terms of a log.
+
+    Attributes:
+        last_index: that of ``last``, for those who ask with each message.
+    """
 
     def __init__(self, before: EntryId = NO_ENTRY, runs: Iterable[TermRun] = ()) -> None:
         """``runs`` follow ``before``, whose term may be ``UNKNOWN_TERM``."""
         self._before = before
         self._firsts: list[int] = []
         self._terms: list[Term] = []
-        self._last = int(before.index)
+        self.last_index = before.index
         self.append(runs)
 
     @property
@@ -42,13 +46,15 @@ class EntryTerms:
     @property
     def last(self) -> EntryId:
         """The last entry; ``before`` when there is none."""
-        return EntryId(self._terms[-1], Index(self._last)) if self._terms else self._before
+        return EntryId(self._terms[-1], self.last_index) if self._terms else self._before
 
     def term_of(self, index: Index) -> Term | None:
         """Term of entry ``index``; None when it is not known, at either end."""
+        if self._firsts and self._firsts[-1] <= index <= self.last_index:
+            return self._terms[-1]
         if index == self._before.index and self._before.term != UNKNOWN_TERM:
             return self._before.term
-        if not self._before.index < index <= self._last:
+        if not self._before.index < index <= self.last_index:
             return None
         return self._terms[bisect_right(self._firsts, index) - 1]
 
@@ -68,28 +74,33 @@ class EntryTerms:
         """Add ``runs`` at the end."""
         for run in runs:
             assert run.count > 0, run
-            assert run.term >= self.last.term, (run, self.last)
-            if not self._terms or self._terms[-1] != run.term:
-                self._firsts.append(self._last + 1)
+            last_term = self._terms[-1] if self._terms else None
+            if run.term != last_term:
+                assert run.term >= self.last.term, (run, self.last)
+                self._firsts.append(self.last_index + 1)
                 self._terms.append(run.term)
-            self._last += run.count
+            self.last_index = Index(self.last_index + run.count)
 
     def truncate(self, after: Index) -> None:
         """Forget the entries behind ``after``."""
-        assert self._before.index <= after <= self._last, (after, self._before, self._last)
+        assert self._before.index <= after <= self.last_index, (
+            after,
+            self._before,
+            self.last_index,
+        )
         while self._firsts and self._firsts[-1] > after:
             self._firsts.pop()
             self._terms.pop()
-        self._last = int(after)
+        self.last_index = after
 
     def compact(self, first: Index) -> None:
         """Forget the entries before ``first``: their file is gone."""
         if first <= self.first:
             return
-        assert first <= self._last + 1, (first, self._last)
+        assert first <= self.last_index + 1, (first, self.last_index)
         before = self.entry(Index(first - 1))
         keep = bisect_right(self._firsts, first) - 1
-        if first > self._last:
+        if first > self.last_index:
             keep = len(self._firsts)
         self._firsts = self._firsts[keep:]
         self._terms = self._terms[keep:]
@@ -101,7 +112,9 @@ class EntryTerms:
         """Runs of the entries from ``first`` to ``last``, both included."""
         if first > last:
             return ()
-        assert self.first <= first and last <= self._last, (first, last, self._last)
+        assert self._before.index < first and last <= self.last_index, (first, last, self)
+        if self._firsts[-1] <= first:
+            return (TermRun(self._terms[-1], last - first + 1),)
         found: list[TermRun] = []
         at = int(first)
         run = bisect_right(self._firsts, at) - 1
@@ -115,9 +128,9 @@ class EntryTerms:
     def tail(self, above: Index) -> LogTail:
         """The entries behind ``above``, at most the last ``TAIL_RUNS_MAX`` runs of them."""
         above = Index(max(above, self._before.index))
-        runs = self.runs(Index(above + 1), Index(self._last))[-TAIL_RUNS_MAX:]
+        runs = self.runs(Index(above + 1), self.last_index)[-TAIL_RUNS_MAX:]
         count = sum(run.count for run in runs)
-        return LogTail(self.entry(Index(self._last - count)), runs)
+        return LogTail(self.entry(Index(self.last_index - count)), runs)
 
     def agreement(self, tail: LogTail) -> Index | None:
         """Last index at which this log and ``tail`` have the same entry.
@@ -136,12 +149,14 @@ class EntryTerms:
         same = self.term_of(tail.before.index) == tail.before.term
         return tail.before.index if same else None
 
-    def first_difference(self, previous: Index, runs: Iterable[TermRun]) -> Index | None:
+    def first_difference(self, previous: Index, runs: Sequence[TermRun]) -> Index | None:
         """First index of ``runs``, which follow ``previous``, that this log has not so.
 
         Entries before the first one of the log are taken for equal: they were committed.
         """
         at = int(previous) + 1
+        if at > self.last_index:
+            return Index(at) if runs else None
         for run in runs:
             end = at + run.count - 1
             at = max(at, min(int(self.first), end + 1))
@@ -152,4 +167,4 @@ class EntryTerms:
         return None
 
     def _run_end(self, run: int) -> Index:
-        return Index(self._firsts[run + 1] - 1 if run + 1 < len(self._firsts) else self._last)
+        return Index(self._firsts[run + 1] - 1 if run + 1 < len(self._firsts) else self.last_index)

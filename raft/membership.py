@@ -67,21 +67,16 @@ class MembershipHistory:
     """The memberships whose entries may still be truncated, and the one before them.
 
     Of older ones the indices alone are kept: whoever is sent them must be told that they are there.
+
+    Attributes:
+        current: the one in force: the last one in the log, committed or not.
+        index: that of its entry; -1 for the one that the group began with.
     """
 
     def __init__(self, first: Membership) -> None:
         self._known: list[tuple[Index, Membership]] = [(NO_INDEX, first)]
         self._indexes: list[Index] = []
-
-    @property
-    def current(self) -> Membership:
-        """The one in force: the last one in the log, committed or not."""
-        return self._known[-1][1]
-
-    @property
-    def index(self) -> Index:
-        """Index of its entry; -1 for the one that the group began with."""
-        return self._known[-1][0]
+        self.index, self.current = self._known[-1]
 
     def is_needed(self, node: NodeId, commit: Index) -> bool:
         """Whether ``node`` votes, or did so until a change that is not committed yet.
@@ -101,6 +96,7 @@ class MembershipHistory:
         self._indexes.append(index)
         while len(self._known) > 1 and self._known[1][0] <= commit:
             del self._known[0]
+        self.index, self.current = self._known[-1]
 
     def indexes(self, first: Index, last: Index) -> tuple[Index, ...]:
         """Indices of the membership entries from ``first`` to ``last``, committed ones too."""
@@ -116,4 +112,5 @@ class MembershipHistory:
             self._known.pop()
         while self._indexes and self._indexes[-1] > after:
             self._indexes.pop()
+        self.index, self.current = self._known[-1]
         return len(self._known) < count

@@ -63,6 +63,8 @@ class _Kind(IntEnum):
     READ_REPLY = 9
 
 
+_APPEND_KIND, _REPLY_KIND = int(_Kind.APPEND), int(_Kind.APPEND_REPLY)
+
 _HEAD = Struct("<BB6xq")
 _PRE_VOTE = Struct("<qq")
 _VOTE = Struct("<qqB")
@@ -75,6 +77,12 @@ _INDEX = Struct("<q")
 _READ_REQUEST = Struct("<q")
 _READ_REPLY = Struct("<qq")
 _ACCEPTED, _FIT, _TAIL = 1, 2, 4
+
+# What a steady leader and its followers say, in one piece: an append of one run with no membership
+# among its entries, a heartbeat, and a reply without a tail.
+_ONE_RUN = Struct("<BB6xqqqqqI4xqqI4x")
+_HEARTBEAT = Struct("<BB6xqqqqqI4xI4x")
+_REPLY = Struct("<BB6xqqqqB7x")
 _NOBODY_KNOWS = -2
 _REASONS: tuple[VoteRefusal | None, ...] = (None, *VoteRefusal)
 
@@ -84,6 +92,8 @@ def encode_message(message: Message) -> bytes:  # noqa: PLR0911 - one for each k
     match message:
         case Append():
             previous = message.previous
+            if len(message.runs) <= 1 and not message.memberships:
+                return _steady_append(message)
             body = _APPEND.pack(previous.term, previous.index, message.commit, message.round)
             indices = _indices(message.memberships)
             return _head(_Kind.APPEND, message) + body + _runs(message.runs) + indices
@@ -115,6 +125,11 @@ def decode_message(data: bytes | memoryview) -> Message:
     Raises:
         ProtocolError: it is none of this version.
     """
+    size = len(data)
+    if size == _ONE_RUN.size or size == _REPLY.size:  # noqa: PLR1714 - with each message
+        known = _decode_one_run(data) if size == _ONE_RUN.size else _decode_reply(data)
+        if known is not None:
+            return known
     try:
         kind, version, term = _HEAD.unpack_from(data)
         if version != VERSION:
@@ -163,6 +178,44 @@ def _decode(  # noqa: PLR0911 - one for each kind
     raise ProtocolError("unknown peer message", kind=kind)
 
 
+def _steady_append(message: Append) -> bytes:
+    previous, numbers = message.previous, (message.commit, message.round)
+    for run in message.runs:
+        return _ONE_RUN.pack(
+            _APPEND_KIND, VERSION, message.term, previous.term, previous.index, *numbers,
+            1, run.term, run.count, 0,
+        )  # fmt: skip
+    return _HEARTBEAT.pack(
+        _APPEND_KIND, VERSION, message.term, previous.term, previous.index, *numbers, 0, 0
+    )
+
+
+def _decode_one_run(data: bytes | memoryview) -> Append | None:
+    """An append of one run; None when it is another one, or wrong, and has to be looked at."""
+    kind, version, term, previous_term, previous, commit, round_, *run, indices = (
+        _ONE_RUN.unpack_from(data)
+    )
+    runs, run_term, entries = run
+    if (kind, version, runs, indices) != (_APPEND_KIND, VERSION, 1, 0) or entries <= 0:
+        return None
+    return Append(
+        Term(term),
+        EntryId(Term(previous_term), Index(previous)),
+        (TermRun(Term(run_term), entries),),
+        Index(commit),
+        round_,
+    )
+
+
+def _decode_reply(data: bytes | memoryview) -> AppendReply | None:
+    """A reply without a tail; None when it is another message."""
+    kind, version, term, round_, verified, held, flags = _REPLY.unpack_from(data)
+    if (kind, version) != (_REPLY_KIND, VERSION) or flags & _TAIL:
+        return None
+    accepted, fit = flags & _ACCEPTED != 0, flags & _FIT != 0
+    return AppendReply(Term(term), round_, accepted, Index(verified), Index(held), None, fit)
+
+
 def _head(kind: _Kind, message: Message) -> bytes:
     return _HEAD.pack(kind, VERSION, message.term)
 
@@ -170,11 +223,13 @@ def _head(kind: _Kind, message: Message) -> bytes:
 def _append_reply(message: AppendReply) -> bytes:
     tail = message.tail
     flags = _ACCEPTED * message.accepted | _FIT * message.fit | _TAIL * (tail is not None)
+    if tail is None:
+        return _REPLY.pack(
+            _REPLY_KIND, VERSION, message.term, message.round, message.verified, message.held, flags
+        )
     body = _APPEND_REPLY.pack(message.round, message.verified, message.held, flags)
-    data = _head(_Kind.APPEND_REPLY, message) + body
-    if tail is not None:
-        data += _ENTRY.pack(tail.before.term, tail.before.index) + _runs(tail.runs)
-    return data
+    before = _ENTRY.pack(tail.before.term, tail.before.index)
+    return _head(_Kind.APPEND_REPLY, message) + body + before + _runs(tail.runs)
 
 
 def _decode_append_reply(term: Term, data: bytes | memoryview) -> AppendReply:

@@ -20,5 +20,6 @@ def has_majority(voters: Set[NodeId], agreeing: Set[NodeId]) -> bool:
 
 def committed_index(voters: Set[NodeId], match: Mapping[NodeId, Index]) -> Index:
     """Largest index that a majority of ``voters`` has (Raft paper, figure 2, rules for leaders)."""
-    matched = sorted((match.get(voter, NO_INDEX) for voter in voters), reverse=True)
+    matched = [match.get(voter, NO_INDEX) for voter in voters]
+    matched.sort(reverse=True)
     return matched[majority(len(voters)) - 1]

@@ -6,9 +6,10 @@ from collections.abc import Container, Mapping, Sequence
 from typing import NoReturn
 
 from ledgermq.ipc.counters import RaftCounter
-from ledgermq.ipc.cursor_page import HeldBy, LogCursor, Role
+from ledgermq.ipc.cursor_page import LogCursor, Role
 from ledgermq.ipc.loop import Pollable
 from ledgermq.ipc.orders import Damaged, Repaired
+from ledgermq.ipc.space_slots import HeldBy
 from ledgermq.members.roster import Roster, roster_of
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError

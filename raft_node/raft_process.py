@@ -12,10 +12,11 @@ from collections import deque
 from collections.abc import Mapping
 
 from ledgermq.ipc.counters import BrokerCounter, RaftCounter
-from ledgermq.ipc.cursor_page import Grant, LogCursor, Role, SpaceState
+from ledgermq.ipc.cursor_page import Grant, LogCursor, Role
 from ledgermq.ipc.cursor_page import PublishedRole as PageRole
 from ledgermq.ipc.loop import Pollable, StopFlag
 from ledgermq.ipc.orders import Damaged, Followed, Granted, Ready, Repaired, parse
+from ledgermq.ipc.space_slots import SpaceState
 from ledgermq.members.log_replacement import is_complete
 from ledgermq.members.log_trouble import LogDamagedError, report
 from ledgermq.members.system_entries import no_op_record
@@ -28,7 +29,7 @@ from ledgermq.process.environment import Environment
 from ledgermq.process.node import Surroundings
 from ledgermq.process.port_roles import port_roles
 from ledgermq.process.worker_main import run_worker
-from ledgermq.raft.effects import AppendEntries, Effects, LeaderChange
+from ledgermq.raft.effects import NO_EFFECTS, AppendEntries, Effects, LeaderChange
 from ledgermq.raft.message_codec import decode_message, encode_message
 from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
 from ledgermq.raft_node.alone import Alone
@@ -51,6 +52,9 @@ from ledgermq.store.recovery.log_damage import damage_path, read_damage
 logger = logging.getLogger(__name__)
 
 MESSAGES_PER_TURN_MAX = 64
+
+BESIDE_EVERY_NS = 10_000_000
+"""What is no part of a message's way is looked at so often: disk, space, handshakes of peers."""
 
 LEVELS_EVERY_NS = 100_000_000
 """What members and the broker say of feature levels is looked at so often."""
@@ -105,7 +109,7 @@ class RaftWorker:
         )
         self._broker = environment.page.counters(Role.BROKER)
         self._levels = MemberLevels(self._core, peers, self._counters, environment.paths.levels)
-        self._levels_due_ns = 0
+        self._levels_due_ns = self._beside_due_ns = 0
         self._noted = ""
         self._is_cutting = self._was_recovered = self._is_full = False
         self._held = self._written = _UNSEEN
@@ -125,17 +129,22 @@ class RaftWorker:
     def sleep_ms(self, now_ns: int) -> int:
         """Nothing to do while the cursors stand still, every order is answered and none is due."""
         if self._writer.is_settled:
+            # The page gives the same object as long as a cursor stands.
             written = self._page.read_written()
-            if written != self._written or self._counted(written) != self._held:
+            if written is not self._written:
                 return 0
-        waits = [1_000, self._core.deadline - ticks(now_ns)]
-        repeat = self._writer.repeat_ms(now_ns)
+            if self._waits_for_sync and self._page.read_durable()[0] is not self._held:
+                return 0
+            repeat = None
+        else:
+            repeat = self._writer.repeat_ms(now_ns)
+        wait = min(1_000, self._core.deadline - ticks(now_ns))
         if repeat is not None:
-            waits.append(repeat)
+            wait = min(wait, repeat)
         beside = self._log.sleep_ms(now_ns)
         if beside is not None:
-            waits.append(beside)
-        return max(0, min(waits))
+            wait = min(wait, beside)
+        return max(0, wait)
 
     def hears_bells(self, now_ns: int) -> bool:
         """Always: others wait for what it does."""
@@ -153,26 +162,33 @@ class RaftWorker:
                 if received is None:
                     break
                 self._take_message(now, received.node, received.parts)
-        self._peers.watch()
         if self._writer.is_settled:
             self._look_at_cursors()
+        else:
+            self._writer.repeat_when_due(now_ns)
         if now >= self._core.deadline:
             self._carry_out(self._core.tick(now))
             if self._core.role is RaftRole.LEADER:
                 self._reader.look(self._core.status())
+        if now_ns >= self._beside_due_ns:
+            self._beside_due_ns = now_ns + BESIDE_EVERY_NS
+            self._look_beside(now_ns)
+        if self._control.source in ready:
+            self._control.serve(now_ns)
+        self._log.turn(ready, now_ns)
+
+    def _look_beside(self, now_ns: int) -> None:
+        """What may be seen a little later than a message."""
+        self._peers.watch()
         if now_ns >= self._levels_due_ns:
             self._levels_due_ns = now_ns + LEVELS_EVERY_NS
             self._look_at_levels()
-        self._writer.repeat_when_due(now_ns)
         trouble = self._disk.look(self._page, now_ns)
         if trouble is not None:
             event = Event.DISK_SICK if trouble else Event.DISK_WELL
             logger.warning("disk: %s", trouble or "well again", extra={"event": event})
             self._carry_out(self._core.disk_is_sick(self._disk.is_sick))
         self._look_at_space(now_ns)
-        if self._control.source in ready:
-            self._control.serve(now_ns)
-        self._log.turn(ready, now_ns)
 
     def _look_at_levels(self) -> None:
         """Say which feature level all members know; let in nobody who lacks the one in force."""
@@ -217,13 +233,9 @@ class RaftWorker:
         self._term_file.close()
         self._log.close()
 
-    def _counted(self, written: LogCursor) -> LogCursor:
-        """The cursor that an acknowledgement needs (``ack.mode``)."""
-        return self._page.read_durable()[0] if self._waits_for_sync else written
-
     def _look_at_cursors(self) -> None:
         written = self._page.read_written()
-        if written != self._written:
+        if written is not self._written:
             self._written = written
             if self._core.granted:
                 # Before the entries are told: a membership counts from its own entry on (thesis,
@@ -232,8 +244,9 @@ class RaftWorker:
                 if told:
                     self._tell_memberships(told)
                 self._carry_out(self._core.entries_written(EntryId(written.term, written.index)))
-        counted = self._counted(written)
-        if counted != self._held:
+        # The cursor that an acknowledgement needs (``ack.mode``).
+        counted = self._page.read_durable()[0] if self._waits_for_sync else written
+        if counted is not self._held:
             self._held = counted
             self._marks.append(counted)
             self._carry_out(self._core.entries_held(self._core.node, counted.index))
@@ -332,6 +345,8 @@ class RaftWorker:
 
     def _carry_out(self, effects: Effects) -> None:
         """In the order that ``Effects`` demands."""
+        if effects is NO_EFFECTS:
+            return
         if effects.persist is not None:
             self._term_file.persist(effects.persist)
             self._counters[RaftCounter.ELECTIONS] += 1

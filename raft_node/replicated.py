@@ -10,9 +10,10 @@ import logging
 from collections.abc import Container, Sequence
 
 from ledgermq.ipc.counters import RaftCounter
-from ledgermq.ipc.cursor_page import HeldBy, LogCursor, Role
+from ledgermq.ipc.cursor_page import LogCursor, Role
 from ledgermq.ipc.loop import Pollable
 from ledgermq.ipc.orders import Damaged, Repaired
+from ledgermq.ipc.space_slots import HeldBy
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import Index, NodeId, Position
@@ -92,9 +93,11 @@ class Replicated:
 
     def sleep_ms(self, now_ns: int) -> int | None:
         """Until ``turn`` has something to do by itself; None while that is never."""
-        waits = (self._shipping.sleep_ms(now_ns), self._scrub.sleep_ms(now_ns))
-        known = [wait for wait in waits if wait is not None]
-        return min(known) if known else None
+        shipping = self._shipping.sleep_ms(now_ns) if self._shipping.is_busy else None
+        scrub = self._scrub.sleep_ms(now_ns)
+        if shipping is None or scrub is None:
+            return scrub if shipping is None else shipping
+        return min(shipping, scrub)
 
     def turn(self, ready: Container[Pollable], now_ns: int) -> None:
         """Go on with what is done beside consensus: files for members, and damaged bytes.
@@ -104,11 +107,12 @@ class Replicated:
             StorageError: the log cannot be read.
         """
         counters = self._counters
-        self._shipping.turn(now_ns, is_woken=self._shipping.source in ready)
-        moved = self._shipping.moved_bytes
-        counters[RaftCounter.SHIPPED_BYTES_SENT], counters[RaftCounter.SHIPPED_BYTES_RECEIVED] = (
-            moved
-        )
+        is_woken = self._shipping.source in ready
+        if is_woken or self._shipping.is_busy:
+            self._shipping.turn(now_ns, is_woken=is_woken)
+            sent, received = self._shipping.moved_bytes
+            counters[RaftCounter.SHIPPED_BYTES_SENT] = sent
+            counters[RaftCounter.SHIPPED_BYTES_RECEIVED] = received
         if now_ns >= self._scrub_due_ns or self._scrub.source in ready:
             self._scrub_due_ns = now_ns + SCRUB_LOOK_NS
             self._scrub.turn(now_ns, committed_end(self._page) if self._writer.is_settled else None)

@@ -17,6 +17,7 @@ from ledgermq.wire.header import (
     FLAG_RETRY,
     HEADER_SIZE,
     VERSION_MIN,
+    Header,
     Kind,
     decode_header,
     encode_header,
@@ -137,13 +138,17 @@ def encode_send(
     return b"".join((encode_header(Kind.SEND, request_id, flags), fixed, tables))
 
 
-def decode_send(message: bytes | memoryview) -> SendFrame:
+def decode_send(message: bytes | memoryview, header: Header | None = None) -> SendFrame:
     """The tables of a SEND, from its part 1.
+
+    Args:
+        header: of the message, where it is known already.
 
     Raises:
         ProtocolError: sizes and counts do not fit one another, or pass a limit.
     """
-    header = decode_header(message)
+    if header is None:
+        header = decode_header(message)
     if header.kind is not Kind.SEND:
         raise ProtocolError("not a SEND", kind=header.kind.name)
     if len(message) < SEND_TABLES_AT:
@@ -210,18 +215,20 @@ def encode_sent(
     term: int,
     store_timestamp: int,
     ack: int,
-    spans: Sequence[SentSpan],
+    spans: Sequence[tuple[int, int, int, int]],
     duplicates: Sequence[Duplicate] = (),
 ) -> bytes:
     """The whole of a SENT.
 
     Args:
+        spans: as ``SentSpan`` has them.
         duplicates: only for a session of ``DUPLICATES_VERSION``, in ascending order.
     """
     fixed = _SENT.pack(term, store_timestamp, ack, len(spans))
     version = DUPLICATES_VERSION if duplicates else VERSION_MIN
     parts = [encode_header(Kind.SENT, request_id, version=version), fixed]
-    parts.extend(_SPAN.pack(*span) for span in spans)
+    for span in spans:
+        parts.append(_SPAN.pack(*span))
     if duplicates:
         parts.append(_COUNT.pack(len(duplicates)))
         parts.extend(_DUPLICATE.pack(*one[:3], len(one.topic)) for one in duplicates)

@@ -43,7 +43,6 @@ from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.send_frame import (
     DUPLICATES_VERSION,
     SendFrame,
-    SentSpan,
     decode_send,
     encode_sent,
 )
@@ -335,7 +334,7 @@ class ProduceService:
                 raise ProtocolError(
                     "message not taken here", kind=header.kind.name, parts=len(parts) - 1
                 )
-            frame = decode_send(parts[1])
+            frame = decode_send(parts[1], header)
             if session.is_refused and not frame.is_resumed:
                 raise OutOfTurnError("a frame sent before was refused: send again from it on")
             # A refusal below sets it again, if the frame may come again.
@@ -529,7 +528,7 @@ class ProduceService:
                 term=term,
                 store_timestamp=put.store_timestamp,
                 ack=self._ack,
-                spans=[SentSpan(*span) for span in put.spans],
+                spans=put.spans,
                 duplicates=put.duplicates if self._tells_duplicates(put) else (),
             )
             self._due.append(Due(put.position, put.identity, answer, put.size))

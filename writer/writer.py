@@ -88,6 +88,10 @@ SMALL_APPEND = 4_096
 """An append of no more bytes may take all of the reserve."""
 
 READY_REPEAT_NS = 200_000_000
+
+LOOK_EVERY_NS = 20_000_000
+"""Connections that hold too much are looked for so often."""
+
 SWITCH_INTERVAL_S = 0.000_2
 """The flusher's thread gets the interpreter this soon when it comes back from a sync."""
 
@@ -166,10 +170,13 @@ class WriterWorker:
             admission=self._admission,
         )
 
+        self._source = self._service.socket.source
+        self._guards = frozenset(self._service.socket.guards)
+        self._look_due_ns = 0
+
     def sources(self) -> list[Pollable]:
         """The inbox, the producers' socket, and who lets them in."""
-        socket = self._service.socket
-        return [*self._environment.inbox.sources, socket.source, *socket.guards]
+        return [*self._environment.inbox.sources, self._source, *self._guards]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Nothing to do while no acknowledgement is due, raft has put nothing into the ring, and
@@ -188,10 +195,12 @@ class WriterWorker:
             return 0 if self._page.has_queues() else 1_000
         if not self._known_by_raft:
             return max(0, (self._ready_sent_ns + READY_REPEAT_NS - now_ns) // 1_000_000)
-        waits = [1_000, self._gate.sleep_ms(now_ns)]
-        if self._retention is not None:
-            waits.append(self._retention.sleep_ms(now_ns))
-        return min(wait for wait in waits if wait is not None)
+        wait = 1_000
+        room = self._gate.sleep_ms(now_ns)
+        if room is not None:
+            wait = min(wait, room)
+        due = None if self._retention is None else self._retention.sleep_ms(now_ns)
+        return wait if due is None else min(wait, due)
 
     def hears_bells(self, now_ns: int) -> bool:
         """Always: others wait for what it does."""
@@ -200,7 +209,9 @@ class WriterWorker:
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Orders, raft's entries, frames (staged, written and published once), then answers."""
-        self._service.socket.look(now_ns)
+        if now_ns >= self._look_due_ns:
+            self._look_due_ns = now_ns + LOOK_EVERY_NS
+            self._service.socket.look(now_ns)
         for message in self._environment.inbox.drain(ready):
             self._take(message)
         if self._unsettled is not None and self._page.has_queues():
@@ -210,19 +221,20 @@ class WriterWorker:
             self._carry_out(order)
         if self._page.grant_version != self._told_version or self._term != self._told_term:
             self._tell_standing()
-        has_room = self._gate.turn(now_ns, self._log.files_made)
+        files_made = self._log.files_made
+        has_room = self._gate.turn(now_ns, files_made)
         if self._ring is not None and (
             has_room or (self._starved is None and not self._ring.is_empty)
         ):
             self._take_entries(self._ring)
-        if any(guard in ready for guard in self._service.socket.guards):
+        if not self._guards.isdisjoint(ready):
             self._service.socket.let_in()
-        if self._service.socket.source in ready and self._service.take_frames(self._term):
+        if self._source in ready and self._service.take_frames(self._term):
             self._published()
         self._service.acknowledge(self._page.read_committed().position)
         if self._damage is not None:
             self._look_at_damage(self._damage)
-        if self._retention is not None and self._retention.turn(now_ns, self._log.files_made):
+        if self._retention is not None and self._retention.turn(now_ns, files_made):
             self._service.forget_before(self._retention.wanted)
         is_late = now_ns - self._ready_sent_ns >= READY_REPEAT_NS
         if not self._known_by_raft and self._unsettled is None and is_late:

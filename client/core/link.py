@@ -49,12 +49,8 @@ _ENDED = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _ENDED |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 # Plain integers: an enumeration's operators cost more than the question to ZeroMQ.
-_EVENTS, _RCVMORE, _POLLIN, _NOBLOCK = (
-    int(zmq.EVENTS),
-    int(zmq.RCVMORE),
-    int(zmq.POLLIN),
-    int(zmq.NOBLOCK),
-)
+_POLLIN, _NOBLOCK = int(zmq.POLLIN), int(zmq.NOBLOCK)
+_MORE = _NOBLOCK | int(zmq.SNDMORE)
 MONITOR_S = 0.001
 """The monitor is looked at no more often: the descriptors wake a poller, and stay readable."""
 
@@ -104,6 +100,7 @@ class Link:
         self._instance = os.urandom(12).hex()
         self._ids: Iterator[int] = itertools.count(1)
         self._socket: zmq.Socket[bytes] | None = None
+        self._polled: tuple[tuple[zmq.Socket[bytes], int], ...] = ()
         self._monitor: zmq.Socket[bytes] | None = None
         self._hello_id = 0
         self._hello_until = 0.0
@@ -168,10 +165,13 @@ class Link:
         socket = self._socket
         if socket is None:
             return None
-        while cast("int", socket.getsockopt(_EVENTS)) & _POLLIN:
-            parts: list[Part] = [socket.recv(_NOBLOCK)]
-            while socket.getsockopt(_RCVMORE):
-                parts.append(socket.recv(_NOBLOCK, copy=False).buffer)
+        # Half of what the option EVENTS costs, and a frame knows whether more comes.
+        while zmq.zmq_poll(self._polled, 0):
+            frame = socket.recv(_NOBLOCK, copy=False)
+            parts: list[Part] = [frame.bytes]
+            while frame.more:
+                frame = socket.recv(_NOBLOCK, copy=False)
+                parts.append(frame.buffer)
             if self.welcome is not None and not (self._is_asking and self._is_greeting(parts)):
                 return parts
             self._take_greeting(parts)
@@ -182,9 +182,13 @@ class Link:
 
     def send(self, parts: Sequence[bytes]) -> bool:
         """Hand a message to ZeroMQ; false when it takes none. Only while ``welcome`` is set."""
-        assert self._socket is not None and self.welcome is not None
+        socket = self._socket
+        assert socket is not None and self.welcome is not None
         try:
-            self._socket.send_multipart(parts, _NOBLOCK)
+            # Only the first part can be refused.
+            for part in parts[:-1]:
+                socket.send(part, _MORE)
+            socket.send(parts[-1], _NOBLOCK)
         except zmq.Again:
             return False
         return True
@@ -255,6 +259,7 @@ class Link:
         # Before it connects: an end that comes at once would be missed.
         self._monitor = socket.get_monitor_socket(_ENDED)
         self._socket = socket
+        self._polled = ((socket, _POLLIN),)
         try:
             socket.connect(self.endpoint)
         except zmq.ZMQError as error:
@@ -290,7 +295,7 @@ class Link:
         monitor = self._monitor
         assert monitor is not None
         ended = False
-        while cast("int", monitor.getsockopt(_EVENTS)) & _POLLIN:
+        while zmq.zmq_poll(((monitor, _POLLIN),), 0):
             event = parse_monitor_message(monitor.recv_multipart(_NOBLOCK))
             ended = ended or bool(event["event"] & _ENDED)
             if event["event"] & _REFUSED:
@@ -326,6 +331,7 @@ class Link:
             self._socket.close(linger_ms)
             self.generation += 1
         self._socket = self._monitor = None
+        self._polled = ()
 
 
 def keys_of(address: Address) -> ClientKeys | None:

@@ -138,13 +138,20 @@ class Group:
     @property
     def failure(self) -> LedgerError | None:
         """Why no session can ever stand with any of the nodes, if that is known."""
-        failures = [member.link.failure for member in self._members]
-        return None if None in failures else failures[0]
+        failure = None
+        for member in reversed(self._members):
+            failure = member.link.failure
+            if failure is None:
+                break
+        return failure
 
     @property
     def generation(self) -> int:
         """Grows whenever ``descriptors`` are others."""
-        return sum(member.link.generation for member in self._members)
+        total = 0
+        for member in self._members:
+            total += member.link.generation
+        return total
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -156,8 +163,11 @@ class Group:
         """When ``advance`` has work that no descriptor tells of."""
         if self._has_news or self._answers:
             return 0.0
-        links = min(member.link.deadline for member in self._members)
-        return max(self._look_at, min(links, self._ask_at))
+        when = self._ask_at
+        for member in self._members:
+            deadline = member.link.deadline
+            when = min(when, deadline)
+        return max(self._look_at, when)
 
     def next_id(self) -> int:
         """A request id that the leader's link has not used."""

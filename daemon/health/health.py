@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from ledgermq.daemon.children import Child
 from ledgermq.ipc.counters import BrokerCounter
-from ledgermq.ipc.cursor_page import PORTS, CursorPage, PublishedRole, Role, SpaceState
+from ledgermq.ipc.cursor_page import PORTS, CursorPage, PublishedRole, Role
+from ledgermq.ipc.space_slots import SpaceState
 from ledgermq.model.config.settings import Settings
 
 SERVING = (Role.WRITER, Role.DISPATCHER, Role.BROKER, *PORTS)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ledgermq.ipc.cursor_page import CursorPage, SpaceState
+from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.ipc.space_slots import SpaceState
 
 
 def sentence(

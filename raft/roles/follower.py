@@ -39,9 +39,11 @@ def on_append(state: NodeState, source: NodeId, message: Append) -> None:
 
 
 def _take_entries(state: NodeState, source: NodeId, message: Append) -> None:
-    end = Index(message.previous.index + sum(run.count for run in message.runs))
+    end = message.previous.index
+    for run in message.runs:
+        end = Index(end + run.count)
     new = state.log.first_difference(message.previous.index, message.runs)
-    if new is not None and new <= state.log.last.index:
+    if new is not None and new <= state.log.last_index:
         _cut(state, Index(new - 1))
         return
     if new is not None:
@@ -53,7 +55,7 @@ def _take_entries(state: NodeState, source: NodeId, message: Append) -> None:
             skipped = max(0, -rest)
         state.out.append = AppendEntries(new, end)
     following = state.following
-    following.verified = max(following.verified, min(end, state.log.last.index))
+    following.verified = max(following.verified, min(end, state.log.last_index))
     learn_commit(state)
     # Entries are answered when they are held (``entries_held``). Heartbeats, and entries that come
     # twice, never reach that: nothing new would be held.

@@ -85,22 +85,25 @@ def on_append_reply(state: NodeState, source: NodeId, reply: AppendReply) -> Non
             progress.turn(ProgressMode.REPLICATE, following)
     elif reply.round >= progress.rewound:
         _rewind(state, lead, source, reply)
-    advance_commit(state)
+    if progress.match > state.commit:
+        advance_commit(state)
     if state.leadership is not None:
-        confirm_reads(state, lead)
+        if not lead.reads.is_idle():
+            confirm_reads(state, lead)
         if source in lead.progress:
             pump(state, lead, source)
-        transfer.step(state, lead)
+        if lead.transfer is not None:
+            transfer.step(state, lead)
 
 
 def entries_written(state: NodeState, last: EntryId) -> None:
     """Our own writer has stamped entries up to ``last``."""
     lead = state.leadership
-    known = state.log.last
-    if lead is None or last.index <= known.index or state.writer is not WriterState.GRANTED:
+    count = last.index - state.log.last_index
+    if lead is None or count <= 0 or state.writer is not WriterState.GRANTED:
         return
-    term = state.term if state.policy.entries_have_terms else known.term
-    state.log.append([TermRun(term, last.index - known.index)])
+    term = state.term if state.policy.entries_have_terms else state.log.last.term
+    state.log.append([TermRun(term, count)])
     for peer in lead.progress:
         pump(state, lead, peer)
 
@@ -118,7 +121,9 @@ def log_settled(state: NodeState, lead: Leadership) -> None:
 def pump(state: NodeState, lead: Leadership, peer: NodeId) -> None:
     """Ask the process for entries to send, when there are any and there is room."""
     progress = lead.progress[peer]
-    last = state.log.last.index
+    last = state.log.last_index
+    if progress.next > last:
+        return
     if peer in state.membership.witnesses:
         # If a witness alone were left with an entry, nobody who may lead could be elected.
         last = min(last, state.held)
@@ -166,9 +171,11 @@ def replicated(state: NodeState, request: ReplicateTo, last: Index, size: int) -
 
 def entries_held(state: NodeState, lead: Leadership) -> None:
     """More of our log counts for an acknowledgement now."""
-    for witness in sorted(state.membership.witnesses & lead.progress.keys()):
-        pump(state, lead, witness)
-    advance_commit(state)
+    if state.membership.witnesses:
+        for witness in sorted(state.membership.witnesses & lead.progress.keys()):
+            pump(state, lead, witness)
+    if state.held > state.commit:
+        advance_commit(state)
 
 
 def advance_commit(state: NodeState) -> None:
@@ -273,7 +280,7 @@ def _rewind(state: NodeState, lead: Leadership, peer: NodeId, reply: AppendReply
         # What is refused before the peer hears of this is no news.
         lead.round += 1
         progress.rewound = lead.round
-        if progress.next > state.log.last.index:
+        if progress.next > state.log.last_index:
             _probe(state, lead, peer, progress)
         return
     # At least one entry further back each time, or two logs that part before the tail would repeat

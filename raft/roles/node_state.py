@@ -78,7 +78,11 @@ class Policy:
 
 
 class NodeState:
-    """Term, vote, role, log terms and commit index of one node."""
+    """Term, vote, role, log terms and commit index of one node.
+
+    Attributes:
+        term: the current one, as ``hard_state`` has it.
+    """
 
     def __init__(
         self,
@@ -94,6 +98,7 @@ class NodeState:
         self.node = node
         self.history = MembershipHistory(membership)
         self.hard_state = hard_state
+        self.term = hard_state.term
         self.commit = commit
         self.policy = policy
         self.chance = Chance(seed)
@@ -120,11 +125,6 @@ class NodeState:
         self.published = LeaderChange(None, Term(-1))
         self.election_deadline = now
         self.arm_election()
-
-    @property
-    def term(self) -> Term:
-        """Current term."""
-        return self.hard_state.term
 
     @property
     def membership(self) -> Membership:
@@ -185,6 +185,7 @@ class NodeState:
         if hard_state.term > self.term:
             self.terms_without_leader += 1
         self.hard_state = hard_state
+        self.term = hard_state.term
         self.out.persist = hard_state
 
     def follow(self, term: Term, leader: NodeId | None) -> None:
@@ -264,7 +265,7 @@ class NodeState:
 
     def set_commit(self, index: Index) -> None:
         """Everything up to ``index`` is committed."""
-        assert self.commit < index <= self.log.last.index, (self.commit, index, self.log.last)
+        assert self.commit < index <= self.log.last_index, (self.commit, index, self.log.last)
         self.commit = index
         self.out.commit = index
 

@@ -61,7 +61,8 @@ class Progress:
     def held(self, last: Index) -> None:
         """It holds the entries up to ``last``."""
         self.match = max(self.match, last)
-        self.next = max(self.next, Index(last + 1))
+        if last >= self.next:
+            self.next = Index(last + 1)
         while self.inflight and self.inflight[0][0] <= last:
             self.inflight_bytes -= self.inflight.popleft()[1]
 

@@ -8,7 +8,8 @@ published here is read by this process any more.
 
 from __future__ import annotations
 
-from ledgermq.ipc.cursor_page import CursorPage, HeldBy
+from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.ipc.space_slots import HeldBy
 from ledgermq.model.config.amounts import amount
 from ledgermq.model.config.settings import RetentionSection
 from ledgermq.model.ids import Index, Position

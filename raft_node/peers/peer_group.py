@@ -18,7 +18,7 @@ import zmq
 
 from ledgermq.ipc.doorbell import Context
 from ledgermq.ipc.loop import Pollable
-from ledgermq.ipc.zmq_flags import NOBLOCK
+from ledgermq.ipc.zmq_flags import NOBLOCK, POLLIN
 from ledgermq.members.peer_addresses import PeerAddress, parse_peer
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, ProtocolError
@@ -128,6 +128,7 @@ class PeerGroup:
         self._in: zmq.Socket[bytes] | None = None
         self._in_monitor: zmq.Socket[bytes] | None = None
         self._out: PeerOutlets | None = None
+        self._polled: list[tuple[zmq.Socket[bytes], int]] = []
         self._unattended = 0
         self._handshakes_ended = 0
         self._watch_at = 0.0
@@ -138,6 +139,9 @@ class PeerGroup:
             self._guard = PeerGuard(context, dict(keys.public))
         try:
             self._in = open_inbox(context, addresses[self_id], keys=keys, queued_max=queued_max)
+            self._polled = [(self._in, POLLIN)]
+            if self._guard is not None:
+                self._polled.append((self._guard.socket, POLLIN))
             self._in_monitor = self._in.get_monitor_socket(HANDSHAKE_FAILURES)
             self._out = PeerOutlets(
                 context,
@@ -279,18 +283,21 @@ class PeerGroup:
     def receive(self) -> PeerMessage | None:
         """The next message of a peer, None when none waits.
 
-        Answers handshakes and reads refusals, too: call it whenever one of ``sources`` can be read.
+        Answers handshakes, too: call it whenever one of ``sources`` can be read. Refusals are read
+        now and then here, and by ``watch``.
         None may also mean that much had to be dropped; ``sources`` can still be read then.
         """
         if self._in is None:
             return None
         for _ in range(SKIPPED_MAX):
-            frames = _take(self._in)
+            waiting = zmq.zmq_poll(self._polled, 0)
             self._unattended += 1
-            if frames is None or self._unattended >= ATTEND_EVERY:
+            has_message = bool(waiting) and waiting[0][0] is self._in
+            if len(waiting) > has_message or self._unattended >= ATTEND_EVERY:
                 self._attend()
-            if frames is None:
+            if not has_message:
                 return None
+            frames = _take(self._in)
             node = self._sender(frames)
             # A preamble alone is a greeting: there is nothing more to do than to know the sender.
             if node is not None and len(frames) > 2:
@@ -300,7 +307,7 @@ class PeerGroup:
     def watch(self) -> None:
         """Greet the peers, tell which handshakes have failed, and begin those anew.
 
-        No source tells of that: call it with every turn, and a few times a second at least.
+        No source tells of that: call it a few times a second at least.
         """
         now = time.monotonic()
         if self._in_monitor is None or self._out is None or now < self._watch_at:
@@ -456,7 +463,6 @@ class PeerGroup:
 
     def _take_refusal(self, peer: NodeId, socket: zmq.Socket[bytes]) -> None:
         frames = _take(socket)
-        assert frames is not None
         try:
             reason = decode_refusal(frames[0].bytes)
         except ProtocolError as error:
@@ -474,10 +480,8 @@ class PeerGroup:
             )
 
 
-def _take(socket: zmq.Socket[bytes]) -> list[zmq.Frame] | None:
-    """The parts of the next message, None when none waits; of too many, a few too many."""
-    if not has_input(socket):
-        return None
+def _take(socket: zmq.Socket[bytes]) -> list[zmq.Frame]:
+    """The parts of the next message, which is there; of too many, a few too many."""
     frame = socket.recv(NOBLOCK, copy=False)
     frames = [frame]
     while frame.more:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import zmq
 
 from ledgermq.ipc.doorbell import Context
-from ledgermq.ipc.zmq_flags import NOBLOCK
+from ledgermq.ipc.zmq_flags import MORE, NOBLOCK
 from ledgermq.members.peer_addresses import PeerAddress
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
@@ -26,8 +26,6 @@ KEY_AGAIN_S = 1.0
 
 FAREWELL_MS = 1_000
 """A member that leaves is still sent what says so."""
-
-_MORE = NOBLOCK | int(zmq.SNDMORE)
 
 
 class Trouble(NamedTuple):
@@ -133,7 +131,8 @@ class PeerOutlets:
         outlet = self._out.get(peer)
         if outlet is None:
             return False
-        assert all(len(part) <= PART_SIZE_MAX for part in parts), [len(part) for part in parts]
+        for part in parts:
+            assert len(part) <= PART_SIZE_MAX, len(part)
         try:
             # pyzmq copies what is below ``zmq.COPY_THRESHOLD``, which is 64 KiB.
             _send_parts(outlet.socket, self._preambles[peer], parts)
@@ -168,7 +167,7 @@ def _send_parts(socket: zmq.Socket[bytes], preamble: bytes, parts: Sequence[byte
     if not parts:
         socket.send(preamble, NOBLOCK)
         return
-    socket.send(preamble, _MORE)
+    socket.send(preamble, MORE)
     for part in parts[:-1]:
-        socket.send(part, _MORE, copy=False)
+        socket.send(part, MORE, copy=False)
     socket.send(parts[-1], NOBLOCK, copy=False)

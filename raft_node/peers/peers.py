@@ -52,7 +52,7 @@ class Peers(Protocol):
         ...
 
     def watch(self) -> None:
-        """To be called with every turn, and a few times a second at least."""
+        """To be called a few times a second at least."""
         ...
 
     def forget(self, node: NodeId) -> bool:

@@ -212,6 +212,13 @@ class FileReceiver:
         self._go_on(offer, end.position, now_ns)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether ``turn`` would do nothing, whatever the time."""
+        if self._offer is not None or self._job is not None or self.is_complete:
+            return False
+        return not self._writes
+
+    @property
     def is_receiving(self) -> bool:
         """Whether there is an offer that counts."""
         return self._offer is not None

@@ -190,6 +190,11 @@ class FileShipper:
         self._digests.clear()
 
     @property
+    def is_idle(self) -> bool:
+        """Whether ``turn`` would do nothing, whatever the time."""
+        return not (self._offers or self._asked or self._waiting) and self._read is None
+
+    @property
     def offers_any(self) -> bool:
         """Whether somebody was made an offer that is not void."""
         return bool(self._offers)

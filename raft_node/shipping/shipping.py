@@ -41,7 +41,11 @@ class LogArrivedError(Exception):
 
 
 class Shipping:
-    """Owned by the raft process; ``source`` goes into its poll set."""
+    """Owned by the raft process; ``source`` goes into its poll set.
+
+    Attributes:
+        is_busy: ``turn`` may have something to do when it is not woken; seldom so.
+    """
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class Shipping:
             file_size=agreed_settings(settings).log_file_size,
             wake=self._wake,
         )
+        self.is_busy = True
         self._is_staged = staging_folder(self._paths).exists()
         if replaced_folder(self._paths).exists():
             self._receiver.delete(replaced_folder(self._paths))
@@ -105,6 +110,7 @@ class Shipping:
             # The dispatcher of a store that has no table yet writes one at once.
             return
         offer = Offer(self._core.term, *extent, self._memberships(), has_ends)
+        self.is_busy = True
         self._shipper.offer(peer, offer, now_ns)
 
     def _ends_position(self) -> int:
@@ -133,6 +139,7 @@ class Shipping:
         """
         frame = decode_ship_frame(parts[0])
         data = parts[1] if len(parts) == 2 else None
+        self.is_busy = True
         if len(parts) > 2 or isinstance(frame, Slice | Ends) != (data is not None):
             raise ProtocolError("slice without its bytes, or bytes without one", parts=len(parts))
         match frame:
@@ -163,9 +170,12 @@ class Shipping:
         if self._receiver.is_complete:
             mark_complete(self._paths)
             raise LogArrivedError
+        self.is_busy = not (self._shipper.is_idle and self._receiver.is_idle)
 
     def sleep_ms(self, now_ns: int) -> int | None:
         """Until ``turn`` has something to do by itself; None while that is never."""
+        if not self.is_busy:
+            return None
         waits = (self._shipper.sleep_ms(now_ns), self._receiver.sleep_ms(now_ns))
         return min((wait for wait in waits if wait is not None), default=None)
 
@@ -173,6 +183,7 @@ class Shipping:
         """The leader sends entries: files that had begun to arrive are not needed."""
         if self._is_staged and not self._receiver.is_receiving:
             self._is_staged = False
+            self.is_busy = True
             self._receiver.forget()
 
     def close(self) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 import zmq
 from zmq.utils import z85
 
 from ledgermq.ipc.doorbell import Context
-from ledgermq.ipc.zmq_flags import EVENTS, NOBLOCK, POLLIN
+from ledgermq.ipc.zmq_flags import NOBLOCK, POLLIN
 from ledgermq.sessions.connection_names import metadata_of, new_name
 from ledgermq.sessions.refusal_lines import RefusalLines
 
@@ -19,7 +18,8 @@ _PARTS = 7
 
 def has_input(socket: zmq.Socket[bytes]) -> bool:
     """Whether a message waits."""
-    return bool(cast("int", socket.getsockopt(EVENTS)) & POLLIN)
+    # Half of what the socket's option EVENTS costs, which pyzmq looks up in an enum first.
+    return bool(zmq.zmq_poll([(socket, POLLIN)], 0))
 
 
 class KeyGuard:

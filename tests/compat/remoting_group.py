@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.compat.rocketmq import oracle_program
 from tests.process.conftest import Node
-from tests.process.group_nodes import SIZES, Group, Member, free_port, make_group
+from tests.process.group_nodes import SIZES, Group, Member, Network, free_port, make_group
 
 JAVA_TIMEOUT_S = 300.0
 BROKER_NAME = "oracle"
@@ -26,11 +26,13 @@ def make_remoting_group(
     members: int = 3,
     sizes: Mapping[str, int] = SIZES,
     tables: Mapping[str, Mapping[str, object]] | None = None,
+    network: Network | None = None,
 ) -> tuple[Group, str]:
     """A group that was started, each member with a port; name servers as Java's clients take them.
 
     Args:
         tables: more settings of each member, by their table.
+        network: see ``make_group``.
     """
     ports = {f"n{number}": free_port() for number in range(members)}
     addresses = [f"{name}-127.0.0.1:{port}" for name, port in ports.items()]
@@ -56,7 +58,9 @@ def make_remoting_group(
                 text += heading + lines
         member.node.config.write_text(text)
 
-    group = make_group(make_node, members=members, ack=ack, sizes=sizes, prepare=open_port)
+    group = make_group(
+        make_node, members=members, ack=ack, sizes=sizes, network=network, prepare=open_port
+    )
     return group, ";".join(f"127.0.0.1:{port}" for port in ports.values())
 
 

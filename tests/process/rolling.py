@@ -78,6 +78,12 @@ def features(version: Version, node: Node, *words: str) -> dict[str, Any]:
     return answer
 
 
+def create(version: Version, node: Node, topic: str) -> None:
+    """Make a topic with that version's command."""
+    done = version.command("topic", "create", topic, "--address", f"ipc://{node.runtime}")
+    assert done.returncode == 0, done.stderr
+
+
 def refused_enabling(leader: Member) -> str:
     """Why the next level cannot be put in force now."""
     words = ("cluster", "features", "--enable", "--address", leader.address)

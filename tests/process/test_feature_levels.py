@@ -14,6 +14,7 @@ from tests.process.group_nodes import Group, Member, make_group, make_growing_gr
 from tests.process.other_versions import THIS, Version, next_version, version_before
 from tests.process.rolling import (
     OldLoopback,
+    create,
     features,
     level,
     load_on,
@@ -64,11 +65,6 @@ def test_a_new_group_begins_at_the_highest_level_and_says_what_each_member_knows
     group.wait_equal()
     assert set(group.stop()) == {0}
     assert group.has_one_log()
-
-
-def create(version: Version, node: Node, topic: str) -> None:
-    done = version.command("topic", "create", topic, "--address", f"ipc://{node.runtime}")
-    assert done.returncode == 0, done.stderr
 
 
 def topics(version: Version, node: Node) -> str:

@@ -7,15 +7,17 @@ from collections.abc import Callable
 import pytest
 from tests.sim.search import find
 
-from ledgermq.ipc.cursor_page import LogCursor
 from ledgermq.model.ids import Index, NodeId
+from ledgermq.process.environment import Environment
 from ledgermq.raft.effects import AppendEntries
 from ledgermq.raft.messages import EntryId, VoteRefusal, VoteRequest
 from ledgermq.raft.roles import candidate, follower, leader
 from ledgermq.raft.roles.leadership import Leadership
 from ledgermq.raft.roles.node_state import NodeState, WriterState
 from ledgermq.raft_node import term_file
+from ledgermq.raft_node.peers.peers import Peers
 from ledgermq.raft_node.raft_process import RaftWorker
+from ledgermq.raft_node.term_file import TermFile
 from ledgermq.sim.runs.runs import run_seed
 from ledgermq.store.log.log_writer import LogEnd
 from ledgermq.store.recovery import recovery
@@ -101,10 +103,13 @@ def shorter_logs_get_votes(patch: Patch) -> None:
 def written_counts_as_durable(patch: Patch) -> None:
     """Acknowledged before it is synced: a power failure takes it away."""
 
-    def counted(worker: RaftWorker, written: LogCursor) -> LogCursor:
-        return written
+    begin = RaftWorker.__init__
 
-    patch.setattr(RaftWorker, "_counted", counted)
+    def hasty(worker: RaftWorker, environment: Environment, files: TermFile, peers: Peers) -> None:
+        begin(worker, environment, files, peers)
+        worker._waits_for_sync = False
+
+    patch.setattr(RaftWorker, "__init__", hasty)
 
 
 def a_sync_counts_for_what_came_meanwhile(patch: Patch) -> None:

@@ -16,8 +16,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from ledgermq.formats.dledger_index import ITEM_SIZE as INDEX_ITEM_SIZE
-from ledgermq.ipc.cursor_page import HeldBy, Role
+from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.orders import SnapshotWanted, encode
+from ledgermq.ipc.space_slots import HeldBy
 from ledgermq.model.config.settings import RetentionSection
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.events import Event
@@ -108,7 +109,8 @@ class LogRetention:
         if files_made != self._files_made:
             self._files_made = files_made
             self._due_ns = min(self._due_ns, now_ns + LOOK_SOON_NS)
-        self._finish_deletion(now_ns)
+        if self._deletion is not None and self._deletion.done():
+            self._finish_deletion(self._deletion, now_ns)
         if self.wanted > self.begin and self._deletion is None:
             self._delete_released()
         if self._survey is not None:
@@ -212,10 +214,8 @@ class LogRetention:
             (index.directory / file_name(start)).unlink()
             sync_directory(index.directory)
 
-    def _finish_deletion(self, now_ns: int) -> None:
-        if self._deletion is None or not self._deletion.done():
-            return
-        deletion, self._deletion = self._deletion, None
+    def _finish_deletion(self, deletion: Future[Position], now_ns: int) -> None:
+        self._deletion = None
         try:
             begin = deletion.result()
         except OSError as error:

@@ -10,15 +10,8 @@ import pytest
 
 from ledgermq.daemon.health.health import Readiness
 from ledgermq.ipc.counters import BrokerCounter
-from ledgermq.ipc.cursor_page import (
-    CursorPage,
-    Dispatched,
-    Grant,
-    LogCursor,
-    PublishedRole,
-    Role,
-    SpaceState,
-)
+from ledgermq.ipc.cursor_page import CursorPage, Dispatched, Grant, LogCursor, PublishedRole, Role
+from ledgermq.ipc.space_slots import SpaceState
 from ledgermq.model.config.settings import NodeSection, Settings, StoreSection
 from ledgermq.model.ids import Index, NodeId, Position, Term
 

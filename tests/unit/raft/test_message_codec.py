@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.model.errors import ProtocolError
+from ledgermq.model.ids import Index, Term
 from ledgermq.raft.message_codec import decode_message, encode_message
 from ledgermq.raft.messages import (
+    NO_ENTRY,
     Append,
     AppendReply,
     EntryId,
@@ -53,6 +55,30 @@ MESSAGES = st.one_of(
 @given(MESSAGES)
 def test_a_message_comes_out_as_it_went_in(message: object) -> None:
     assert decode_message(memoryview(encode_message(message))) == message
+
+
+def test_what_a_steady_group_says_has_the_layout_of_earlier_versions() -> None:
+    def numbers(*values: int) -> bytes:
+        return b"".join(value.to_bytes(8, "little") for value in values)
+
+    previous = EntryId(Term(7), Index(4))
+    one_run = Append(Term(7), previous, (TermRun(Term(7), 3),), Index(2), 6)
+    heartbeat = Append(Term(7), previous, (), Index(2), 6)
+    reply = AppendReply(Term(7), 6, True, Index(4), Index(3), None, True)
+
+    assert encode_message(one_run) == numbers(0x0105, 7, 7, 4, 2, 6, 1, 7, 3, 0)
+    assert encode_message(heartbeat) == numbers(0x0105, 7, 7, 4, 2, 6, 0, 0)
+    assert encode_message(reply) == numbers(0x0106, 7, 6, 4, 3, 0b011)
+
+
+@pytest.mark.parametrize("wrong", [(0, 0x0205), (6, 2), (8, 0), (9, 1)])
+def test_a_wrong_number_in_an_append_of_one_run_is_refused(wrong: tuple[int, int]) -> None:
+    at, value = wrong
+    data = bytearray(encode_message(Append(Term(7), NO_ENTRY, (TermRun(Term(7), 3),), Index(2), 6)))
+    data[at * 8 : at * 8 + 8] = value.to_bytes(8, "little")
+
+    with pytest.raises(ProtocolError):
+        decode_message(data)
 
 
 @given(MESSAGES, st.data())
