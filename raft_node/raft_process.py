@@ -57,7 +57,7 @@ BESIDE_EVERY_NS = 10_000_000
 """What is no part of a message's way is looked at so often: disk, space, handshakes of peers."""
 
 LEVELS_EVERY_NS = 100_000_000
-"""What members and the broker say of feature levels is looked at so often."""
+"""What members and the broker say of feature levels is looked at so often, and who may be read."""
 
 _UNSEEN = LogCursor(Position(-1), Index(-2), Term(-1))
 """No cursor is like that: the next look at the page finds a change."""
@@ -168,8 +168,6 @@ class RaftWorker:
             self._writer.repeat_when_due(now_ns)
         if now >= self._core.deadline:
             self._carry_out(self._core.tick(now))
-            if self._core.role is RaftRole.LEADER:
-                self._reader.look(self._core.status())
         if now_ns >= self._beside_due_ns:
             self._beside_due_ns = now_ns + BESIDE_EVERY_NS
             self._look_beside(now_ns)
@@ -183,6 +181,8 @@ class RaftWorker:
         if now_ns >= self._levels_due_ns:
             self._levels_due_ns = now_ns + LEVELS_EVERY_NS
             self._look_at_levels()
+            if self._core.role is RaftRole.LEADER:
+                self._reader.look(self._core.status())
         trouble = self._disk.look(self._page, now_ns)
         if trouble is not None:
             event = Event.DISK_SICK if trouble else Event.DISK_WELL
