@@ -55,7 +55,7 @@ def test_a_group_moves_to_us_and_back_under_clients_that_go_on(
         print(f"stopped to leading {time.monotonic() - begin:.1f} s")
         java.tell("ours")
         wait_until(lambda: java.has_said("through ours "), "clients with us", RUNS_S)
-        group.wait_equal()
+        group.wait_level()
         for name, facts in zip(NAMES, taken, strict=True):
             found = move.migrate("verify", tmp_path / f"{name}.before", move.store(name))
 

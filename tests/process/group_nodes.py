@@ -188,6 +188,29 @@ class Group:
 
         self._await(is_equal, "the members to be equal")
 
+    def wait_level(self) -> None:
+        """Until all that run have dispatched what one of them had committed a moment ago.
+
+        Other than ``wait_equal`` this comes about while clients go on, however long it takes to ask
+        the members one after the other.
+        """
+        wanted = 0
+
+        def is_level() -> bool:
+            nonlocal wanted
+            statuses = [member.status() for member in self.up()]
+            cursors = [status["cursors"] for status in statuses if status is not None]
+            if len(cursors) < len(statuses):
+                return False
+            reached = [int(c["committed"]["position"]) - c["not_dispatched_bytes"] for c in cursors]
+            if 0 < wanted <= min(reached):
+                self._equal_until = wanted
+                return True
+            wanted = wanted or max(int(c["committed"]["position"]) for c in cursors)
+            return False
+
+        self._await(is_level, "the members to have dispatched what was committed")
+
     def _await(self, condition: Callable[[], Any], what: str) -> Any:
         """As ``wait_until``; who waits in vain learns what each member said."""
         try:

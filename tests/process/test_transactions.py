@@ -488,7 +488,9 @@ def test_what_rocketmq_has_left_open_is_asked_for_and_ended(
         found = bodies(node, "tx", 6)
         with broker_of(address(node)) as broker:
             wait_until(
-                lambda: broker.run(list_steps(10))[0] == 1, "the end of tx5", timeout_s=PATIENCE_S
+                lambda: broker.run(list_steps(10))[0] == 1 and "tx11" in asked,
+                "the end of tx5, and the question for tx11",
+                timeout_s=PATIENCE_S,
             )
     with broker_of(address(node)) as broker:
         (left,) = broker.run(list_steps(10))[1]
