@@ -117,6 +117,7 @@ class Moves(Service):
         refused: Callable[[LedgerError], None],
         now_ms: int,
         also: Callable[[], Sequence[Change]] = tuple,
+        is_mend: bool = False,
     ) -> None:
         """Have a move made; no two of a queue are asked for at a time.
 
@@ -127,6 +128,7 @@ class Moves(Service):
             refused: called when it was not, or nobody knows; the table says how things stand once
                 the queue is free.
             also: changes of other tables in the same command; asked for right after the plan.
+            is_mend: it is the rest of a move that was cut, which goes before all others.
 
         Raises:
             NotLeaderError, BusyError: nothing is taken now.
@@ -136,7 +138,8 @@ class Moves(Service):
 
         def changes() -> Sequence[Change]:
             planned.clear()
-            if queue not in self._mending and self.source(queue).open_at is not None:
+            # Also of one that was in line before the rest was asked for: it would stand for both.
+            if not is_mend and self.source(queue).open_at is not None:
                 raise BusyError("a move of the queue was cut, and is finished first")
             move = plan()
             if move is None:
@@ -258,7 +261,7 @@ class Moves(Service):
 
         self._mending.add(queue)
         try:
-            self.request(queue, plan, done=done, refused=refused, now_ms=now_ms)
+            self.request(queue, plan, done=done, refused=refused, now_ms=now_ms, is_mend=True)
         except LedgerError as error:
             refused(error)
 

@@ -195,6 +195,25 @@ def test_a_group_of_which_nobody_knows_how_much_is_there_is_left_alone(
     assert_moved_once(log, 5)
 
 
+@pytest.mark.parametrize("cut", range(1, 14))
+def test_a_move_that_waits_in_line_does_not_pass_one_that_was_cut(tmp_path: Path, cut: int) -> None:
+    log = filled(8)
+    dead = Node(tmp_path / "dead", log, 1)
+    dead.begin()
+    log.take(cut)
+    heir = Node(tmp_path / "heir", log, 2)
+    heir.begin()
+    for queue in (SOURCE, OTHER):
+        heir.ask(queue)
+    # The rest is asked for again, behind what waits.
+    heir.state.take_refusal(proposal_of(log.orders.pop()).sequence)
+    heir.run()
+    heir.run(RETRY_MS)
+    heir.run(2 * RETRY_MS)
+
+    assert_moved_once(log, 8)
+
+
 @pytest.mark.parametrize("cut", range(15))
 def test_the_same_leader_finishes_what_its_writer_has_cut(tmp_path: Path, cut: int) -> None:
     log = filled(5)
