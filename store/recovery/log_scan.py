@@ -99,6 +99,7 @@ class LogScan:
         first_index: of the first entry in ``items``.
         fault: of the record at its end.
         latest: largest store timestamp among the records without CRCs of their own, epoch ms.
+        blank_at: where the blank begins that the scan ends with; None when it ends otherwise.
     """
 
     end: LogEnd
@@ -107,6 +108,7 @@ class LogScan:
     items: bytearray
     fault: RecordFault
     latest: int = 0
+    blank_at: Position | None = None
 
 
 def first_position(files: LogFiles, index_files: LogFiles | None) -> Position:
@@ -382,8 +384,12 @@ def scan_log(
         scan.items += items
         scan.fault = fault
         progress(end.position - begun, total)
+        if count:
+            scan.blank_at = None
         if not (blank or remaining == 0):
             return scan
+        if blank:
+            scan.blank_at = end.position
         position = Position(start + files.file_size)
         scan.end = end._replace(
             position=position, index_=end.index_ if entries else Index(position)

@@ -203,9 +203,9 @@ def recover_log(
         checked_from = checkpoint.end.position if believed and checkpoint else begin
         entries = index_files is not None
         scan = scan_log(files, scan, entries=entries, tearable_from=checked_from, progress=progress)
-    end = scan.end
+    dropped = _dropped(files, scan.end.position)
+    end = _end_of(scan, entries=index_files is not None)
     data = AppendFiles(data_directory, file_size=files.file_size, position=end.position)
-    dropped = _dropped(files, end.position)
     damage = _damage(
         files, index_files, scan, dropped=dropped, checkpoint=checkpoint, foreign=foreign
     )
@@ -219,6 +219,7 @@ def recover_log(
             scan.fault.field,
             "torn tail" if damage is None else "damage",
         )
+    if dropped or end != scan.end:
         data.cut()
     # After a clean stop all of it is on the disk.
     unsure, unsure_item = end.position, end.index_ + 1
@@ -237,6 +238,17 @@ def recover_log(
     torn = Verdict.TORN_TAIL if dropped else Verdict.WHOLE
     verdict = torn if damage is None else Verdict.DAMAGED
     return RecoveredLog(end, first, data, index, scan.records, dropped, verdict, believed, damage)
+
+
+def _end_of(scan: LogScan, *, entries: bool) -> LogEnd:
+    """Where the log ends that was scanned.
+
+    With entries, before a blank that nothing follows: what its writer had behind it nobody has, and
+    an entry of another leader may belong where the blank stands.
+    """
+    if entries and scan.blank_at is not None:
+        return scan.end._replace(position=scan.blank_at)
+    return scan.end
 
 
 def _make_durable(

@@ -377,5 +377,38 @@ def test_each_start_verifies_the_last_entry_before_the_checkpoint(
         recover(log.root, entries=True, checkpoint=log.checkpoint)
 
 
+@pytest.mark.parametrize("torn", [b"", b"\1" * 70], ids=["nothing", "a torn entry"])
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_a_log_does_not_end_behind_a_blank_that_no_entry_follows(
+    tmp_path: Path, torn: bytes, has_checkpoint: bool
+) -> None:
+    log = write_log(tmp_path, entries=True)
+    found = recover(log.root, entries=True)
+    assert found.index is not None
+    writer = LogWriter(found.data, found.index, end=found.end, store_host=HOST)
+    # A leader that was about to write into the next file when the power failed.
+    writer._roll()
+    closed = writer.end
+    writer._data.append(torn)
+    writer.close()
+    # As versions have noted it that ended a log there.
+    known = LogCheckpoint(closed, FILE_SIZE) if has_checkpoint else None
+    again = recover(log.root, entries=True, checkpoint=known)
+    assert again.index is not None
+    writer = LogWriter(again.data, again.index, end=again.end, store_host=HOST)
+    payload, sizes = frame_of([record(b"another leader's", number=99, header_size=48)])
+    (span,) = writer.put(
+        payload, sizes, [StampedRun(1, QueueOffset(99))], term=Term(9), store_timestamp=STORED_AT
+    )
+    writer.publish()
+    writer.close()
+
+    assert closed.position % FILE_SIZE == 0 < closed.position - found.end.position
+    assert (again.end, again.damage) == (found.end, None)
+    assert again.verdict is (Verdict.TORN_TAIL if torn else Verdict.WHOLE)
+    assert span.physical_offset == found.end.position + 48
+    assert recover(log.root, entries=True).end == writer.end
+
+
 def test_records_do_not_overlap_in_these_tests(written: Written) -> None:
     assert all(first < second for first, second in pairwise(written.starts))
