@@ -62,6 +62,9 @@ class MembershipControl:
             if not isinstance(address, str):
                 raise ConfigError("a new member needs its address, as 10.0.0.4:40911", node=member)
             self._plan(member, address)
+        else:
+            # It may have come only now, and wait in vain to be let in.
+            self._peers.check_level(member)
         voters, witnesses = membership.voters, membership.witnesses
         learners = membership.learners - {member}
         if kind == "learner":

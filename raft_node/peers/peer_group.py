@@ -272,9 +272,15 @@ class PeerGroup:
                 setting="node.peers",
             )
         self._out.need_key(node)
+        return self.check_level(node) or not self._level_needed
+
+    def check_level(self, node: NodeId) -> bool:
+        """See ``Peers``."""
+        if self._admission is None or node not in self._refused_here.current(time.monotonic()):
+            return False
         level = self._levels_refused.get(node)
-        if level is None or node not in self._refused_here.current(time.monotonic()):
-            return not self._level_needed
+        if level is None:
+            return False
         reason = self._admission.too_old(node, level)
         if reason:
             raise ConfigError(reason, node=node)

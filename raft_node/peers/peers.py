@@ -74,6 +74,17 @@ class Peers(Protocol):
         """
         ...
 
+    def check_level(self, node: NodeId) -> bool:
+        """Go on where ``node`` is not refused just now for being too old for the level in force.
+
+        Returns:
+            whether it has just told its level; not where it is let in.
+
+        Raises:
+            ConfigError: it is too old.
+        """
+        ...
+
     def close(self) -> None:
         """Close what was opened."""
         ...

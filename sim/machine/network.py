@@ -146,6 +146,11 @@ class PeersEnd:
         """See ``Peers``: there are no keys, and all have one version."""
         return True
 
+    def check_level(self, node: NodeId) -> bool:
+        """See ``Peers``."""
+        del node
+        return False
+
     def close(self) -> None:
         """See ``Peers``."""
         self._network.detach(self)
