@@ -19,11 +19,16 @@ class FeatureLevel(NamedTuple):
     Attributes:
         adds: what it brings, in a sentence.
         version: the first version that knows it.
+        changes: kinds of changes of the broker's tables that it brings, by their key in a command
+            of the log (``rules/state/state_commands.py``).
+        tables: tables that it brings, by the name of their file.
     """
 
     number: int
     adds: str
     version: str
+    changes: tuple[str, ...]
+    tables: tuple[str, ...]
 
 
 class MemberLevel(TypedDict):
@@ -39,9 +44,30 @@ class MemberLevel(TypedDict):
 
 
 LEVELS = (
-    FeatureLevel(0, "all that 0.1.0 writes and says", "0.1.0"),
-    FeatureLevel(1, "the level itself in the log: members that know less are not let in", "0.2.0"),
-)
+    FeatureLevel(
+        0,
+        "all that 0.1.0 writes and says",
+        "0.1.0",
+        changes=(
+            "topic", "group", "consumed", "user", "quota", "archive", "names", "owned",
+            "moved", "ended", "sink", "sink_moved", "given_back",
+        ),
+        tables=(
+            "topics.json", "subscriptionGroup.json", "consumerOffset.json", "queue-locks.json",
+            "access.json", "quotas.json", "delayOffset.json", "moves.json", "sinks.json",
+            "archives.json", "name-values.json",
+        ),
+    ),
+    FeatureLevel(
+        1,
+        "the level itself in the log: members that know less are not let in",
+        "0.2.0",
+        changes=("level",),
+        tables=("features.json",),
+    ),
+)  # fmt: skip
+"""Each kind of change and each table stands at one of them: below that it does not come into the
+log. What a level adds otherwise, as a field of a row, whoever writes it asks for the level."""
 
 LEVEL = LEVELS[-1].number
 """The highest level that this version knows."""
@@ -51,7 +77,12 @@ _NUMBERS = re.compile(r"(?:[0-9]+:)?([0-9]+(?:\.[0-9]+)*)")
 LEVEL_MAX = 255
 """A member tells its level in one byte."""
 
+LEVEL_OF_CHANGE = {change: level.number for level in LEVELS for change in level.changes}
+LEVEL_OF_TABLE = {table: level.number for level in LEVELS for table in level.tables}
+
 assert [level.number for level in LEVELS] == list(range(len(LEVELS)))
+assert len(LEVEL_OF_CHANGE) == sum(len(level.changes) for level in LEVELS)
+assert len(LEVEL_OF_TABLE) == sum(len(level.tables) for level in LEVELS)
 
 
 def version_of(level: int) -> str:

@@ -47,6 +47,7 @@ from ledgermq.rules.state.state_commands import (
     Part,
     Snapshot,
     StateCommand,
+    check_in_force,
     encode_command,
     encode_snapshot_in_steps,
 )
@@ -518,6 +519,7 @@ class StateLog(Service):
             try:
                 planned = request.plan()
                 self.room.check(planned, waiting.owner)
+                check_in_force(planned, self._tables.features.level)
                 records = request.records() if request.records is not None else ()
             except LedgerError as error:
                 self._refuse([request], error)

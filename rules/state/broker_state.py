@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ledgermq.model.errors import NewerVersionError
+from ledgermq.model.features import LEVEL_OF_TABLE
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.rules.given_back import GivenBackTokens, MessageGivenBack
 from ledgermq.rules.state import feature_table
@@ -229,7 +230,7 @@ class BrokerState:
 
     def documents(self) -> dict[str, dict[str, object]]:
         """What the files have to say now, with their place in the log."""
-        return {file: self.document(file) for file in FILES if not self._by_file[file].is_left_out}
+        return {file: self.document(file) for file, _ in self._told()}
 
     def document(self, file: str) -> dict[str, object]:
         """What one file has to say now, with its place in the log.
@@ -258,7 +259,13 @@ class BrokerState:
         return {file: table.to_document_later() for file, table in self._told()}
 
     def _told(self) -> list[tuple[str, Table[Any]]]:
-        return [(file, table) for file, table in self._by_file.items() if not table.is_left_out]
+        """Those of the level in force: members that know no more would not understand another."""
+        in_force = self.features.level
+        return [
+            (file, table)
+            for file, table in self._by_file.items()
+            if LEVEL_OF_TABLE[file] <= in_force
+        ]
 
     def revisions(self) -> dict[str, int]:
         """Of each table, by its file: another one with each change, and with each snapshot."""

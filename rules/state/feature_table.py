@@ -33,11 +33,6 @@ class FeatureTable(Table[LevelSet]):
         super().__init__()
         self.level = level
 
-    @property
-    def is_left_out(self) -> bool:
-        """See ``Table``."""
-        return not self.level
-
     @classmethod
     def read(cls, document: Document) -> Self:
         """The table in the document of ``features.json``.

@@ -22,9 +22,10 @@ and a CHANGE is one of
     {"given_back": TOKEN}                              see ``given_back``
     {"level": N}                                       see ``feature_table``
 
-A command or snapshot that only versions from a feature level on understand says so: ``"needs": N``
-(not there for 0). Who knows less, or meets a kind of change or a table that it does not know, stops
-there, in order, until a newer version is started (docs/decisions/0060).
+A command that only versions from a feature level on understand says so, and so does a snapshot of
+that level: ``"needs": N`` (not there for 0; ``model/features.py`` has the level of each kind of
+change). Who knows less, or meets a kind of change or a table that it does not know, stops there, in
+order, until a newer version is started (docs/decisions/0060).
 
 A command that other records follow in the log has their sums, too: ``"follows": [N, ...]``.
 All values are absolute: a command that is applied twice changes nothing the second time. The body
@@ -41,10 +42,11 @@ from typing import NamedTuple
 
 from ledgermq.formats.config_json import Rows
 from ledgermq.formats.json_steps import decode_in_steps
-from ledgermq.model.errors import CorruptLogError, NewerVersionError
-from ledgermq.model.features import LEVEL, LEVEL_MAX
+from ledgermq.model.errors import ConfigError, CorruptLogError, NewerVersionError
+from ledgermq.model.features import LEVEL, LEVEL_MAX, LEVEL_OF_CHANGE
 from ledgermq.rules.given_back import MessageGivenBack
-from ledgermq.rules.state.feature_table import check_known
+from ledgermq.rules.state import feature_table
+from ledgermq.rules.state.feature_table import check_known, level_told
 from ledgermq.rules.tables.documents import ROWS_PER_STEP, Steps, finish
 from ledgermq.rules.tables.moves import Moved, MoveEnded, decode_move
 from ledgermq.rules.tables.queue_locks import read_lock
@@ -126,9 +128,9 @@ def encode_command(command: StateCommand) -> bytes:
         "at": command.at_ms,
         "changes": [_change_fields(change) for change in command.changes],
     }
-    levels = [change.level for change in command.changes if isinstance(change, LevelSet)]
-    if levels:
-        document["needs"] = max(levels)
+    needs = max(map(level_of, command.changes), default=0)
+    if needs:
+        document["needs"] = needs
     if command.follows:
         document["follows"] = command.follows
     return json.dumps(document, separators=(",", ":")).encode()
@@ -160,7 +162,9 @@ def encode_snapshot_in_steps(snapshot: Snapshot) -> Steps[list[Part]]:
 
     The tables' own tables may be ``Rows``. What they are made of must not change meanwhile.
     """
-    document = {"id": snapshot.identity, "at": snapshot.at_ms, "tables": snapshot.tables}
+    in_force = snapshot.tables.get(feature_table.FILE, {})
+    needs = {"needs": level} if (level := level_told(in_force)) else {}
+    document = {"id": snapshot.identity, "at": snapshot.at_ms, **needs, "tables": snapshot.tables}
     machine = zlib.compressobj()
     compressed: list[bytes] = []
     waiting: list[str] = []
@@ -268,7 +272,43 @@ _NAMED: Mapping[str, type[NamedSet]] = {
 }
 """Changes of what has a name, and fields or nothing."""
 
-_OTHER_KEYS = ("consumed", "owned", "moved", "ended", "sink_moved", "given_back", "level")
+_KEYS: Mapping[type, str] = {
+    **{kind: key for key, kind in _NAMED.items()},
+    OffsetsSet: "consumed",
+    LocksSet: "owned",
+    Moved: "moved",
+    MoveEnded: "ended",
+    SinkMoved: "sink_moved",
+    MessageGivenBack: "given_back",
+    LevelSet: "level",
+}
+"""By which a change of each kind is known in a command."""
+
+assert {*_KEYS.values()} == LEVEL_OF_CHANGE.keys(), "a kind of change without a feature level"
+
+
+def level_of(change: Change) -> int:
+    """The feature level from which on ``change`` is understood."""
+    if isinstance(change, LevelSet):
+        return change.level
+    return LEVEL_OF_CHANGE[_KEYS[type(change)]]
+
+
+def check_in_force(changes: Sequence[Change], level: int) -> None:
+    """Keep what a level brings out of the log before that is in force; ``level`` is in force.
+
+    Raises:
+        ConfigError: a change needs a higher one. That which puts a level in force is let through.
+    """
+    for change in changes:
+        needed = level_of(change)
+        if needed > level and not isinstance(change, LevelSet):
+            raise ConfigError(
+                f"this needs feature level {needed}, which is not in force in the group: see"
+                " `ledgermq cluster features`",
+                change=_KEYS[type(change)],
+                in_force=level,
+            )
 
 
 def _check_needs(document: Fields) -> None:
@@ -314,7 +354,7 @@ def _decode_change(fields: Fields) -> Change:
     if type(level := fields.get("level")) is int and 0 < level <= LEVEL_MAX:
         check_known(level)
         return LevelSet(level)
-    if fields and fields.keys().isdisjoint((*_NAMED, *_OTHER_KEYS)):
+    if fields and fields.keys().isdisjoint(LEVEL_OF_CHANGE):
         found = str(list(fields))[:200]
         raise NewerVersionError(
             "change of the log is of no known kind", level=LEVEL + 1, found=found

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, get_type_hints
 
 from ledgermq.model.errors import NewerVersionError
-from ledgermq.model.features import LEVEL
+from ledgermq.model.features import LEVEL, LEVEL_OF_TABLE
 from ledgermq.rules.access.access import UserTable
 from ledgermq.rules.state.feature_table import FeatureTable
 from ledgermq.rules.state.state_commands import Part, decode_snapshot_in_steps
@@ -48,6 +48,8 @@ class StateTables(NamedTuple):
 KINDS: tuple[type[Table[Any]], ...] = tuple(get_type_hints(StateTables).values())
 
 FILES = tuple(kind.file for kind in KINDS)
+
+assert {*FILES} == LEVEL_OF_TABLE.keys(), "a table without a feature level"
 
 OWN_FILES = tuple(kind.file for kind in KINDS if kind.is_own)
 """Tables that RocketMQ does not know; their files are not in its folder."""

@@ -34,11 +34,6 @@ class Table(ABC, Generic[Taken]):
     def __init__(self) -> None:
         self.revision = 0
 
-    @property
-    def is_left_out(self) -> bool:
-        """Whether it says nothing now that a file or a snapshot has to have."""
-        return False
-
     @classmethod
     @abstractmethod
     def read(cls, document: Document) -> Self:

@@ -90,8 +90,8 @@ def next_version(folder: Path, *, asks_nobody: bool = False) -> Version:
     changes = [
         (
             "model/features.py",
-            "\n)\n\nLEVEL = ",
-            '\n    FeatureLevel(2, "a level that tests have made", "0.3.0"),\n)\n\nLEVEL = ',
+            "\n)  # fmt: skip\n",
+            '\n    FeatureLevel(2, "one that tests have made", "0.3.0", (), ()),\n)  # fmt: skip\n',
         )
     ]
     if asks_nobody:

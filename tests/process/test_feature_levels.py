@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,16 @@ from tests.process.rolling import (
     stop,
     upgrade_check,
 )
+from tests.unit.rules.test_change_levels import SAMPLES
 
+from ledgermq.model.errors import ConfigError
 from ledgermq.model.exit_status import EXIT_OUTDATED
+from ledgermq.model.features import LEVEL_OF_CHANGE, LEVELS
+from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.process import control
+from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.rules.state.state_commands import STATE_QUEUE_ID, StateCommand, encode_command
+from ledgermq.store.store_view import StoreView
 
 pytestmark = pytest.mark.slow
 
@@ -52,14 +61,15 @@ def test_a_new_group_begins_at_the_highest_level_and_says_what_each_member_knows
     ]  # fmt: skip
     away, asked = group.others(leader)
     stop(away.node)
+    wait_until(
+        lambda: f"{away.name} 1 (away)" in examined(group.leader())["levels.members"]["measured"],
+        "the leader to miss it",
+    )
+    # The leader has no majority meanwhile: whichever leads then, this one has not heard of it.
     replace(group, asked, THIS)
     silent = f"{away.name} not heard of"
     assert silent in THIS.command("cluster", "features", "--address", asked.address).stdout
     assert silent in examined(asked)["levels.members"]["measured"]
-    wait_until(
-        lambda: f"{away.name} 1 (away)" in examined(leader)["levels.members"]["measured"],
-        "the leader to miss it",
-    )
     start(THIS, away.node)
     away.node.wait_ready()
     group.wait_equal()
@@ -146,6 +156,64 @@ def poisoned(member: Member) -> int:
     return int(member.node.status()["counters"]["broker"]["poison_messages"])
 
 
+REFUSED: dict[str, Callable[[Member], str]] = {"level": refused_enabling}
+"""What asks a leader for each kind of change that 0.1.0 does not know, and the refusal; by the key
+that the kind has in ``features.LEVELS``."""
+
+READ_COMMANDS = """
+import sys
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.rules.state.state_commands import decode_command
+from ledgermq.rules.state.state_tables import FILES
+print(*FILES)
+for line in sys.stdin.buffer:
+    try:
+        print(len(decode_command(line).changes))
+    except CorruptLogError:
+        print("unknown")
+"""
+
+
+def commands(member: Member) -> list[bytes]:
+    """Bodies of the commands that its log has, snapshots left out."""
+    view = StoreView(member.node.root)
+    try:
+        found = (queued.message for queued in view.messages(SYSTEM_TOPIC, STATE_QUEUE_ID))
+        return [bytes(one.body) for one in found if one.body[:1] == b"{"]
+    finally:
+        view.close()
+
+
+def needs(member: Member) -> list[int]:
+    """The levels that commands of its log need, but for 0."""
+    told = (json.loads(body).get("needs", 0) for body in commands(member))
+    return [one for one in told if one]
+
+
+def test_0_1_0_itself_reads_what_is_of_level_0_and_nothing_else() -> None:
+    old = version_before()
+    bodies = [encode_command(StateCommand("c", 1, (one,))) for one in SAMPLES.values()]
+    done = subprocess.run(
+        [str(old.python), "-c", READ_COMMANDS],
+        env={"PYTHONPATH": str(old.sources)}, input=b"\n".join(bodies), capture_output=True,
+        check=True,
+    )  # fmt: skip
+    tables, *found = done.stdout.decode().splitlines()
+    expected = ["unknown" if LEVEL_OF_CHANGE[key] else "1" for key in SAMPLES]
+
+    assert tuple(tables.split()) == LEVELS[0].tables
+    assert dict(zip(SAMPLES, found, strict=True)) == dict(zip(SAMPLES, expected, strict=True))
+
+
+def refuses_what_is_new(leader: Member, older: Member) -> None:
+    """With ``older`` in its group, the leader refuses whatever that would not understand."""
+    assert REFUSED.keys() == {key for key, level in LEVEL_OF_CHANGE.items() if level}
+    for refused in REFUSED.values():
+        assert "feature level" in refused(leader)
+    assert names_who_holds_back(leader, older)
+    assert [needs(member) for member in (leader, older)] == [[], []]
+
+
 def test_a_group_of_the_version_before_is_replaced_one_by_one_there_and_back(
     make_node: Callable[[], Node],
 ) -> None:
@@ -168,7 +236,7 @@ def test_a_group_of_the_version_before_is_replaced_one_by_one_there_and_back(
         replace(group, last, old)
         newer = group.leader(besides=last)
         assert newer in followers
-        assert names_who_holds_back(newer, last)
+        refuses_what_is_new(newer, last)
         assert raft_status(newer)["levels"][last.name] == 0
         # There and back before the level is in force.
         replace(group, followers[0], old)
@@ -208,7 +276,7 @@ def test_a_group_of_the_version_before_is_replaced_one_by_one_there_and_back(
         load.wait_more()
     group.wait_equal()
     assert [level(member.node) for member in group.members] == [1, 1, 1]
-    assert [poisoned(member) for member in group.members] == [0, 0, 0]
+    assert [(poisoned(one), needs(one)) for one in group.members] == [(0, [1])] * 3
     assert set(group.stop()) == {0}
     assert group.has_one_log()
     assert sorted(load.acknowledged) == sorted(group.members[0].bodies())
@@ -259,6 +327,36 @@ def test_a_member_that_meets_a_newer_command_replicates_on_and_leads_no_more(
     assert sorted(load.acknowledged) == sorted(older.bodies())
 
 
+def is_heard_of(leader: Member, joining: Member) -> bool:
+    """Whether the leader knows the level of a node that is no member yet."""
+    path = RuntimePaths(leader.node.runtime).raft_control
+    try:
+        return bool(control.ask(path, "hear", node=joining.name)["is_heard"])
+    except ConfigError:
+        return True
+
+
+def test_a_node_that_is_too_old_is_named_also_when_it_comes_behind_its_adding(
+    make_node: Callable[[], Node],
+) -> None:
+    group = make_growing_group(make_node, first=1, members=2)
+    leader, joining = group.members
+    leader.node.wait_ready()
+    wait_until(lambda: level(leader.node) == 1, "the level to be in force")
+    with ThreadPoolExecutor(1) as beside:
+        adding = beside.submit(leader.command, "raft", "add", joining.name, joining.peer_address)
+        wait_until(lambda: raft_status(leader)["learners"], "it to be a learner")
+        start(version_before(), joining.node)
+        done = adding.result()
+
+    assert done.returncode == 1
+    assert "n1 knows feature level 0, but level 1 is in force in the group" in done.stderr
+    assert leader.leads
+    assert leader.command("raft", "remove", joining.name).returncode == 0
+    stop(joining.node)
+    assert set(group.stop()) == {0}
+
+
 def test_a_node_that_is_too_old_is_not_added_to_a_group(
     make_node: Callable[[], Node],
 ) -> None:
@@ -271,6 +369,7 @@ def test_a_node_that_is_too_old_is_not_added_to_a_group(
     leader = group.leader()
     wait_until(lambda: level(leader.node) == 1, "the level to be in force")
     words = ("raft", "add", joining.name, joining.peer_address)
+    wait_until(lambda: is_heard_of(leader, joining), "the node to be heard of")
     refused = leader.command(*words)
     members = raft_status(leader)
 

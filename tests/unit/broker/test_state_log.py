@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +24,21 @@ from ledgermq.members.system_entries import command_record
 from ledgermq.model.config.settings import Settings, StoreSection
 from ledgermq.model.errors import (
     BusyError,
+    ConfigError,
     DamagedLogError,
     DiskFullError,
     MessageIllegalError,
     NotLeaderError,
     OutcomeUnknownError,
 )
+from ledgermq.model.features import LEVEL_OF_CHANGE
 from ledgermq.model.ids import Position
 from ledgermq.process.clock import Clock
 from ledgermq.rules.given_back import KEPT_MS, MessageGivenBack
 from ledgermq.rules.messages.pull_rules import ReadableRange
 from ledgermq.rules.state.state_commands import StateCommand, decode_command, encode_command
 from ledgermq.rules.tables.group_offsets import GroupOffsets
-from ledgermq.rules.tables.table_changes import Change, OffsetsSet
+from ledgermq.rules.tables.table_changes import Change, LevelSet, NamesSet, OffsetsSet
 from ledgermq.store.files.config_file import ConfigFile
 from ledgermq.store.record_parts import RecordParts
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
@@ -527,6 +530,33 @@ def test_nobody_is_told_what_the_tables_say_before_they_have_what_was_committed(
 
     with pytest.raises(NotLeaderError, match="begins to lead"):
         again.state.check()
+
+
+def test_what_needs_a_level_is_refused_before_that_is_in_force_and_nothing_else(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.lead()
+    monkeypatch.setitem(LEVEL_OF_CHANGE, "names", 1)
+    for number, change in enumerate((NamesSet("n", {"k": "v"}), OffsetsSet("g", "t", {0: 5}))):
+        broker.state.submit(
+            StateRequest(Caller(b"c", number), lambda one=change: [one], frozenset(), dict), 0
+        )
+    refused = broker.turn()
+    (body,) = broker.log.take()
+    broker.turn()
+    broker.log.put(LevelSet(1))
+    broker.turn()
+    broker.state.submit(
+        StateRequest(Caller(b"c", 2), lambda: [NamesSet("n", {"k": "v"})], frozenset(), dict), 0
+    )
+    late = broker.turn()
+    (needing,) = broker.log.take()
+
+    assert numbers(refused) == [0]
+    assert isinstance(refused[0].outcome, ConfigError)
+    assert decode_command(body).changes == (OffsetsSet("g", "t", {0: 5}),)
+    assert late == []
+    assert json.loads(needing)["needs"] == 1
 
 
 def test_an_answer_that_cannot_be_given_is_a_refusal_and_no_death(broker: Broker) -> None:
