@@ -117,6 +117,11 @@ def _add_users(init: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="name and rights of a further one, as 'shop topic:orders=PUB|SUB group:billing=SUB'",
     )
+    init.add_argument(
+        "--admin-over-clients",
+        action="store_true",
+        help="admins may change topics, groups and users from anywhere, as mqadmin does",
+    )
 
 
 def _init(arguments: argparse.Namespace) -> int:
@@ -130,6 +135,7 @@ def _init(arguments: argparse.Namespace) -> int:
             data=arguments.data,
             durability=arguments.durability,
             users=first_users(arguments.admin, arguments.user) if arguments.users else {},
+            admin_over_clients=arguments.admin_over_clients,
             place=arguments.place,
         )
     )
@@ -163,8 +169,7 @@ def _next_steps(folder: Path, data: Path, made: AccessWish) -> Iterator[str]:
     settings = shlex.quote(str(place / WHOLE_SETTINGS))
     yield f"   ledgermq status --config {settings} --wait-ready 60"
     if made.users:
-        leads = "the host that leads" if len(made.nodes) > 1 else "it"
-        yield f"3. on {leads}: ledgermq access apply {quoted}"
+        yield f"3. here, or where another host is said to lead: ledgermq access apply {quoted}"
     if made.has_remoting:
         ports = ";".join(f"{node.host}:{made.ports.remoting}" for node in made.nodes)
         yield f"RocketMQ's clients have as name servers {ports}"

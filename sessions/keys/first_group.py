@@ -35,6 +35,7 @@ class GroupWish(NamedTuple):
         remoting_port: RocketMQ's clients'; None without them.
         data: the store's directory on each host.
         users: rights by user; without any the ports are open.
+        admin_over_clients: admins may change topics, groups and users from anywhere.
         place: the folder of each host that its files are copied to.
     """
 
@@ -45,6 +46,7 @@ class GroupWish(NamedTuple):
     data: Path
     durability: AckMode
     users: Mapping[str, Mapping[str, object]]
+    admin_over_clients: bool
     place: Path
 
 
@@ -71,6 +73,11 @@ def plan_group(wanted: GroupWish) -> GroupPlan:
         if not RULES[key].takes(value):
             raise ConfigError(f"must be {RULES[key].allowed}", value=str(value), setting=option)
     _check_ports(wanted)
+    if wanted.admin_over_clients and not wanted.users:
+        raise ConfigError(
+            "without users everybody who reaches the ports would be an admin",
+            setting="--admin-over-clients",
+        )
     members = [NewNode(NodeId(f"n{number}"), host) for number, host in enumerate(hosts)]
     warnings: list[str] = []
     known: dict[str, str] = {}
@@ -193,8 +200,11 @@ def _settings(
         node["broker_ip"] = address
     if wanted.remoting_port is not None:
         node["listen_port"] = wanted.remoting_port
-    return {
+    told: dict[str, dict[str, object]] = {
         "node": node,
         "store": {"path_root_dir": wanted.data},
         "ack": {"mode": wanted.durability},
     }
+    if wanted.admin_over_clients:
+        told["access"] = {"admin_over_clients": True}
+    return told

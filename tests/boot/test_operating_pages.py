@@ -174,7 +174,7 @@ def test_bare_hosts_become_a_group_for_rocketmqs_clients_as_the_page_of_the_firs
     reader.read(
         "first-hour.md",
         given=[("ledgermq access apply", lambda: lead(reader, "n0"))],
-        instead={"apt install ledgermq": lambda: f"apt install {PACKAGES}/this.deb"},
+        instead={"https://packages.example": lambda: f"http://{HOST}"},
     )
 
     assert reader.wrong == [], "\n".join(reader.wrong)

@@ -112,6 +112,17 @@ def test_ports_name_and_durability_are_those_that_were_asked_for(
     assert second.ack.mode is AckMode.MAJORITY_MEMORY
 
 
+def test_admins_may_act_from_anywhere_where_that_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, options in enumerate([(), ("--admin-over-clients",)]):
+        made = tmp_path / str(number)
+        run(capsys, *THREE, "--output", made, "--no-rocketmq", *options)
+        access = {one.access.admin_over_clients for one in settings_in(made).values()}
+
+        assert access == {bool(options)}
+
+
 def test_without_users_the_ports_are_open_and_it_says_so_in_the_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,6 +226,7 @@ def test_addresses_of_ipv6_stand_in_brackets_before_ports(
         (("a", "--name", "a b"), "--name"),
         (("a", "--data", "srv"), "an absolute path"),
         (("a", "--durability", "never"), "majority-fsync"),
+        (("a", "--no-users", "--admin-over-clients"), "everybody who reaches the ports"),
         (("a", "--user", "admin"), "a user stands twice"),
         (("a", "--user", "shop orders=PUB"), "not a right"),
         (("a", "--admin", "../admin"), "not a name of a user"),
