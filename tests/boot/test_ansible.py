@@ -7,16 +7,17 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from tests.boot import root
-from tests.boot.conftest import LONG, UNIT
+from tests.boot.conftest import LONG, PACKAGES, UNIT
 from tests.boot.hosts import booted
 from tests.boot.machine import Machine
 from tests.boot.messages import status
+from tests.boot.repository import URL, serve
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.boot, LONG]
@@ -69,9 +70,11 @@ class Controller:
             env=environment, cwd=root.CHECKOUT,
         )  # fmt: skip
 
-    def play(self) -> tuple[dict[str, int], str]:
-        """Play the role; how many steps changed each host, and what was said. It has to succeed."""
-        done = self.run("ansible-playbook", "-i", str(self._inventory), str(ROLE / "site.yml"))
+    def play(self, **told: str) -> tuple[dict[str, int], str]:
+        """Play the role, with further variables; how many steps changed each host, and what was
+        said. It has to succeed.
+        """
+        done = self._play(told)
         said = f"{done.stdout}{done.stderr}"
         self._transcript.append(said)
         root.keep("ansible.txt", "\n".join(self._transcript))
@@ -81,25 +84,34 @@ class Controller:
         assert [(away, failed) for _, _, away, failed in recap] == [("0", "0")] * len(self.hosts)
         return {name: int(changed) for name, changed, _, _ in recap}, said
 
-    def refuse(self) -> str:
+    def refuse(self, **told: str) -> str:
         """Play the role, which has to fail; what was said."""
-        done = self.run("ansible-playbook", "-i", str(self._inventory), str(ROLE / "site.yml"))
+        done = self._play(told)
 
         assert done.returncode != 0, done.stdout
         return done.stdout
 
+    def _play(self, told: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        return self.run(
+            "ansible-playbook", "-i", str(self._inventory), "-e", json.dumps(told),
+            str(ROLE / "site.yml"),
+        )  # fmt: skip
+
 
 @pytest.fixture
-def controller(packages: Path, tmp_path: Path) -> Iterator[Controller]:
+def controller(packages: Path, repositories: None, tmp_path: Path) -> Iterator[Controller]:
     """Three hosts without the package, and what an administrator has of them."""
     if not (PROGRAMS / "ansible-playbook").exists():
         pytest.skip("no Ansible: LEDGERMQ_ANSIBLE=1 packaging/bootstrap.sh")
     # What Ansible's apt needs, which a host with a network would be given by it.
-    bare = root.made_root("bookworm", f"{root.PACKAGES},python3-apt")
-    with booted(tmp_path, 3, [bare], []) as hosts:
+    bare = root.made_root(root.SUITE, f"{root.PACKAGES},python3-apt")
+    with booted(tmp_path, 3, [bare], [(packages, PACKAGES)]) as hosts:
         for machine in hosts.values():
             # Thousands of files, each synced, on a disk that is thrown away.
             machine.run("echo force-unsafe-io >/etc/dpkg/dpkg.cfg.d/unsafe-io")
+            # Ansible, unlike apt, ends where one of the sources is not reached.
+            machine.run("rm -f /etc/apt/sources.list /etc/apt/sources.list.d/*")
+            serve(machine, f"{PACKAGES}/later")
         yield Controller(tmp_path, hosts, packages / "this.deb")
 
 
@@ -121,14 +133,25 @@ def test_the_role_makes_a_group_changes_nothing_twice_and_restarts_one_host_afte
     changed, _ = controller.play()
 
     assert set(changed.values()) == {2}
-    lives = sorted(life_of(machine) for machine in controller.hosts.values())
-    for (_, ready), (stopped, _) in pairwise(lives):
-        assert ready <= stopped, "the next one stops when the one before is ready"
+    assert_restarted_one_by_one(controller)
+    assert_serves(controller)
+
+    later = {
+        "ledgermq_deb": "",
+        "ledgermq_repository": URL,
+        "ledgermq_package": f"ledgermq={root.NEXT_VERSION}*",
+    }
+    changed, _ = controller.play(**later)
+
+    assert set(changed.values()) == {3}
+    assert_restarted_one_by_one(controller)
+    for machine in controller.hosts.values():
+        assert status(machine)["versions"]["ledgermq"] == root.NEXT_VERSION
     assert_serves(controller)
 
     controller.setup.rename(controller.setup.with_name("elsewhere"))
 
-    assert "has keys" in controller.refuse()
+    assert "has a store or keys" in " ".join(controller.refuse(**later).split())
 
 
 def assert_serves(controller: Controller) -> None:
@@ -150,6 +173,13 @@ def assert_serves(controller: Controller) -> None:
     assert sorted(roles.values()) == ["follower", "follower", "leader"]
     assert sent.stdout.split() == ["0"], sent.stderr
     assert read.stdout.split() == ["signed"], read.stderr
+
+
+def assert_restarted_one_by_one(controller: Controller) -> None:
+    """Since the last time each has been, and the next one was stopped when one was ready."""
+    lives = sorted(life_of(machine) for machine in controller.hosts.values())
+    for (_, ready), (stopped, _) in pairwise(lives):
+        assert ready <= stopped, lives
 
 
 def life_of(machine: Machine) -> tuple[int, int]:
