@@ -191,9 +191,6 @@ def _hear(arguments: argparse.Namespace) -> None:
     """Wait a little until the node has told what it knows.
 
     One that does not run is added all the same, and refused when it comes.
-
-    Raises:
-        ConfigError: its version is too old for the group, or members cannot talk with it.
     """
     until = time.monotonic() + min(HEARD_OF_S, arguments.timeout)
     while time.monotonic() < until:
@@ -201,7 +198,8 @@ def _hear(arguments: argparse.Namespace) -> None:
             if _ask(arguments, "hear", node=arguments.member)["is_heard"]:
                 return
         except ProtocolError:
-            # The leader runs a version from before there were levels.
+            # Too old, which its adding is refused for; or the leader is one that does not know the
+            # question.
             return
         time.sleep(ASK_AGAIN_S)
 
