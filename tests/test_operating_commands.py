@@ -28,7 +28,7 @@ TERMINAL = "goes on until somebody leaves it; tests/process/test_top_command.py 
 MIGRATION = "moves a broker of RocketMQ; tests/compat/test_migrate.py does, there and back"
 WHEEL = "builds and fetches for another host; tests/bare/test_wheels.py does, in bare roots"
 PACKAGES = "builds for hosts of all suites; tests/bare/test_repository.py does, for each"
-LEVELS = "needs a group of two versions; tests/process/test_feature_levels.py has one"
+LEVELS = "needs a group of two versions; tests/process/test_new_version_page.py has one"
 
 NOT_RUN = {
     ("install.md", "make apt-repo "): PACKAGES,
