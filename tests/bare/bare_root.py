@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,9 +13,6 @@ from tests.boot import root
 
 PACKAGES = "apt,ca-certificates,git,make"
 """What somebody has who has cloned the repository and types ``make``; not in Ubuntu's smallest."""
-
-EMULATED_PACKAGES = "apt,python3"
-"""Certificates alone take ten minutes there."""
 
 TOOLS = ("apt-config", "mmdebstrap", "setpriv", "unshare")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -41,8 +37,7 @@ set -e
 mount -t overlay overlay -o "lowerdir=$2,upperdir=$1/upper,workdir=$1/work" "$1/root"
 cd "$1/root"
 mount -t proc proc proc
-# Of a namespace that does not own the network, it is this machine's.
-mount -t sysfs -o ro sysfs sys 2>/dev/null || mount --rbind /sys sys
+mount -t sysfs -o ro sysfs sys
 mount -t tmpfs -o mode=755 tmpfs dev
 for node in null zero full random urandom tty; do
     touch "dev/$node"
@@ -93,14 +88,11 @@ class BareRoot:
     Args:
         folder: for what is changed.
         suite: what it is a root of.
-        emulated: words before a command that have programs of arm64 run; it has these then.
     """
 
-    def __init__(self, folder: Path, suite: Suite, emulated: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, suite: Suite) -> None:
         self._folder = folder
-        self._emulated = emulated
-        packages = EMULATED_PACKAGES if emulated else PACKAGES
-        self._lower = root.made_root(suite.name, packages, _apt_options(), emulated)
+        self._lower = root.made_root(suite.name, PACKAGES, _apt_options())
         self.upper = folder / "upper"
         for path in (self.upper, folder / "work", folder / "root"):
             path.mkdir(parents=True)
@@ -115,7 +107,7 @@ class BareRoot:
 
         ``log`` has what it prints while it runs, and keeps it however that ends.
         """
-        words = [*self._emulated, "unshare", "--mount", "--pid", "--fork", "--kill-child",
+        words = ["unshare", "--mount", "--pid", "--fork", "--kill-child",
                  "--propagation", "private", "bash", "-c", _ENTER, "enter",
                  self._folder, self._lower, str(TMP_MIB), *_as_user(user), "bash", "-c",
                  f"cd {HOME}/ledgermq 2>/dev/null || cd\n{command}"]  # fmt: skip

@@ -18,7 +18,7 @@ read -r _ <&"$1"
 mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
 cat "$2" >/proc/sys/fs/binfmt_misc/register
 shift 2
-exec setpriv --reuid=0 --regid=0 --clear-groups "$@"
+exec setpriv --pdeathsig=KILL --reuid=0 --regid=0 --clear-groups "$@"
 """
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -11,7 +10,6 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tests.bare import emulated
 from tests.bare.bare_root import BareRoot, Suite
 from tests.boot import root
 from tests.boot.repository import Repository, signing_key
@@ -30,13 +28,6 @@ export DEBIAN_FRONTEND=noninteractive
 /usr/lib/apt/apt-helper download-file $1/$2.sources /etc/apt/sources.list.d/ledgermq.sources
 apt-get update
 apt-get install --yes --no-install-recommends ledgermq
-"""
-
-INSTALL_FILE = """set -e
-echo force-unsafe-io >/etc/dpkg/dpkg.cfg.d/unsafe-io
-export DEBIAN_FRONTEND=noninteractive
-apt-get update
-apt-get install --yes --no-install-recommends /root/arm64.deb
 """
 
 CONVERSE = """set -e
@@ -99,23 +90,3 @@ def test_apt_installs_a_node_that_serves_and_takes_nothing_that_another_key_has_
     assert '"kernel": "compiled"' in told
     assert "refused" not in trusted
     assert "refused" in strange
-
-
-def test_a_node_of_arm64_serves_where_its_programs_are_emulated(
-    suite: Suite, tmp_path: Path
-) -> None:
-    """The package is made by a cross compiler: this is where its kernels run."""
-    if suite.name != "trixie":
-        pytest.skip("emulated programs are slow: on one suite only")
-    if reason := emulated.why_not():
-        pytest.skip(reason)
-    foreign = BareRoot(tmp_path, suite, emulated.prefix())
-    built = root.package(suite.name, "arm64")
-    shutil.copy(built, foreign.upper / "root" / "arm64.deb")
-
-    foreign.run(INSTALL_FILE, timeout_s=3_600)
-    told = foreign.run(CONVERSE, timeout_s=1_200)
-
-    assert foreign.run("dpkg --print-architecture").strip() == "arm64"
-    assert "\nhello from a package\n" in told
-    assert '"kernel": "compiled"' in told

@@ -53,7 +53,7 @@ def debian_root() -> Path:
 
 
 def made_root(
-    suite: str, packages: str, apt_options: Sequence[str] = (), emulated: Sequence[str] = ()
+    suite: str, packages: str, apt_options: Sequence[str] = (), foreign: str = ""
 ) -> Path:
     """A minimal root of a suite of Debian or Ubuntu, made at the first time; not to be changed.
 
@@ -61,11 +61,13 @@ def made_root(
         suite: its name, as ``trixie``.
         packages: what it has beside what every root has, with commas between them.
         apt_options: lines of apt's configuration, which stay in the root.
-        emulated: words before a command that have programs of arm64 run; the root is of these then.
+        foreign: an architecture whose programs this machine cannot run: packages are unpacked, with
+            nothing that they need, and are not set up.
     """
     sources = sources_of(suite)
     wanted = " ".join([packages, sources, *apt_options, "" if sources else suite]).rstrip(" ")
-    wanted += " arm64" if emulated else ""
+    wanted += f" {foreign}".rstrip()
+    variant = "extract" if foreign else "minbase"
     digest = hashlib.sha256(wanted.encode()).hexdigest()[:16]
     root = CACHE / f"root-{digest}"
     with _alone(f"root-{suite}"):
@@ -74,11 +76,11 @@ def made_root(
         fresh = CACHE / f"fresh-{digest}"
         shutil.rmtree(fresh, ignore_errors=True)
         done = subprocess.run(
-            [*emulated, "mmdebstrap", "--quiet", "--variant=minbase", "--mode=root",
+            ["mmdebstrap", "--quiet", f"--variant={variant}", "--mode=root",
              "--format=directory", '--aptopt=Acquire::Languages "none"',
              *(f"--aptopt={one}" for one in apt_options),
              "--dpkgopt=path-exclude=/usr/share/locale/*", f"--include={packages}",
-             *(["--architectures=arm64"] if emulated else []),
+             *([f"--architectures={foreign}", "--skip=check/qemu"] if foreign else []),
              *([] if sources else ["--components=main,universe"]),
              suite, str(fresh), *(["-"] if sources else [])],
             input=sources, capture_output=True, text=True, timeout=BUILD_S, check=False,
