@@ -30,12 +30,13 @@ class HonestClients:
 
     def __init__(self, local: str, remoting: str) -> None:
         self._is_over = threading.Event()
+        self._all_sent = threading.Event()
         self._sent: dict[str, set[int]] = {OWN_TOPIC: set(), PORT_TOPIC: set()}
         self._read: dict[str, set[int]] = {OWN_TOPIC: set(), PORT_TOPIC: set()}
         self._waits: dict[str, list[float]] = {}
         self._failed: list[BaseException] = []
         self._local, self._remoting = local, remoting
-        acts = (self._produce, self._consume, self._send, self._pull)
+        acts = (self._produce, self._send, self._consume, self._pull)
         self._threads = [
             threading.Thread(target=self._guarded, args=[act], daemon=True) for act in acts
         ]
@@ -52,7 +53,12 @@ class HonestClients:
         trace: TracebackType | None,
     ) -> None:
         self._is_over.set()
-        for thread in self._threads:
+        producers, consumers = self._threads[:2], self._threads[2:]
+        for thread in producers:
+            thread.join(PATIENCE_S)
+        # A message may have been under way: only now nothing new is acknowledged.
+        self._all_sent.set()
+        for thread in consumers:
             thread.join(PATIENCE_S)
 
     def take_waits(self) -> dict[str, list[float]]:
@@ -102,7 +108,7 @@ class HonestClients:
 
     def _consume(self) -> None:
         with Consumer(self._local, topic=OWN_TOPIC, start="first", name="honest") as consumer:
-            while not (self._is_over.is_set() and not self.missing()[OWN_TOPIC]):
+            while not (self._all_sent.is_set() and not self.missing()[OWN_TOPIC]):
                 for message in consumer.poll(0.2):
                     self._take(OWN_TOPIC, bytes(message.body), "consumer")
                 if self._failed:
@@ -125,7 +131,7 @@ class HonestClients:
     def _pull(self) -> None:
         offset = 0
         client = RemotingClient(self._remoting, source=HOST)
-        while not (self._is_over.is_set() and not self.missing()[PORT_TOPIC]):
+        while not (self._all_sent.is_set() and not self.missing()[PORT_TOPIC]):
             fields = pull_fields(
                 PORT_TOPIC, 0, offset, suspend_ms=200, subscription="*", group="honest"
             )
