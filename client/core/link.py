@@ -50,7 +50,7 @@ _ENDED |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 # Plain integers: an enumeration's operators cost more than the question to ZeroMQ.
 _POLLIN, _NOBLOCK = int(zmq.POLLIN), int(zmq.NOBLOCK)
-_MORE = _NOBLOCK | int(zmq.SNDMORE)
+_NOT_LAST = _NOBLOCK | int(zmq.SNDMORE)
 MONITOR_S = 0.001
 """The monitor is looked at no more often: the descriptors wake a poller, and stay readable."""
 
@@ -187,7 +187,7 @@ class Link:
         try:
             # Only the first part can be refused.
             for part in parts[:-1]:
-                socket.send(part, _MORE)
+                socket.send(part, _NOT_LAST)
             socket.send(parts[-1], _NOBLOCK)
         except zmq.Again:
             return False

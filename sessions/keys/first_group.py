@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.formats.records.host_address import PORT_MAX
 from ledgermq.model.config.settings import AckMode
 from ledgermq.model.config.settings_rules import RULES
 from ledgermq.model.errors import ConfigError
@@ -19,7 +20,7 @@ HOST_COUNTS = (1, 3, 5)
 """Of an even number of voters one may be lost no more than of one voter less."""
 
 FIRST_PORT = 10_920
-PORT_MIN, PORT_MAX = 1_024, 65_535
+PORT_MIN = 1_024
 """The account of the service may not listen below."""
 
 _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9](?:[A-Za-z0-9.\-]*[A-Za-z0-9])?")
