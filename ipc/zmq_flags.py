@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zmq
 
-EVENTS, RCVMORE = int(zmq.EVENTS), int(zmq.RCVMORE)
+RCVMORE = int(zmq.RCVMORE)
 POLLIN, NOBLOCK = int(zmq.POLLIN), int(zmq.NOBLOCK)
 MORE = NOBLOCK | int(zmq.SNDMORE)
 """Of a part behind which others come."""

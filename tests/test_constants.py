@@ -33,7 +33,6 @@ EACH_ITS_OWN = {"MAGIC", "VERSION"}
 
 LEFT: dict[str, int] = {
     "CRC_MASK": 1,
-    "EVENTS": 1,
     "HEAD_SIZE": 1,
     "INT32_MAX": 1,
     "MALFORMED": 1,
@@ -42,7 +41,6 @@ LEFT: dict[str, int] = {
     "NO_UNIT": 1,
     "OK": 1,
     "POLLIN": 1,
-    "RCVMORE": 1,
     "SIGN": 3,
     "WRAP": 2,
 }
