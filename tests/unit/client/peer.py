@@ -115,6 +115,8 @@ class Peer:
         self.pulls: list[Pull] = []
         self.suggested = ""
         self.silent = False
+        self.greeted = threading.Event()
+        self.before_pull: Callable[[Pull], None] = lambda _pull: None
         self.generation = 1
         self._held: list[tuple[bytes, Pull]] = []
         self._welcome = welcome
@@ -257,6 +259,7 @@ class Peer:
             if header.kind is Kind.HELLO:
                 decode_hello(rest[0])
                 self.hellos += 1
+                self.greeted.set()
                 if self.greeting_refusals:
                     raise self.greeting_refusals.pop(0)
                 self._sessions[identity] = socket
@@ -395,6 +398,7 @@ class Peer:
 
     def _pull(self, identity: bytes, pull: Pull) -> list[bytes]:
         self.pulls.append(pull)
+        self.before_pull(pull)
         queue = self.queues[pull.topic, pull.queue_id]
         begin, status = pull.queue_offset, PullStatus.FOUND
         if begin > len(queue):

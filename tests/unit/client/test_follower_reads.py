@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from tests.suite.patience import PATIENCE_S
 from tests.unit.client.peer import Log, Peer
 
 from ledgermq.client import Consumer, Producer
@@ -14,10 +15,12 @@ from ledgermq.client.aio import AsyncConsumer
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.model.errors import ConfigError
 from ledgermq.wire.header import VERSION
+from ledgermq.wire.pull_frame import Pull
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
 
 COUNT = 2_000
-"""More than are read before the sessions with all peers stand."""
+FROM_LEADER = 40
+"""So many come from the leader before it waits for the others' sessions to stand."""
 
 FOLLOWERS = ConsumerOptions(read_from="followers", messages_max=4, prefetch=1)
 
@@ -35,6 +38,12 @@ def peers() -> Iterator[list[Peer]]:
             made.append(peer)
         with Producer(made[0].address) as producer:
             producer.send_batch("T", numbers(COUNT), queue_id=0).result()
+
+        def wait_for_others(pull: Pull) -> None:
+            if pull.queue_offset >= FROM_LEADER:
+                assert all(peer.greeted.wait(PATIENCE_S) for peer in made[1:])
+
+        made[0].before_pull = wait_for_others
         yield made
 
 
