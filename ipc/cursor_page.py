@@ -77,6 +77,8 @@ _HEADER_CELLS = 3
 
 Made = TypeVar("Made")
 
+_NEVER_READ = -1, None
+
 _READ_ATTEMPTS = 10_000
 _NODE_ID_SIZE = 16
 
@@ -193,10 +195,10 @@ class CursorPage:
         self._map = map_
         self._cells = memoryview(map_).cast("q")
         self._lent: list[memoryview] = []
-        # What was read last of slots that are looked at in every turn, and their sequences then: a
-        # slot that has not changed is not taken apart again.
-        self._seen = [-1] * _SECOND_COPY
-        self._made: list[Any] = [None] * _SECOND_COPY
+        # What was read last of slots that are looked at in every turn, behind the sequence then: a
+        # slot that has not changed is not taken apart again. A pair is replaced in one step, for
+        # several threads read.
+        self._made: list[tuple[int, Any]] = [_NEVER_READ] * _SECOND_COPY
 
     @classmethod
     def create(cls, path: Path) -> Self:
@@ -276,7 +278,7 @@ class CursorPage:
                 self._cells[at] = 0
         self._cells[2] += 1
         # Sequences begin anew, and may come to be what they were.
-        self._seen = [-1] * _SECOND_COPY
+        self._made = [_NEVER_READ] * _SECOND_COPY
 
     def close(self) -> None:
         """Unmap; the page itself stays. Counters that were handed out end with it."""
@@ -337,12 +339,13 @@ class CursorPage:
     def _known(self, slot: int, count: int, make: Callable[[list[int]], Made]) -> Made:
         """What ``make`` makes of a slot: the same object until the slot changes."""
         sequence = self._cells[slot * FIELDS]
-        if sequence != self._seen[slot]:
-            self._made[slot] = make(self._snapshot(slot, count))
-            # Read before the values: if they are newer than it, they are read once more.
-            self._seen[slot] = sequence
-        made: Made = self._made[slot]
-        return made
+        known, made = self._made[slot]
+        if sequence != known:
+            # Behind the sequence: values that are newer than it are read once more.
+            made = make(self._snapshot(slot, count))
+            self._made[slot] = sequence, made
+        found: Made = made
+        return found
 
     def publish_written(self, cursor: LogCursor, count: int) -> None:
         """Entries up to ``cursor`` are in the log's files; ``count`` messages since start."""
