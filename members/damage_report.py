@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import TypedDict
+
+from ledgermq.members.report_file import read_rows, write_rows
 
 LISTED_MAX = 100
 """So many damages are listed; all are counted."""
@@ -28,14 +29,9 @@ class DamageStatus(TypedDict):
 
 def write_report(path: Path, damages: Sequence[DamageStatus]) -> None:
     """Replace the report."""
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(json.dumps(damages))
-    fresh.rename(path)
+    write_rows(path, damages)
 
 
 def read_report(path: Path) -> list[DamageStatus]:
     """The damages that are known; none when nothing was ever reported."""
-    try:
-        return cast("list[DamageStatus]", json.loads(path.read_text()))
-    except FileNotFoundError:
-        return []
+    return read_rows(path)

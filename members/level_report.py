@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
+from ledgermq.members.report_file import read_rows, write_rows
 from ledgermq.model.features import MemberLevel
 
 
@@ -19,14 +18,9 @@ def write_levels(path: Path, members: Sequence[MemberLevel]) -> None:
     Raises:
         OSError: it could not be written.
     """
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(json.dumps(members))
-    fresh.rename(path)
+    write_rows(path, members)
 
 
 def read_levels(path: Path) -> list[MemberLevel]:
     """All members by name; none where no raft process has written the report yet."""
-    try:
-        return cast("list[MemberLevel]", json.loads(path.read_text()))
-    except FileNotFoundError:
-        return []
+    return read_rows(path)
