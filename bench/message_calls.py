@@ -22,8 +22,8 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
-from types import CodeType, FrameType
 
+from bench.counted.call_counts import CallCounts
 from bench.group import BenchGroup, bench_group
 from bench.machine import write
 from bench.processes import end_in_order, processes_of
@@ -37,42 +37,6 @@ ROLES = ("raft", "writer", "dispatcher", "broker")
 PACKAGE = "ledgermq/"
 
 Calls = Counter[str]
-
-
-class OwnThreads:
-    """Counts what this process calls, in threads that begin from now on and in this one."""
-
-    def __init__(self) -> None:
-        self._calls: Counter[object] = Counter()
-        threading.setprofile(self._count)
-        sys.setprofile(self._count)
-
-    def take(self) -> Calls:
-        """What was called since the last time."""
-        counted, self._calls = self._calls, Counter()
-        named: Calls = Counter()
-        for called, times in counted.items():
-            named[name_of(called)] += times
-        return named
-
-    def end(self) -> None:
-        """Count no more."""
-        sys.setprofile(None)
-        threading.setprofile(None)
-
-    def _count(self, frame: FrameType, event: str, argument: object) -> None:
-        # Two threads may count at once, and lose one of some thousands.
-        if event == "call":
-            self._calls[frame.f_code] += 1
-        elif event == "c_call":
-            self._calls[getattr(argument, "__qualname__", argument)] += 1
-
-
-def name_of(called: object) -> str:
-    """Of a function with its file, or of a builtin."""
-    if isinstance(called, CodeType):
-        return f"{called.co_filename}:{called.co_firstlineno}:{called.co_qualname}"
-    return str(called)
 
 
 def toggle(group: BenchGroup) -> dict[int, str]:
@@ -119,22 +83,26 @@ def shown(name: str) -> str:
 def measured(group: BenchGroup, folder: Path, messages: int, top: int) -> dict[str, object]:
     """Calls a message by process, less what they call without any, and turns of each loop."""
     body = bytes(SIZE)
-    threads = OwnThreads()
+    own = CallCounts()
+    # In the threads that the client starts from now on, and in this one.
+    threading.setprofile(own)
+    sys.setprofile(own)
     with Producer(group.addresses) as producer:
         for _ in range(50):
             producer.send(TOPIC, body).result(PATIENCE_S)
         toggle(group)
-        threads.take()
+        own.take()
         begin = time.monotonic()
         for _ in range(messages):
             producer.send(TOPIC, body).result(PATIENCE_S)
-        own, seconds = threads.take(), time.monotonic() - begin
+        client, seconds = own.take(), time.monotonic() - begin
         counted = collect(folder, toggle(group))
-    threads.end()
+    sys.setprofile(None)
+    threading.setprofile(None)
     idle = idle_calls(group, folder, seconds)
-    figures: dict[str, object] = {"client": {"calls": round(own.total() / messages, 1)}}
-    print(f"client: {own.total() / messages:.1f} calls")
-    for called, times in own.most_common(top):
+    figures: dict[str, object] = {"client": {"calls": round(client.total() / messages, 1)}}
+    print(f"client: {client.total() / messages:.1f} calls")
+    for called, times in client.most_common(top):
         print(f"    {times / messages:7.2f}  {shown(called)}")
     for name, calls in sorted(counted.items(), reverse=True):
         nodes = 2 if name.startswith("follower") else 1

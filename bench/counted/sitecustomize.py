@@ -11,36 +11,22 @@ import json
 import os
 import signal
 import sys
-from collections import Counter
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 
-_counted: Counter[object] = Counter()
+# Beside this module, in the folder that is in front of the path.
+from call_counts import CallCounts
 
-
-def _count(frame: FrameType, event: str, argument: object) -> None:
-    if event == "call":
-        _counted[frame.f_code] += 1
-    elif event == "c_call":
-        # By name: a bound method would keep alive what is to be closed.
-        _counted[argument.__qualname__] += 1  # type: ignore[attr-defined]
-
-
-def _name(called: object) -> str:
-    if isinstance(called, CodeType):
-        return f"{called.co_filename}:{called.co_firstlineno}:{called.co_qualname}"
-    return str(called)
+_counts = CallCounts()
 
 
 def _toggle(_number: int, _frame: FrameType | None) -> None:
     if sys.getprofile() is None:
-        _counted.clear()
-        sys.setprofile(_count)
+        _counts.take()
+        sys.setprofile(_counts)
         return
     sys.setprofile(None)
-    named: Counter[str] = Counter()
-    for called, times in _counted.items():
-        named[_name(called)] += times
+    named = _counts.take()
     path = Path(os.environ["LEDGERMQ_BENCH_CALLS"], f"{os.getpid()}.json")
     whole = path.with_suffix(".part")
     whole.write_text(json.dumps(named))
