@@ -46,28 +46,38 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--nodes", required=True, metavar="LIST", help="node and address, as n0=10.0.0.1,n1=…"
     )
     init.add_argument("--admin", required=True, metavar="USER", help="may do everything")
-    init.add_argument(
-        "--user",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="name and rights, as 'billing topic:orders=SUB group:billing=SUB'",
-    )
+    add_further_users(init)
     init.add_argument(
         "--certificates", action="store_true", help="RocketMQ's clients come, too, over TLS"
     )
-    init.add_argument(
-        "--place",
-        type=Path,
-        default=Path("/etc/ledgermq"),
-        metavar="DIR",
-        help="where a node has its files (default: %(default)s)",
-    )
+    add_place(init)
     init.add_argument("--json", action="store_true", help="print JSON")
     init.set_defaults(func=_init)
     apply = verbs.add_parser("apply", help="give the users of such a folder to a running node")
     apply.add_argument("directory", type=Path, metavar="DIR")
     asks(apply, connect_broker, _apply)
+
+
+def add_further_users(init: argparse.ArgumentParser) -> None:
+    """The option ``--user`` of what makes a folder: ``others`` of ``first_users``."""
+    init.add_argument(
+        "--user",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="name and rights of a further one, as 'shop topic:orders=PUB|SUB group:billing=SUB'",
+    )
+
+
+def add_place(init: argparse.ArgumentParser) -> None:
+    """The option ``--place`` of what makes a folder for each node."""
+    init.add_argument(
+        "--place",
+        type=Path,
+        default=Path("/etc/ledgermq"),
+        metavar="DIR",
+        help="where a host has these files (default: %(default)s)",
+    )
 
 
 def first_users(admin: str, others: Sequence[str]) -> dict[str, dict[str, object]]:

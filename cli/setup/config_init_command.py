@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ledgermq.cli.output import tell
-from ledgermq.cli.setup.access_command import first_users
+from ledgermq.cli.setup.access_command import add_further_users, add_place, first_users
 from ledgermq.model.config.settings import AckMode, StoreSection
 from ledgermq.sessions.keys.first_access import (
     CERTIFICATES,
@@ -88,13 +88,7 @@ def add_init(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         help="when a message is acknowledged (default: %(default)s)",
     )
     _add_users(init)
-    init.add_argument(
-        "--place",
-        type=Path,
-        default=Path("/etc/ledgermq"),
-        metavar="DIR",
-        help="where a host has these files (default: %(default)s)",
-    )
+    add_place(init)
     init.add_argument("--json", action="store_true", help="print JSON")
     init.set_defaults(func=_init)
 
@@ -110,13 +104,7 @@ def _add_users(init: argparse.ArgumentParser) -> None:
     init.add_argument(
         "--admin", default="admin", metavar="USER", help="may do everything (default: %(default)s)"
     )
-    init.add_argument(
-        "--user",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="name and rights of a further one, as 'shop topic:orders=PUB|SUB group:billing=SUB'",
-    )
+    add_further_users(init)
     init.add_argument(
         "--admin-over-clients",
         action="store_true",
