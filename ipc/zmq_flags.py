@@ -1,4 +1,4 @@
-"""ZeroMQ's flags and options as plain integers: an enum costs more than a call that takes it."""
+"""ZeroMQ's flags as plain integers, and its input: an enum costs more than a call that takes it."""
 
 from __future__ import annotations
 
@@ -8,3 +8,9 @@ RCVMORE = int(zmq.RCVMORE)
 POLLIN, NOBLOCK = int(zmq.POLLIN), int(zmq.NOBLOCK)
 MORE = NOBLOCK | int(zmq.SNDMORE)
 """Of a part behind which others come."""
+
+
+def has_input(socket: zmq.Socket[bytes]) -> bool:
+    """Whether a message waits."""
+    # Half of what the socket's option EVENTS costs, which pyzmq looks up in an enum first.
+    return bool(zmq.zmq_poll([(socket, POLLIN)], 0))

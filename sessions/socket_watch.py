@@ -24,13 +24,13 @@ import termios
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from ledgermq.ipc.doorbell import Context
-from ledgermq.ipc.zmq_flags import NOBLOCK
+from ledgermq.ipc.zmq_flags import NOBLOCK, has_input
 from ledgermq.model.config.settings import LimitsSection
 from ledgermq.sessions.client_rights import Peer
 
@@ -302,7 +302,7 @@ class SocketWatch:
     def _take_events(self) -> None:
         monitor = self._monitor
         assert monitor is not None
-        while cast("int", monitor.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+        while has_input(monitor):
             event = parse_monitor_message(monitor.recv_multipart(NOBLOCK))
             fd = int(event["value"])
             self._forget(fd)

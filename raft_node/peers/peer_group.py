@@ -18,7 +18,7 @@ import zmq
 
 from ledgermq.ipc.doorbell import Context
 from ledgermq.ipc.loop import Pollable
-from ledgermq.ipc.zmq_flags import NOBLOCK, POLLIN
+from ledgermq.ipc.zmq_flags import NOBLOCK, POLLIN, has_input
 from ledgermq.members.peer_addresses import PeerAddress, parse_peer
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, ProtocolError
@@ -35,7 +35,6 @@ from ledgermq.raft_node.peers.peer_sockets import (
     open_inbox,
 )
 from ledgermq.raft_node.peers.peers import PeerMessage
-from ledgermq.sessions.keys.key_guard import has_input
 from ledgermq.sessions.keys.peer_keys import PeerKeys, is_alone, keys_directory, load_keys
 from ledgermq.wire.peer_preamble import decode_refusal, encode_refusal
 

@@ -17,12 +17,12 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from ledgermq.ipc.doorbell import Context
-from ledgermq.ipc.zmq_flags import NOBLOCK
+from ledgermq.ipc.zmq_flags import NOBLOCK, has_input
 from ledgermq.members.peer_addresses import PeerAddress
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.ids import NodeId
 from ledgermq.sessions.connection_names import draw_seed
-from ledgermq.sessions.keys.key_guard import KeyGuard, has_input
+from ledgermq.sessions.keys.key_guard import KeyGuard
 from ledgermq.sessions.keys.peer_keys import PeerKeys
 
 logger = logging.getLogger(__name__)

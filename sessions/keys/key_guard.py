@@ -8,18 +8,12 @@ import zmq
 from zmq.utils import z85
 
 from ledgermq.ipc.doorbell import Context
-from ledgermq.ipc.zmq_flags import NOBLOCK, POLLIN
+from ledgermq.ipc.zmq_flags import NOBLOCK, has_input
 from ledgermq.sessions.connection_names import metadata_of, new_name
 from ledgermq.sessions.refusal_lines import RefusalLines
 
 _ENDPOINT = "inproc://zeromq.zap.01"
 _PARTS = 7
-
-
-def has_input(socket: zmq.Socket[bytes]) -> bool:
-    """Whether a message waits."""
-    # Half of what the socket's option EVENTS costs, which pyzmq looks up in an enum first.
-    return bool(zmq.zmq_poll([(socket, POLLIN)], 0))
 
 
 class KeyGuard:
