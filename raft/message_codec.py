@@ -179,15 +179,14 @@ def _decode(  # noqa: PLR0911 - one for each kind
 
 
 def _steady_append(message: Append) -> bytes:
-    previous, numbers = message.previous, (message.commit, message.round)
-    for run in message.runs:
-        return _ONE_RUN.pack(
-            _APPEND_KIND, VERSION, message.term, previous.term, previous.index, *numbers,
-            1, run.term, run.count, 0,
-        )  # fmt: skip
-    return _HEARTBEAT.pack(
-        _APPEND_KIND, VERSION, message.term, previous.term, previous.index, *numbers, 0, 0
-    )
+    previous = message.previous
+    numbers = (
+        message.term, previous.term, previous.index, message.commit, message.round,
+    )  # fmt: skip
+    if not message.runs:
+        return _HEARTBEAT.pack(_APPEND_KIND, VERSION, *numbers, 0, 0)
+    (run,) = message.runs
+    return _ONE_RUN.pack(_APPEND_KIND, VERSION, *numbers, 1, run.term, run.count, 0)
 
 
 def _decode_one_run(data: bytes | memoryview) -> Append | None:

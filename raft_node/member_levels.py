@@ -8,7 +8,7 @@ from pathlib import Path
 from ledgermq.ipc.counters import Counts, RaftCounter
 from ledgermq.members.level_report import write_levels
 from ledgermq.model.features import LEVEL, MemberLevel
-from ledgermq.raft.core import RaftCore
+from ledgermq.raft.status import CoreStatus
 from ledgermq.raft_node.peers.peers import Peers
 
 logger = logging.getLogger(__name__)
@@ -20,20 +20,19 @@ AWAY_AFTER_MS = 3_000
 class MemberLevels:
     """Owned by the raft process, which alone writes the report."""
 
-    def __init__(self, core: RaftCore, peers: Peers, counters: Counts, path: Path) -> None:
+    def __init__(self, peers: Peers, counters: Counts, path: Path) -> None:
         """``path`` is that of the report."""
-        self._core = core
         self._peers = peers
         self._counters = counters
         self._path = path
         self._reported: list[MemberLevel] | None = None
 
-    def look(self) -> None:
+    def look(self, status: CoreStatus) -> None:
         """Count the highest level that all know, and report what each does where that changed.
 
         Who was not heard of counts as one that knows none.
         """
-        members = self.members()
+        members = self.members(status)
         self._counters[RaftCounter.MEMBERS_LEVEL] = min(
             (one["level"] or 0 for one in members), default=0
         )
@@ -46,11 +45,11 @@ class MemberLevels:
             # People alone read it: whether a level may be put in force is decided by the counter.
             logger.warning("feature levels of the members are not reported: %s", error)
 
-    def members(self) -> list[MemberLevel]:
+    def members(self, status: CoreStatus) -> list[MemberLevel]:
         """All members by name."""
-        told = {**self._peers.levels, self._core.node: LEVEL}
-        away = {one.peer for one in self._core.status().peers if one.silent_for > AWAY_AFTER_MS}
+        told = {**self._peers.levels, status.node: LEVEL}
+        away = {one.peer for one in status.peers if one.silent_for > AWAY_AFTER_MS}
         return [
             MemberLevel(node=node, level=told.get(node), away=node in away)
-            for node in sorted(self._core.membership.members)
+            for node in sorted(status.membership.members)
         ]

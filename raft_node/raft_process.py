@@ -32,6 +32,7 @@ from ledgermq.process.worker_main import run_worker
 from ledgermq.raft.effects import NO_EFFECTS, AppendEntries, Effects, LeaderChange
 from ledgermq.raft.message_codec import decode_message, encode_message
 from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
+from ledgermq.raft.status import CoreStatus
 from ledgermq.raft_node.alone import Alone
 from ledgermq.raft_node.disk_watch import DiskWatch
 from ledgermq.raft_node.entries.kept_log import KeptLog
@@ -108,7 +109,7 @@ class RaftWorker:
             memberships=self._memberships,
         )
         self._broker = environment.page.counters(Role.BROKER)
-        self._levels = MemberLevels(self._core, peers, self._counters, environment.paths.levels)
+        self._levels = MemberLevels(peers, self._counters, environment.paths.levels)
         self._levels_due_ns = self._beside_due_ns = 0
         self._noted = ""
         self._is_cutting = self._was_recovered = self._is_full = False
@@ -119,7 +120,7 @@ class RaftWorker:
         # Whatever an earlier raft process had granted ends here.
         self._writer.follow(term_file.state.term, KEEP_ALL)
         self._publish_grant()
-        self._look_at_levels()
+        self._look_at_levels(self._core.status())
 
     def sources(self) -> list[Pollable]:
         """The inbox, the operator and the peers."""
@@ -180,9 +181,10 @@ class RaftWorker:
         self._peers.watch()
         if now_ns >= self._levels_due_ns:
             self._levels_due_ns = now_ns + LEVELS_EVERY_NS
-            self._look_at_levels()
-            if self._core.role is RaftRole.LEADER:
-                self._reader.look(self._core.status())
+            status = self._core.status()
+            self._look_at_levels(status)
+            if status.role is RaftRole.LEADER:
+                self._reader.look(status)
         trouble = self._disk.look(self._page, now_ns)
         if trouble is not None:
             event = Event.DISK_SICK if trouble else Event.DISK_WELL
@@ -190,9 +192,9 @@ class RaftWorker:
             self._carry_out(self._core.disk_is_sick(self._disk.is_sick))
         self._look_at_space(now_ns)
 
-    def _look_at_levels(self) -> None:
+    def _look_at_levels(self, status: CoreStatus) -> None:
         """Say which feature level all members know; let in nobody who lacks the one in force."""
-        self._levels.look()
+        self._levels.look(status)
         self._peers.need_level(self._broker[BrokerCounter.FEATURE_LEVEL])
         if self._broker[BrokerCounter.LEVEL_NEEDED] > 0:
             # A broker that was started again counts anew; the version stays what it is.
@@ -446,6 +448,8 @@ class RaftWorker:
         return self._log.cursor_at(index)
 
     def _tell_leader(self, change: LeaderChange) -> None:
+        # What was said before is news again.
+        self._noted = ""
         logger.info(
             "term=%d role=%s leader=%s",
             change.term,

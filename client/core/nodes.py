@@ -138,12 +138,10 @@ class Group:
     @property
     def failure(self) -> LedgerError | None:
         """Why no session can ever stand with any of the nodes, if that is known."""
-        failure = None
-        for member in reversed(self._members):
-            failure = member.link.failure
-            if failure is None:
-                break
-        return failure
+        for member in self._members:
+            if member.link.failure is None:
+                return None
+        return self._members[0].link.failure
 
     @property
     def generation(self) -> int:
@@ -165,8 +163,7 @@ class Group:
             return 0.0
         when = self._ask_at
         for member in self._members:
-            deadline = member.link.deadline
-            when = min(when, deadline)
+            when = min(when, member.link.deadline)
         return max(self._look_at, when)
 
     def next_id(self) -> int:

@@ -174,8 +174,6 @@ class Shipping:
 
     def sleep_ms(self, now_ns: int) -> int | None:
         """Until ``turn`` has something to do by itself; None while that is never."""
-        if not self.is_busy:
-            return None
         waits = (self._shipper.sleep_ms(now_ns), self._receiver.sleep_ms(now_ns))
         return min((wait for wait in waits if wait is not None), default=None)
 
