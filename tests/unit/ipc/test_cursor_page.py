@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import sys
+import threading
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -22,6 +25,7 @@ from ledgermq.ipc.cursor_page import (
 )
 from ledgermq.model.errors import StaleGenerationError, StorageError
 from ledgermq.model.ids import Index, NodeId, Position, Term
+from tests.suite.patience import PATIENCE_S
 
 
 def cursor(number: int) -> LogCursor:
@@ -223,3 +227,61 @@ def test_nobody_else_may_read_or_write_the_page(tmp_path: Path, umask: int) -> N
 
     assert mode == 0o600
     assert elsewhere.read_bytes() == b"untouched"
+
+
+class Stops:
+    """Stops a thread at one line of ``CursorPage._known``, by its number, until it may go on."""
+
+    def __init__(self, line: int) -> None:
+        self.line = line
+        self.is_there = threading.Event()
+        self.may_go_on = threading.Event()
+        self._passed = 0
+
+    def __call__(self, frame: FrameType, event: str, _argument: object) -> Stops | None:
+        if frame.f_code is not CursorPage._known.__code__:
+            return None
+        if event == "line":
+            if self._passed == self.line:
+                self.is_there.set()
+                assert self.may_go_on.wait(PATIENCE_S)
+            self._passed += 1
+        return self
+
+
+@pytest.mark.parametrize("line", range(8))
+def test_a_thread_that_was_late_leaves_no_older_cursor_for_others(
+    tmp_path: Path, line: int
+) -> None:
+    page = CursorPage.create(tmp_path / "page")
+    old, new = cursor(1), cursor(2)
+    has_read, may_keep = threading.Event(), threading.Event()
+    stops = Stops(line)
+
+    def late(values: list[int]) -> LogCursor:
+        has_read.set()
+        assert may_keep.wait(PATIENCE_S)
+        return LogCursor(Position(values[0]), Index(values[1]), Term(values[2]))
+
+    def stopped() -> None:
+        sys.settrace(stops)
+        page.read_written()
+        sys.settrace(None)
+        # It may have fewer lines.
+        stops.is_there.set()
+
+    page.publish_written(old, 0)
+    first = threading.Thread(target=page._known, args=(1, 3, late))
+    first.start()
+    assert has_read.wait(PATIENCE_S)
+    page.publish_written(new, 0)
+    second = threading.Thread(target=stopped)
+    second.start()
+    assert stops.is_there.wait(PATIENCE_S)
+    may_keep.set()
+    first.join()
+    stops.may_go_on.set()
+    second.join()
+
+    assert page.read_written() == new
+    page.close()
