@@ -7,7 +7,19 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-KERNELS = ("_scan", "_stamp", "_link", "_ids", "_columns", "_units", "_headers", "_pulls")
+KERNELS = (
+    "_scan",
+    "_stamp",
+    "_link",
+    "_ids",
+    "_columns",
+    "_units",
+    "_headers",
+    "_sends",
+    "_pulls",
+    "_rows",
+    "_steady",
+)
 
 
 def namespace() -> str:

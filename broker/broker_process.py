@@ -27,7 +27,7 @@ from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import Generations, StateLog
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Role
-from ledgermq.ipc.loop import SLEEP_MAX_MS, Pollable, StopFlag
+from ledgermq.ipc.loop import LOOK_AGAIN_MS, SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.ipc.orders import SnapshotWanted, StateRefused, TopicsLoaded, parse
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import CorruptLogError, NotLeaderError, ProtocolError
@@ -47,14 +47,19 @@ ORDER_REPEAT_MS = 100
 
 QUIET_MS = 1_000
 """Longest time between two whole turns while nothing has changed: the turns between them only look
-whether something has, which costs a fraction."""
+whether something has, which costs a fraction. When nobody has asked for so long, and nothing was
+dispatched, it does not look any more, but has itself be woken by a bell."""
 
 LAST_BATCH_NS = 1_000_000_000
 LAST_BATCH_POLL_S = 0.002
 """A broker that stops waits so long for its last commands, and looks so often."""
 
-WHOLE_TURN_MS = 20
-"""While messages come and go all the time, the services have their turn this often."""
+LOOK_EVERY_NS = 20_000_000
+"""Connections that hold too much are looked for so often."""
+
+WHOLE_TURN_MS = 50
+"""While messages come and go all the time, the services have their turn this often; where clients
+ask and nothing is dispatched, when they are due."""
 
 
 class BrokerWorker:
@@ -93,7 +98,12 @@ class BrokerWorker:
         self._services_term, self._ordered_revision = 0, -1
         self._writer_generation = self._environment.page.read_process(Role.WRITER).generation
         self._upkeep = StoreUpkeep(self._store)
-        self._order_due_ms = self._rests_until_ms = self._whole_ms = 0
+        self._order_due_ms = self._rests_until_ms = self._whole_ms = self._look_due_ns = 0
+        self._quiet_from_ms = 0
+        # Of the services, by the last whole turn: between two of them nothing changes it.
+        self._is_awaited, self._has_more = False, True
+        # When the sleep began: whatever has come since has waked the process by a bell.
+        self._is_due = True
 
     @property
     def state_log(self) -> StateLog:
@@ -106,20 +116,26 @@ class BrokerWorker:
 
     def sleep_ms(self, now_ns: int) -> int:
         """Until the first deadline; 0 while queues with holds wait to be looked at."""
-        if self._is_behind:
-            return 0
         now_ms = now_ns // 1_000_000
+        is_quiet = now_ms >= self._quiet_from_ms
+        self._is_due = self._is_behind or (is_quiet and self._store.has_moved())
+        if self._is_due:
+            return 0
         if now_ms >= self._rests_until_ms:
             self._rests_until_ms = self._next_turn_ms(now_ns)
-        return min(max(0, self._rests_until_ms - now_ms), SLEEP_MAX_MS)
+        wait_ms = self._rests_until_ms - now_ms
+        # What a client sends that has no end wakes nobody.
+        has_rest = is_quiet and not self._service.is_watched
+        most_ms = SLEEP_MAX_MS if has_rest else LOOK_AGAIN_MS
+        return most_ms if wait_ms > most_ms else max(0, wait_ms)
 
     @property
     def _is_behind(self) -> bool:
         """Whether a whole turn is due at once."""
-        if self._standing.has_news or self.services.is_behind:
+        if self._has_more or self._standing.has_news or self._made.pulls.is_behind:
             return True
         # Since the last turn looked; the bell for it may have been rung before it was listened for.
-        return self.services.awaits and self._store.has_moved()
+        return self._is_awaited and self._store.has_moved()
 
     def _next_turn_ms(self, now_ns: int) -> int:
         """When there is something to do even if nothing comes."""
@@ -133,12 +149,17 @@ class BrokerWorker:
         return now_ms + min([*waits, QUIET_MS if write_ms is None else write_ms, QUIET_MS])
 
     def hears_bells(self, now_ns: int) -> bool:
-        """While somebody waits for messages, for a change, or for this node to lead.
+        """While somebody waits for messages, for a change, or for this node to lead; and where
+        nothing has happened for a while: then it need not look so often by itself.
 
         Raft rouses it when another node leads.
         """
-        del now_ns
-        return self.services.awaits or self._made.pulls.held > 0 or self._standing.awaits_dispatch
+        return (
+            self._is_awaited
+            or self._made.pulls.is_holding
+            or self._standing.awaits_dispatch
+            or now_ns // 1_000_000 >= self._quiet_from_ms
+        )
 
     @property
     def _has_news(self) -> bool:
@@ -155,7 +176,9 @@ class BrokerWorker:
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Orders, requests, growth of queues, deadlines; then what has to be written."""
         now_ms = now_ns // 1_000_000
-        self._service.look(now_ns)
+        if now_ns >= self._look_due_ns:
+            self._look_due_ns = now_ns + LOOK_EVERY_NS
+            self._service.look(now_ns)
         if not ready and now_ms < self._rests_until_ms and not self._has_news:
             return
         if self._has_taken_messages(ready, now_ms):
@@ -167,6 +190,7 @@ class BrokerWorker:
         # First: what it goes by is applied below.
         standing = self._standing.look() or self._untold
         if self._store.look():
+            self._quiet_from_ms = now_ms + QUIET_MS
             self.services.notice_growth(now_ms)
         self._log.apply()
         # Who begins to lead goes by tables that have everything which was in the log before.
@@ -185,6 +209,15 @@ class BrokerWorker:
         self._order_topics(now_ms)
         self._tables.tick(now_ns)
         self._look_after_files(now_ms)
+        self._is_awaited, self._has_more = self.services.awaits, self.services.is_behind
+        if self._made.slices.others_ask or not self._is_told_all:
+            self._quiet_from_ms = now_ms + QUIET_MS
+
+    @property
+    def _is_told_all(self) -> bool:
+        """Whether bells tell of all that it waits for."""
+        is_going_on = not (self._tables.is_starting or self._log.is_held_up)
+        return self._store.is_ready and is_going_on
 
     def _has_taken_messages(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
         """Whether this turn's work was to hand messages to the writer, or out, and answers back.
@@ -193,16 +226,17 @@ class BrokerWorker:
         little while nobody waits for it.
         """
         if (
-            now_ms - self._whole_ms >= WHOLE_TURN_MS
+            (now_ms - self._whole_ms >= WHOLE_TURN_MS and self._has_news)
             or now_ms >= self._rests_until_ms
-            or self._is_behind
+            or self._is_due
             or not self._service.take_messages(ready, now_ms)
         ):
             return False
         self._upkeep.note_use(now_ms)
-        for deadline in (self._service.next_deadline_ms(), self._made.pulls.next_deadline_ms()):
-            if deadline is not None:
-                self._rests_until_ms = min(self._rests_until_ms, max(deadline, now_ms) + 1)
+        self._quiet_from_ms = now_ms + QUIET_MS
+        for deadline in (self._service.message_deadline_ms(), self._made.pulls.next_deadline_ms()):
+            if deadline is not None and deadline < self._rests_until_ms:
+                self._rests_until_ms = max(deadline, now_ms) + 1
         return True
 
     def _state_log(self, mailbox: Mailbox, contain: Contain) -> StateLog:

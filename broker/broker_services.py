@@ -104,7 +104,7 @@ class BrokerServices:
             retries,
             dead_letters,
             SinkCalls(sinks, tables),
-            features := FeatureCalls(environment, tables, log),
+            features := FeatureCalls(environment, tables, log, counts),
             NodeCalls(environment, lags, members=members.counts, differing=members.differing),
         ):
             calls.register(answering.verbs)

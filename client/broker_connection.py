@@ -12,7 +12,7 @@ import zmq
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.closing import Closing
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
-from ledgermq.client.core.link import Context
+from ledgermq.client.core.connection import Context
 from ledgermq.client.core.nodes import AnyLink, broker_link
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.loop_watch import AsyncRequests

@@ -13,8 +13,7 @@ import uuid
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ledgermq.client.blocking.broker import Broker
@@ -23,8 +22,13 @@ from ledgermq.client.broker_connection import BrokerClient
 from ledgermq.client.core.address import DEFAULT_ADDRESS
 from ledgermq.client.core.results import SendResult
 from ledgermq.client.sending.message_options import QueueChoice
-from ledgermq.client.sending.outgoing import Body, OutgoingMessage, topic_bytes
-from ledgermq.client.sending.record_encoder import Form, RecordEncoder, Target
+from ledgermq.client.sending.outgoing import (
+    Body,
+    OutgoingMessage,
+    check_unique_id,
+    topic_bytes,
+)
+from ledgermq.client.sending.record_encoder import Column, Form, RecordEncoder, RowColumns, Target
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.client.sending.sender import RECORD_AROUND
@@ -47,6 +51,23 @@ TIMEOUT_S = 120.0
 _STAGED = QueueChoice(STAGED_TOPIC.encode(), 0)
 
 assert PACK_ROWS_MAX <= FRAME_RECORDS_MAX
+
+
+def flag_column(flags: Sequence[int]) -> memoryview:
+    """The flags of rows, as ``RowColumns`` has them.
+
+    Raises:
+        MessageIllegalError: one is no signed 32-bit number; ``record`` is its row.
+    """
+    try:
+        return memoryview(array("i", flags))
+    except OverflowError as error:
+        record, flag = next(
+            (row, flag) for row, flag in enumerate(flags) if not -(2**31) <= flag < 2**31
+        )
+        raise MessageIllegalError(
+            "flag is not a signed 32-bit number", record=record, flag=flag
+        ) from error
 
 
 class StagedRows(NamedTuple):
@@ -109,7 +130,7 @@ class StageWriter:
         host = producer.born_host
         rows_form = Form(0, form.store_host_size, form.body_size_max)
         self._encoder = RecordEncoder(rows_form, born_host=host, ids=UniqueIdMaker(host[0]))
-        self._parts: list[Body] = []
+        self._parts: list[bytearray] = []
         self._sizes = array("I")
         self._runs: list[SendRun] = []
         self._size = 0
@@ -141,39 +162,51 @@ class StageWriter:
             LedgerError: rows are not staged, or it is not known; the attempt has failed.
         """
         assert len(bodies) == len(properties), (len(bodies), len(properties))
+        drawn = bytearray(b"\1" * len(bodies))
+        own = list(properties)
+        for number, given in enumerate(unique_ids or ()):
+            if given is not None:
+                own[number] += check_unique_id(given).encode()
+                drawn[number] = 0
+        rows = RowColumns(Column.of(bodies), Column.of(own), bytes(drawn))
+        if flags is not None:
+            rows = rows._replace(flags=flag_column(flags))
+        self.add_rows(topic, queue_id, rows, sys_flag=sys_flag)
+
+    def add_rows(self, topic: str, queue_id: int, rows: RowColumns, *, sys_flag: int = 0) -> None:
+        """As ``add``, of columns.
+
+        Raises:
+            MessageIllegalError: a row breaks a limit; ``record`` is its number among these.
+            LedgerError: rows are not staged, or it is not known; the attempt has failed.
+        """
         name = topic_bytes(topic)
         environment = RECORD_AROUND + len(name)
-        sizes = [
-            len(body) + len(own) + environment for body, own in zip(bodies, properties, strict=True)
-        ]
-        own = {n: given for n, given in enumerate(unique_ids or ()) if given is not None}
-        for number, given in own.items():
-            sizes[number] += len(given)
-        ends = list(accumulate(sizes))
-        first = 0
-        while first < len(bodies):
-            before = ends[first - 1] if first else 0
-            end = bisect_right(ends, before + self._limit - self._size, lo=first)
-            end = min(end, first + PACK_ROWS_MAX - len(self._sizes))
+        bodies, properties = rows.bodies.bounds, rows.properties.bounds
+
+        def size(first: int, end: int) -> int:
+            """Bytes of these rows, or some more."""
+            content = bodies[end] - bodies[first] + properties[end] - properties[first]
+            return int(content) + environment * (end - first)
+
+        first, count = 0, len(rows.drawn)
+        while first < count:
+            room = self._limit - self._size
+            last = min(count, first + PACK_ROWS_MAX - len(self._sizes))
+            begin = first
+            end = bisect_right(range(last), room, lo=first, key=lambda row: size(begin, row + 1))
             if end == first:
                 if not self._sizes:
                     raise MessageIllegalError(
                         "row is too large to be staged",
                         record=first,
-                        size=sizes[first],
+                        size=size(first, first + 1),
                         limit=self._limit,
                         setting="store.max_message_size",
                     )
                 self._send()
                 continue
-            own_flags = None if flags is None else flags[first:end]
-            self._encode(
-                Target(name, queue_id, sys_flag=sys_flag),
-                bodies[first:end],
-                properties[first:end],
-                own_flags,
-                {number - first: own[number] for number in range(first, end) if number in own},
-            )
+            self._encode(Target(name, queue_id, sys_flag=sys_flag), rows, first, end)
             first = end
 
     def finish(self) -> StagedRows:
@@ -188,23 +221,16 @@ class StageWriter:
             self._take_answer()
         return StagedRows(self.stage, tuple(self._offsets), self._rows)
 
-    def _encode(
-        self,
-        target: Target,
-        bodies: Sequence[Body],
-        properties: Sequence[bytes],
-        flags: Sequence[int] | None,
-        own_ids: Mapping[int, str],
-    ) -> None:
-        records = self._encoder.encode_rows(target, bodies, properties, flags, own_ids)
-        self._parts += records.parts
-        self._sizes += records.sizes
-        self._size += records.size
+    def _encode(self, target: Target, rows: RowColumns, first: int, end: int) -> None:
+        records, sizes = self._encoder.encode_rows(target, rows, first, end)
+        self._parts.append(records)
+        self._sizes += sizes
+        self._size += len(records)
         last = self._runs[-1] if self._runs else None
         if last is not None and (last.topic, last.queue_id) == (target.topic, target.queue_id):
-            self._runs[-1] = last._replace(records=last.records + len(bodies))
+            self._runs[-1] = last._replace(records=last.records + end - first)
         else:
-            self._runs.append(SendRun(len(bodies), target.queue_id, target.topic))
+            self._runs.append(SendRun(end - first, target.queue_id, target.topic))
 
     def _send(self) -> None:
         payload = b"".join(self._parts)

@@ -70,7 +70,7 @@ from ledgermq.store.files.store_paths import StorePaths
 logger = logging.getLogger(__name__)
 
 TURN_MIN_NS = 100_000_000
-TURN_MAX_NS = 500_000_000
+TURN_MAX_NS = 1_000_000_000
 """Between these the supervisor looks at the page; signals and requests wake it at once."""
 
 PAUSE_NS = 2_000_000_000

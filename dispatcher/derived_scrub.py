@@ -42,6 +42,9 @@ logger = logging.getLogger(__name__)
 KEYS_SPAN_MAX = 8 * 1024 * 1024
 DAMAGE_RETRY_NS = 500_000_000
 
+SOON_NS = 1_000_000_000
+"""A step that may begin within this time is one that is waited for."""
+
 
 @dataclass(slots=True)
 class Checked:
@@ -217,6 +220,10 @@ class DerivedScrub:
         builder = self._builder
         is_behind = builder is not None and builder.keys_from is not None
         return is_behind and now_ns >= self._keys_due_ns
+
+    def is_due(self, now_ns: int) -> bool:
+        """Whether a step of the pass is under way, or may begin soon."""
+        return self._job is not None or now_ns + SOON_NS >= self._pace.due_ns
 
     def close(self) -> None:
         """End the thread; what it reads is finished."""

@@ -21,7 +21,7 @@ from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import SCAN_ROWS, ScanStatus, scan_entries, whole_records
 from ledgermq.ipc.counters import DispatcherCounter
 from ledgermq.ipc.cursor_page import Dispatched, Role
-from ledgermq.ipc.loop import SLEEP_MAX_MS, Pollable, StopFlag
+from ledgermq.ipc.loop import LOOK_AGAIN_MS, SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.ipc.orders import Damaged, encode
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import DamagedLogError, DiskFullError
@@ -213,15 +213,21 @@ class DispatchWorker:
             return max(0, (self._retry_ns - now_ns + 999_999) // 1_000_000)
         committed = self._page.read_committed().position
         if self._builder is None:
-            return 0 if self._page.has_written() else SLEEP_MAX_MS
+            return 0 if self._page.has_written() else LOOK_AGAIN_MS
         pending = committed - self._published.position
         if now_ns < self._damage_until_ns:
-            return SLEEP_MAX_MS
+            return LOOK_AGAIN_MS
         if pending >= SMALL_SPAN or self._scrub.wants_turn(now_ns):
             return 0
         if now_ns < self._rested_ns:
             return (self._rested_ns - now_ns + 999_999) // 1_000_000
-        return SLEEP_MAX_MS if pending <= 0 else 0
+        return 0 if pending > 0 else self._idle_ms(self._builder, now_ns)
+
+    def _idle_ms(self, builder: DispatchBuilder, now_ns: int) -> int:
+        """How long it may sleep when all is dispatched."""
+        # The ends of what threads are at ring no bell, nor does what has to be durable first.
+        is_busy = builder.dirty or self._flush is not None or self._scrub.is_due(now_ns)
+        return LOOK_AGAIN_MS if is_busy else SLEEP_MAX_MS
 
     def hears_bells(self, now_ns: int) -> bool:
         """Not while it rests: it looks again by itself."""

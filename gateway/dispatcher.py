@@ -15,7 +15,7 @@ from ledgermq.gateway.transport.tls_channel import read_again
 from ledgermq.gateway.transport.unread_replies import check_reads
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import LedgerError
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.command import REPLY, Command
 from ledgermq.sessions.request_faults import RequestFaults
 
 
@@ -71,7 +71,7 @@ class Dispatcher:
     @property
     def is_behind(self) -> bool:
         """Whether requests wait for ``serve``."""
-        return bool(self._arrivals)
+        return bool(self._arrivals.waiting)
 
     def serve(self, now_ms: int) -> bool:
         """Answer what has come, and let go of who has closed; whether there was anything."""
@@ -90,8 +90,9 @@ class Dispatcher:
         """Answer what has its turn as it comes; what else has come waits for ``serve``."""
         for arrival in self._arrivals.read(now_ms):
             code = arrival.command.code
+            # A reply has a code of its own, which may be a request's, too.
             is_short = code in self.sends or (code in self._short and not self._arrivals)
-            if is_short and not arrival.command.is_reply:
+            if is_short and not arrival.command.flag & REPLY:
                 self._take(arrival, now_ms)
             else:
                 self._arrivals.put_off(arrival)
@@ -105,7 +106,7 @@ class Dispatcher:
 
     def _take(self, arrival: Arrival, now_ms: int) -> None:
         connection, command = arrival
-        row = None if command.is_reply else self._rows.get(command.code)
+        row = None if command.flag & REPLY else self._rows.get(command.code)
         if row is None:
             self._port.take_other(Asked(connection, command, now_ms))
             return
@@ -114,6 +115,9 @@ class Dispatcher:
         try:
             if self._port.is_for_others(row, connection):
                 self._port.take_other(Asked(connection, command, now_ms))
+                return
+            take_open = row.take_open
+            if take_open is not None and self._access.is_open and take_open(connection, command):
                 return
             if connection.queued_bytes > self._unread_max:
                 check_reads(connection, command.code, self._unread_max, self._counts)

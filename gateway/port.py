@@ -92,9 +92,12 @@ class RemotingPort:
         self._counts = environment.page.counters(Role.BROKER)
         context = self._context(environment, tables, (pulls, calls, queries))
         self._calls, self._sockets = context.calls, context.sockets
-        self._epoll.register(self._sockets.fileno(), select.EPOLLIN)
+        self._sockets_fd = self._sockets.fileno()
+        self._epoll.register(self._sockets_fd, select.EPOLLIN)
         self._addresses, self._requests = context.addresses, context.requests
         self._writer, self._clients = context.writer, context.clients
+        self._commits = context.commits
+        self._check_started = context.service.check_started
         self._pulls, self._broker = PullCodes(context), BrokerCodes(context)
         self._parts = self._made(context)
         self._dispatcher = Dispatcher(self, context, self._parts.codes)
@@ -182,6 +185,13 @@ class RemotingPort:
         deadlines = self._sockets.next_deadline_ms(), self._parts.next_deadline_ms()
         return min((one for one in deadlines if one is not None), default=None)
 
+    def message_deadline_ms(self) -> int | None:
+        """The same, of what ``take_messages`` may have changed."""
+        commits_ms, writer_ms = self._commits.next_deadline_ms(), self._writer.next_deadline_ms()
+        if commits_ms is None or writer_ms is None:
+            return writer_ms if commits_ms is None else commits_ms
+        return min(commits_ms, writer_ms)
+
     def take_requests(self, now_ms: int) -> bool:
         """Answer or keep what has come; whether there was anything."""
         self._now_ms = now_ms
@@ -200,12 +210,19 @@ class RemotingPort:
             whether there was nothing else.
         """
         self._now_ms = now_ms
-        own = self._sockets.fileno(), *self._writer.descriptors
-        if any(fd not in own for fd, _ in self._epoll.poll(0)):
-            return False
+        has_come = has_answers = False
+        for fd, _ in self._epoll.poll(0):
+            if fd == self._sockets_fd:
+                has_come = True
+            elif fd in self._writer.descriptors:
+                has_answers = True
+            else:
+                return False
         asked_before = self._calls.asked
-        self._dispatcher.serve_short(now_ms)
-        self._writer.turn(now_ms)
+        if has_come:
+            self._dispatcher.serve_short(now_ms)
+        if has_answers or self._writer.has_gathered:
+            self._writer.turn(now_ms)
         self._sockets.flush()
         has_asked = self._calls.asked != asked_before
         return not (has_asked or self._dispatcher.is_behind or self._sockets.has_closed)
@@ -253,12 +270,14 @@ class RemotingPort:
             NotLeaderError: the tables are behind what the row wants.
         """
         del connection
+        if row.tables is Freshness.CURRENT:
+            self._check_started()
+            return False
         if row.tables is Freshness.NONE:
             return False
         addresses = self._addresses
-        is_led = not addresses.leads and self._peers.are_there(addresses.leader)
-        if not (is_led and row.tables is Freshness.AS_THEY_ARE):
-            self._calls.check_started()
+        if addresses.leads or not self._peers.are_there(addresses.leader):
+            self._check_started()
         return False
 
     def take_other(self, asked: Asked) -> None:

@@ -51,6 +51,11 @@ class PortAccess:
         """The settings were read again: they count from the next request on."""
         self._gate.take_settings(settings)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether users are not checked, and there are none whose quotas would count."""
+        return not (self._gate.settings.enabled or self._gate.users)
+
     def admitted(self, host: str, command: Command, row: Code) -> ClientRights:
         """The rights of who sends a request, which has those that its code needs.
 

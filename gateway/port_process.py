@@ -20,7 +20,7 @@ from ledgermq.broker.reading.store_upkeep import StoreUpkeep
 from ledgermq.broker.state.state_reader import StateReader
 from ledgermq.gateway.port_requests import PortRequests
 from ledgermq.ipc.cursor_page import Role
-from ledgermq.ipc.loop import SLEEP_MAX_MS, Pollable, StopFlag
+from ledgermq.ipc.loop import LOOK_AGAIN_MS, Pollable, StopFlag
 from ledgermq.model.config.settings import Settings
 from ledgermq.process.node import Surroundings
 from ledgermq.process.worker_main import run_worker
@@ -86,7 +86,7 @@ class PortWorker:
             for deadline in deadlines
             if deadline is not None
         ]
-        return min([*waits, SLEEP_MAX_MS])
+        return min([*waits, LOOK_AGAIN_MS])
 
     def hears_bells(self, now_ns: int) -> bool:
         """While somebody waits for messages, or for this node to lead.

@@ -77,10 +77,16 @@ class Taken(Enum):
     IF_NOBODY_WAITS = "as it comes, or behind what waits: it is short, unless a group is to be made"
 
 
+TakeOpen = Callable[[Connection, Command], bool]
+"""Takes a request where users are not checked, and nobody has to know who sends it; false: it is to
+be answered as others are. Nothing has changed then."""
+
+
 class Code(NamedTuple):
     """One request code: who answers it, and what is decided before anybody does.
 
     Attributes:
+        take_open: a shorter way for requests as nearly all are.
         is_for_sender: its answer is all that it is for, and costs something: it is let go of where
             the connection has ended. What changes something is done: who sends one way may close
             at once.
@@ -93,6 +99,7 @@ class Code(NamedTuple):
     tables: Freshness = Freshness.CURRENT
     taken: Taken = Taken.IN_TURN
     is_for_sender: bool = False
+    take_open: TakeOpen | None = None
 
 
 Codes = Sequence[Code]

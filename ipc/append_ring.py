@@ -10,7 +10,7 @@ A mapped file in the runtime directory, one producer (raft), one consumer (write
     64      …     data area
 
 Records begin at multiples of 64 in the data area and lie in one piece; where one would cross the
-end of the area, a padding goes before it:
+end of the area, or an empty ring begins anew, a padding up to the end goes before it:
 
     0       4     kind: 0 padding, else ``RingKind``
     4       4     size of the content
@@ -41,6 +41,9 @@ _ALIGN = 64
 _HEADER = Struct("<IIqqqqqq")
 _ZEROS = (0,) * 6
 RING_SIZE = 24 * 1024 * 1024
+WARM_SIZE = 2 * 1024 * 1024
+"""An empty ring begins anew behind so much: what was just used is in the processor's cache, and the
+rest of the ring is not."""
 
 
 class RingKind(IntEnum):
@@ -170,12 +173,16 @@ class AppendRing:
         Args:
             parts: its data.
         """
-        size = sum(map(len, parts))
+        size = 0
+        for part in parts:
+            size += len(part)
         whole = _whole(size)
         assert whole <= self.size, size
         head, tail = self._cells[2], self._cells[3]
         offset = head % self.size
-        skipped = self.size - offset if offset + whole > self.size else 0
+        is_warm = offset < min(WARM_SIZE, self.size // 4)
+        starts_over = head == tail and not is_warm and whole <= offset
+        skipped = self.size - offset if starts_over or offset + whole > self.size else 0
         if head + skipped + whole > tail + self.size:
             return False
         if skipped:

@@ -97,7 +97,8 @@ class BrokerCounter(IntEnum):
     where the tables stand), and whether a damaged place holds them up. ``POISON_MESSAGES`` is how
     often nothing could be made of a stored message, by a filter or a service, and it was passed
     over. ``FEATURE_LEVEL`` is that in force, ``LEVEL_NEEDED`` that which the next command of the
-    log needs where this version does not know it, else 0.
+    log needs where this version does not know it, else 0; ``LEVEL_TO_ENABLE`` is one that all
+    members know and that only an operator puts in force, told by who leads, else 0.
     """
 
     PULLS = 0
@@ -153,6 +154,7 @@ class BrokerCounter(IntEnum):
     CREATIONS_REFUSED = auto()
     FEATURE_LEVEL = auto()
     LEVEL_NEEDED = auto()
+    LEVEL_TO_ENABLE = auto()
 
 
 def _names(counters: type[IntEnum]) -> tuple[str, ...]:

@@ -385,6 +385,10 @@ class CursorPage:
 
     def read_committed(self) -> LogCursor:
         """End of what is committed."""
+        known, made = self._made[_COMMITTED]
+        if self._cells[_COMMITTED * FIELDS] == known:
+            cursor: LogCursor = made
+            return cursor
         return self._known(_COMMITTED, 3, _cursor)
 
     def publish_dispatched(self, dispatched: Dispatched) -> None:
@@ -411,9 +415,9 @@ class CursorPage:
         """Up to where the queues held all messages when the dispatcher opened them."""
         return Position(self._snapshot(_QUEUES, 1)[0])
 
-    def publish_put_lock(self, lock: PutLock) -> None:
-        """State of the put lock."""
-        self._publish(_PUT_LOCK, tuple(lock))
+    def publish_put_lock(self, lock: PutLock | tuple[int, int, int, int, int]) -> None:
+        """State of the put lock; its fields in their order are enough."""
+        self._publish(_PUT_LOCK, lock)
 
     def read_put_lock(self) -> PutLock:
         """State of the put lock."""
@@ -506,6 +510,14 @@ class CursorPage:
         """Tell that ``role`` wants a bell; see the module's text for the order of things."""
         self._cells[_PROCESS_AT[role] + 2] = asleep
 
+    def asleep_cell(self, role: Role) -> memoryview:
+        """The one cell of ``set_asleep`` and ``is_asleep``, for who needs it with each message."""
+        return self._lend(_PROCESS_AT[role] + 2, 1)
+
+    def cursor_cells(self) -> tuple[memoryview, memoryview]:
+        """Cells that change with each ``publish_written``, and with each ``publish_durable``."""
+        return self._lend(_WRITTEN * FIELDS, 1), self._lend(_DURABLE * FIELDS, 1)
+
     def is_asleep(self, role: Role) -> bool:
         """Whether ``role`` wants a bell."""
         return self._cells[_PROCESS_AT[role] + 2] != 0
@@ -518,17 +530,16 @@ class CursorPage:
 
     def counters(self, role: Role) -> memoryview:
         """``COUNTERS_MAX`` 64-bit counters of ``role``, writable by that process alone."""
-        view = self._counters_of(role)
-        self._lent.append(view)
-        return view
+        return self._lend((_COUNTERS + _COUNTER_SLOTS * role) * FIELDS, COUNTERS_MAX)
 
     def read_counters(self, role: Role) -> list[int]:
         """What ``role`` has counted, as it is now."""
-        return self._counters_of(role).tolist()
-
-    def _counters_of(self, role: Role) -> memoryview:
         at = (_COUNTERS + _COUNTER_SLOTS * role) * FIELDS
-        return self._cells[at : at + COUNTERS_MAX]
+        return self._cells[at : at + COUNTERS_MAX].tolist()
+
+    def _lend(self, at: int, count: int) -> memoryview:
+        self._lent.append(self._cells[at : at + count])
+        return self._lent[-1]
 
 
 def _generation_at(path: Path) -> int:

@@ -97,8 +97,7 @@ class Bell:
         page: CursorPage,
         target: Role,
     ) -> None:
-        self._page = page
-        self._target = target
+        self._asleep = page.asleep_cell(target)
         self._socket: zmq.Socket[bytes] = context.socket(zmq.PUSH)
         self._socket.setsockopt(zmq.SNDHWM, INBOX_MESSAGES_MAX)
         self._socket.setsockopt(zmq.LINGER, 0)
@@ -110,9 +109,9 @@ class Bell:
 
     def ring(self) -> None:
         """Wake the target if it sleeps; call it after the cursor was published."""
-        if self._page.is_asleep(self._target):
+        if self._asleep[0]:
             # One bell for each sleep: all who ring until it is awake need not.
-            self._page.set_asleep(self._target, False)
+            self._asleep[0] = 0
             self.rouse()
 
     def rouse(self) -> None:

@@ -14,11 +14,20 @@ from typing import Protocol
 import zmq
 
 from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.ipc.zmq_flags import POLLIN
+from ledgermq.model.config.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-SLEEP_MAX_MS = 200
-"""Longest sleep of an idle process: the bound on a lost bell, and the period of the ticks."""
+SLEEP_MAX_MS = 1_000
+"""Longest sleep of an idle process: the bound on a lost bell."""
+
+LOOK_AGAIN_MS = 200
+"""So often is looked at what changes without a bell, and at nothing of an idle node more often."""
+
+SIGNS_MIN = 4
+"""A process has given so many signs of life, at least, before one who watches it takes it for dead
+or its disk for sick."""
 
 Pollable = zmq.Socket[bytes] | int
 
@@ -94,28 +103,40 @@ class StopFlag:
             self.reason = signal.Signals(number).name
 
 
-def run(worker: Worker, *, page: CursorPage, role: Role, stop: StopFlag) -> None:
+def sleep_max_ms(settings: Settings) -> int:
+    """How long a process of this node may sleep: shorter where signs of life are awaited sooner."""
+    awaited_ms = min(settings.supervision.beat_timeout_ms, settings.raft.disk_sick_after_ms)
+    return min(SLEEP_MAX_MS, awaited_ms // SIGNS_MIN)
+
+
+def run(
+    worker: Worker,
+    *,
+    page: CursorPage,
+    role: Role,
+    stop: StopFlag,
+    sleep_max_ms: int = SLEEP_MAX_MS,
+) -> None:
     """Turn until told to stop.
 
     The order before a sleep (set ``asleep``, ask the worker once more, poll) is what keeps a bell
     from being lost: the worker's ``sleep_ms`` reads the cursors.
     """
-    poller = zmq.Poller()
-    for source in worker.sources():
-        poller.register(source, zmq.POLLIN)
+    polled: list[tuple[Pollable, int]] = [(source, POLLIN) for source in worker.sources()]
     signals = stop.fileno()
     if signals >= 0:
-        poller.register(signals, zmq.POLLIN)
+        polled.append((signals, POLLIN))
+    asleep = page.asleep_cell(role)
     while not stop.reason:
         now_ns = time.monotonic_ns()
-        page.set_asleep(role, worker.hears_bells(now_ns))
+        asleep[0] = worker.hears_bells(now_ns)
         wait_ms = worker.sleep_ms(now_ns)
         if wait_ms <= 0:
-            page.set_asleep(role, False)
-            ready = dict(poller.poll(0))
-        else:
-            ready = dict(poller.poll(wait_ms if wait_ms < SLEEP_MAX_MS else SLEEP_MAX_MS))
-            page.set_asleep(role, False)
+            wait_ms = asleep[0] = 0
+        elif wait_ms > sleep_max_ms:
+            wait_ms = sleep_max_ms
+        ready: dict[Pollable, int] = dict(zmq.zmq_poll(polled, wait_ms))
+        asleep[0] = 0
         if signals in ready:
             stop.drain()
         if stop.reload and stop.on_reload is not None:

@@ -1,8 +1,9 @@
 """Orders between the processes of a node, and the answers to them: one type a kind.
 
 An order is a small fixed frame, little-endian: kind u8, 7 bytes reserved, then five signed 64-bit
-numbers. Some have records behind it, each with its size (u32) before it. ``_LAYOUTS`` has a row for
-each kind: which of the five numbers are its fields. Those that it does not use are 0.
+numbers. Some have records behind it, each with its size (u32) before it; a size of 0 stands before
+the three numbers of ``PackRows`` (i64, u32, u32). ``_LAYOUTS`` has a row for each kind: which of
+the five numbers are its fields. Those that it does not use are 0.
 
 An order is repeated by its sender until it is answered; a receiver that sees it twice answers
 twice. The *sequence* of GRANT and FOLLOW is raft's: an answer carries that of its order, and the
@@ -22,6 +23,7 @@ from ledgermq.model.ids import Index, Position, Term
 
 _FRAME = Struct("<B7xqqqqq")
 _SIZE = Struct("<I")
+_PACK_ROWS = Struct("<qII")
 _COUNT = 1
 """The number that says how many records are behind PROPOSE_STATE."""
 
@@ -118,8 +120,24 @@ class TopicsLoaded(NamedTuple):
     version: int
 
 
+class PackRows(NamedTuple):
+    """The rows of a pack that stands in the log (``wire/staged_pack.py``), in place of their bytes.
+
+    Attributes:
+        position: of the record that has the pack.
+        size: of that record.
+        rows: how many records it has.
+    """
+
+    position: int
+    size: int
+    rows: int
+
+
 class ProposeState(NamedTuple):
     """Broker to writer: append these records of the broker's own, as one group.
+
+    ``PackRows`` stand for records which the writer takes from its log.
 
     It is not repeated, and its answer is the records themselves, in the log. A writer takes none
     that was meant for an earlier life of it, or comes from an earlier broker than one it has heard.
@@ -136,7 +154,7 @@ class ProposeState(NamedTuple):
     broker_start: int
     writer_start: int
     sequence: int
-    records: Sequence[bytes]
+    records: Sequence[bytes | PackRows]
 
 
 class StateRefused(NamedTuple):
@@ -236,7 +254,7 @@ def encode(order: Order) -> bytes:
     numbers = [0] * 5
     for place, field in zip(layout.numbers, fields, strict=False):
         numbers[place] = field
-    records: Sequence[bytes] = ()
+    records: Sequence[bytes | PackRows] = ()
     match order:
         case ProposeState():
             records = order.records
@@ -247,7 +265,10 @@ def encode(order: Order) -> bytes:
             pass
     parts = [_FRAME.pack(layout.kind, *numbers)]
     for record in records:
-        parts += [_SIZE.pack(len(record)), record]
+        if isinstance(record, PackRows):
+            parts += [_SIZE.pack(0), _PACK_ROWS.pack(*record)]
+        else:
+            parts += [_SIZE.pack(len(record)), record]
     return b"".join(parts)
 
 
@@ -268,22 +289,31 @@ def parse(message: bytes) -> Order:
         return make(*fields, _records(message))
     if kind == OrderKind.TOPICS_CHANGED:
         records = _records(message)
-        return make(*fields, _topics(records[0]) if records else None)
+        if not records:
+            return make(*fields, None)
+        if isinstance(records[0], PackRows):
+            raise ProtocolError("rows of a pack where topics should be")
+        return make(*fields, _topics(records[0]))
     if len(message) != _FRAME.size:
         raise ProtocolError("order of a wrong size", size=len(message), expected=_FRAME.size)
     return make(*fields)
 
 
-def _records(message: bytes) -> list[bytes]:
+def _records(message: bytes) -> list[bytes | PackRows]:
     """The records behind an order; raises ``ProtocolError`` when they do not fill the message."""
-    records: list[bytes] = []
+    records: list[bytes | PackRows] = []
     at = _FRAME.size
     while at < len(message):
         end = at + _SIZE.size
-        size = _SIZE.unpack_from(message, at)[0] if end <= len(message) else 0
-        if not 0 < size <= len(message) - end:
+        left = len(message) - end
+        size = _SIZE.unpack_from(message, at)[0] if left >= 0 else -1
+        if not 0 <= size <= left or (size == 0 and left < _PACK_ROWS.size):
             raise ProtocolError("order with a torn record", at=at, size=len(message))
-        records.append(message[end : end + size])
+        if size == 0:
+            size = _PACK_ROWS.size
+            records.append(PackRows(*_PACK_ROWS.unpack_from(message, end)))
+        else:
+            records.append(message[end : end + size])
         at = end + size
     return records
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Whether a library that is brought along has a vulnerability that PyPI's data knows. Ends with 1 if one
-# has, and says so where the data cannot be reached: then nothing was looked at.
+# has, and says so where the data cannot be reached: then nothing was looked at. What could not be looked at
+# is named with the reason: our own package, which PyPI does not have, and what the data says nothing of.
 set -eu
 cd "$(dirname "$0")/.."
 tools=build/audit
@@ -27,6 +28,10 @@ if not seen:
     print(f"audit: the data is not reachable: none of {len(rows)} libraries was looked at")
 else:
     print(f"audit: {len(seen)} of {len(rows)} libraries, {len(found)} vulnerabilities")
+for row in rows:
+    if seen and "vulns" not in row:
+        reason = row.get("skip_reason", "no reason is told")
+        print(f"audit: not looked at: {row['name']}: {reason}")
 for name, version, identity in found:
     print(f"audit: {name} {version}: {identity}")
 raise SystemExit(bool(found))

@@ -64,7 +64,7 @@ interpreters() {
 check_kernels() {
     local kernel contents
     contents=$(python3 -m zipfile --list "$1")
-    for kernel in $(sed -n 's/^KERNELS = (\(.*\))$/\1/p' setup.py | tr -d '",'); do
+    for kernel in $(sed -n '/^KERNELS = (/,/^)/s/^ *"\(.*\)",$/\1/p' setup.py); do
         grep -q "formats/kernels/$kernel\.cpython" <<<"$contents" ||
             { say "$1 lacks the kernel $kernel"; exit 1; }
     done

@@ -12,11 +12,14 @@ import zmq
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.doorbell import Bell, Context, Inbox
 from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import ConfigError
 from ledgermq.process import log_lines
 from ledgermq.process.clock import Clock, MachineClock
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.sessions.client_rights import AccessGate
 from ledgermq.sessions.client_socket import ClientSocket, open_client_socket
+from ledgermq.sessions.joined_sockets import JoinedSockets
+from ledgermq.sessions.local_connections import LocalConnections
 
 
 @dataclass(slots=True)
@@ -56,16 +59,28 @@ class Surroundings:
     def produce_socket(
         self, gate: AccessGate, *, message_size_max: int, note_ended: Callable[[], object]
     ) -> ClientSocket:
-        """Bound as the settings say; see ``open_client_socket``."""
-        return open_client_socket(
-            self.context,
-            self.paths.produce,
-            self.settings.listen.produce,
-            settings=self.settings,
-            gate=gate,
-            message_size_max=message_size_max,
+        """Bound as the settings say; see ``open_client_socket``, and ``LocalConnections``."""
+        # First: who finds ZeroMQ's socket alone has an older node before it.
+        local = LocalConnections(
+            self.paths.produce_stream,
+            mode=self.settings.listen.socket_mode,
+            part_size_max=message_size_max,
             note_ended=note_ended,
         )
+        try:
+            router = open_client_socket(
+                self.context,
+                self.paths.produce,
+                self.settings.listen.produce,
+                settings=self.settings,
+                gate=gate,
+                message_size_max=message_size_max,
+                note_ended=note_ended,
+            )
+        except ConfigError:
+            local.close()
+            raise
+        return JoinedSockets(router, local)
 
     def leave(self) -> None:
         """Close what was opened; sockets first, so that nothing lingers."""

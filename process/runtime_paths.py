@@ -38,6 +38,11 @@ class RuntimePaths:
         return self.directory / "produce"
 
     @property
+    def produce_stream(self) -> Path:
+        """The writer's socket for producers of this machine, without ZeroMQ."""
+        return self.directory / "produce.sock"
+
+    @property
     def consume(self) -> Path:
         """The broker's socket for consumers."""
         return self.directory / "consume"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ledgermq.ipc.cursor_page import Role
-from ledgermq.ipc.loop import StopFlag, Worker, run
+from ledgermq.ipc.loop import StopFlag, Worker, run, sleep_max_ms
 from ledgermq.members.log_trouble import LogDamagedError
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.exit_status import EXIT_REOPEN, EXIT_STOPPED
@@ -53,7 +53,13 @@ def run_worker(
         return EXIT_REOPEN
     stop.on_reload = lambda: worker.take_settings(reload.take_published(settings))
     try:
-        run(worker, page=environment.page, role=role, stop=stop)
+        run(
+            worker,
+            page=environment.page,
+            role=role,
+            stop=stop,
+            sleep_max_ms=sleep_max_ms(settings),
+        )
         worker.finish()
     except LogDamagedError as error:
         logger.error("%s", error)

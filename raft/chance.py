@@ -6,15 +6,15 @@ _WORD_MASK = (1 << 64) - 1
 
 
 class Chance:
-    """A sequence of numbers that its seed alone determines."""
+    """A sequence of numbers that its seed alone determines; ``word`` is where it is."""
 
     def __init__(self, seed: int) -> None:
-        self._state = seed & _WORD_MASK
+        self.word = seed & _WORD_MASK
 
     def bits(self) -> int:
         """The next 64 bits."""
-        self._state = (self._state + 0x9E3779B97F4A7C15) & _WORD_MASK
-        mixed = self._state
+        self.word = (self.word + 0x9E3779B97F4A7C15) & _WORD_MASK
+        mixed = self.word
         mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _WORD_MASK
         mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _WORD_MASK
         return mixed ^ (mixed >> 31)

@@ -17,6 +17,7 @@ members count for nothing.
 
 from __future__ import annotations
 
+from ledgermq.formats.kernels.kernel import SteadyLine
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft import requests
 from ledgermq.raft.effects import NO_EFFECTS, Effects, LeaderChange, Outbox, ReadAnswer, ReplicateTo
@@ -39,12 +40,18 @@ from ledgermq.raft.messages import (
 )
 from ledgermq.raft.roles import candidate, follower, leader, transfer
 from ledgermq.raft.roles.node_state import NodeState, Policy, WriterState
+from ledgermq.raft.roles.progress import ProgressMode
 from ledgermq.raft.status import CoreStatus, status, why_no_leader
-from ledgermq.raft.timing import FlowLimits, Timing
+from ledgermq.raft.timing import NEVER, FlowLimits, Timing
 
 
 class RaftCore:
-    """Term, vote, role and commit index of one member of a group."""
+    """Term, vote, role and commit index of one member of a group.
+
+    Attributes:
+        line: the straight line through this core: whatever it takes need not go the long way,
+            through the methods here. It works on the same state (docs/decisions/0065).
+    """
 
     def __init__(
         self,
@@ -75,6 +82,13 @@ class RaftCore:
         policy = Policy(timing, flow, preferred, entries_have_terms)
         self._state = NodeState(
             node, membership, hard_state, commit=commit, policy=policy, seed=seed, now=now
+        )
+        self.line = SteadyLine(
+            self._state,
+            follower=RaftRole.FOLLOWER,
+            idle=WriterState.IDLE,
+            granted=WriterState.GRANTED,
+            replicate=ProgressMode.REPLICATE,
         )
 
     @property
@@ -125,7 +139,10 @@ class RaftCore:
     def deadline(self) -> int:
         """Tick at which ``tick`` has work next."""
         lead = self._state.leadership
-        return self._state.election_deadline if lead is None else leader.deadline(self._state, lead)
+        if lead is None:
+            return self._state.election_deadline
+        due = lead.next_heartbeat if lead.progress else NEVER
+        return min(due, lead.transfer.deadline) if lead.transfer else due
 
     def tick(self, now: int) -> Effects:
         """Time has come to ``now``."""
@@ -331,6 +348,11 @@ class RaftCore:
         """
         leader.replicated(self._state, request, last, size_bytes)
         return self._effects()
+
+    def request(self, peer: NodeId, first: Index, last: Index) -> ReplicateTo:
+        """What asks for the entries from ``first`` to ``last``, of this log, for ``peer``."""
+        previous = self._state.log.entry(Index(first - 1))
+        return ReplicateTo(peer, self._state.term, previous, first, last)
 
     def read_index(self, read: int) -> Effects:
         """Which index must reader ``read`` have seen? The answer comes as ``reads``, in any event.

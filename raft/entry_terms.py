@@ -23,13 +23,14 @@ class EntryTerms:
 
     Attributes:
         last_index: that of ``last``, for those who ask with each message.
+        firsts, terms: first index and term of each run.
     """
 
     def __init__(self, before: EntryId = NO_ENTRY, runs: Iterable[TermRun] = ()) -> None:
         """``runs`` follow ``before``, whose term may be ``UNKNOWN_TERM``."""
         self._before = before
-        self._firsts: list[int] = []
-        self._terms: list[Term] = []
+        self.firsts: list[int] = []
+        self.terms: list[Term] = []
         self.last_index = before.index
         self.append(runs)
 
@@ -46,17 +47,17 @@ class EntryTerms:
     @property
     def last(self) -> EntryId:
         """The last entry; ``before`` when there is none."""
-        return EntryId(self._terms[-1], self.last_index) if self._terms else self._before
+        return EntryId(self.terms[-1], self.last_index) if self.terms else self._before
 
     def term_of(self, index: Index) -> Term | None:
         """Term of entry ``index``; None when it is not known, at either end."""
-        if self._firsts and self._firsts[-1] <= index <= self.last_index:
-            return self._terms[-1]
+        if self.firsts and self.firsts[-1] <= index <= self.last_index:
+            return self.terms[-1]
         if index == self._before.index and self._before.term != UNKNOWN_TERM:
             return self._before.term
         if not self._before.index < index <= self.last_index:
             return None
-        return self._terms[bisect_right(self._firsts, index) - 1]
+        return self.terms[bisect_right(self.firsts, index) - 1]
 
     def entry(self, index: Index) -> EntryId:
         """The entry at ``index``, with ``UNKNOWN_TERM`` when its term is not known."""
@@ -65,8 +66,8 @@ class EntryTerms:
 
     def last_index_of(self, term: Term) -> Index | None:
         """Last index of ``term``; None when no entry is of it."""
-        run = bisect_right(self._terms, term) - 1
-        if run < 0 or self._terms[run] != term:
+        run = bisect_right(self.terms, term) - 1
+        if run < 0 or self.terms[run] != term:
             return None
         return self._run_end(run)
 
@@ -74,11 +75,11 @@ class EntryTerms:
         """Add ``runs`` at the end."""
         for run in runs:
             assert run.count > 0, run
-            last_term = self._terms[-1] if self._terms else None
+            last_term = self.terms[-1] if self.terms else None
             if run.term != last_term:
                 assert run.term >= self.last.term, (run, self.last)
-                self._firsts.append(self.last_index + 1)
-                self._terms.append(run.term)
+                self.firsts.append(self.last_index + 1)
+                self.terms.append(run.term)
             self.last_index = Index(self.last_index + run.count)
 
     def truncate(self, after: Index) -> None:
@@ -88,9 +89,9 @@ class EntryTerms:
             self._before,
             self.last_index,
         )
-        while self._firsts and self._firsts[-1] > after:
-            self._firsts.pop()
-            self._terms.pop()
+        while self.firsts and self.firsts[-1] > after:
+            self.firsts.pop()
+            self.terms.pop()
         self.last_index = after
 
     def compact(self, first: Index) -> None:
@@ -99,13 +100,13 @@ class EntryTerms:
             return
         assert first <= self.last_index + 1, (first, self.last_index)
         before = self.entry(Index(first - 1))
-        keep = bisect_right(self._firsts, first) - 1
+        keep = bisect_right(self.firsts, first) - 1
         if first > self.last_index:
-            keep = len(self._firsts)
-        self._firsts = self._firsts[keep:]
-        self._terms = self._terms[keep:]
-        if self._firsts:
-            self._firsts[0] = int(first)
+            keep = len(self.firsts)
+        self.firsts = self.firsts[keep:]
+        self.terms = self.terms[keep:]
+        if self.firsts:
+            self.firsts[0] = int(first)
         self._before = before
 
     def runs(self, first: Index, last: Index) -> tuple[TermRun, ...]:
@@ -113,14 +114,14 @@ class EntryTerms:
         if first > last:
             return ()
         assert self._before.index < first and last <= self.last_index, (first, last, self)
-        if self._firsts[-1] <= first:
-            return (TermRun(self._terms[-1], last - first + 1),)
+        if self.firsts[-1] <= first:
+            return (TermRun(self.terms[-1], last - first + 1),)
         found: list[TermRun] = []
         at = int(first)
-        run = bisect_right(self._firsts, at) - 1
+        run = bisect_right(self.firsts, at) - 1
         while at <= last:
             end = min(self._run_end(run), int(last))
-            found.append(TermRun(self._terms[run], end - at + 1))
+            found.append(TermRun(self.terms[run], end - at + 1))
             at = end + 1
             run += 1
         return tuple(found)
@@ -163,8 +164,8 @@ class EntryTerms:
             while at <= end:
                 if self.term_of(Index(at)) != run.term:
                     return Index(at)
-                at = min(end, self._run_end(bisect_right(self._firsts, at) - 1)) + 1
+                at = min(end, self._run_end(bisect_right(self.firsts, at) - 1)) + 1
         return None
 
     def _run_end(self, run: int) -> Index:
-        return Index(self._firsts[run + 1] - 1 if run + 1 < len(self._firsts) else self.last_index)
+        return Index(self.firsts[run + 1] - 1 if run + 1 < len(self.firsts) else self.last_index)

@@ -71,11 +71,12 @@ class MembershipHistory:
     Attributes:
         current: the one in force: the last one in the log, committed or not.
         index: that of its entry; -1 for the one that the group began with.
+        entry_indexes: those of all membership entries that the log has, the oldest first.
     """
 
     def __init__(self, first: Membership) -> None:
         self._known: list[tuple[Index, Membership]] = [(NO_INDEX, first)]
-        self._indexes: list[Index] = []
+        self.entry_indexes: list[Index] = []
         self.index, self.current = self._known[-1]
 
     def is_needed(self, node: NodeId, commit: Index) -> bool:
@@ -93,24 +94,24 @@ class MembershipHistory:
             return
         assert index > self.index, (index, self.index)
         self._known.append((index, membership))
-        self._indexes.append(index)
+        self.entry_indexes.append(index)
         while len(self._known) > 1 and self._known[1][0] <= commit:
             del self._known[0]
         self.index, self.current = self._known[-1]
 
     def indexes(self, first: Index, last: Index) -> tuple[Index, ...]:
         """Indices of the membership entries from ``first`` to ``last``, committed ones too."""
-        if not self._indexes or self._indexes[-1] < first:
+        if not self.entry_indexes or self.entry_indexes[-1] < first:
             return ()
-        begin, end = bisect_left(self._indexes, first), bisect_right(self._indexes, last)
-        return tuple(self._indexes[begin:end])
+        begin, end = bisect_left(self.entry_indexes, first), bisect_right(self.entry_indexes, last)
+        return tuple(self.entry_indexes[begin:end])
 
     def roll_back(self, after: Index) -> bool:
         """The log was truncated after ``after``; whether another membership is in force now."""
         count = len(self._known)
         while len(self._known) > 1 and self._known[-1][0] > after:
             self._known.pop()
-        while self._indexes and self._indexes[-1] > after:
-            self._indexes.pop()
+        while self.entry_indexes and self.entry_indexes[-1] > after:
+            self.entry_indexes.pop()
         self.index, self.current = self._known[-1]
         return len(self._known) < count

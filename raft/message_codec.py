@@ -23,6 +23,7 @@ from __future__ import annotations
 from enum import IntEnum
 from struct import Struct, error
 
+from ledgermq.formats.steady_heads import HEARTBEAT, ONE_RUN, REPLY
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import Index, Term
 from ledgermq.raft.messages import (
@@ -78,11 +79,6 @@ _READ_REQUEST = Struct("<q")
 _READ_REPLY = Struct("<qq")
 _ACCEPTED, _FIT, _TAIL = 1, 2, 4
 
-# What a steady leader and its followers say, in one piece: an append of one run with no membership
-# among its entries, a heartbeat, and a reply without a tail.
-_ONE_RUN = Struct("<BB6xqqqqqI4xqqI4x")
-_HEARTBEAT = Struct("<BB6xqqqqqI4xI4x")
-_REPLY = Struct("<BB6xqqqqB7x")
 _NOBODY_KNOWS = -2
 _REASONS: tuple[VoteRefusal | None, ...] = (None, *VoteRefusal)
 
@@ -126,8 +122,8 @@ def decode_message(data: bytes | memoryview) -> Message:
         ProtocolError: it is none of this version.
     """
     size = len(data)
-    if size == _ONE_RUN.size or size == _REPLY.size:  # noqa: PLR1714 - with each message
-        known = _decode_one_run(data) if size == _ONE_RUN.size else _decode_reply(data)
+    if size == ONE_RUN.size or size == REPLY.size:  # noqa: PLR1714 - with each message
+        known = _decode_one_run(data) if size == ONE_RUN.size else _decode_reply(data)
         if known is not None:
             return known
     try:
@@ -184,15 +180,15 @@ def _steady_append(message: Append) -> bytes:
         message.term, previous.term, previous.index, message.commit, message.round,
     )  # fmt: skip
     if not message.runs:
-        return _HEARTBEAT.pack(_APPEND_KIND, VERSION, *numbers, 0, 0)
+        return HEARTBEAT.pack(_APPEND_KIND, VERSION, *numbers, 0, 0)
     (run,) = message.runs
-    return _ONE_RUN.pack(_APPEND_KIND, VERSION, *numbers, 1, run.term, run.count, 0)
+    return ONE_RUN.pack(_APPEND_KIND, VERSION, *numbers, 1, run.term, run.count, 0)
 
 
 def _decode_one_run(data: bytes | memoryview) -> Append | None:
     """An append of one run; None when it is another one, or wrong, and has to be looked at."""
     kind, version, term, previous_term, previous, commit, round_, *run, indices = (
-        _ONE_RUN.unpack_from(data)
+        ONE_RUN.unpack_from(data)
     )
     runs, run_term, entries = run
     if (kind, version, runs, indices) != (_APPEND_KIND, VERSION, 1, 0) or entries <= 0:
@@ -208,7 +204,7 @@ def _decode_one_run(data: bytes | memoryview) -> Append | None:
 
 def _decode_reply(data: bytes | memoryview) -> AppendReply | None:
     """A reply without a tail; None when it is another message."""
-    kind, version, term, round_, verified, held, flags = _REPLY.unpack_from(data)
+    kind, version, term, round_, verified, held, flags = REPLY.unpack_from(data)
     if (kind, version) != (_REPLY_KIND, VERSION) or flags & _TAIL:
         return None
     accepted, fit = flags & _ACCEPTED != 0, flags & _FIT != 0
@@ -223,7 +219,7 @@ def _append_reply(message: AppendReply) -> bytes:
     tail = message.tail
     flags = _ACCEPTED * message.accepted | _FIT * message.fit | _TAIL * (tail is not None)
     if tail is None:
-        return _REPLY.pack(
+        return REPLY.pack(
             _REPLY_KIND, VERSION, message.term, message.round, message.verified, message.held, flags
         )
     body = _APPEND_REPLY.pack(message.round, message.verified, message.held, flags)

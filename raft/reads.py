@@ -22,33 +22,33 @@ class WaitingRead:
 
 
 class ReadRounds:
-    """The reads that wait at a leader, in order of their rounds."""
+    """The reads that wait at a leader, in order of their rounds: ``waiting``."""
 
     def __init__(self) -> None:
-        self._waiting: list[WaitingRead] = []
+        self.waiting: list[WaitingRead] = []
 
     def add(self, read: WaitingRead) -> None:
         """Answer ``read`` when its round is confirmed."""
-        assert not self._waiting or self._waiting[-1].round <= read.round, read
-        self._waiting.append(read)
+        assert not self.waiting or self.waiting[-1].round <= read.round, read
+        self.waiting.append(read)
 
     def confirmed(self, round_: int) -> list[WaitingRead]:
         """Take the reads that ``round_`` confirms."""
         count = 0
-        while count < len(self._waiting) and self._waiting[count].round <= round_:
+        while count < len(self.waiting) and self.waiting[count].round <= round_:
             count += 1
-        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        taken, self.waiting = self.waiting[:count], self.waiting[count:]
         return taken
 
     def is_idle(self) -> bool:
         """Whether no read waits."""
-        return not self._waiting
+        return not self.waiting
 
     def needs_round(self, sent: int) -> bool:
         """Whether a read waits for a round that was not begun yet."""
-        return bool(self._waiting) and self._waiting[-1].round > sent
+        return bool(self.waiting) and self.waiting[-1].round > sent
 
     def take_all(self) -> list[WaitingRead]:
         """Take the reads that will never be confirmed: this leader's time is over."""
-        taken, self._waiting = self._waiting, []
+        taken, self.waiting = self.waiting, []
         return taken

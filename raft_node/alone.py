@@ -77,6 +77,9 @@ class Alone:
         """Nothing is known to be damaged."""
         settings = environment.settings
         self.memberships = FixedMembership(roster_of(settings))
+        # As with every turn of the process: there is nothing else to wait for.
+        self.wants_turn = True
+        self.due_ns = 0
         self._counters = environment.page.counters(Role.RAFT)
         self._damages = PlainDamages(
             StorePaths.of(settings).data, environment.paths.damage, environment.clock.monotonic_ns()
@@ -131,6 +134,10 @@ class Alone:
         """See ``Replicated``."""
 
     def replicate(self, effects: Effects) -> NoReturn:
+        """See ``Replicated``: there is nobody to give anything."""
+        raise AssertionError(_NO_OTHERS)
+
+    def feed(self, wants: Sequence[tuple[str, int, int]]) -> NoReturn:
         """See ``Replicated``: there is nobody to give anything."""
         raise AssertionError(_NO_OTHERS)
 

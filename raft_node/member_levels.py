@@ -8,6 +8,7 @@ from pathlib import Path
 from ledgermq.ipc.counters import Counts, RaftCounter
 from ledgermq.members.level_report import write_levels
 from ledgermq.model.features import LEVEL, MemberLevel
+from ledgermq.model.ids import NodeId
 from ledgermq.raft.status import CoreStatus
 from ledgermq.raft_node.peers.peers import Peers
 
@@ -26,12 +27,19 @@ class MemberLevels:
         self._counters = counters
         self._path = path
         self._reported: list[MemberLevel] | None = None
+        self._seen: dict[NodeId, int] = {}
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a member has told another level since ``look``."""
+        return self._peers.levels != self._seen
 
     def look(self, status: CoreStatus) -> None:
         """Count the highest level that all know, and report what each does where that changed.
 
         Who was not heard of counts as one that knows none.
         """
+        self._seen = dict(self._peers.levels)
         members = self.members(status)
         self._counters[RaftCounter.MEMBERS_LEVEL] = min(
             (one["level"] or 0 for one in members), default=0

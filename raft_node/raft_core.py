@@ -9,6 +9,9 @@ from ledgermq.raft.core import RaftCore
 from ledgermq.raft.timing import FlowLimits, Timing
 from ledgermq.raft_node.term_file import TermFile
 
+TICK_NS = 1_000_000
+"""The core's time: milliseconds."""
+
 
 def new_core(environment: Environment, term_file: TermFile) -> RaftCore:
     """The consensus core of this node, as the settings have it."""
@@ -31,10 +34,5 @@ def new_core(environment: Environment, term_file: TermFile) -> RaftCore:
         ),
         preferred=tuple(NodeId(name) for name in settings.raft.preferred_leaders),
         seed=environment.clock.seed(),
-        now=ticks(environment.clock.monotonic_ns()),
+        now=environment.clock.monotonic_ns() // TICK_NS,
     )
-
-
-def ticks(now_ns: int) -> int:
-    """The core's time: milliseconds."""
-    return now_ns // 1_000_000

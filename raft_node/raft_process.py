@@ -8,13 +8,13 @@ never writes the log: what it wants in it goes through the append ring to the wr
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 
 from ledgermq.ipc.counters import BrokerCounter, RaftCounter
 from ledgermq.ipc.cursor_page import Grant, LogCursor, Role
 from ledgermq.ipc.cursor_page import PublishedRole as PageRole
-from ledgermq.ipc.loop import Pollable, StopFlag
+from ledgermq.ipc.loop import LOOK_AGAIN_MS, SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.ipc.orders import Damaged, Followed, Granted, Ready, Repaired, parse
 from ledgermq.ipc.space_slots import SpaceState
 from ledgermq.members.log_replacement import is_complete
@@ -29,10 +29,12 @@ from ledgermq.process.environment import Environment
 from ledgermq.process.node import Surroundings
 from ledgermq.process.port_roles import port_roles
 from ledgermq.process.worker_main import run_worker
+from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import NO_EFFECTS, AppendEntries, Effects, LeaderChange
 from ledgermq.raft.message_codec import decode_message, encode_message
 from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
 from ledgermq.raft.status import CoreStatus
+from ledgermq.raft.timing import NEVER
 from ledgermq.raft_node.alone import Alone
 from ledgermq.raft_node.disk_watch import DiskWatch
 from ledgermq.raft_node.entries.kept_log import KeptLog
@@ -41,7 +43,7 @@ from ledgermq.raft_node.member_levels import MemberLevels
 from ledgermq.raft_node.peers.peer_group import PeerGroup
 from ledgermq.raft_node.peers.peers import Peers
 from ledgermq.raft_node.raft_control import RaftControl
-from ledgermq.raft_node.raft_core import new_core, ticks
+from ledgermq.raft_node.raft_core import TICK_NS, new_core
 from ledgermq.raft_node.replicated import Replicated
 from ledgermq.raft_node.shipping.shipping import LogArrivedError
 from ledgermq.raft_node.suggested_reader import SuggestedReader
@@ -54,11 +56,13 @@ logger = logging.getLogger(__name__)
 
 MESSAGES_PER_TURN_MAX = 64
 
-BESIDE_EVERY_NS = 10_000_000
-"""What is no part of a message's way is looked at so often: disk, space, handshakes of peers."""
+BESIDE_EVERY_NS = 100_000_000
+"""What is no part of a message's way is looked at so often: disk, space, refusals of peers."""
 
-LEVELS_EVERY_NS = 100_000_000
+LEVELS_EVERY_NS = 500_000_000
 """What members and the broker say of feature levels is looked at so often, and who may be read."""
+
+_INBOX, _PEERS, _CONTROL, _LOG = 1, 2, 4, 8
 
 _UNSEEN = LogCursor(Position(-1), Index(-2), Term(-1))
 """No cursor is like that: the next look at the page finds a change."""
@@ -81,7 +85,8 @@ class RaftWorker:
         self._counters = environment.page.counters(Role.RAFT)
         self._term_file = term_file
         self._peers = peers
-        self._peer_sources = frozenset(peers.sources)
+        # Nothing rings when a peer refuses this node, or its handshake fails.
+        self._look_again_ms = LOOK_AGAIN_MS if peers.sources else SLEEP_MAX_MS
         self._writer = WriterLink(
             environment.bell(Role.WRITER), environment.paths.append_ring, environment.clock
         )
@@ -90,7 +95,7 @@ class RaftWorker:
         self._waits_for_sync = settings.ack.mode is AckMode.MAJORITY_FSYNC
         self._core = new_core(environment, term_file)
         self._log: Replicated | Alone = (
-            Replicated(environment, self._core, peers, self._writer, self._send)
+            Replicated(environment, self._core, peers, self._writer)
             if settings.store.log.has_terms
             else Alone(environment)
         )
@@ -100,6 +105,7 @@ class RaftWorker:
         self._disk = DiskWatch(
             sick_after_ms=settings.raft.disk_sick_after_ms, now_ns=environment.clock.monotonic_ns()
         )
+        self._inbox = environment.inbox
         self._control = RaftControl(
             environment.paths.raft_control,
             settings.listen.socket_mode,
@@ -108,12 +114,22 @@ class RaftWorker:
             peers,
             memberships=self._memberships,
         )
+        # Which part of the process each source is for; 0: the loop's own.
+        self._parts: defaultdict[Pollable, int] = defaultdict(int)
+        self._parts |= dict.fromkeys(environment.inbox.sources, _INBOX)
+        self._parts |= dict.fromkeys(peers.sources, _PEERS)
+        self._parts |= dict.fromkeys(self._log.sources, _LOG)
+        self._parts[self._control.source] = _CONTROL
         self._broker = environment.page.counters(Role.BROKER)
         self._levels = MemberLevels(peers, self._counters, environment.paths.levels)
-        self._levels_due_ns = self._beside_due_ns = 0
+        self._levels_due_ns = self._beside_due_ns = self._log_due_ns = 0
+        self._log_wake_ns = 0
         self._noted = ""
         self._is_cutting = self._was_recovered = self._is_full = False
         self._held = self._written = _UNSEEN
+        # Cells of the page: one that has not changed since says that its cursor has not.
+        self._written_cell, self._durable_cell = self._page.cursor_cells()
+        self._written_seen = self._durable_seen = -1
         self._marks: deque[LogCursor] = deque()
         self._entries: memoryview | None = None
         self._announced: tuple[Index, ...] = ()
@@ -122,30 +138,32 @@ class RaftWorker:
         self._publish_grant()
         self._look_at_levels(self._core.status())
 
+    @property
+    def core(self) -> RaftCore:
+        """Its consensus core."""
+        return self._core
+
     def sources(self) -> list[Pollable]:
         """The inbox, the operator and the peers."""
-        inbox, peers = self._environment.inbox.sources, self._peers.sources
+        inbox, peers = self._inbox.sources, self._peers.sources
         return [*inbox, self._control.source, *peers, *self._log.sources]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Nothing to do while the cursors stand still, every order is answered and none is due."""
         if self._writer.is_settled:
-            # The page gives the same object as long as a cursor stands.
-            written = self._page.read_written()
-            if written is not self._written:
+            if self._written_cell[0] != self._written_seen:
                 return 0
-            if self._waits_for_sync and self._page.read_durable()[0] is not self._held:
+            if self._waits_for_sync and self._durable_cell[0] != self._durable_seen:
                 return 0
             repeat = None
         else:
             repeat = self._writer.repeat_ms(now_ns)
-        wait = min(1_000, self._core.deadline - ticks(now_ns))
-        if repeat is not None:
-            wait = min(wait, repeat)
-        beside = self._log.sleep_ms(now_ns)
-        if beside is not None:
-            wait = min(wait, beside)
-        return max(0, wait)
+        wait = min(self._look_again_ms, self._core.deadline - now_ns // TICK_NS)
+        if repeat is not None and repeat < wait:
+            wait = repeat
+        if self._log_wake_ns != NEVER and self._log_wake_ns - now_ns < wait * 1_000_000:
+            wait = (self._log_wake_ns - now_ns) // 1_000_000
+        return wait if wait > 0 else 0
 
     def hears_bells(self, now_ns: int) -> bool:
         """Always: others wait for what it does."""
@@ -154,17 +172,23 @@ class RaftWorker:
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Answers first, then the peers, then the cursors, then what time brings."""
-        for message in self._environment.inbox.drain(ready):
-            self._take_order(message)
-        now = ticks(now_ns)
-        if not self._peer_sources.isdisjoint(ready):
-            for _ in range(MESSAGES_PER_TURN_MAX):
-                received = self._peers.receive()
-                if received is None:
-                    break
-                self._take_message(now, received.node, received.parts)
+        now = now_ns // TICK_NS
+        heard, parts = 0, self._parts
+        for source in ready:
+            heard |= parts[source]
+        if heard & _INBOX:
+            for message in self._inbox.drain(ready):
+                self._take_order(message)
+        if heard & _PEERS:
+            self._hear_peers(now)
         if self._writer.is_settled:
-            self._look_at_cursors()
+            # The cells first: what is read behind them is as new, or newer, and then seen again.
+            if self._written_cell[0] != self._written_seen:
+                self._written_seen = self._written_cell[0]
+                self._look_at_written()
+            if self._waits_for_sync and self._durable_cell[0] != self._durable_seen:
+                self._durable_seen = self._durable_cell[0]
+                self._look_at_held(self._page.read_durable()[0])
         else:
             self._writer.repeat_when_due(now_ns)
         if now >= self._core.deadline:
@@ -172,14 +196,40 @@ class RaftWorker:
         if now_ns >= self._beside_due_ns:
             self._beside_due_ns = now_ns + BESIDE_EVERY_NS
             self._look_beside(now_ns)
-        if self._control.source in ready:
+        if heard & _CONTROL:
             self._control.serve(now_ns)
-        self._log.turn(ready, now_ns)
+        if (
+            heard & _LOG
+            or self._log.wants_turn
+            or now_ns >= self._log_due_ns
+            or now_ns >= self._log_wake_ns
+        ):
+            self._log.turn(ready, now_ns)
+            self._log_due_ns = self._log.due_ns
+            wait = self._log.sleep_ms(now_ns)
+            self._log_wake_ns = NEVER if wait is None else now_ns + wait * 1_000_000
+
+    def _hear_peers(self, now: int) -> None:
+        """A bounded number of messages."""
+        receive, line = self._peers.receive, self._core.line
+        for _ in range(MESSAGES_PER_TURN_MAX):
+            received = receive()
+            if received is None:
+                return
+            source, parts = received
+            count = len(parts)
+            if count <= 2 and line.receive(now, source, parts[0], count == 2):
+                self._counters[RaftCounter.MESSAGES_RECEIVED] += 1
+                self._entries = parts[1] if count == 2 else None
+                self._carry_out_line()
+                self._entries = None
+            else:
+                self._take_message(now, source, parts)
 
     def _look_beside(self, now_ns: int) -> None:
         """What may be seen a little later than a message."""
         self._peers.watch()
-        if now_ns >= self._levels_due_ns:
+        if now_ns >= self._levels_due_ns or self._levels.has_news:
             self._levels_due_ns = now_ns + LEVELS_EVERY_NS
             status = self._core.status()
             self._look_at_levels(status)
@@ -235,7 +285,7 @@ class RaftWorker:
         self._term_file.close()
         self._log.close()
 
-    def _look_at_cursors(self) -> None:
+    def _look_at_written(self) -> None:
         written = self._page.read_written()
         if written is not self._written:
             self._written = written
@@ -245,13 +295,23 @@ class RaftWorker:
                 told = self._memberships.written(written.index)
                 if told:
                     self._tell_memberships(told)
-                self._carry_out(self._core.entries_written(EntryId(written.term, written.index)))
-        # The cursor that an acknowledgement needs (``ack.mode``).
-        counted = self._page.read_durable()[0] if self._waits_for_sync else written
+                if self._core.line.written(written.index):
+                    self._carry_out_line()
+                else:
+                    last = EntryId(written.term, written.index)
+                    self._carry_out(self._core.entries_written(last))
+        if not self._waits_for_sync:
+            self._look_at_held(written)
+
+    def _look_at_held(self, counted: LogCursor) -> None:
+        """At the cursor that an acknowledgement needs (``ack.mode``)."""
         if counted is not self._held:
             self._held = counted
             self._marks.append(counted)
-            self._carry_out(self._core.entries_held(self._core.node, counted.index))
+            if self._core.line.held(counted.index):
+                self._carry_out_line()
+            else:
+                self._carry_out(self._core.entries_held(self._core.node, counted.index))
 
     def _take_order(self, message: bytes) -> None:
         try:
@@ -291,6 +351,7 @@ class RaftWorker:
         self._log.open_at(last.index, answer.end)
         # What the log holds already may be committed now.
         self._held = self._written = _UNSEEN
+        self._written_seen = self._durable_seen = -1
         self._marks.clear()
         if isinstance(answer, Granted):
             # An election may have been won before a new writer had said where its log ends.
@@ -367,6 +428,22 @@ class RaftWorker:
                 logger.info("%s", note)
             self._noted = note
 
+    def _carry_out_line(self) -> None:
+        """What the straight line wants done, in the order of ``_carry_out``."""
+        line = self._core.line
+        # Read before the line is gone through again, by what follows.
+        reply, wants, commit = line.reply, line.wants, line.commit
+        if line.first >= 0:
+            self._append(AppendEntries(Index(line.first), Index(line.last)))
+        if reply is not None:
+            leader = self._core.leader
+            assert leader is not None
+            self._say(leader, reply)
+        if wants:
+            self._log.feed(wants)
+        if commit >= 0:
+            self._commit(Index(commit))
+
     def _direct_writer(self, effects: Effects) -> None:
         """What the writer has to do, in the order that ``Effects`` demands."""
         if effects.revoke:
@@ -423,9 +500,11 @@ class RaftWorker:
             )
             self._carry_out(self._core.membership_appended(index, membership))
 
-    def _send(self, peer: NodeId, message: Message, entries: bytes | None = None) -> None:
-        head = encode_message(message)
-        sent = self._peers.send(peer, [head] if entries is None else [head, entries])
+    def _send(self, peer: NodeId, message: Message) -> None:
+        self._say(peer, encode_message(message))
+
+    def _say(self, peer: NodeId, head: bytes) -> None:
+        sent = self._peers.send(peer, (head,))
         self._counters[RaftCounter.MESSAGES_SENT if sent else RaftCounter.MESSAGES_UNSENT] += 1
 
     def _commit(self, index: Index) -> None:

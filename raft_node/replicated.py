@@ -23,7 +23,7 @@ from ledgermq.raft.effects import AppendEntries, Effects
 from ledgermq.raft.entry_terms import EntryTerms
 from ledgermq.raft.messages import EntryId
 from ledgermq.raft_node.entries.entry_exchange import EntryExchange
-from ledgermq.raft_node.entries.entry_sender import EntrySender, SendMessage
+from ledgermq.raft_node.entries.entry_sender import EntrySender
 from ledgermq.raft_node.entries.membership_log import MembershipLog, Told
 from ledgermq.raft_node.peers.peers import Peers
 from ledgermq.raft_node.repair.scrub import Scrub, committed_end
@@ -34,7 +34,9 @@ from ledgermq.wire.repair_frames import is_repair_frame
 
 logger = logging.getLogger(__name__)
 
-SCRUB_LOOK_NS = 20_000_000  # messages wait for the turns between
+SCRUB_LOOK_NS = 100_000_000
+"""Between two looks at what is done beside consensus, unless something rings: messages wait for the
+turns between."""
 
 
 class Replicated:
@@ -42,6 +44,8 @@ class Replicated:
 
     Attributes:
         memberships: those of the log.
+        wants_turn: ``turn`` has something to do now, or may have with every turn of the process.
+        due_ns: from then on it may have something to do, when the process wakes.
     """
 
     def __init__(
@@ -50,7 +54,6 @@ class Replicated:
         core: RaftCore,
         peers: Peers,
         writer: WriterLink,
-        send: SendMessage,
     ) -> None:
         """Nothing is read before ``open_at``.
 
@@ -70,14 +73,15 @@ class Replicated:
             settings, core, self._exchange, peers.send, memberships=self.memberships.content
         )
         self._scrub = Scrub.of(environment, core, peers.send, writer.repair)
-        self._scrub_due_ns = 0
+        self.due_ns = 0
+        self.wants_turn = True
         self._sender = EntrySender(
             settings,
             core,
             environment.page,
             self._exchange,
-            send=send,
-            suspect=self._scrub.suspect_entry,
+            send=peers.send,
+            suspect=self._suspect,
         )
 
     @property
@@ -113,14 +117,16 @@ class Replicated:
             sent, received = self._shipping.moved_bytes
             counters[RaftCounter.SHIPPED_BYTES_SENT] = sent
             counters[RaftCounter.SHIPPED_BYTES_RECEIVED] = received
-        if now_ns >= self._scrub_due_ns or self._scrub.source in ready:
-            self._scrub_due_ns = now_ns + SCRUB_LOOK_NS
+        if now_ns >= self.due_ns or self._scrub.source in ready:
+            self.due_ns = now_ns + SCRUB_LOOK_NS
             self._scrub.turn(now_ns, committed_end(self._page) if self._writer.is_settled else None)
             for number, count in enumerate(self._scrub.counts, RaftCounter.SCRUBBED_BYTES):
                 counters[number] = count
+        self.wants_turn = self._shipping.is_busy
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of the scrub count from now on."""
+        self.wants_turn = True
         self._scrub.change(settings.scrub, self._clock.monotonic_ns())
 
     def close(self) -> None:
@@ -131,6 +137,7 @@ class Replicated:
 
     def take_order(self, order: Damaged | Repaired) -> None:
         """A reader found damage, or the writer has written a repair."""
+        self.wants_turn = True
         self._scrub.take_order(order, self._clock.monotonic_ns())
 
     def take(self, source: NodeId, parts: list[memoryview]) -> bool:
@@ -143,6 +150,7 @@ class Replicated:
         # Kinds of repair frames are above those of ship frames, and both above the consensus's.
         if not is_ship_frame(parts[0]):
             return False
+        self.wants_turn = True
         now_ns = self._clock.monotonic_ns()
         if is_repair_frame(parts[0]):
             self._scrub.take(source, parts, now_ns)
@@ -178,9 +186,18 @@ class Replicated:
             CorruptLogError: entries are wrong, and no member has others.
         """
         for request in effects.replicate:
-            self._counters[RaftCounter.ENTRIES_SENT] += self._sender.replicate(request)
+            self._sender.replicate(request)
         for shipment in effects.ship_files:
+            self.wants_turn = True
             self._shipping.offer(shipment.peer, self._clock.monotonic_ns())
+
+    def feed(self, wants: Sequence[tuple[str, int, int]]) -> None:
+        """Send entries to members that the straight line says lack them (``SteadyLine.wants``).
+
+        Raises:
+            CorruptLogError: entries are wrong, and no member has others.
+        """
+        self._sender.feed(wants)
 
     def append(
         self, accepted: AppendEntries, entries: memoryview, memberships: Sequence[Index]
@@ -208,9 +225,15 @@ class Replicated:
             return None
         self._exchange.end = verified.end
         self._counters[RaftCounter.ENTRIES_RECEIVED] += accepted.last - accepted.first + 1
-        self._shipping.entries_appended()
+        if self._shipping.is_staged:
+            self._shipping.entries_appended()
+            self.wants_turn = True
         self._writer.ring()
         return told
+
+    def _suspect(self, index: Index) -> None:
+        self._scrub.suspect_entry(index)
+        self.wants_turn = True
 
     def cursor_at(self, index: Index) -> LogCursor:
         """Where entry ``index`` ends.

@@ -29,7 +29,7 @@ class WriterLink:
     """Owned by the raft process. Invariant: at most one handshake waits for its answer.
 
     Attributes:
-        is_read: a writer has recovered the log, and its end is known.
+        is_settled: cursors and files are those of the log: none is being recovered or cut.
     """
 
     def __init__(self, bell: OrderBell, ring: Path, clock: Clock) -> None:
@@ -39,12 +39,18 @@ class WriterLink:
         self._ring: AppendRing | None = None
         self._awaited: GrantTerm | Follow | None = None
         self._sent_ns = 0
-        self.is_read = False
+        self._is_read = False
+        self.is_settled = False
 
     @property
-    def is_settled(self) -> bool:
-        """Whether cursors and files are those of the log: none is being recovered or cut."""
-        return self.is_read and self._awaited is None
+    def is_read(self) -> bool:
+        """Whether a writer has recovered the log, and its end is known; the process sets it."""
+        return self._is_read
+
+    @is_read.setter
+    def is_read(self, is_read: bool) -> None:
+        self._is_read = is_read
+        self.is_settled = is_read and self._awaited is None
 
     def grant(self, term: Term, last: EntryId) -> None:
         """The writer is to stamp in ``term`` behind ``last``, and nowhere else."""
@@ -62,6 +68,7 @@ class WriterLink:
         if type(answer) is not _ANSWERED_BY[type(awaited)]:
             return False
         self._awaited = None
+        self.is_settled = self._is_read
         return True
 
     def repeat_ms(self, now_ns: int) -> int | None:
@@ -126,4 +133,5 @@ class WriterLink:
         # The clock orders the handshakes of one raft process behind those of the one before it.
         self._sent_ns = self._clock.monotonic_ns()
         self._awaited = order._replace(sequence=self._sent_ns)
+        self.is_settled = False
         self._bell.send(encode(self._awaited))

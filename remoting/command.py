@@ -31,9 +31,9 @@ from enum import IntEnum
 from struct import Struct
 
 from ledgermq.formats.kernels import kernel
-from ledgermq.formats.kernels.kernel import scan_header
+from ledgermq.formats.kernels.kernel import scan_header, scan_send
 from ledgermq.model.errors import ProtocolError
-from ledgermq.remoting.codes import Language, ResponseCode
+from ledgermq.remoting.codes import Language, RequestCode, ResponseCode
 from ledgermq.remoting.fields import INT32_MAX
 from ledgermq.remoting.whole_text import may_be_cut, whole
 
@@ -54,6 +54,7 @@ _FIXED = Struct(">hbhiii")
 _NAME_SIZE = Struct(">h")
 _VALUE_SIZE = Struct(">i")
 
+_SEND_V2 = int(RequestCode.SEND_MESSAGE_V2)
 _LANGUAGES = frozenset(map(int, Language))
 _LANGUAGE_NUMBERS: dict[str | None, int] = {one.name: int(one) for one in Language}
 _LANGUAGE_NAMES = {int(one): one.name for one in Language}
@@ -120,6 +121,42 @@ class Command:
         return Command(code, self.opaque, fields or {}, body, REPLY, remark, kind=self.kind)
 
 
+SentHeader = tuple[int, int, int, str, str, int, int, int, int, int, bytes]
+"""As ``kernel.scan_send`` gives it."""
+
+
+class SendCommand(Command):
+    """A message in short form, as nearly all come: its fields are read once somebody asks for them.
+
+    Attributes:
+        sent: what the header says of the message.
+    """
+
+    __slots__ = ("_fields", "_header", "sent")
+
+    def __init__(self, header: memoryview, body: memoryview, sent: SentHeader) -> None:
+        self.code = _SEND_V2
+        self.opaque, self.flag, self.version = sent[:3]
+        self.body = body
+        self.remark = None
+        self.language = _LANGUAGE_NUMBERS.get(sent[3], -1)
+        self.kind = HeaderKind.JSON
+        self.sent = sent
+        self._header = header
+        self._fields: Mapping[str, str] | None = None
+
+    @property
+    def fields(self) -> Mapping[str, str]:
+        """See ``Command``."""
+        if self._fields is None:
+            self._fields = _decode_json(self._header, memoryview(b"")).fields
+        return self._fields
+
+    @fields.setter
+    def fields(self, fields: Mapping[str, str]) -> None:
+        self._fields = fields
+
+
 def decode_command(frame: memoryview) -> Command:
     """The command in ``frame``, which begins behind the size of the whole.
 
@@ -136,8 +173,13 @@ def decode_command(frame: memoryview) -> Command:
         raise ProtocolError("header is larger than its frame or the limit", size=size, limit=limit)
     body = frame[4 + size :]
     if frame[0] == HeaderKind.JSON:
-        # Uncompiled it would take longer than the decoder that reads everything.
-        found = scan_header(frame, 4, 4 + size) if kernel.compiled else None
+        # Uncompiled they would take longer than the decoder that reads everything.
+        if not kernel.compiled:
+            return _decode_json(frame[4 : 4 + size], body)
+        sent = scan_send(frame, 4, 4 + size, _SEND_V2)
+        if sent is not None:
+            return SendCommand(frame[4 : 4 + size], body, sent)
+        found = scan_header(frame, 4, 4 + size)
         if found is None:
             return _decode_json(frame[4 : 4 + size], body)
         code, opaque, fields, flag, remark, language, version = found

@@ -14,20 +14,29 @@ _SIZE_SIZE = 4
 
 
 class FrameSplitter:
-    """Gathers the bytes of one connection until a frame is whole."""
+    """Gathers the bytes of one connection until a frame is whole.
 
-    __slots__ = ("_have", "_limit", "_need", "_parts")
+    Attributes:
+        waiting: bytes of a frame that is not whole; 0 between frames.
+    """
+
+    __slots__ = ("_limit", "_need", "_parts", "waiting")
 
     def __init__(self, limit: int = FRAME_SIZE_MAX) -> None:
         self._limit = limit
         self._parts: list[bytes] = []
-        self._have = 0
+        self.waiting = 0
         self._need = _SIZE_SIZE
 
-    @property
-    def waiting(self) -> int:
-        """Bytes of a frame that is not whole; 0 between frames."""
-        return self._have
+    def whole(self, data: bytes) -> memoryview | None:
+        """The frame that ``data`` is, from its size field to its end, as it mostly comes; None,
+        and nothing is taken, where it is anything else.
+        """
+        size = len(data) - _SIZE_SIZE
+        if self.waiting or not LENGTHS_SIZE - _SIZE_SIZE <= size <= self._limit:
+            return None
+        view = memoryview(data)
+        return view[_SIZE_SIZE:] if int.from_bytes(view[:_SIZE_SIZE], "big") == size else None
 
     def feed(self, data: bytes) -> Iterator[memoryview]:
         """Whole frames, each a view behind its size field; the views keep their bytes alive.
@@ -37,8 +46,8 @@ class FrameSplitter:
         Raises:
             ProtocolError: a frame is larger than the limit or too small; the rest is lost.
         """
-        self._have += len(data)
-        if self._have < self._need:
+        self.waiting += len(data)
+        if self.waiting < self._need:
             # Joined once: a large frame comes in many pieces.
             self._parts.append(data)
             return
@@ -48,7 +57,7 @@ class FrameSplitter:
         view = memoryview(data)
         at = 0
         self._need = _SIZE_SIZE
-        while self._have - at >= _SIZE_SIZE:
+        while self.waiting - at >= _SIZE_SIZE:
             size = int.from_bytes(view[at : at + _SIZE_SIZE], "big")
             if not LENGTHS_SIZE - _SIZE_SIZE <= size <= self._limit:
                 raise ProtocolError(
@@ -58,11 +67,11 @@ class FrameSplitter:
                     limit=self._limit,
                 )
             end = at + _SIZE_SIZE + size
-            if end > self._have:
+            if end > self.waiting:
                 self._need = end - at
                 break
             yield view[at + _SIZE_SIZE : end]
             at = end
-        self._have -= at
-        if self._have:
+        self.waiting -= at
+        if self.waiting:
             self._parts = [data[at:]]

@@ -43,6 +43,11 @@ def encode_send_reply(
             "queueOffset": str(queue_offset),
         }
         return b"".join(encode_command(request.reply(fields=fields)))
-    header = (_HEAD % (message_ids, queue_id, queue_offset, request.opaque)).encode("ascii")
+    return encode_json_reply(message_ids, queue_id, queue_offset, request.opaque)
+
+
+def encode_json_reply(message_ids: str, queue_id: int, queue_offset: int, opaque: int) -> bytes:
+    """The same for a request whose header is of JSON, and whose number is ``opaque``."""
+    header = (_HEAD % (message_ids, queue_id, queue_offset, opaque)).encode("ascii")
     # The high byte of the second number is the kind of header: 0, JSON.
     return _LENGTHS.pack(4 + len(header), len(header)) + header

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence, Sized
 from pathlib import Path
 from typing import Protocol
 
@@ -26,7 +26,11 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 1_024
 MESSAGES_QUEUED_MAX = 4_096
-HEARTBEAT_MS = 5_000
+HEARTBEAT_MS = 10_000
+SILENCE_MS = 20_000
+"""A connection over tcp without a sign of life for so long is given up. The kernel tells of the end
+of one over a unix socket."""
+
 CLOSE_LINGER_MS = 200
 PARTS_MAX = 4
 PARTS_SKIPPED_MAX = 8_192
@@ -42,8 +46,21 @@ class ClientSocket(Protocol):
     """Messages of clients in, answers out; nothing blocks."""
 
     @property
-    def source(self) -> Pollable:
+    def sources(self) -> list[Pollable]:
         """What wakes the process."""
+        ...
+
+    @property
+    def waiting(self) -> Sized:
+        """What is empty while no messages wait that no source tells of; always the same object."""
+        ...
+
+    def hears(self, ready: Container[Pollable]) -> bool:
+        """Whether messages wait.
+
+        Args:
+            ready: the sources that can be read.
+        """
         ...
 
     @property
@@ -51,8 +68,13 @@ class ClientSocket(Protocol):
         """What wakes the process to let somebody in (``let_in``), or not."""
         ...
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether ``look`` has work although nothing comes: what has no end wakes nobody."""
+        ...
+
     def let_in(self) -> None:
-        """Answer about the keys of those who connect."""
+        """Answer about the keys of those who connect, and count them."""
         ...
 
     def receive(self) -> list[bytes] | None:
@@ -100,7 +122,7 @@ class RouterSocket:
         gate: AccessGate,
         watch: SocketWatch,
     ) -> None:
-        """Owns the socket, the guard of its context, and the watch.
+        """Owns the socket, the guard of its context, and ``watch``.
 
         Args:
             gate: where it is on, it is looked with each message who has sent it; a client may
@@ -111,7 +133,7 @@ class RouterSocket:
         self._polled = [(socket, POLLIN)]
         self._guard = guard
         self._gate = gate
-        self._watch = watch
+        self.watch = self._watch = watch
         self._fd = -1
         self._unfinished: list[bytes] | None = None
         self._has_more = False
@@ -122,14 +144,35 @@ class RouterSocket:
         return self._socket
 
     @property
+    def sources(self) -> list[Pollable]:
+        """See ``ClientSocket``."""
+        return [self._socket]
+
+    @property
+    def waiting(self) -> Sized:
+        """See ``ClientSocket``."""
+        return ()
+
+    def hears(self, ready: Container[Pollable]) -> bool:
+        """See ``ClientSocket``."""
+        return self._socket in ready
+
+    @property
     def guards(self) -> list[Pollable]:
         """See ``ClientSocket``."""
-        return [] if self._guard is None else [self._guard.socket]
+        heard = self._watch.source
+        return [heard] if self._guard is None else [self._guard.socket, heard]
+
+    @property
+    def is_watched(self) -> bool:
+        """See ``ClientSocket``."""
+        return self._watch.is_needed
 
     def let_in(self) -> None:
         """See ``ClientSocket``."""
-        assert self._guard is not None
-        report_refused(self._guard)
+        if self._guard is not None:
+            report_refused(self._guard)
+        self._watch.hear()
 
     def receive(self) -> list[bytes] | None:
         """See ``ClientSocket``."""
@@ -359,16 +402,16 @@ def bind_client_socket(
     socket.setsockopt(zmq.RCVHWM, MESSAGES_QUEUED_MAX)
     socket.setsockopt(zmq.MAXMSGSIZE, message_size_max)
     socket.setsockopt(zmq.BACKLOG, BACKLOG)
-    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
     try:
         if watch is not None:
             watch.attach(context, socket, path.name)
         socket.bind(f"ipc://{path}")
         path.chmod(mode)
         if endpoint is not None:
+            # From here on: what is bound already, the unix socket, goes without.
+            socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS - HEARTBEAT_MS)
             if secret is not None:
-                # From here on: what is bound already, the unix socket, goes without keys.
                 socket.setsockopt(zmq.CURVE_SERVER, 1)
                 socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
                 socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)

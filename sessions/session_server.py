@@ -119,7 +119,8 @@ class SessionServer(Generic[Known]):
         session = self.sessions.get(identity)
         if session is not None:
             self._room.use(identity)
-            if session.rights.peer == self.socket.peer:
+            peer = self.socket.peer
+            if session.rights.peer is peer or session.rights.peer == peer:
                 return session
         raise StaleGenerationError("no session: say HELLO first")
 

@@ -22,7 +22,7 @@ import socket
 import struct
 import termios
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -68,7 +68,8 @@ RECEIVED_OFFSET = 128
 
 _EVENTS = int(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED)
 _ACCEPTED = int(zmq.EVENT_ACCEPTED)
-_CREDENTIALS = struct.Struct("=iii")
+CREDENTIALS = struct.Struct("=iii")
+"""What SO_PEERCRED gives: process, user, group."""
 
 
 class WatchLimits(NamedTuple):
@@ -203,6 +204,21 @@ class SocketWatch:
         if connection is not None:
             self._end(connection, "none: a message has very many parts")
 
+    @property
+    def source(self) -> zmq.Socket[bytes]:
+        """What can be read when somebody has connected, or gone; ``hear`` takes it."""
+        assert self._monitor is not None
+        return self._monitor
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there are connections that have to be looked at although nothing wakes us."""
+        return bool(self._per_address)
+
+    def hear(self) -> None:
+        """Take note of who has connected."""
+        self._take_events()
+
     def look(self, now_ns: int) -> None:
         """End connections that hold too much; to be called each turn, and seldom does anything."""
         if now_ns < self._next_ns:
@@ -288,16 +304,15 @@ class SocketWatch:
                 # It has ended by itself.
                 return
         self._note_ended()
-        key = f"{connection.host} {setting}"
+        self.tell_ended(connection.host, setting, figures)
+
+    def tell_ended(self, host: str, setting: str, figures: Mapping[str, int]) -> None:
+        """Log that a connection of ``host`` was ended for a bound, once for each."""
+        key = f"{host} {setting}"
         if key not in self._reported and len(self._reported) < REPORTED_MAX:
             self._reported.add(key)
             told = " ".join(f"{name}={value}" for name, value in figures.items())
-            logger.warning(
-                "client's connection ended: peer=%s %s setting=%s",
-                connection.host,
-                told,
-                setting,
-            )
+            logger.warning("client's connection ended: peer=%s %s setting=%s", host, told, setting)
 
     def _take_events(self) -> None:
         monitor = self._monitor
@@ -323,19 +338,49 @@ class SocketWatch:
             except OSError:
                 return
             connection = WatchedConnection(fd, os.fstat(sock.fileno()).st_ino, address, host)
-        limits = self.limits
         self._connections[fd] = connection
+        self._count_one(host)
+        refused = self._is_too_many(host)
+        if refused is not None:
+            setting, figures = refused
+            self._end(connection, setting, **figures)
+
+    def admit(self, host: str) -> tuple[str, Mapping[str, int]] | None:
+        """Count a connection that is not ZeroMQ's; the setting that is against it, and figures.
+
+        Args:
+            host: whose share it takes; empty: an operator's, which is not counted.
+        """
+        self._count_one(host)
+        refused = self._is_too_many(host)
+        if refused is not None:
+            self.release(host)
+        return refused
+
+    def release(self, host: str) -> None:
+        """A connection that was counted has ended."""
+        if host:
+            self._count -= 1
+            self._per_address[host] -= 1
+            if not self._per_address[host]:
+                del self._per_address[host]
+
+    def _count_one(self, host: str) -> None:
+        if host:
+            self._per_address[host] += 1
+            self._count += 1
+
+    def _is_too_many(self, host: str) -> tuple[str, dict[str, int]] | None:
         if not host:
-            return
-        self._per_address[host] += 1
-        self._count += 1
+            return None
+        limits = self.limits
         mine, share = self._per_address[host], limits.connections_per_address
         if mine > share:
-            setting = "limits.connections_per_address"
-            self._end(connection, setting, connections=mine, limit=share)
-        elif self._count > limits.connections:
-            setting = "limits.connections_max"
-            self._end(connection, setting, connections=self._count, limit=limits.connections)
+            return "limits.connections_per_address", {"connections": mine, "limit": share}
+        if self._count > limits.connections:
+            figures = {"connections": self._count, "limit": limits.connections}
+            return "limits.connections_max", figures
+        return None
 
     def _forget(self, fd: int) -> None:
         connection = self._connections.pop(fd, None)
@@ -343,11 +388,7 @@ class SocketWatch:
             return
         if self.accounts.get(connection.identity) is connection:
             del self.accounts[connection.identity]
-        if connection.host:
-            self._count -= 1
-            self._per_address[connection.host] -= 1
-            if not self._per_address[connection.host]:
-                del self._per_address[connection.host]
+        self.release(connection.host)
 
     def _anonymous(self) -> int:
         """Bytes of memory that are the process's alone, and of no file."""
@@ -357,8 +398,8 @@ class SocketWatch:
 
 def _account_of(sock: socket.socket) -> str:
     """Whose share a connection of a unix socket takes, as ``Peer.host`` says it."""
-    told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, gid = _CREDENTIALS.unpack(told)
+    told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    pid, uid, gid = CREDENTIALS.unpack(told)
     return Peer(f"localhost:{uid}:{gid}:{pid}").host
 
 

@@ -8,7 +8,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import ClassVar
 
+from ledgermq.formats.kernels.kernel import SteadyLine
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.loop import Pollable
 from ledgermq.model.config import amounts
@@ -16,6 +18,7 @@ from ledgermq.model.config.settings import Settings
 from ledgermq.model.ids import NodeId, Position
 from ledgermq.process.environment import Environment
 from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.raft.core import RaftCore
 from ledgermq.raft_node.raft_process import RaftWorker
 from ledgermq.raft_node.term_file import TermFile
 from ledgermq.rules.tables.topics import TopicTable
@@ -23,6 +26,7 @@ from ledgermq.sessions.client_rights import AccessGate
 from ledgermq.sessions.client_socket import ClientSocket
 from ledgermq.sim.machine.client_port import CLIENTS_SOURCE, ClientPort
 from ledgermq.sim.machine.clock import NodeClock
+from ledgermq.sim.machine.compared_line import ComparedLine
 from ledgermq.sim.machine.disk import Disk
 from ledgermq.sim.machine.events import Events
 from ledgermq.sim.machine.inline_executor import InlineExecutor
@@ -77,9 +81,12 @@ class Node:
         page: of the node's present start; None while it is off.
         readers: dispatcher and broker; None where they are not driven.
         spoilt: numbers of the entries that its disk has changed, and that stand there so.
+        line_of: the straight line of a core; it is compared with the long way.
         turned: called after each turn of one of its processes.
         failed: called when a process ends by itself; true when that may be.
     """
+
+    line_of: ClassVar[Callable[[RaftCore], SteadyLine]] = ComparedLine
 
     def __init__(
         self,
@@ -211,7 +218,9 @@ class Node:
                 self.name, self._peers, self._network, lambda: process.notify(PEERS_SOURCE)
             )
             term_file = TermFile(self.store.term, self.store.current_term)
-            self._raft_worker = RaftWorker(self._environment(process, page), term_file, peers)
+            worker = RaftWorker(self._environment(process, page), term_file, peers)
+            worker.core.line = type(self).line_of(worker.core)
+            self._raft_worker = worker
         except Exception as error:
             process.alive = False
             self.report(Role.RAFT, error)

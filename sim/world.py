@@ -154,7 +154,7 @@ class World:
         if not node.is_on:
             return
         self.events.trace(f"{name} {'loses power' if power else 'is killed'}")
-        self._look_once_more(node)
+        self.look_once_more(node)
         node.kill()
         if power:
             assert self.shape.ack is AckMode.MAJORITY_FSYNC
@@ -173,7 +173,7 @@ class World:
             return
         self.events.trace(f"{name} loses its {role.title}")
         if role is Role.WRITER:
-            self._look_once_more(node)
+            self.look_once_more(node)
         node.kill_process(role)
         wait = self.random.randint(5, 100) * MS
         self.events.after(wait, lambda: self.revive(name, role))
@@ -349,7 +349,7 @@ class World:
             listen=ListenSection(runtime_dir=runtime_folder(root)),
         )
 
-    def _look_once_more(self, node: Node) -> None:
+    def look_once_more(self, node: Node) -> None:
         """Since the writer's last turn a flush may have ended, and raft have promised more."""
         if node.page is not None and node.living(Role.WRITER) is not None:
             self.observers[node.name].look_at_log(node.page)

@@ -16,6 +16,7 @@ from ledgermq.wire.header import (
     FLAG_RESUME,
     FLAG_RETRY,
     HEADER_SIZE,
+    MAGIC,
     VERSION_MIN,
     Header,
     Kind,
@@ -27,10 +28,25 @@ _SEND = Struct("<IIIIHHI")
 _RUN = Struct("<IiI")
 _SENT = Struct("<qqB3xI")
 _SPAN = Struct("<IIqq")
+_ONE_SENT = Struct("<3sBBBHQqqB3xIIIqq")
+"""Header, fixed fields and the only span of the answer to most frames."""
+
+_WHOLE_SEND = Struct("<3sBBBHQIIIIHHI")
+"""Header and fixed fields."""
+
+_ONE_TABLE = Struct("<IIiI")
+"""Size of the only record, and its run."""
+
 _COUNT = Struct("<I")
 _DUPLICATE = Struct("<IiqI")
 DUPLICATES_VERSION = 4
 """From it on a SENT may tell of duplicates."""
+
+SENT_HEAD_SIZE = 8
+SENT_HEAD = encode_header(Kind.SENT, 0)[:SENT_HEAD_SIZE]
+"""What a SENT begins with that tells of no duplicates; the request id follows."""
+
+_SEND_KIND, _SENT_KIND = int(Kind.SEND), int(Kind.SENT)
 
 RUN_SIZE = _RUN.size
 SEND_TABLES_AT = HEADER_SIZE + _SEND.size
@@ -110,6 +126,12 @@ def encode_tables(sizes: bytes | memoryview, runs: Sequence[SendRun]) -> bytes:
     return b"".join((sizes, packed, *(run.topic for run in runs)))
 
 
+def encode_one_table(size: int, run: SendRun) -> bytes:
+    """The tables of a SEND of one record, as ``encode_tables`` has them."""
+    records, queue_id, topic = run
+    return _ONE_TABLE.pack(size, records, queue_id, len(topic)) + topic
+
+
 def encode_send(
     request_id: int,
     *,
@@ -126,7 +148,13 @@ def encode_send(
 ) -> bytes:
     """Part 1 of a SEND."""
     flags = (FLAG_RETRY if is_retry else 0) | (FLAG_RESUME if is_resumed else 0)
-    fixed = _SEND.pack(
+    fixed = _WHOLE_SEND.pack(
+        MAGIC,
+        VERSION_MIN,
+        _SEND_KIND,
+        flags,
+        0,
+        request_id,
         records,
         runs,
         payload_size,
@@ -135,7 +163,7 @@ def encode_send(
         store_host_size,
         topics_size,
     )
-    return b"".join((encode_header(Kind.SEND, request_id, flags), fixed, tables))
+    return fixed + tables
 
 
 def decode_send(message: bytes | memoryview, header: Header | None = None) -> SendFrame:
@@ -155,11 +183,15 @@ def decode_send(message: bytes | memoryview, header: Header | None = None) -> Se
         raise ProtocolError("SEND without tables", size=len(message), minimum=SEND_TABLES_AT)
     fields = _SEND.unpack_from(message, HEADER_SIZE)
     records, run_count, payload_size, checksum, header_size, host_size, topics_size = fields
-    _check("record count", records, 1, FRAME_RECORDS_MAX)
-    _check("run count", run_count, 1, records)
-    _check("payload size", payload_size, 1, FRAME_SIZE_MAX)
+    if (
+        not 1 <= run_count <= records <= FRAME_RECORDS_MAX
+        or not 1 <= payload_size <= FRAME_SIZE_MAX
+    ):
+        _check("record count", records, 1, FRAME_RECORDS_MAX)
+        _check("run count", run_count, 1, records)
+        _check("payload size", payload_size, 1, FRAME_SIZE_MAX)
     runs_at = SEND_TABLES_AT + 4 * records
-    topics_at = runs_at + _RUN.size * run_count
+    topics_at = runs_at + RUN_SIZE * run_count
     if topics_at + topics_size != len(message):
         raise ProtocolError(
             "SEND of another size than its tables",
@@ -167,7 +199,15 @@ def decode_send(message: bytes | memoryview, header: Header | None = None) -> Se
             expected=topics_at + topics_size,
         )
     view = memoryview(message)
-    runs = decode_runs(view[runs_at:topics_at], view[topics_at:], records)
+    if run_count == 1 and 1 <= topics_size <= TOPIC_SIZE_MAX:
+        count, queue_id, size = _RUN.unpack_from(message, runs_at)
+        if (count, size) != (records, topics_size):
+            raise ProtocolError(
+                "runs of another count or size than the records", runs=count, records=records
+            )
+        runs = [SendRun(count, queue_id, bytes(view[topics_at:]))]
+    else:
+        runs = decode_runs(view[runs_at:topics_at], view[topics_at:], records)
     return SendFrame(
         header.request_id,
         bool(header.flags & FLAG_RETRY),
@@ -224,6 +264,20 @@ def encode_sent(
         spans: as ``SentSpan`` has them.
         duplicates: only for a session of ``DUPLICATES_VERSION``, in ascending order.
     """
+    if len(spans) == 1 and not duplicates:
+        return _ONE_SENT.pack(
+            MAGIC,
+            VERSION_MIN,
+            _SENT_KIND,
+            0,
+            0,
+            request_id,
+            term,
+            store_timestamp,
+            ack,
+            1,
+            *spans[0],
+        )
     fixed = _SENT.pack(term, store_timestamp, ack, len(spans))
     version = DUPLICATES_VERSION if duplicates else VERSION_MIN
     parts = [encode_header(Kind.SENT, request_id, version=version), fixed]
@@ -242,6 +296,11 @@ def decode_sent(message: bytes | memoryview) -> Sent:
     Raises:
         ProtocolError: it is not one, or its size and its count of spans differ.
     """
+    if len(message) == _ONE_SENT.size and message[:SENT_HEAD_SIZE] == SENT_HEAD:
+        fields = _ONE_SENT.unpack(message)
+        request_id, term, store_timestamp, ack, count = fields[5:10]
+        if count == 1:
+            return Sent(request_id, term, store_timestamp, ack, [SentSpan._make(fields[10:])])
     header = decode_header(message)
     if header.kind is not Kind.SENT:
         raise ProtocolError("not a SENT", kind=header.kind.name)

@@ -58,7 +58,10 @@ def pack_size(records: int, runs: Sequence[SendRun], payload_size: int) -> int:
 
 
 def encode_pack(
-    store_host_size: int, sizes: bytes | memoryview, runs: Sequence[SendRun], payload: bytes
+    store_host_size: int,
+    sizes: bytes | memoryview,
+    runs: Sequence[SendRun],
+    payload: bytes | bytearray,
 ) -> bytes:
     """The body of a pack's message.
 

@@ -7,7 +7,7 @@ under the put lock, and writes all of them with one call. A frame that is refuse
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -15,6 +15,8 @@ from typing import NamedTuple
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.ipc.counters import WriterCounter
 from ledgermq.ipc.cursor_page import Role
+from ledgermq.ipc.orders import PackRows
+from ledgermq.ipc.space_slots import SpaceState
 from ledgermq.members.log_trouble import LogDamagedError, report
 from ledgermq.model.config.settings import AckMode, Settings
 from ledgermq.model.delay_levels import delay_levels_ms
@@ -31,10 +33,7 @@ from ledgermq.model.errors import (
     StorageError,
 )
 from ledgermq.model.ids import Position, Term
-from ledgermq.model.limits import (
-    ENTRY_SIZE_MAX,
-    FRAME_SIZE_MAX,
-)
+from ledgermq.model.limits import ENTRY_SIZE_MAX, FRAME_SIZE_MAX
 from ledgermq.process.environment import Environment
 from ledgermq.sessions.leadership.welcome import welcome_of
 from ledgermq.sessions.session_server import Session, SessionServer
@@ -62,7 +61,7 @@ from ledgermq.writer.duplicates.recent_messages import RecentMessages
 from ledgermq.writer.duplicates.stored_ids import IdsUnknownError
 from ledgermq.writer.duplicates.unique_ids import Deduplication, LogReach
 from ledgermq.writer.log.log_opening import OpenLog, entry_before
-from ledgermq.writer.log.own_entries import append_own
+from ledgermq.writer.log.own_entries import append_own, own_records
 from ledgermq.writer.log.put_batch import Put, PutBatch
 from ledgermq.writer.log.put_lock import PutLockHolder
 from ledgermq.writer.retention.space_gate import NoRoomError, SpaceGate
@@ -112,7 +111,10 @@ class Due(NamedTuple):
 class ProduceService:
     """Owned by the writer process.
 
-    Invariant: positions in ``_due`` never decrease.
+    Invariant: positions in ``due`` never decrease.
+
+    Attributes:
+        due: answers that wait, the oldest first; always the same object.
     """
 
     def __init__(
@@ -141,9 +143,10 @@ class ProduceService:
         # Java's MessageExtEncoder allows the same 64 KiB beside the body.
         limit = ENTRY_SIZE_MAX if log.writer.header_size else self._body_max + 64 * 1024
         self._record_max = min(log.writer.record_size_max, limit)
+        self._asks = False
         self._last_led: int | None = None
         self._terms_ended = 0
-        self._due: deque[Due] = deque()
+        self.due: deque[Due] = deque()
         self._unanswered = Unanswered()
         self._open_log = log
         self._first = 0
@@ -181,10 +184,6 @@ class ProduceService:
             forget=admission.forget,
         )
 
-    def has_due(self, position: Position) -> bool:
-        """Whether a frame that is stored before ``position`` has no answer yet."""
-        return bool(self._due) and self._due[0].position <= position
-
     def begin_term(self, offsets: QueueOffsets) -> None:
         """This node leads: number messages from ``offsets`` on."""
         self._offsets = offsets
@@ -195,10 +194,10 @@ class ProduceService:
         """Another node leads: what is not answered yet may be in the log one day, or never."""
         self._offsets = None
         error = OutcomeUnknownError("node leads no more; send again with the same ids")
-        for answer in self._due:
+        for answer in self.due:
             self._refuse(answer.identity, decode_header(answer.answer).request_id, error)
             self._release(answer)
-        self._due.clear()
+        self.due.clear()
 
     def tell_standing(self, standing: Standing) -> None:
         """Tell all clients what this node is in its group now, if that is something else.
@@ -236,11 +235,11 @@ class ProduceService:
         self._recent.forget_before(position)
         self._unique.let_go()
 
-    def note_entries(self, count: int) -> None:
-        """So many entries of another leader were appended."""
+    def note_entries(self, count: int, entries: memoryview) -> None:
+        """So many entries of another leader were appended, of one file; valid during the call."""
         self._counters[WriterCounter.ENTRIES] += count
         try:
-            self._recent.follow(self._log.end.position)
+            self._recent.follow(self._log.end.position, entries)
         except CorruptLogError as error:
             raise self._trouble(error) from error
 
@@ -270,26 +269,30 @@ class ProduceService:
             self.acknowledge(self._log.end.position)
         return self._log.end != begin
 
-    def append_own(self, records: Sequence[bytes], term: Term, *, has_reserve: bool) -> None:
+    def append_own(
+        self,
+        records: Sequence[bytes | PackRows],
+        term: Term,
+        *,
+        has_reserve: bool,
+        written: Callable[[], None],
+    ) -> None:
         """Append records that the node writes for itself; see ``own_entries``.
 
         Raises:
-            MessageIllegalError: one is larger than the log takes; nothing has changed.
+            MessageIllegalError: one is larger than the log takes, or a pack cannot be read; nothing
+                has changed.
             DiskFullError: there is no space; nothing has changed.
         """
         assert self._offsets is not None, "an entry of a node that does not lead"
-        largest = max(map(len, records))
+        header_size = self._log.header_size
+        group = own_records(records, self._open_log.paths.log, header_size=header_size)
+        largest = max(max(part.sizes) for part in group)
         if largest > self._record_max:
             raise MessageIllegalError("record is too large", size=largest, limit=self._record_max)
         batch = PutBatch(self._log, self._offsets, term=term, now_ms=self._now_ms)
         begin = int(self._log.end.position)
-        append_own(
-            batch,
-            records,
-            self._put_lock,
-            header_size=self._log.header_size,
-            has_reserve=has_reserve,
-        )
+        append_own(batch, group, self._put_lock, has_reserve=has_reserve, written=written)
         try:
             self._unique.note_own(begin, int(self._log.end.position), batch.store_timestamp)
         except CorruptLogError as error:
@@ -297,7 +300,7 @@ class ProduceService:
 
     def acknowledge(self, position: Position) -> None:
         """Answer every frame that is stored before ``position``."""
-        due = self._due
+        due = self.due
         while due and due[0].position <= position:
             answer = due.popleft()
             self._release(answer)
@@ -308,10 +311,10 @@ class ProduceService:
     def close(self) -> None:
         """Tell the clients that wait that their outcome is unknown, and unbind."""
         error = OutcomeUnknownError("node stops; send again with the same ids")
-        for answer in self._due:
+        for answer in self.due:
             request_id = decode_header(answer.answer).request_id
             self._clients.send(answer.identity, encode_refused(request_id, error))
-        self._due.clear()
+        self.due.clear()
         self._clients.close()
 
     def _admit(self, parts: list[bytes], term: Term | None) -> SendFrame | None:
@@ -350,12 +353,15 @@ class ProduceService:
                     term=self._clients.standing.term,
                     leader=self._clients.standing.leader,
                 )
-            self._admission.check(frame, identity, session.name, session.rights)
             payload = memoryview(parts[2])
+            self._asks = self._admission.asks
+            if self._asks:
+                self._admission.check(frame, identity, session.name, session.rights)
             self._rules.check(frame, payload, self._now_ms())
-            self._admission.check_real_topics(
-                frame, payload, session.rights, header_size=self._log.header_size
-            )
+            if self._asks:
+                self._admission.check_real_topics(
+                    frame, payload, session.rights, header_size=self._log.header_size
+                )
         except LedgerError as error:
             self._refuse(identity, request_id, error)
             return None
@@ -396,7 +402,7 @@ class ProduceService:
             self._admitted(parts[0], frame)
             try:
                 known = 0
-                if self._missing.concerns(frame):
+                if (frame.is_retry or self._topics.windows) and self._missing.concerns(frame):
                     known = self._put_missing(batch, parts[0], parts[2], frame)
                 else:
                     self._make_room(batch, frame.sizes)
@@ -418,7 +424,8 @@ class ProduceService:
 
     def _make_room(self, batch: PutBatch, sizes: memoryview) -> None:
         """See ``PutBatch.make_room``; without it the errors are those of ``SpaceGate.check``."""
-        self._gate.check()
+        if self._gate.state is not SpaceState.ROOMY:
+            self._gate.check()
         try:
             batch.make_room(sizes)
         except DiskFullError as error:
@@ -529,9 +536,9 @@ class ProduceService:
                 store_timestamp=put.store_timestamp,
                 ack=self._ack,
                 spans=put.spans,
-                duplicates=put.duplicates if self._tells_duplicates(put) else (),
+                duplicates=put.duplicates if put.duplicates and self._tells_duplicates(put) else (),
             )
-            self._due.append(Due(put.position, put.identity, answer, put.size))
+            self.due.append(Due(put.position, put.identity, answer, put.size))
 
     def _tells_duplicates(self, put: Put) -> bool:
         session = self._clients.sessions.get(put.identity)
@@ -540,7 +547,8 @@ class ProduceService:
     def _admitted(self, identity: bytes, frame: SendFrame) -> None:
         session = self._clients.sessions.get(identity)
         assert session is not None, identity
-        self._admission.admitted(frame, identity, session.name, session.rights)
+        if self._asks:
+            self._admission.admitted(frame, identity, session.name, session.rights)
         session.in_flight = self._unanswered.add(identity, session.rights.peer, frame.payload_size)
 
     def _greet(self, identity: bytes, request_id: int, parts: list[bytes]) -> None:
@@ -572,8 +580,9 @@ class ProduceService:
         if error.retriable and session is not None:
             session.is_refused = True
         record = error.details.get("record")
-        number = record if isinstance(record, int) else None
-        self._clients.refuse(identity, request_id, error, record=number)
+        self._clients.refuse(
+            identity, request_id, error, record=record if isinstance(record, int) else None
+        )
 
     def _refuse_admitted(
         self, identity: bytes, request_id: int, size: int, error: LedgerError

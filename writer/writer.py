@@ -25,7 +25,7 @@ from ledgermq.ipc.append_ring import (
 )
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import LogCursor, Role
-from ledgermq.ipc.loop import Pollable, StopFlag
+from ledgermq.ipc.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.ipc.orders import (
     Follow,
     Followed,
@@ -77,6 +77,7 @@ from ledgermq.writer.log.resume import dispatched_position
 from ledgermq.writer.log.state_end import certain_state_end
 from ledgermq.writer.produce_service import ProduceService
 from ledgermq.writer.retention.log_retention import LogRetention, Retention
+from ledgermq.writer.retention.rare_looks import RareLooks
 from ledgermq.writer.retention.space_gate import SpaceGate
 
 logger = logging.getLogger(__name__)
@@ -88,9 +89,6 @@ SMALL_APPEND = 4_096
 """An append of no more bytes may take all of the reserve."""
 
 READY_REPEAT_NS = 200_000_000
-
-LOOK_EVERY_NS = 20_000_000
-"""Connections that hold too much are looked for so often."""
 
 SWITCH_INTERVAL_S = 0.000_2
 """The flusher's thread gets the interpreter this soon when it comes back from a sync."""
@@ -116,6 +114,7 @@ class WriterWorker:
         settings = environment.settings
         self._environment = environment
         self._page = environment.page
+        self._counters = environment.page.counters(Role.WRITER)
         self._log = log.writer
         self._paths = log.paths
         self._data_file_size = log.recovered.data.file_size
@@ -145,22 +144,15 @@ class WriterWorker:
             log.writer,
             environment.page,
             lambda: environment.bell(Role.RAFT),
-            FlushPlan(
-                at_once=settings.ack.mode is AckMode.MAJORITY_FSYNC,
-                interval_s=settings.store.flush_interval_ms / 1000,
-                checkpoint_interval_s=settings.store.checkpoint_interval_ms / 1000,
-            ),
+            _flush_plan(settings),
             self._write_checkpoint,
         )
         self._open_log = log
-        # It waits with its queues for where the log ends.
+        # It waits with its queues for where the log ends, the broker to tell of topics.
         self._dispatcher.ring()
-        self._admission = FrameAdmission(
-            settings,
-            log.paths.own,
-            environment.clock.monotonic_ns,
-            is_newest=self._has_newest_tables,
-        )
+        self._broker.rouse()
+        now_ns, is_newest = environment.clock.monotonic_ns, self._has_newest_tables
+        self._admission = FrameAdmission(settings, log.paths.own, now_ns, is_newest=is_newest)
         self._service = ProduceService(
             environment,
             log,
@@ -170,13 +162,14 @@ class WriterWorker:
             admission=self._admission,
         )
 
-        self._source = self._service.socket.source
-        self._guards = frozenset(self._service.socket.guards)
-        self._look_due_ns = 0
+        forget = self._service.forget_before
+        self._socket, self._due = self._service.socket, self._service.due
+        self._guards = frozenset(self._socket.guards)
+        self._looks = RareLooks(self._socket, gate, retention, log.writer, forget_before=forget)
 
     def sources(self) -> list[Pollable]:
         """The inbox, the producers' socket, and who lets them in."""
-        return [*self._environment.inbox.sources, self._source, *self._guards]
+        return [*self._environment.inbox.sources, *self._service.socket.sources, *self._guards]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Nothing to do while no acknowledgement is due, raft has put nothing into the ring, and
@@ -184,7 +177,9 @@ class WriterWorker:
 
         Raft rings only a sleeper: what it does after the turn and before the sleep is seen here.
         """
-        if self._service.has_due(self._page.read_committed().position):
+        due = self._due
+        is_due = due and due[0].position <= self._page.read_committed().position
+        if is_due or self._socket.waiting:
             return 0
         if self._starved is None and self._ring is not None and not self._ring.is_empty:
             return 0
@@ -192,15 +187,10 @@ class WriterWorker:
             return 0
         if self._unsettled is not None:
             # The dispatcher rings when it has looked at the queues.
-            return 0 if self._page.has_queues() else 1_000
+            return 0 if self._page.has_queues() else SLEEP_MAX_MS
         if not self._known_by_raft:
             return max(0, (self._ready_sent_ns + READY_REPEAT_NS - now_ns) // 1_000_000)
-        wait = 1_000
-        room = self._gate.sleep_ms(now_ns)
-        if room is not None:
-            wait = min(wait, room)
-        due = None if self._retention is None else self._retention.sleep_ms(now_ns)
-        return wait if due is None else min(wait, due)
+        return self._looks.sleep_ms(now_ns)
 
     def hears_bells(self, now_ns: int) -> bool:
         """Always: others wait for what it does."""
@@ -209,9 +199,7 @@ class WriterWorker:
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Orders, raft's entries, frames (staged, written and published once), then answers."""
-        if now_ns >= self._look_due_ns:
-            self._look_due_ns = now_ns + LOOK_EVERY_NS
-            self._service.socket.look(now_ns)
+        has_room = self._looks.turn(now_ns)
         for message in self._environment.inbox.drain(ready):
             self._take(message)
         if self._unsettled is not None and self._page.has_queues():
@@ -221,21 +209,19 @@ class WriterWorker:
             self._carry_out(order)
         if self._page.grant_version != self._told_version or self._term != self._told_term:
             self._tell_standing()
-        files_made = self._log.files_made
-        has_room = self._gate.turn(now_ns, files_made)
         if self._ring is not None and (
             has_room or (self._starved is None and not self._ring.is_empty)
         ):
             self._take_entries(self._ring)
         if not self._guards.isdisjoint(ready):
-            self._service.socket.let_in()
-        if self._source in ready and self._service.take_frames(self._term):
+            self._socket.let_in()
+            self._looks.hasten()
+        if self._socket.hears(ready) and self._service.take_frames(self._term):
             self._published()
-        self._service.acknowledge(self._page.read_committed().position)
+        if self._due:
+            self._service.acknowledge(self._page.read_committed().position)
         if self._damage is not None:
             self._look_at_damage(self._damage)
-        if self._retention is not None and self._retention.turn(now_ns, files_made):
-            self._service.forget_before(self._retention.wanted)
         is_late = now_ns - self._ready_sent_ns >= READY_REPEAT_NS
         if not self._known_by_raft and self._unsettled is None and is_late:
             self._ready_sent_ns = now_ns
@@ -261,6 +247,7 @@ class WriterWorker:
         self._gate.take_settings(settings.retention)
         if self._retention is not None:
             self._retention.take_settings(settings.retention)
+        self._looks.hasten()
 
     def _tell_standing(self) -> None:
         """Tell the clients what raft has made of this node, before their next frames are taken."""
@@ -277,10 +264,11 @@ class WriterWorker:
         self._publish_written()
         self._raft.ring()
         self._flusher.wake(self._log.end)
+        self._looks.note_grown()
 
     def _publish_written(self) -> None:
         end = self._log.end
-        messages = self._page.counters(Role.WRITER)[0]
+        messages = self._counters[0]
         self._page.publish_written(LogCursor(end.position, end.index_, end.term), messages)
 
     def _take(self, message: bytes) -> None:
@@ -366,15 +354,15 @@ class WriterWorker:
                     "order of an earlier process", meant_for=order.writer_start, own=own
                 )
             self._broker_start = order.broker_start
-            self._service.append_own(order.records, self._term, has_reserve=False)
+            self._service.append_own(
+                order.records, self._term, has_reserve=False, written=self._published
+            )
         except (NotLeaderError, DiskFullError, MessageIllegalError) as error:
             logger.warning("records of the broker's own refused: %s", error)
             refusal = StateRefused(
                 order.term, order.broker_start, order.writer_start, order.sequence
             )
             self._broker.send(encode(refusal))
-            return
-        self._published()
 
     def _obey(self, order: GrantTerm | Follow) -> None:
         """Raft decides who stamps: this writer in its term, or the leader whose entries come."""
@@ -493,8 +481,9 @@ class WriterWorker:
                 self._append(content, record.data)
                 return True
             case ProposedRecord(term) if term == self._term:
-                self._service.append_own([bytes(record.data)], term, has_reserve=True)
-                return True
+                self._service.append_own(
+                    [bytes(record.data)], term, has_reserve=True, written=self._published
+                )
             case RepairedBytes() as content:
                 self._repair(content, record.data)
             case _:
@@ -513,7 +502,7 @@ class WriterWorker:
         size = content.items_size
         with data[:size] as items, data[size:] as entries:
             self._log.append_entries(entries, items, end=end)
-        self._service.note_entries(size // INDEX_ITEM_SIZE)
+            self._service.note_entries(size // INDEX_ITEM_SIZE, entries)
 
     def _repair(self, content: RepairedBytes, data: memoryview) -> None:
         """Write over committed bytes that are damaged; raft has verified what belongs there."""
@@ -569,6 +558,14 @@ class WriterWorker:
                 replace_file(self._paths.dledger_checkpoint, content)
             except DiskFullError as error:
                 logger.warning("DLedger's checkpoint not written: %s", error)
+
+
+def _flush_plan(settings: Settings) -> FlushPlan:
+    return FlushPlan(
+        at_once=settings.ack.mode is AckMode.MAJORITY_FSYNC,
+        interval_s=settings.store.flush_interval_ms / 1000,
+        checkpoint_interval_s=settings.store.checkpoint_interval_ms / 1000,
+    )
 
 
 def run(settings: Settings, stop: StopFlag) -> int:

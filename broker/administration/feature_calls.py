@@ -15,7 +15,7 @@ from ledgermq.broker.service import Service
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import BatchPlan, StateRequest
-from ledgermq.ipc.counters import RaftCounter
+from ledgermq.ipc.counters import BrokerCounter, Counts, RaftCounter
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.members.level_report import read_levels
 from ledgermq.model.errors import ConfigError, LedgerError
@@ -44,8 +44,12 @@ class FeatureCalls(Service):
 
     name = "features"
 
-    def __init__(self, environment: Environment, tables: BrokerTables, log: StateLog) -> None:
+    def __init__(
+        self, environment: Environment, tables: BrokerTables, log: StateLog, counts: Counts
+    ) -> None:
+        """``counts`` are the broker's counters."""
         self._page = environment.page
+        self._counts = counts
         self._report = environment.paths.levels
         self._tables = tables
         self._log = log
@@ -80,7 +84,12 @@ class FeatureCalls(Service):
         return self._look_ms if self._may_begin else None
 
     def turn(self, now_ms: int) -> None:
-        """Raise the level of a new group."""
+        """Raise the level of a new group, or tell what an operator may put in force."""
+        level = self._members_know
+        # Nothing before this node knows what the log says: that of a new group rises by itself.
+        is_told = self._log.is_settled and not self._may_begin
+        is_next = is_told and level > self._tables.features.level
+        self._counts[BrokerCounter.LEVEL_TO_ENABLE] = level if is_next else 0
         if not self._may_begin or now_ms < self._look_ms:
             return
         self._look_ms = now_ms + LOOK_MS

@@ -19,9 +19,10 @@ from ledgermq.broker.service import Service
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import RETRY_MS, StateLog
 from ledgermq.broker.state.state_reader import QUEUE
-from ledgermq.broker.state.state_requests import StateRequest
+from ledgermq.broker.state.state_requests import GroupPart, StateRequest, count_of
 from ledgermq.formats.records.message import decode_message, queue_of
 from ledgermq.ipc.counters import BrokerCounter, Counts
+from ledgermq.ipc.orders import PackRows
 from ledgermq.model.errors import BusyError, CorruptLogError, LedgerError, MessageIllegalError
 from ledgermq.model.limits import (
     DELAY_TOPIC,
@@ -60,6 +61,12 @@ Build = Callable[[QueueName, int, memoryview], Sequence[Buffer]]
 From that message alone, on any node and at any time the same; times and hosts of the store are not
 looked at. The record is valid during the call.
 """
+
+Part = Buffer | PackRows
+"""What follows the command of a move: a record, or the rows of a pack that the log has."""
+
+Take = Callable[[memoryview], Sequence[Part]]
+"""As ``Build``, of a message whose rows the writer may take from the log; it has checked these."""
 
 
 class Moves(Service):
@@ -111,7 +118,7 @@ class Moves(Service):
     def request(
         self,
         queue: QueueName,
-        plan: Callable[[], tuple[Moved, Sequence[Buffer]] | None],
+        plan: Callable[[], tuple[Moved, Sequence[Part]] | None],
         *,
         done: Callable[[], None],
         refused: Callable[[LedgerError], None],
@@ -134,7 +141,7 @@ class Moves(Service):
             NotLeaderError, BusyError: nothing is taken now.
         """
         assert queue.topic in self._builds, queue
-        planned: list[bytes] = []
+        planned: list[GroupPart] = []
 
         def changes() -> Sequence[Change]:
             planned.clear()
@@ -145,14 +152,14 @@ class Moves(Service):
             if move is None:
                 return []
             hole = bytes(self._log.hole)
-            planned.extend(hole + record for record in move[1])
-            assert len(planned) == move[0].records
+            planned.extend(part if isinstance(part, PackRows) else hole + part for part in move[1])
+            assert count_of(planned) == move[0].records
             return [move[0], *also()]
 
         def answer() -> None:
             counter = COUNTER_OF.get(queue.topic)
             if counter is not None:
-                self._counts[counter] += len(planned)
+                self._counts[counter] += count_of(planned)
             done()
 
         touches = frozenset({f"move {queue.topic}/{queue.queue_id}"})
@@ -181,6 +188,30 @@ class Moves(Service):
             for made in self.made(queue, offset, record, build)
         ]
 
+    def taken(self, queue: QueueName, offset: int, take: Take) -> Sequence[Part]:
+        """What the message at ``offset`` becomes by ``take``, as of ``build``.
+
+        Raises:
+            DamagedLogError: it is not what was written.
+        """
+        nothing: Sequence[Part] = ()
+        for _, record in self.read(queue, (offset,)):
+
+            def make(record: memoryview = record) -> Sequence[Part]:
+                parts = take(record)
+                if not parts:
+                    raise MessageIllegalError("message does not say where it belongs")
+                for part in parts:
+                    if not isinstance(part, PackRows):
+                        _check_storable(part, hole=self._log.hole)
+                return parts
+
+            parts = self.poison.guarded(_place(queue, offset), make, nothing)
+            if not parts:
+                self._note_nothing(queue, offset)
+            return parts
+        return nothing
+
     def made(
         self, queue: QueueName, offset: int, record: memoryview, build: Build
     ) -> Sequence[Buffer]:
@@ -196,14 +227,16 @@ class Moves(Service):
                 _check_storable(one, hole=self._log.hole)
             return records
 
-        place = f"{queue.topic}/{queue.queue_id}/{offset}"
         nothing: Sequence[Buffer] = ()
-        records = self.poison.guarded(place, make, nothing)
+        records = self.poison.guarded(_place(queue, offset), make, nothing)
         if not records:
-            self._became_nothing[queue, offset] = None
-            if len(self._became_nothing) > POISON_MAX:
-                del self._became_nothing[next(iter(self._became_nothing))]
+            self._note_nothing(queue, offset)
         return records
+
+    def _note_nothing(self, queue: QueueName, offset: int) -> None:
+        self._became_nothing[queue, offset] = None
+        if len(self._became_nothing) > POISON_MAX:
+            del self._became_nothing[next(iter(self._became_nothing))]
 
     def became_nothing(self, queue: QueueName, offset: int) -> bool:
         """Whether ``made`` has made nothing of that message, a moment ago."""
@@ -327,6 +360,11 @@ class Moves(Service):
             position += file.header_size + len(record)
 
 
+def _place(queue: QueueName, offset: int) -> str:
+    """By which it is remembered that nobody can make anything of a message."""
+    return f"{queue.topic}/{queue.queue_id}/{offset}"
+
+
 def _check_complete(move: Moved, records: int) -> None:
     """``records`` were made of what ``move`` is about: as many as it has, no more and no fewer."""
     if records != move.records:
@@ -342,10 +380,18 @@ def _check_complete(move: Moved, records: int) -> None:
 _TOPIC = re.compile(TOPIC_CHARACTERS.encode())
 
 
-def _check_storable(record: Buffer, *, hole: int) -> None:
-    topic, queue_id = queue_of(memoryview(record))
+def check_queue(topic: bytes, queue_id: int) -> None:
+    """Refuse to move a message into what can be no queue.
+
+    Raises:
+        MessageIllegalError: so it is.
+    """
     if not 0 < len(topic) <= TOPIC_SIZE_MAX or not _TOPIC.fullmatch(topic) or queue_id < 0:
         raise MessageIllegalError("message belongs into no queue", topic=topic, queue=queue_id)
+
+
+def _check_storable(record: Buffer, *, hole: int) -> None:
+    check_queue(*queue_of(memoryview(record)))
     if hole + len(record) > ENTRY_SIZE_MAX:
         raise MessageIllegalError(
             "message is too large for where it belongs",

@@ -153,8 +153,17 @@ class ConsumeService:
         """The socket, and who lets clients in."""
         return [self.socket.source, *self.socket.guards]
 
+    def message_deadline_ms(self) -> int | None:
+        """Nothing: ``take_messages`` takes none."""
+        return None
+
+    @property
+    def is_watched(self) -> bool:
+        """See ``ClientSocket``."""
+        return self.socket.is_watched
+
     def look(self, now_ns: int) -> None:
-        """End connections that hold too much; to be called each turn."""
+        """End connections that hold too much; to be called now and then."""
         self.socket.look(now_ns)
 
     def let_in(self, ready: Mapping[Pollable, int]) -> None:

@@ -35,8 +35,17 @@ class Consumers(Protocol):
         """When ``take_requests`` has something to do that no source tells of; monotonic."""
         ...
 
+    def message_deadline_ms(self) -> int | None:
+        """The same, of what ``take_messages`` may have changed since a whole turn asked for all."""
+        ...
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether ``look`` has work although nothing comes."""
+        ...
+
     def look(self, now_ns: int) -> None:
-        """End connections that hold too much; to be called each turn."""
+        """End connections that hold too much; to be called now and then."""
         ...
 
     def let_in(self, ready: Mapping[Pollable, int]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
@@ -61,6 +61,7 @@ class Holds(Generic[Client, Request]):
         self.host_of = host_of
         self._serial = 0
         self._holds: dict[int, Hold[Client, Request]] = {}
+        self.by_serial: Mapping[int, Hold[Client, Request]] = self._holds
         # In the order in which they came: serials grow.
         self._by_queue: dict[QueueName, dict[int, None]] = {}
         self._by_client: dict[Client, dict[int, None]] = {}

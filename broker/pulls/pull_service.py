@@ -67,6 +67,11 @@ has ended: thousands may wait for one message."""
 TAKEN_AT_ONCE = 16
 """Pulls that are answered before it is looked what time it is."""
 
+LONG_HOLD_MS = 2_000
+HOLDS_END_MS = 200
+"""Longer holds end together, so far apart: to wake up for each of thousands costs more than what is
+answered then."""
+
 CheckQueue = Callable[[QueueName], None]
 SendAnswers = Callable[[Iterable[Answer]], None]
 
@@ -122,6 +127,8 @@ class PullService(Service):
         self._evaluated = 0
         self._store = store
         self._holds = holds
+        # Asked in each turn, twice: a mapping's truth costs no call.
+        self._held = holds.by_serial
         self._check_queue = check_queue
         # With how many of those that wait are to be looked at; None: all.
         self._unlooked: dict[QueueName, int | None] = {}
@@ -142,16 +149,21 @@ class PullService(Service):
         self._holds.share = settings.limits.held_pulls_per_client
 
     @property
+    def is_holding(self) -> bool:
+        """Whether pulls are held now."""
+        return bool(self._held)
+
+    @property
     def held(self) -> int:
         """Pulls held now."""
-        return len(self._holds)
+        return len(self._held)
 
     def next_deadline_ms(self) -> int | None:
         """When the next hold ends, or an old read's turn comes; ``None`` when nothing waits.
 
         Of those that had to make way ``is_behind`` tells.
         """
-        held_ms = self._holds.next_deadline_ms()
+        held_ms = self._holds.next_deadline_ms() if self._held else None
         if not self._paced:
             return held_ms
         return self._paced[0].due_ms if held_ms is None else min(self._paced[0].due_ms, held_ms)
@@ -161,7 +173,7 @@ class PullService(Service):
         """Whether queues with holds wait to be looked at, or holds that ended to be answered."""
         if self._unlooked or self._displaced:
             return True
-        return len(self._holds) > 0 and self._store.has_moved()
+        return bool(self._held) and self._store.has_moved()
 
     def pull(self, client: Client, pull: Pull, now_ms: int) -> Answer | None:
         """The answer to ``pull``, ``None`` when it is held.
@@ -182,7 +194,7 @@ class PullService(Service):
             Held(pull, pull.queue_offset),
             self._store.bounds(queue),
             now_ms=now_ms,
-            deadline_ms=now_ms + pull.hold_ms,
+            deadline_ms=_hold_until_ms(now_ms, pull.hold_ms),
             may_hold=pull.hold_ms > 0,
         )
 
@@ -535,6 +547,12 @@ class PullService(Service):
             self._evaluated += len(found) * _weight(pull.expression)
             self._counts[BrokerCounter.EXPRESSIONS_EVALUATED] += len(found)
         return found
+
+
+def _hold_until_ms(now_ms: int, hold_ms: int) -> int:
+    """When a pull that is held from now on ends without a message."""
+    until_ms = now_ms + hold_ms
+    return until_ms if hold_ms <= LONG_HOLD_MS else -(-until_ms // HOLDS_END_MS) * HOLDS_END_MS
 
 
 def _weight(expression: str) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ledgermq.broker.callers import Caller
-from ledgermq.broker.deliveries.moves import NOBODY, Buffer, Moves
+from ledgermq.broker.deliveries.moves import NOBODY, Moves, Part
 from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.service import Mailbox, Service
 from ledgermq.broker.sinks.sink_commits import (
@@ -29,6 +29,7 @@ from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import RETRY_MS, StateLog
 from ledgermq.broker.state.state_requests import Reply, StateRequest
 from ledgermq.ipc.counters import Counts
+from ledgermq.ipc.orders import PackRows
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import (
     BusyError,
@@ -47,7 +48,7 @@ from ledgermq.rules.tables.table_changes import Change
 
 logger = logging.getLogger(__name__)
 
-GROUP_ROWS_MAX = 8_192
+GROUP_ROWS_MAX = 16_384
 GROUP_SIZE_MAX = 4 * 1024 * 1024
 """Rows and bytes of one group, which is one order to the writer and one hold of the put lock: so
 many that a round through all processes is small beside it. One pack may have more."""
@@ -238,7 +239,7 @@ class SinkService(Service):
             if floor > self._moves.source(QUEUE).next_offset:
                 self._request(self._plan_drop)
 
-    def _request(self, plan: Callable[[], tuple[Moved, Sequence[Buffer]] | None]) -> None:
+    def _request(self, plan: Callable[[], tuple[Moved, Sequence[Part]] | None]) -> None:
         def done() -> None:
             self._is_moving = False
             self._look_ms = self._now_ms
@@ -267,30 +268,32 @@ class SinkService(Service):
         self._last_moved = min((one for one in names if one > self._last_moved), default=min(names))
         return self._last_moved
 
-    def _plan_move(self, name: str) -> tuple[Moved, Sequence[Buffer]] | None:
+    def _plan_move(self, name: str) -> tuple[Moved, Sequence[Part]] | None:
         self._moved = None
         sink = self._tables.state.sinks.get(name)
         if sink is None or not sink.left:
             return None
         offsets: list[int] = []
-        records: list[Buffer] = []
-        size = 0
+        parts: list[Part] = []
+        count = size = 0
         for offset in sink.left:
-            made = self._moves.build(QUEUE, (offset,))
+            made = self._moves.taken(QUEUE, offset, self._packs.take)
             if not made and not self._moves.became_nothing(QUEUE, offset):
                 raise CorruptLogError(
                     "rows of a committed batch are not in the log", sink=name, offset=offset
                 )
-            size += sum(map(len, made))
-            if records and (len(records) + len(made) > GROUP_ROWS_MAX or size > GROUP_SIZE_MAX):
+            more = sum(part.rows if isinstance(part, PackRows) else 1 for part in made)
+            size += sum(part.size if isinstance(part, PackRows) else len(part) for part in made)
+            if parts and (count + more > GROUP_ROWS_MAX or size > GROUP_SIZE_MAX):
                 break
             offsets.append(offset)
-            records += made
+            parts += made
+            count += more
         self._moved = SinkMoved(name, sink.batch, sink.moved + len(offsets))
         floor = self._floor(frozenset(offsets))
-        return Moved(QUEUE, tuple(offsets), len(records), floor, {}, has_sums=False), records
+        return Moved(QUEUE, tuple(offsets), count, floor, {}, has_sums=False), parts
 
-    def _plan_drop(self) -> tuple[Moved, Sequence[Buffer]] | None:
+    def _plan_drop(self) -> tuple[Moved, Sequence[Part]] | None:
         # ``_also`` goes by it: with these packs none of a sink's is moved.
         self._moved = None
         floor = self._floor(frozenset())

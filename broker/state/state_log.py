@@ -20,7 +20,7 @@ from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.service import Mailbox, Service
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_reader import StateReader
-from ledgermq.broker.state.state_requests import BatchPlan, Reply, StateRequest
+from ledgermq.broker.state.state_requests import BatchPlan, GroupPart, Reply, StateRequest
 from ledgermq.broker.state.table_room import TableRoom
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.ipc.counters import Counts, no_counts
@@ -550,7 +550,8 @@ class StateLog(Service):
         late = list(compress(plan.changes, is_late))
         early = tuple(compress(plan.changes, (not one for one in is_late)))
         head = StateCommand(f"{identity}+" if sums else identity, at_ms, early, sums)
-        group = [command_record(encode_command(head), self._settings, now_ms=at_ms)]
+        first = command_record(encode_command(head), self._settings, now_ms=at_ms)
+        group: list[GroupPart] = [first]
         if sums:
             ended = [
                 MoveEnded(change.queue)
@@ -565,13 +566,12 @@ class StateLog(Service):
         self,
         term: Term,
         identity: str,
-        records: Sequence[bytes],
+        records: Sequence[GroupPart],
         requests: tuple[StateRequest, ...],
         now_ms: int,
     ) -> None:
-        generations = self._generations()
         sequence = _sequence_of(identity)
-        order = ProposeState(term, generations.broker, generations.writer, sequence, records)
+        order = ProposeState(term, *self._generations(), sequence, records)
         # Before it is sent: a refusal is taken by the batch that it is for.
         self._batch = _Batch(identity, requests, now_ms + PROPOSAL_MS)
         if not self._writer.send(encode(order)):

@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ledgermq.broker.callers import Caller
+from ledgermq.ipc.orders import PackRows
 from ledgermq.model.errors import LedgerError
 from ledgermq.rules.tables.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved, record_sum
 from ledgermq.rules.tables.table_changes import Change
 
 Result = Mapping[str, object]
+
+GroupPart = bytes | PackRows
+"""What follows a command: a record with its entry header hole, or the rows of a pack."""
 
 
 class Encoded(NamedTuple):
@@ -34,10 +38,10 @@ class StateRequest(NamedTuple):
             as it is wanted. Raises the refusal.
         touches: what the plan looks at and changes: two of one batch have nothing in common.
         answer: the result once the changes are applied; None when it is given later, by others.
-        records: called right after the plan, and as often as that: messages of any topics, with
-            their entry header hole, that follow the command directly in the log, at most a group
-            (``rules/tables/moves.py``). A ``Moved`` of the plan counts its own; of several the
-            records come in their order. None: no record ever follows.
+        records: called right after the plan, and as often as that: messages of any topics that
+            follow the command directly in the log, at most a group (``rules/tables/moves.py``). A
+            ``Moved`` of the plan counts its own; of several the records come in their order. None:
+            no record ever follows.
         refused: told instead of the caller why nothing came of it, or may come of it.
     """
 
@@ -45,8 +49,18 @@ class StateRequest(NamedTuple):
     plan: Callable[[], Sequence[Change]]
     touches: frozenset[str]
     answer: Callable[[], Result | None]
-    records: Callable[[], Sequence[bytes]] | None = None
+    records: Callable[[], Sequence[GroupPart]] | None = None
     refused: Callable[[LedgerError], None] | None = None
+
+
+def count_of(parts: Sequence[GroupPart]) -> int:
+    """How many records they are."""
+    return sum(part.rows if isinstance(part, PackRows) else 1 for part in parts)
+
+
+def size_of(parts: Sequence[GroupPart]) -> int:
+    """Bytes of them, or some more."""
+    return sum(part.size if isinstance(part, PackRows) else len(part) for part in parts)
 
 
 class BatchPlan:
@@ -55,24 +69,24 @@ class BatchPlan:
     def __init__(self) -> None:
         self.requests: list[StateRequest] = []
         self.changes: list[Change] = []
-        self.records: list[bytes] = []
+        self.records: list[GroupPart] = []
+        self._count = 0
         self._without_sums: list[range] = []
         self._size = 0
 
-    def has_room(self, records: Sequence[bytes]) -> bool:
+    def has_room(self, records: Sequence[GroupPart]) -> bool:
         """Whether the group takes ``records``, too; the first ones always."""
-        size = sum(map(len, records))
         is_small = (
-            len(self.records) + len(records) <= GROUP_RECORDS_MAX
-            and self._size + size <= GROUP_SIZE_MAX
+            self._count + count_of(records) <= GROUP_RECORDS_MAX
+            and self._size + size_of(records) <= GROUP_SIZE_MAX
         )
         return is_small or not records or not self.records
 
     def add(
-        self, request: StateRequest, changes: Sequence[Change], records: Sequence[bytes]
+        self, request: StateRequest, changes: Sequence[Change], records: Sequence[GroupPart]
     ) -> None:
         """Take a request that there is room for."""
-        before = len(self.records)
+        before = self._count
         for change in changes:
             if isinstance(change, Moved):
                 self.changes.append(change._replace(before=before))
@@ -81,16 +95,25 @@ class BatchPlan:
                 before += change.records
             else:
                 self.changes.append(change)
-        assert before <= len(self.records) + len(records), "a move without all of its records"
+        self._count += count_of(records)
+        assert before <= self._count, "a move without all of its records"
         self.requests.append(request)
         self.records += records
-        self._size += sum(map(len, records))
+        self._size += size_of(records)
 
     def sums(self, hole: int) -> tuple[int, ...]:
         """By which the records are found again; 0 where a move does without."""
-        found = [0] * len(self.records)
-        lacking = {number for numbers in self._without_sums for number in numbers}
-        for number, record in enumerate(self.records):
-            if number not in lacking:
-                found[number] = record_sum(memoryview(record)[hole:])
+        found: list[int] = []
+        without = iter(self._without_sums)
+        lacking = next(without, range(0))
+        for part in self.records:
+            number = len(found)
+            while number >= lacking.stop and lacking:
+                lacking = next(without, range(0))
+            if isinstance(part, PackRows):
+                assert number in lacking, "rows of a pack have no sums"
+                found += [0] * part.rows
+            else:
+                is_lacking = number in lacking
+                found.append(0 if is_lacking else record_sum(memoryview(part)[hole:]))
         return tuple(found)

@@ -140,7 +140,7 @@ def _levels(counters: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     """The feature level in force, and what is to be done about it."""
     broker = counters.get("broker", {})
     in_force, needed = broker.get("feature_level", 0), broker.get("level_needed", 0)
-    known = min(LEVEL, counters.get("raft", {}).get("members_level", 0))
+    known = min(LEVEL, broker.get("level_to_enable", 0))
     hint = ""
     if needed:
         hint = (

@@ -12,7 +12,8 @@ import zmq
 
 from ledgermq.client.closing import AsyncClosing
 from ledgermq.client.core.address import DEFAULT_ADDRESS, local_host, parse_addresses
-from ledgermq.client.core.link import Context, Link, keys_of
+from ledgermq.client.core.connection import Context
+from ledgermq.client.core.link import Link, keys_of
 from ledgermq.client.core.nodes import AnyLink, broker_link, writer_group
 from ledgermq.client.core.questions import ask
 from ledgermq.client.core.received import ReceivedMessage
@@ -237,7 +238,9 @@ class AsyncProducer(AsyncClosing):
             await self._requests.run(ask("topics"))
             assert broker.last_welcome is not None
             endpoint = place.produce_endpoint(broker.last_welcome.produce)
-        return Link(self._context, endpoint, client=self._name, keys=keys_of(place))
+        return Link(
+            self._context, endpoint, client=self._name, keys=keys_of(place), is_writers=True
+        )
 
     async def _put(
         self, size: int, put: Callable[[float, Callback[Result]], object]

@@ -14,7 +14,7 @@ from ledgermq.client.aio.producer import AsyncProducer
 from ledgermq.client.blocking.transactions import CHECKS_RETRY_S, CHECKS_TIMEOUT_S
 from ledgermq.client.closing import AsyncClosing
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
-from ledgermq.client.core.link import Context
+from ledgermq.client.core.connection import Context
 from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.core.results import SendResult

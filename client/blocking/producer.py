@@ -13,7 +13,8 @@ from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.blocking.send_driver import SendDriver
 from ledgermq.client.closing import Closing
 from ledgermq.client.core.address import DEFAULT_ADDRESS, local_host, parse_addresses
-from ledgermq.client.core.link import NEVER, Context, Link, keys_of
+from ledgermq.client.core.connection import Context
+from ledgermq.client.core.link import NEVER, Link, keys_of
 from ledgermq.client.core.nodes import AnyLink, broker_link, writer_group
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
@@ -84,7 +85,7 @@ class Producer(Closing):
             endpoint = places[0].produce
             if not endpoint:
                 endpoint = places[0].produce_endpoint(self._broker.welcome().produce)
-            link = Link(context, endpoint, client=name, keys=keys_of(places[0]))
+            link = Link(context, endpoint, client=name, keys=keys_of(places[0]), is_writers=True)
         self._pipeline = SendPipeline(link, self.options)
         self._driver = SendDriver(self._pipeline, name=f"ledgermq-{name}")
         self.born_host = local_host(places)
@@ -266,17 +267,19 @@ class Producer(Closing):
             with driver.lock:
                 if self._is_closed:
                     raise LedgerError("producer is closed")
-                if pipeline.link.failure is not None:
-                    raise pipeline.link.failure
+                link = pipeline.link
+                if link.welcome is None and (failure := link.failure) is not None:
+                    raise failure
                 now = time.monotonic()
                 if self._sender.has_room(size):
                     future = put(now)
-                    driver.advance(is_urgent=is_urgent)
+                    driver.advance_behind_send(now, is_urgent=is_urgent)
                     break
             until = until or now + self.options.timeout_s
             if not block or not driver.wait_for_room(size, until):
                 raise pipeline.no_room()
-        driver.deliver()
+        if pipeline.callbacks:
+            driver.deliver()
         return future
 
     def form(self) -> Form:

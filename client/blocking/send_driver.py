@@ -31,6 +31,9 @@ QUIET_TICK_S = 0.02
 waited gets a second one: it mostly comes back.
 """
 
+LOOK_S = 0.002
+"""A thread that sends and does not wait looks for answers no more often."""
+
 QUIET_S = 1.0
 """After so long without messages the background thread sleeps until it is woken."""
 
@@ -73,19 +76,26 @@ class Watch:
     def prepare(self, pipeline: SendPipeline, until: float) -> None:
         """Know what to poll, and until when; under the pipeline's lock."""
         link = pipeline.link
-        if self.generation != link.generation:
-            self.generation = link.generation
+        generation = link.generation
+        if self.generation != generation:
+            self.generation = generation
             self._poll = select.poll()
             self._poll.register(self.bell.descriptor, select.POLLIN)
             for descriptor in link.descriptors:
                 self._poll.register(descriptor, select.POLLIN)
-        self.until = min(until, pipeline.deadline)
+        deadline = pipeline.deadline
+        self.until = deadline if deadline < until else until
 
     def sleep(self, now: float) -> None:
         """Until something can be read, the bell rings, or it is time; without the lock."""
-        seconds = min(max(0.0, self.until - now), POLL_S_MAX)
+        seconds = self.until - now
+        if seconds > POLL_S_MAX:
+            seconds = POLL_S_MAX
+        elif seconds < 0.0:
+            seconds = 0.0
+        bell = self.bell.descriptor
         for descriptor, _ in self._poll.poll(seconds * 1_000):
-            if descriptor == self.bell.descriptor:
+            if descriptor == bell:
                 self.bell.clear()
 
 
@@ -100,6 +110,9 @@ class SendDriver:
         self.pipeline = pipeline
         self.lock = threading.Lock()
         self._poller = 0
+        self._background = 0
+        self._look_at = 0.0
+        self._has_changed = False
         # Two: the background may still be on its way out of its sleep when a waiter begins its own.
         self._waiters_watch = Watch()
         self._backgrounds_watch = Watch()
@@ -112,18 +125,33 @@ class SendDriver:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def advance(self, *, is_urgent: bool = False) -> None:
+    def advance_behind_send(self, now: float, *, is_urgent: bool) -> None:
+        """Let the pipeline go on after a message came in, unless that one only waits for others.
+
+        Who sends without waiting looks for answers now and then: with each message they would come
+        at once, and the frames that wait for them go with few messages each.
+        """
+        if not is_urgent and now < self._look_at and self.pipeline.only_gathers:
+            self._has_changed = True
+            return
+        self._look_at = now + LOOK_S
+        self.advance(now, is_urgent=is_urgent)
+
+    def advance(self, now: float, *, me: int = 0, is_urgent: bool = False) -> None:
         """Let the pipeline go on after a change; under ``lock``, and ``deliver`` outside of it.
 
         Args:
+            now: by ``time.monotonic``.
+            me: the thread that calls, if that is known.
             is_urgent: an answer must be taken at once, even if nobody comes to wait for it.
         """
-        taken = self.pipeline.advance(time.monotonic())
-        if taken:
+        self._has_changed = False
+        taken = self.pipeline.advance(now)
+        if taken and self._room_waiters:
             self._release_room_waiters()
-        if self._poller == threading.get_ident():
-            return
         if self._poller:
+            if self._poller == (me or threading.get_ident()):
+                return
             watch = self._watch_of_poller()
             # The poller may wait for what was taken just now, sleep too long, or poll what is gone.
             if (
@@ -132,7 +160,9 @@ class SendDriver:
                 or self.pipeline.link.generation != watch.generation
             ):
                 watch.bell.ring()
-        elif self._has_work() and (is_urgent or self._should_wake_background()):
+        elif (self.pipeline.unanswered_bytes or self._followers) and (
+            is_urgent or self._should_wake_background()
+        ):
             self._background_sleeps = False
             self._background_bell.ring()
 
@@ -153,7 +183,7 @@ class SendDriver:
             TimedOutError: it is not, after ``timeout`` seconds.
         """
         until = NEVER if timeout is None else time.monotonic() + timeout
-        if not self._wait_until(future.done, until, future.waiter):
+        if not self._wait_until(future.done, until, future.waiter, has_advanced=True):
             raise TimedOutError("no outcome yet; the message is under way", waited_s=timeout)
 
     def wait_for_room(self, size: int, until: float) -> bool:
@@ -198,23 +228,44 @@ class SendDriver:
         self._backgrounds_watch.bell.close()
         self._background_bell.close()
 
-    def _wait_until(self, done: Callable[[], bool], until: float, make_waiter: MakeWaiter) -> bool:
-        """Return when ``done()``, which is asked under the lock; false when not at ``until``."""
+    def _wait_until(
+        self,
+        done: Callable[[], bool],
+        until: float,
+        make_waiter: MakeWaiter,
+        *,
+        has_advanced: bool = False,
+    ) -> bool:
+        """Return when ``done()``, which is asked under the lock; false when not at ``until``.
+
+        Args:
+            has_advanced: nothing was changed since the pipeline went on.
+        """
         me = threading.get_ident()
         try:
             while True:
+                now = time.monotonic()
                 with self.lock:
-                    self.advance()
+                    if not has_advanced or self._has_changed:
+                        self.advance(now, me=me)
+                    has_advanced = False
                     is_done = done()
-                    now = time.monotonic()
                     if is_done or now >= until or self._closing:
                         self._stop_polling(me)
                         break
-                    waiter = None if self._may_poll(me) else make_waiter()
-                    if waiter is None:
-                        self._take_over(me)
+                    waiter = None
+                    if self._poller in (0, me):
+                        self._poller = me
                         self._waiters_watch.prepare(self.pipeline, until)
-                self.deliver()
+                    elif self._poller == self._background and self._followers == 0:
+                        # No other waiting thread polls, nor wants to: the background makes way.
+                        self._backgrounds_watch.bell.ring()
+                        self._poller = me
+                        self._waiters_watch.prepare(self.pipeline, until)
+                    else:
+                        waiter = make_waiter()
+                if self.pipeline.callbacks:
+                    self.deliver()
                 if waiter is None:
                     self._waiters_watch.sleep(now)
                 else:
@@ -224,23 +275,12 @@ class SendDriver:
             with self.lock:
                 self._stop_polling(me)
             raise
-        self.deliver()
+        if self.pipeline.callbacks:
+            self.deliver()
         return is_done
 
-    def _may_poll(self, me: int) -> bool:
-        """Whether a thread that waits polls itself: no other waiting thread does, nor wants to."""
-        if self._poller == self._thread.ident:
-            return self._followers == 0
-        return self._poller in (0, me)
-
-    def _take_over(self, me: int) -> None:
-        """Let a waiting thread be the poller; the background makes way."""
-        if self._poller not in (0, me):
-            self._backgrounds_watch.bell.ring()
-        self._poller = me
-
     def _watch_of_poller(self) -> Watch:
-        is_background = self._poller == self._thread.ident
+        is_background = self._poller == self._background
         return self._backgrounds_watch if is_background else self._waiters_watch
 
     def _follow(self, waiter: threading.Lock, seconds: float) -> None:
@@ -258,7 +298,7 @@ class SendDriver:
                 self._followers -= 1
 
     def _run(self) -> None:
-        me = threading.get_ident()
+        me = self._background = threading.get_ident()
         active_at = time.monotonic()
         frames = -1
         while True:
@@ -272,7 +312,7 @@ class SendDriver:
                     self._has_just_waited = False
                 if self._poller == 0 and self._has_work() and self._is_left_alone(frames):
                     self._poller = me
-                self.advance()
+                self.advance(now, me=me)
                 if self._poller == me and not self._is_needed():
                     self._stop_polling(me)
                 is_poller = self._poller == me
@@ -298,8 +338,9 @@ class SendDriver:
         if self._poller != me:
             return
         self._poller = 0
-        self._has_just_waited = me != self._thread.ident
-        if self._has_work() and not self._closing and self._should_wake_background():
+        self._has_just_waited = me != self._background
+        has_work = self.pipeline.unanswered_bytes or self._followers
+        if has_work and not self._closing and self._should_wake_background():
             self._background_sleeps = False
             self._background_bell.ring()
 

@@ -20,7 +20,7 @@ from ledgermq.client.blocking.call_thread import CallThread
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.closing import Closing
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
-from ledgermq.client.core.link import Context
+from ledgermq.client.core.connection import Context
 from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.core.results import SendResult

@@ -12,14 +12,12 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator, Sequence
-from typing import cast
-
-import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 import ledgermq
 from ledgermq.client.core.address import Address
+from ledgermq.client.core.connection import Context, NodeConnection, Part, ZmqConnection
 from ledgermq.client.core.keys import ClientKeys, load_client_keys
+from ledgermq.client.stream_connection import open_stream
 from ledgermq.model.errors import (
     ConfigError,
     LedgerError,
@@ -30,9 +28,6 @@ from ledgermq.model.errors import (
 from ledgermq.wire.header import Kind, decode_header, encode_header
 from ledgermq.wire.session import Welcome, decode_refused, decode_welcome, encode_hello
 
-Context = zmq.Context[zmq.Socket[bytes]]
-Part = bytes | memoryview
-
 NEVER = float("inf")
 """A deadline that does not come."""
 
@@ -40,19 +35,6 @@ REOPEN_MS_MIN = 5
 REOPEN_MS_MAX = 500
 HELLO_TIMEOUT_S = 5.0
 GOODBYE_LINGER_MS = 100
-HEARTBEAT_MS = 2_000
-MESSAGES_QUEUED_MAX = 16_384
-MESSAGE_SIZE_MAX = 80 * 1024 * 1024
-"""Largest part that a node may send: a whole PULLED."""
-
-_ENDED = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-_ENDED |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-_REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-# Plain integers: an enumeration's operators cost more than the question to ZeroMQ.
-_POLLIN, _NOBLOCK = int(zmq.POLLIN), int(zmq.NOBLOCK)
-_NOT_LAST = _NOBLOCK | int(zmq.SNDMORE)
-MONITOR_S = 0.001
-"""The monitor is looked at no more often: the descriptors wake a poller, and stay readable."""
 
 _LIBRARY = f"ledgermq-python/{ledgermq.__version__}"
 
@@ -68,6 +50,7 @@ class Link:
         last_welcome: the latest one, also between sessions.
         failure: why no session can ever stand, if that is known.
         lost_count: sessions and attempts that ended.
+        stays_readable: see ``NodeConnection``.
     """
 
     def __init__(
@@ -78,16 +61,22 @@ class Link:
         client: str,
         group: str = "",
         keys: ClientKeys | None = None,
+        is_writers: bool = False,
     ) -> None:
         """A link that opens its first session with the first ``advance``.
 
         Args:
+            is_writers: the endpoint is a writer's, which on this machine has a socket of its own
+                beside ZeroMQ's, unless the node is an older one.
             client: name that the node is told.
             group: the subscription group that its pulls are for; empty for none.
             keys: for a node that asks for them, over tcp.
         """
         self._keys = keys
+        is_local = is_writers and endpoint.startswith("ipc://")
+        self._path = endpoint.removeprefix("ipc://") if is_local else ""
         self._is_locked_out = False
+        self._owner = os.getpid()
         self.endpoint = endpoint
         self.welcome: Welcome | None = None
         self.last_welcome: Welcome | None = None
@@ -99,14 +88,12 @@ class Link:
         self._group = group
         self._instance = os.urandom(12).hex()
         self._ids: Iterator[int] = itertools.count(1)
-        self._socket: zmq.Socket[bytes] | None = None
-        self._polled: tuple[tuple[zmq.Socket[bytes], int], ...] = ()
-        self._monitor: zmq.Socket[bytes] | None = None
+        self._connection: NodeConnection | None = None
+        self.stays_readable = False
         self._hello_id = 0
         self._hello_until = 0.0
         self._is_asking = False
         self._reopen_at = 0.0
-        self._monitor_at = 0.0
         self._reopen_ms = REOPEN_MS_MIN
 
     def next_id(self) -> int:
@@ -121,18 +108,15 @@ class Link:
     def descriptors(self) -> tuple[int, ...]:
         """File descriptors that become readable when ``receive`` or ``advance`` has work.
 
-        Edge-triggered: they say nothing of what was there before the last ``receive`` found none.
+        They may be edge-triggered, and say nothing then of what was there before the last
+        ``receive`` found none.
         """
-        if self._socket is None or self._monitor is None:
-            return ()
-        return cast("int", self._socket.getsockopt(zmq.FD)), cast(
-            "int", self._monitor.getsockopt(zmq.FD)
-        )
+        return () if self._connection is None else self._connection.descriptors
 
     @property
     def deadline(self) -> float:
         """When ``advance`` has work that no descriptor tells of."""
-        if self._socket is None:
+        if self._connection is None:
             return self._reopen_at
         return self._hello_until if self._awaits_greeting else NEVER
 
@@ -145,53 +129,40 @@ class Link:
 
         Call ``receive`` until it gives nothing first: answers may lie before the end.
         """
-        if self._socket is None:
+        connection = self._connection
+        if connection is None:
             if now >= self._reopen_at and self.failure is None:
                 self._open(now)
             return False
-        if now < self._monitor_at:
-            return False
-        self._monitor_at = now + MONITOR_S
-        if self._has_ended() or (self._awaits_greeting and now >= self._hello_until):
+        if connection.has_ended(now):
+            self._is_locked_out |= connection.is_locked_out
+            return self.lose(now)
+        if (self.welcome is None or self._is_asking) and now >= self._hello_until:
             return self.lose(now)
         return False
 
     def receive(self) -> list[Part] | None:
         """The parts of the next message that is not about the session itself.
 
-        The first part is of bytes, the others are views of ZeroMQ's own buffers, which live as long
-        as the views do.
+        The first part is of bytes, the others may be views, which own what they are of.
         """
-        socket = self._socket
-        if socket is None:
+        connection = self._connection
+        if connection is None:
             return None
-        # Half of what the option EVENTS costs, and a frame knows whether more comes.
-        while zmq.zmq_poll(self._polled, 0):
-            frame = socket.recv(_NOBLOCK, copy=False)
-            parts: list[Part] = [frame.bytes]
-            while frame.more:
-                frame = socket.recv(_NOBLOCK, copy=False)
-                parts.append(frame.buffer)
+        while (parts := connection.receive()) is not None:
             if self.welcome is not None and not (self._is_asking and self._is_greeting(parts)):
                 return parts
             self._take_greeting(parts)
             # ``FoundLink`` closes it with the greeting, to go on at the writer.
-            if self._socket is not socket:
+            if self._connection is not connection:
                 break
         return None
 
     def send(self, parts: Sequence[bytes]) -> bool:
-        """Hand a message to ZeroMQ; false when it takes none. Only while ``welcome`` is set."""
-        socket = self._socket
-        assert socket is not None and self.welcome is not None
-        try:
-            # Only the first part can be refused.
-            for part in parts[:-1]:
-                socket.send(part, _NOT_LAST)
-            socket.send(parts[-1], _NOBLOCK)
-        except zmq.Again:
-            return False
-        return True
+        """Hand over a message; false when none is taken now. Only while ``welcome`` is set."""
+        connection = self._connection
+        assert connection is not None and self.welcome is not None
+        return connection.send(parts)
 
     def lose(self, now: float) -> bool:
         """Give up the connection, and open another one soon; true when a session ended."""
@@ -214,9 +185,9 @@ class Link:
         if self.failure is not None:
             self.failure = None
             self.lose(now)
-        elif self._socket is not None and not self._awaits_greeting:
+        elif self._connection is not None and not self._awaits_greeting:
             self._is_asking = True
-            self._say_hello(self._socket, now)
+            self._say_hello(self._connection, now)
 
     def unreachable(self) -> LedgerError:
         """What to tell who waited for a session that never stood; nothing was sent."""
@@ -241,66 +212,48 @@ class Link:
         self._reopen_at = NEVER
 
     def _open(self, now: float) -> None:
-        socket = self._context.socket(zmq.DEALER)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.SNDHWM, MESSAGES_QUEUED_MAX)
-        socket.setsockopt(zmq.RCVHWM, MESSAGES_QUEUED_MAX)
-        socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_SIZE_MAX)
-        socket.setsockopt(zmq.RECONNECT_IVL, 20)
-        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
-        if self.endpoint.startswith("tcp://"):
-            socket.setsockopt(zmq.IPV6, 1)
-            socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
-            if self._keys is not None:
-                socket.setsockopt(zmq.CURVE_SERVERKEY, self._keys.server)
-                socket.setsockopt(zmq.CURVE_PUBLICKEY, self._keys.public)
-                socket.setsockopt(zmq.CURVE_SECRETKEY, self._keys.secret)
-        # Before it connects: an end that comes at once would be missed.
-        self._monitor = socket.get_monitor_socket(_ENDED)
-        self._socket = socket
-        self._polled = ((socket, _POLLIN),)
+        if os.getpid() != self._owner:
+            # The session would take the place of the parent's, and send again what that has sent.
+            self.failure = ConfigError("a process that was forked makes clients of its own")
+            return
         try:
-            socket.connect(self.endpoint)
-        except zmq.ZMQError as error:
-            # Only an endpoint that can never be connected is refused here.
-            self._close(0)
-            self.failure = ProtocolError(
-                "endpoint cannot be connected", endpoint=self.endpoint, reason=str(error)
-            )
+            self._connection = self._connected()
+        except ProtocolError as error:
+            self.failure = error
+            return
+        except OSError:
+            # The node is down, or begins; or this user may not connect.
+            self.lose(now)
             return
         self.generation += 1
-        self._say_hello(socket, now)
+        self.stays_readable = self._connection.stays_readable
+        self._say_hello(self._connection, now)
 
-    def _say_hello(self, socket: zmq.Socket[bytes], now: float) -> None:
+    def _connected(self) -> NodeConnection:
+        """A connection: the stream where there is one, else ZeroMQ's.
+
+        Raises:
+            ProtocolError: the endpoint can never be connected.
+            OSError: nobody is there now.
+        """
+        if self._path:
+            stream = open_stream(self._path)
+            if stream is not None:
+                return stream
+        return ZmqConnection(self._context, self.endpoint, self._keys)
+
+    def _say_hello(self, connection: NodeConnection, now: float) -> None:
         self._hello_id = self.next_id()
-        self._hello_until = now + HELLO_TIMEOUT_S
-        try:
-            socket.send_multipart(
-                encode_hello(
-                    self._hello_id,
-                    client=self._client,
-                    library=_LIBRARY,
-                    instance=self._instance,
-                    group=self._group,
-                ),
-                zmq.NOBLOCK,
-            )
-        except zmq.Again:
-            # The node has refused the keys already, and its refusal waits in the monitor; or nobody
-            # takes what was sent before.
-            self._hello_until = now
-
-    def _has_ended(self) -> bool:
-        monitor = self._monitor
-        assert monitor is not None
-        ended = False
-        while zmq.zmq_poll(((monitor, _POLLIN),), 0):
-            event = parse_monitor_message(monitor.recv_multipart(_NOBLOCK))
-            ended = ended or bool(event["event"] & _ENDED)
-            if event["event"] & _REFUSED:
-                self._is_locked_out = True
-        return ended
+        hello = encode_hello(
+            self._hello_id,
+            client=self._client,
+            library=_LIBRARY,
+            instance=self._instance,
+            group=self._group,
+        )
+        # The node has refused the keys already, and its refusal waits in the monitor; or nobody
+        # takes what was sent before.
+        self._hello_until = now + HELLO_TIMEOUT_S if connection.send(hello) else now
 
     def _is_greeting(self, parts: list[Part]) -> bool:
         """Whether a message of a session that stands answers the HELLO that was said again."""
@@ -325,13 +278,10 @@ class Link:
     def _close(self, linger_ms: int) -> None:
         self.welcome = None
         self._is_asking = False
-        if self._socket is not None and self._monitor is not None:
-            self._socket.disable_monitor()
-            self._monitor.close(0)
-            self._socket.close(linger_ms)
+        if self._connection is not None:
+            self._connection.close(linger_ms)
             self.generation += 1
-        self._socket = self._monitor = None
-        self._polled = ()
+        self._connection = None
 
 
 def keys_of(address: Address) -> ClientKeys | None:

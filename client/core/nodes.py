@@ -19,14 +19,18 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import count
 
+import zmq
+
 from ledgermq.client.core.address import Address
-from ledgermq.client.core.link import NEVER, Context, FoundLink, Link, Part, keys_of
+from ledgermq.client.core.connection import POLLIN, Context, Part
+from ledgermq.client.core.link import NEVER, FoundLink, Link, keys_of
 from ledgermq.model.errors import LedgerError, NotLeaderError, ProtocolError
 from ledgermq.wire.header import Kind
 from ledgermq.wire.session import Standing, Welcome, decode_role
 
 LOOK_S = 0.001
-"""The links to the others are looked at no more often: their descriptors stay readable."""
+"""The links to the others are looked at no more often, and only when a descriptor of theirs or the
+time says so: the descriptors stay readable."""
 
 ASK_S_MIN, ASK_S_MAX = 2.0, 10.0
 """After so long without a leader the nodes are asked again, at first, and at last; up to twice as
@@ -115,22 +119,27 @@ class Group:
         welcome: what the leader told us, ``None`` while no leader is known.
         last_welcome: the latest one, also between leaders.
         changes: how often a leader was found.
+        stays_readable: of the leader's link; see ``NodeConnection``.
     """
 
     def __init__(self, links: Sequence[Link]) -> None:
         self.welcome: Welcome | None = None
         self.last_welcome: Welcome | None = None
         self.changes = 0
+        self.stays_readable = False
         # Answers of several nodes are told apart by what they answer.
-        ids = count(1)
+        self._ids = count(1)
         for link in links:
-            link.share_ids(ids)
+            link.share_ids(self._ids)
         self._members = [_Member(link) for link in links]
         self._leader: _Member | None = None
         self._answers: deque[list[Part]] = deque()
         self._term = 0
         self._led_term = 0
         self._look_at = 0.0
+        self._due_at = NEVER
+        self._others: list[tuple[int, int]] = []
+        self._watched: tuple[_Member | None, int] = (None, -1)
         self._has_news = False
         self._ask_s = ASK_S_MIN
         self._ask_at = NEVER
@@ -161,14 +170,11 @@ class Group:
         """When ``advance`` has work that no descriptor tells of."""
         if self._has_news or self._answers:
             return 0.0
-        when = self._ask_at
-        for member in self._members:
-            when = min(when, member.link.deadline)
-        return max(self._look_at, when)
+        return NEVER if self._due_at == NEVER else max(self._look_at, self._due_at)
 
     def next_id(self) -> int:
-        """A request id that the leader's link has not used."""
-        return self._led().next_id()
+        """A request id that no link has used."""
+        return next(self._ids)
 
     def send_to(self, node: str, parts: Sequence[bytes]) -> bool:
         """Hand a question to the member ``node``; false when it cannot be asked now.
@@ -180,12 +186,15 @@ class Group:
             welcome = member.link.welcome
             if welcome is not None and welcome.node == node:
                 member.is_asked = True
+                # Sending may have swallowed the descriptor's edge.
+                self._has_news = True
                 return member.link.send(parts)
         return False
 
     def send(self, parts: Sequence[bytes]) -> bool:
         """Hand a message for the leader to ZeroMQ; false when it takes none."""
-        return self._led().send(parts)
+        assert self._leader is not None
+        return self._leader.link.send(parts)
 
     def receive(self) -> list[Part] | None:
         """The parts of the leader's next message that is not about the session itself."""
@@ -208,7 +217,11 @@ class Group:
         if leader is not None and leader.link.advance(now):
             self._forget_leader()
             has_ended = True
-        if self._has_news or self._leader is None or now >= self._look_at:
+        if (
+            self._has_news
+            or self._leader is None
+            or (now >= self._look_at and (now >= self._due_at or zmq.zmq_poll(self._others, 0)))
+        ):
             self._look_at = now + LOOK_S
             for member in self._members:
                 if member is not self._leader:
@@ -216,6 +229,7 @@ class Group:
             has_ended = self._choose(now) or has_ended
             if self._leader is None:
                 self._await_leader(now)
+            self._watch_others()
         return has_ended
 
     def lose(self, now: float) -> bool:
@@ -241,9 +255,21 @@ class Group:
             nodes=[member.says() for member in self._members],
         )
 
-    def _led(self) -> Link:
-        assert self._leader is not None
-        return self._leader.link
+    def _watch_others(self) -> None:
+        """Know when to look next: by the descriptors of all but the leader, and by the time."""
+        due_at = self._ask_at
+        for member in self._members:
+            due_at = min(due_at, member.link.deadline)
+        self._due_at = due_at
+        watched = self._leader, self.generation
+        if watched != self._watched:
+            self._watched = watched
+            self._others = [
+                (descriptor, POLLIN)
+                for member in self._members
+                if member is not self._leader
+                for descriptor in member.link.descriptors
+            ]
 
     def _forget_leader(self) -> None:
         """After the end of its session."""
@@ -300,6 +326,7 @@ class Group:
             self._ask_at = NEVER
             self._leader = chosen
             self.welcome = self.last_welcome = chosen.link.welcome
+            self.stays_readable = chosen.link.stays_readable
             self.changes += 1
         return old is not None
 
@@ -327,7 +354,7 @@ def writer_group(context: Context, places: Sequence[Address], *, client: str) ->
     """The link to the writer of the leader; where the writers are is asked when it is not known."""
     return Group(
         [
-            Link(context, place.produce, client=client, keys=keys_of(place))
+            Link(context, place.produce, client=client, keys=keys_of(place), is_writers=True)
             if place.produce
             else FoundLink(context, place, client=client)
             for place in places

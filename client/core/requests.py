@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
-from ledgermq.client.core.link import NEVER, Part
+from ledgermq.client.core.connection import Part
+from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.nodes import AnyLink, Group
 from ledgermq.model.errors import (
     FilterIllegalError,

@@ -9,12 +9,13 @@ from itertools import accumulate
 from typing import overload
 
 from ledgermq.formats.records.host_address import Host
-from ledgermq.formats.records.message_id import OffsetId, encode_offset_id
+from ledgermq.formats.records.message_id import offset_id_prefix
 from ledgermq.model.config.settings import AckMode
 from ledgermq.model.errors import ProtocolError
-from ledgermq.wire.send_frame import SendRun, Sent, SentSpan
+from ledgermq.wire.send_frame import Duplicate, SendRun, Sent, SentSpan
 
 _ACKS = (AckMode.LEADER, AckMode.MAJORITY_MEMORY, AckMode.MAJORITY_FSYNC)
+_ACK_COUNT = len(_ACKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class FrameResult:
         "_ends",
         "_firsts",
         "_host",
+        "_records",
         "_run_ends",
         "_runs",
         "_sent",
@@ -66,16 +68,19 @@ class FrameResult:
             ProtocolError: the spans do not tell of every record.
         """
         first = 0
-        for span in sent.spans:
-            if span.first != first or span.records < 1:
+        for span_first, count, _, _ in sent.spans:
+            if span_first != first or count < 1:
                 break
-            first += span.records
-        if first != len(sizes) or not 0 <= sent.ack < len(_ACKS):
+            first += count
+        self._records = records = len(sizes)
+        if first != records or not 0 <= sent.ack < _ACK_COUNT:
             raise ProtocolError(
-                "SENT does not tell of every record", records=len(sizes), told=first, ack=sent.ack
+                "SENT does not tell of every record", records=records, told=first, ack=sent.ack
             )
         self._sent = sent
-        self._duplicates = {one.record: one for one in sent.duplicates}
+        self._duplicates: dict[int, Duplicate] = {}
+        for one in sent.duplicates:
+            self._duplicates[one.record] = one
         self._sizes = sizes
         self._runs = runs
         self._host = store_host
@@ -100,15 +105,18 @@ class FrameResult:
 
     def one(self, number: int, id_: str) -> SendResult:
         """Where record ``number`` is; ``id_`` is its unique id."""
-        run = self._run_of(number)
-        span = self._span_of(number)
+        sent = self._sent
+        if self._records == 1:
+            run, span = self._runs[0], sent.spans[0]
+        else:
+            run, span = self._run_of(number), self._span_of(number)
         physical_offset = span.physical_offset
         if number > span.first:
             physical_offset += self._size_before(number) - self._size_before(span.first)
         offset_id = ""
         if self._host is not None:
-            offset_id = encode_offset_id(OffsetId(self._host, physical_offset))
-        duplicate = self._duplicates.get(number)
+            offset_id = f"{offset_id_prefix(self._host)}{physical_offset:016X}"
+        duplicate = self._duplicates.get(number) if self._duplicates else None
         at = run if duplicate is None else duplicate
         return SendResult(
             at.topic.decode(),
@@ -117,8 +125,8 @@ class FrameResult:
             physical_offset,
             id_,
             offset_id,
-            self._sent.store_timestamp if duplicate is None else duplicate.store_timestamp,
-            self.ack,
+            sent.store_timestamp if duplicate is None else duplicate.store_timestamp,
+            _ACKS[sent.ack],
             duplicate is not None,
         )
 

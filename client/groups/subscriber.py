@@ -9,7 +9,7 @@ import zmq
 
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.core.asked import asked
-from ledgermq.client.core.link import Context
+from ledgermq.client.core.connection import Context
 from ledgermq.client.core.nodes import AnyLink, broker_link
 from ledgermq.client.core.requests import RequestPipeline, Steps
 from ledgermq.client.groups.allocation import TopicQueue

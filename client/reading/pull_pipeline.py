@@ -55,7 +55,7 @@ class ConsumerOptions:
 
     messages_max: int = 1_024
     bytes_max: int = 1024 * 1024
-    hold_ms: int = 5_000
+    hold_ms: int = 15_000
     prefetch: int = 2
     timeout_s: float = 15.0
     read_from: ReadFrom = "leader"

@@ -10,7 +10,7 @@ import zmq
 
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.core.asked import asked
-from ledgermq.client.core.link import Context
+from ledgermq.client.core.connection import Context
 from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.questions import group_commit, group_offset
 from ledgermq.client.core.requests import Request, RequestPipeline, Steps

@@ -9,11 +9,11 @@ from itertools import chain
 
 from ledgermq.client.core.results import BatchResult, FrameResult, SendResult
 from ledgermq.client.sending.outgoing import Body
-from ledgermq.client.sending.record_encoder import EncodedRecords, Form
+from ledgermq.client.sending.record_encoder import EncodedRecords, Form, LoneRecord
 from ledgermq.client.sending.send_future import SendFuture, Waiter
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.model.errors import LedgerError
-from ledgermq.wire.send_frame import SendRun, encode_send, encode_tables
+from ledgermq.wire.send_frame import RUN_SIZE, SendRun, encode_one_table, encode_send, encode_tables
 
 AnyFuture = SendFuture[SendResult] | SendFuture[BatchResult]
 OneCallback = Callable[[SendFuture[SendResult]], object]
@@ -34,8 +34,10 @@ class Frame:
 
     __slots__ = (
         "_checksum",
+        "_counts",
         "_payload",
         "_tables",
+        "_topics_size",
         "attempts",
         "deadline",
         "form",
@@ -56,7 +58,15 @@ class Frame:
         sizes: array[int],
         runs: list[SendRun],
         futures: list[AnyFuture],
+        *,
+        tables: bytes | None = None,
     ) -> None:
+        """A frame that was not sent.
+
+        Args:
+            parts: bytes of its records, to be joined.
+            tables: of ``sizes`` and ``runs``, where they are encoded already.
+        """
         self.form = form
         self.runs = runs
         self.sizes = sizes
@@ -69,8 +79,10 @@ class Frame:
         self.on_settled: Callable[[FrameResult | LedgerError], None] | None = None
         self._payload = b"".join(parts)
         self.size = len(self._payload)
-        self._tables = encode_tables(sizes.tobytes(), runs)
+        self._tables = encode_tables(sizes.tobytes(), runs) if tables is None else tables
         self._checksum = crc32(self._payload, crc32(self._tables, 0))
+        self._counts = records, count = len(sizes), len(runs)
+        self._topics_size = len(self._tables) - 4 * records - RUN_SIZE * count
 
     def encode(self, request_id: int, *, is_resumed: bool) -> list[bytes]:
         """The parts of the message; a retry if an earlier attempt may have stored something.
@@ -81,9 +93,9 @@ class Frame:
         head = encode_send(
             request_id,
             tables=self._tables,
-            records=len(self.sizes),
-            runs=len(self.runs),
-            topics_size=sum(len(run.topic) for run in self.runs),
+            records=self._counts[0],
+            runs=self._counts[1],
+            topics_size=self._topics_size,
             payload_size=self.size,
             checksum=self._checksum,
             entry_header_size=self.form.entry_header_size,
@@ -137,19 +149,19 @@ class OpenFrame:
         self,
         topic: bytes,
         queue_id: int,
-        records: EncodedRecords,
+        record: LoneRecord,
         waiting: Waiter,
         callback: OneCallback | None,
     ) -> SendFuture[SendResult]:
         """Add one message; the future of its result."""
         runs = self._runs
         self._run_of.append(runs.setdefault((topic, queue_id), len(runs)))
-        id_ = records.id_of(0)
+        parts, size, id_ = record
         future = SendFuture(waiting, partial(self._rows.place, self.records, id_), id_, callback)
-        self._parts.append(records.parts)
-        self._sizes.append(records.size)
+        self._parts.append(parts)
+        self._sizes.append(size)
         self._futures.append(future)
-        self.size += records.size
+        self.size += size
         self.records += 1
         return future
 
@@ -174,6 +186,20 @@ class OpenFrame:
             for count, (topic, queue_id) in zip(counts, self._runs, strict=True)
         ]
         return Frame(self.form, list(chain.from_iterable(parts)), sizes, runs, futures)
+
+
+def lone_frame(
+    form: Form,
+    run: SendRun,
+    record: LoneRecord,
+    waiting: Waiter,
+    callback: OneCallback | None,
+) -> tuple[Frame, SendFuture[SendResult]]:
+    """A frame of one message, which waits for no others, and the future of its result."""
+    parts, size, id_ = record
+    future = SendFuture(waiting, partial(FrameResult.one, number=0, id_=id_), id_, callback)
+    tables = encode_one_table(size, run)
+    return Frame(form, parts, array("I", (size,)), [run], [future], tables=tables), future
 
 
 def batch_frame(

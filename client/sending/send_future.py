@@ -66,10 +66,11 @@ class SendFuture(Generic[Result_co]):
             OutcomeUnknownError: the message may or may not be stored.
             LedgerError: the message is not stored; the class says why.
         """
-        error = self.exception(timeout)
-        if error is not None:
-            raise error
-        assert self._answer is not None
+        if self._answer is None:
+            error = self.exception(timeout)
+            if error is not None:
+                raise error
+            assert self._answer is not None
         return self._make(self._answer)
 
     def exception(self, timeout: float | None = None) -> LedgerError | None:
@@ -78,17 +79,18 @@ class SendFuture(Generic[Result_co]):
         Raises:
             TimedOutError: there is no outcome yet.
         """
-        if not self.done():
+        if self._answer is None and self._error is None:
             self._waiting.wait_for(self, timeout)
         return self._error
 
     def settle(self, outcome: FrameResult | LedgerError) -> None:
         """Note the outcome, and wake who waits; the producer's."""
-        assert not self.done()
-        if isinstance(outcome, LedgerError):
-            self._error = outcome
-        else:
+        assert self._answer is None and self._error is None
+        if type(outcome) is FrameResult:
             self._answer = outcome
+        else:
+            assert isinstance(outcome, LedgerError)
+            self._error = outcome
         if self._waiter is not None:
             self._waiter.release()
 

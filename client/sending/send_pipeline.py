@@ -13,12 +13,13 @@ from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ledgermq.client.core.link import NEVER, Part
+from ledgermq.client.core.connection import Part
+from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.results import FrameResult, SendResult
 from ledgermq.client.sending.compressed import Compressor
 from ledgermq.client.sending.frames import AnyFuture, Frame, OneCallback, OpenFrame
-from ledgermq.client.sending.record_encoder import EncodedRecords, Form, Target
+from ledgermq.client.sending.record_encoder import Form, LoneRecord
 from ledgermq.client.sending.send_future import SendFuture, Waiter
 from ledgermq.formats.records.host_address import Host, encode_host
 from ledgermq.model.errors import (
@@ -32,7 +33,7 @@ from ledgermq.model.errors import (
     TimedOutError,
 )
 from ledgermq.wire.header import Kind, decode_header
-from ledgermq.wire.send_frame import decode_sent
+from ledgermq.wire.send_frame import SENT_HEAD, SENT_HEAD_SIZE, Sent, decode_sent
 from ledgermq.wire.session import Refusal, Welcome, decode_refused
 
 BACKOFF_MS_MIN = 2
@@ -112,6 +113,7 @@ class SendPipeline:
         self.refused_count = 0
         self._form_of: Welcome | None = None
         self._form: Form | None = None
+        self._host: Host | None = None
         self._open: OpenFrame | None = None
         self._open_is_due = False
         self._ready: deque[Frame] = deque()
@@ -133,10 +135,12 @@ class SendPipeline:
         if welcome is not self._form_of:
             self._form_of = welcome
             self._form = None
+            self._host = None
             if welcome is not None:
                 self._form = Form(
                     welcome.entry_header_size, welcome.store_host_size, welcome.body_size_max
                 )
+                self._host = parse_host(welcome.store_host)
         return self._form
 
     @property
@@ -150,10 +154,24 @@ class SendPipeline:
         return len(self._in_flight)
 
     @property
+    def only_gathers(self) -> bool:
+        """Whether the open frame can but wait for an answer under way, and the next message too."""
+        return bool(
+            self._in_flight
+            and not self._ready
+            and not self._open_is_due
+            and not self.options.linger_ms
+        )
+
+    @property
     def deadline(self) -> float:
         """When ``advance`` has work that no descriptor tells of."""
         link = self.link
-        when = link.deadline if self.unanswered_bytes or link.welcome is None else NEVER
+        when = NEVER
+        if self.unanswered_bytes:
+            when = min(link.deadline, self._expire_at)
+        elif link.welcome is None:
+            when = link.deadline
         if self._open is not None:
             wait_s = self.options.timeout_s
             if self.options.linger_ms and not self._open_is_due:
@@ -161,8 +179,6 @@ class SendPipeline:
             when = min(when, self._open.opened_at + wait_s)
         if self._hold_until and self._ready and not self._in_flight:
             when = min(when, self._hold_until)
-        if self.unanswered_bytes:
-            when = min(when, self._expire_at)
         return when
 
     def has_room(self, size: int) -> bool:
@@ -204,8 +220,9 @@ class SendPipeline:
     def add(
         self,
         form: Form,
-        target: Target,
-        records: EncodedRecords,
+        topic: bytes,
+        queue_id: int,
+        record: LoneRecord,
         *,
         is_any_queue: bool,
         now: float,
@@ -215,7 +232,7 @@ class SendPipeline:
         """Take one message into the open frame, or into a new one; the future of its result.
 
         Args:
-            records: the message, encoded: what cannot be encoded opens no frame.
+            record: the message, encoded: what cannot be encoded opens no frame.
             is_any_queue: others of the topic that may go to any queue go to this one, too.
         """
         frame = self._open
@@ -224,16 +241,17 @@ class SendPipeline:
             self._open_is_due = False
             self._expire_at = min(self._expire_at, now + self.options.timeout_s)
         if is_any_queue:
-            frame.queues[target.topic] = target.queue_id
-        future = frame.add(target.topic, target.queue_id, records, waiting, callback)
-        self.unanswered_bytes += records.size
+            frame.queues[topic] = queue_id
+        future = frame.add(topic, queue_id, record, waiting, callback)
+        self.unanswered_bytes += record[1]
         if frame.size >= self.options.batch_bytes:
             self._open_is_due = True
         return future
 
     def put(self, frame: Frame, now: float) -> None:
         """Take a whole frame, behind all that came before."""
-        self._close_open()
+        if self._open is not None:
+            self._close_open()
         self.unanswered_bytes += frame.size
         self._enqueue(frame, now)
 
@@ -249,13 +267,19 @@ class SendPipeline:
             how many messages of the node were taken.
         """
         taken = self._take_answers(now)
-        if self.link.advance(now):
+        link = self.link
+        if link.advance(now):
             self._restart()
-        if self.link.failure is not None:
-            self._fail_all(self.link.failure)
+        if link.welcome is None and link.failure is not None:
+            self._fail_all(link.failure)
         if now >= self._expire_at:
             self._expire(now)
-        while self.link.welcome is not None and self._send_waiting(now):
+        while (
+            (self._ready or self._open is not None or self._refused)
+            and link.welcome is not None
+            and self._send_waiting(now)
+            and not link.stays_readable
+        ):
             # Sending may have swallowed the descriptor's edge; an answer may let more be sent.
             more = self._take_answers(now)
             if not more:
@@ -275,32 +299,47 @@ class SendPipeline:
     def _take_answers(self, now: float) -> int:
         taken = 0
         try:
-            while (parts := self.link.receive()) is not None:
+            link = self.link
+            while (parts := link.receive()) is not None:
                 taken += 1
                 self._take(parts, now)
+                # Nothing more is awaited; what comes unasked is taken before the next send.
+                if link.stays_readable and not self._in_flight:
+                    break
         except ProtocolError:
             # A node that does not speak the protocol: what it was asked has no answer.
             self._lose(now)
         return taken
 
     def _take(self, parts: list[Part], now: float) -> None:
+        if parts[0][:SENT_HEAD_SIZE] == SENT_HEAD:
+            self._take_sent(decode_sent(parts[0]))
+            return
         header = decode_header(parts[0])
         frame = self._in_flight.get(header.request_id)
         if frame is None:
             # Its time was over before the answer came.
             return
         if header.kind is Kind.SENT:
-            answer = FrameResult(decode_sent(parts[0]), frame.sizes, frame.runs, self._host())
-            self._remove(header.request_id)
-            self._backoff_ms = BACKOFF_MS_MIN
-            self._allowed = min(self._allowed + 1, self.options.max_in_flight)
-            self._settle(frame, answer)
+            self._take_sent(decode_sent(parts[0]))
         elif header.kind is Kind.REFUSED and len(parts) == 2:
             refusal = decode_refused(parts[1])
             self._remove(header.request_id)
             self._take_refusal(frame, refusal, now)
         else:
             raise ProtocolError("not an answer to a SEND", kind=header.kind.name)
+
+    def _take_sent(self, sent: Sent) -> None:
+        frame = self._in_flight.get(sent.request_id)
+        if frame is None:
+            return
+        answer = FrameResult(sent, frame.sizes, frame.runs, self._host)
+        del self._in_flight[sent.request_id]
+        self._in_flight_bytes -= frame.size
+        self._backoff_ms = BACKOFF_MS_MIN
+        if self._allowed < self.options.max_in_flight:
+            self._allowed += 1
+        self._settle(frame, answer)
 
     def _take_refusal(self, frame: Frame, refusal: Refusal, now: float) -> None:
         self.refused_count += 1
@@ -363,7 +402,7 @@ class SendPipeline:
         has_sent = False
         while len(self._in_flight) < self._allowed:
             if not self._ready:
-                if not self._is_open_due(now):
+                if self._open is None or not self._is_open_due(now):
                     break
                 self._close_open()
             frame = self._ready[0]
@@ -499,10 +538,6 @@ class SendPipeline:
             future.settle(outcome)
             if future.callback is not None:
                 self.callbacks.append(future)
-
-    def _host(self) -> Host | None:
-        welcome = self.link.last_welcome
-        return parse_host(welcome.store_host) if welcome is not None else None
 
 
 @lru_cache(maxsize=16)

@@ -18,7 +18,7 @@ from ledgermq.client.sending.delivery import (
     level_of,
     waiting_place,
 )
-from ledgermq.client.sending.frames import BatchCallback, OneCallback, batch_frame
+from ledgermq.client.sending.frames import BatchCallback, OneCallback, batch_frame, lone_frame
 from ledgermq.client.sending.message_options import QueueChoice
 from ledgermq.client.sending.outgoing import (
     Body,
@@ -26,7 +26,7 @@ from ledgermq.client.sending.outgoing import (
     check_unique_id,
     properties_bytes,
 )
-from ledgermq.client.sending.record_encoder import EncodedRecords, RecordEncoder, Target
+from ledgermq.client.sending.record_encoder import EncodedRecords, LoneRecord, RecordEncoder, Target
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_future import Waiter as Waker
 from ledgermq.client.sending.send_pipeline import SendPipeline
@@ -42,6 +42,8 @@ ROUTE_AGE_S_MAX = 30.0
 
 ROUTE_REFRESH_S_MAX = 1.0
 """A known topic's queues are asked for again this long, then the old number is good."""
+
+NO_PROPERTIES = properties_bytes(None, (), None)
 
 RECORD_AROUND = 512
 """Estimate, for the window, of what a record has beside its body."""
@@ -96,7 +98,10 @@ class Sender:
 
     def has_room(self, size: int) -> bool:
         """Whether messages of ``size`` bytes can be put now."""
-        return self._pipeline.form is not None and self._pipeline.has_room(size)
+        pipeline = self._pipeline
+        return pipeline.form is not None and (
+            not pipeline.unanswered_bytes or pipeline.has_room(size)
+        )
 
     def put_one(
         self,
@@ -119,7 +124,9 @@ class Sender:
         encoder = self._encoder_now()
         if message.unique_id is not None:
             check_unique_id(message.unique_id)
-        chosen = choice.among(queues)
+        chosen = None
+        if choice.queue_id is not None or choice.key is not None:
+            chosen = choice.among(queues)
         topic = choice.topic
         # Most have neither, and are not asked: this is the way of each single message.
         if (choice.delivery is not AT_ONCE or message.properties) and _may_wait(choice, message):
@@ -129,7 +136,18 @@ class Sender:
             message = delayed(message, waiting)
             if waiting is not None:
                 topic, chosen = waiting.topic, waiting.queue_id
-        properties = properties_bytes(message.tag, message.keys, message.properties)
+        properties = NO_PROPERTIES
+        if message.tag is not None or message.keys or message.properties:
+            properties = properties_bytes(message.tag, message.keys, message.properties)
+        if not (pipeline.unanswered_bytes or pipeline.options.linger_ms):
+            # Nothing is under way that others could join it behind: it goes by itself, at once.
+            if chosen is None:
+                chosen = self._next_queue(choice.topic, queues)
+            record = _one_record(encoder, topic, chosen, message, properties)
+            run = SendRun(1, chosen, topic)
+            frame, future = lone_frame(encoder.form, run, record, self._waiting, callback)
+            pipeline.put(frame, now)
+            return future
         estimate = len(message.body) + RECORD_AROUND + len(properties)
         frame_queues = pipeline.frame_queues(encoder.form, estimate)
         is_any_queue = chosen is None
@@ -137,19 +155,14 @@ class Sender:
             chosen = frame_queues.get(topic)
         if chosen is None:
             chosen = self._next_queue(choice.topic, queues)
-        target = Target(topic, chosen, message.flag, message.sys_flag)
-        body = message.body
-        if type(body) is not bytes:
+        if type(message.body) is not bytes:
             # The application may change its buffer before the frame is closed.
-            body = bytes(body)
-        if message.unique_id is None:
-            records = encoder.encode_bodies(target, (body,), properties)
-        else:
-            records = encoder.encode_messages(target, (replace(message, body=body),))
+            message = replace(message, body=bytes(message.body))
         return pipeline.add(
             encoder.form,
-            target,
-            records,
+            topic,
+            chosen,
+            _one_record(encoder, topic, chosen, message, properties),
             is_any_queue=is_any_queue,
             now=now,
             waiting=self._waiting,
@@ -232,6 +245,20 @@ class Sender:
         if self._encoder is None or self._encoder.form != form:
             self._encoder = RecordEncoder(form, born_host=self._born_host, ids=self._ids)
         return self._encoder
+
+
+def _one_record(
+    encoder: RecordEncoder,
+    topic: bytes,
+    queue_id: int,
+    message: OutgoingMessage,
+    properties: bytes,
+) -> LoneRecord:
+    if message.unique_id is None:
+        return encoder.encode_one(topic, queue_id, message, properties)
+    target = Target(topic, queue_id, message.flag, message.sys_flag)
+    records = encoder.encode_messages(target, (message,))
+    return records.parts, records.size, message.unique_id
 
 
 def _may_wait(choice: QueueChoice, message: OutgoingMessage) -> bool:

@@ -20,7 +20,10 @@ _NAMES = (
     "ledgermq.formats.kernels._columns",
     "ledgermq.formats.kernels._units",
     "ledgermq.formats.kernels._headers",
+    "ledgermq.formats.kernels._sends",
     "ledgermq.formats.kernels._pulls",
+    "ledgermq.formats.kernels._rows",
+    "ledgermq.formats.kernels._steady",
 )
 
 
@@ -37,7 +40,7 @@ def load_plain(name: str) -> ModuleType:
 if os.environ.get("LEDGERMQ_PURE") == "1":
     sys.modules.update({name: load_plain(name) for name in _NAMES})
 
-from ledgermq.formats.kernels import _stamp  # noqa: E402
+from ledgermq.formats.kernels import _rows, _stamp  # noqa: E402
 from ledgermq.formats.kernels._columns import (  # noqa: E402
     find_other,
     find_property,
@@ -56,6 +59,11 @@ from ledgermq.formats.kernels._ids import (  # noqa: E402
 )
 from ledgermq.formats.kernels._link import link_keys, set_slots  # noqa: E402
 from ledgermq.formats.kernels._pulls import choose_units, join_records, match_heads  # noqa: E402
+from ledgermq.formats.kernels._rows import (  # noqa: E402
+    measure_rows,
+    spread_records,
+    write_rows,
+)
 from ledgermq.formats.kernels._scan import (  # noqa: E402
     dispatch_span,
     first_delayed,
@@ -63,21 +71,25 @@ from ledgermq.formats.kernels._scan import (  # noqa: E402
     java_hash,
     scan_entries,
 )
+from ledgermq.formats.kernels._sends import scan_send, send_record  # noqa: E402
 from ledgermq.formats.kernels._stamp import (  # noqa: E402
     check_run,
     stamp_run,
     verify_span,
     whole_records,
 )
+from ledgermq.formats.kernels._steady import SteadyLine  # noqa: E402
 from ledgermq.formats.kernels._units import measure_units, write_units  # noqa: E402
 from ledgermq.formats.kernels.crc32 import native_address  # noqa: E402
 
 _stamp.use_native_crc32(native_address())
+_rows.use_native_crc32(native_address())
 
 __all__ = [
     "MALFORMED",
     "NO_UNIT",
     "ScanStatus",
+    "SteadyLine",
     "check_run",
     "choose_units",
     "compare_ids",
@@ -95,18 +107,23 @@ __all__ = [
     "link_keys",
     "load_plain",
     "match_heads",
+    "measure_rows",
     "measure_units",
     "put_ids",
     "read_heads",
     "scan_entries",
     "scan_header",
     "scan_ids",
+    "scan_send",
+    "send_record",
     "set_slots",
     "split_properties",
+    "spread_records",
     "stamp_run",
     "text_hash",
     "verify_span",
     "whole_records",
+    "write_rows",
     "write_units",
 ]
 

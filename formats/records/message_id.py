@@ -22,6 +22,7 @@ import os
 import time
 from collections.abc import Callable
 from datetime import datetime
+from functools import lru_cache
 from struct import Struct
 from threading import Lock
 from typing import NamedTuple
@@ -52,8 +53,15 @@ class OffsetId(NamedTuple):
 def encode_offset_id(offset_id: OffsetId) -> str:
     """The text of ``offset_id``, 32 characters for an IPv4 host and 56 for an IPv6 one."""
     assert offset_id.physical_offset >= 0, offset_id
-    data = encode_host(offset_id.store_host) + _OFFSET.pack(offset_id.physical_offset)
-    return data.hex().upper()
+    return f"{offset_id_prefix(offset_id.store_host)}{offset_id.physical_offset:016X}"
+
+
+@lru_cache(maxsize=1_024)
+def offset_id_prefix(store_host: Host) -> str:
+    """What the offset ids of a broker begin with; 16 upper-case hexadecimal digits of a position
+    follow.
+    """
+    return encode_host(store_host).hex().upper()
 
 
 def decode_offset_id(text: str) -> OffsetId:
@@ -125,7 +133,8 @@ class UniqueIdMaker:
             MessageIllegalError: ``address`` is not an IP address.
         """
         self._address = encode_host((address, 0))[:-4]
-        self._now_ms = now_ms
+        # The clock itself, where it is the machine's: a call less with each message.
+        self._now_ms = None if now_ms is _clock_ms else now_ms
         self._salt = salt
         self._lock = Lock()
         self._forks = -1
@@ -152,10 +161,14 @@ class UniqueIdMaker:
         """
         assert count > 0, count
         with self._lock:
-            now_ms = max(self._now_ms(), self._next >> _COUNTER_BITS)
+            clock = self._now_ms
+            now_ms = time.time_ns() // 1_000_000 if clock is None else clock()
+            first = now_ms << _COUNTER_BITS
+            if first < self._next:
+                first = self._next
+                now_ms = first >> _COUNTER_BITS
             if now_ms >= self._month_end_ms or self._forks != _forks:
                 self._begin_month(now_ms)
-            first = max(self._next, now_ms << _COUNTER_BITS)
             self._next = first + count
             first -= self._month_begin_ms << _COUNTER_BITS
             return self._prefix, first

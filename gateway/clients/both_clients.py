@@ -20,6 +20,7 @@ class BothClients:
     def __init__(self, own: Consumers, port: RemotingPort) -> None:
         self._own = own
         self._port = port
+        self._port_alone = {port.fileno()}
 
     @property
     def sources(self) -> list[Pollable]:
@@ -34,6 +35,15 @@ class BothClients:
     def next_deadline_ms(self) -> int | None:
         """See ``Consumers``."""
         return self._port.next_deadline_ms()
+
+    def message_deadline_ms(self) -> int | None:
+        """See ``Consumers``."""
+        return self._port.message_deadline_ms()
+
+    @property
+    def is_watched(self) -> bool:
+        """See ``Consumers``."""
+        return self._own.is_watched
 
     def look(self, now_ns: int) -> None:
         """See ``Consumers``; the port counts what it reads."""
@@ -51,8 +61,7 @@ class BothClients:
 
     def take_messages(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
         """See ``Consumers``."""
-        is_port_alone = len(ready) == 1 and self._port.fileno() in ready
-        return is_port_alone and self._port.take_messages(now_ms)
+        return ready.keys() == self._port_alone and self._port.take_messages(now_ms)
 
     def send_answers(self, answers: Iterable[Answer]) -> None:
         """See ``Consumers``."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from enum import Enum
+from enum import IntEnum
 from typing import NamedTuple
 
 from ledgermq.broker.calls import CheckTopic, anybody
@@ -63,7 +63,7 @@ class ConnectedConsumer(NamedTuple):
     group: ConsumerGroup
 
 
-class _Side(Enum):
+class _Side(IntEnum):  # hashed with each heartbeat: an enum's own hash is a call of Python's
     PRODUCER = 0
     CONSUMER = 1
 
@@ -84,11 +84,12 @@ class ClientTable:
     Attributes:
         limits: of the settings; may be replaced.
         producer_changes: grows when a client begins to produce for a group.
+        consumer_changes: grows when another client consumes for a group, or one does no more.
     """
 
     def __init__(self, limits: LimitsSection, *, expiry_ms: int = EXPIRY_MS) -> None:
         self.limits = limits
-        self.producer_changes = 0
+        self.producer_changes = self.consumer_changes = 0
         self._opened: dict[str, str] = {}
         self._opened_by: Counter[str] = Counter()
         self._expiry_ms = expiry_ms
@@ -198,6 +199,7 @@ class ClientTable:
         for wanted in heartbeat.consumers:
             members = self._consumers.setdefault(wanted.name, {})
             known = members.get(connection.number)
+            self.consumer_changes += known is None or known.client_id != client.client_id
             members[connection.number] = ConnectedConsumer(client.client_id, connection, wanted)
             self._see(_Place(_Side.CONSUMER, wanted.name, connection.number), now_ms)
             if known is None or _topics(known.group) != _topics(wanted):
@@ -287,6 +289,7 @@ class ClientTable:
             del self._places[place.number, place.side]
         if place.side is _Side.CONSUMER:
             members = self._consumers[place.group]
+            self.consumer_changes += 1
             del members[place.number]
             if not members:
                 del self._consumers[place.group]

@@ -14,15 +14,22 @@ STRATEGY = "rocketmq"
 
 
 class RemotingMembers:
-    """A ``MemberSource``; keeps nothing itself."""
+    """A ``MemberSource``; keeps nothing itself but how many there were, until that changes."""
 
     def __init__(self, clients: ClientTable) -> None:
         self._clients = clients
+        self._counts: dict[str, int] = {}
+        self._counted_at = -1
 
     def counts(self) -> Mapping[str, int]:
         """See ``MemberSource``."""
         clients = self._clients
-        return {group: len(clients.consumer_ids(group)) for group in clients.consumer_groups}
+        if clients.consumer_changes != self._counted_at:
+            self._counted_at = clients.consumer_changes
+            self._counts = {
+                group: len(clients.consumer_ids(group)) for group in clients.consumer_groups
+            }
+        return self._counts
 
     def members(self, group: str) -> list[Member]:
         """See ``MemberSource``; one with two connections is one."""

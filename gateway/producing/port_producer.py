@@ -118,7 +118,12 @@ class PortProducer(PortPart):
             # Messages of many clients share a frame: they are not to wait for one's quota.
             waits_for_quota=False,
         )
-        link = Link(zmq.Context.instance(), f"ipc://{environment.paths.produce}", client=NAME)
+        link = Link(
+            zmq.Context.instance(),
+            f"ipc://{environment.paths.produce}",
+            client=NAME,
+            is_writers=True,
+        )
         self._link = link
         self._pipeline = SendPipeline(link, options)
         self._window_bytes = limits.client_window_bytes
@@ -163,14 +168,22 @@ class PortProducer(PortPart):
         Raises:
             BusyError: more waits for the writer than its window; nothing is stored.
         """
-        waiting = self._gathered_bytes + self._pipeline.unanswered_bytes
-        if waiting and waiting + record.size > self._window_bytes:
+        if not self.has_room(record.size):
             raise BusyError(
                 "more unanswered bytes of this port than its window; nothing was stored",
-                bytes=waiting,
+                bytes=self._gathered_bytes + self._pipeline.unanswered_bytes,
                 limit=self._window_bytes,
                 setting="limits.client_window_bytes",
             )
+        self.put(record, take)
+
+    def has_room(self, size: int) -> bool:
+        """Whether so many bytes more may wait for the writer."""
+        waiting = self._gathered_bytes + self._pipeline.unanswered_bytes
+        return not waiting or waiting + size <= self._window_bytes
+
+    def put(self, record: ToStore, take: Take) -> None:
+        """The same as ``store`` for a record for which ``has_room`` has room."""
         self._gathered.append(_Entry(record, take))
         self._gathered_bytes += record.size
 
@@ -180,10 +193,12 @@ class PortProducer(PortPart):
         self._close_frames()
         self._pipeline.advance(now)
         while self._settled:
+            made = self._pipeline.frames_made
             self._tell()
             # What came meanwhile may go now.
             self._close_frames()
-            self._pipeline.advance(now)
+            if self._pipeline.frames_made != made:
+                self._pipeline.advance(now)
         if self._generation != self._link.generation:
             self._watch()
         if self._greeted is not None and self.welcome is not None:
@@ -230,6 +245,13 @@ class PortProducer(PortPart):
     def _put(self, entries: list[_Entry]) -> None:
         form = self._pipeline.form
         assert form is not None, "something was encoded for no form"
+        if len(entries) == 1:
+            record = entries[0].record
+            run = SendRun(len(record.sizes), record.queue_id, record.topic)
+            self._put_frame(
+                entries, Frame(form, list(record.parts), array("I", record.sizes), [run], [])
+            )
+            return
         by_queue: dict[tuple[bytes, int], list[_Entry]] = {}
         for entry in entries:
             key = entry.record.topic, entry.record.queue_id
@@ -239,14 +261,16 @@ class PortProducer(PortPart):
             entries = list(chain.from_iterable(by_queue.values()))
         sizes = array("I")
         parts: list[Body] = []
-        for record, _ in entries:
-            sizes.extend(record.sizes)
-            parts.extend(record.parts)
-        runs = [
-            SendRun(sum(len(one.record.sizes) for one in own), queue_id, topic)
-            for (topic, queue_id), own in by_queue.items()
-        ]
-        frame = Frame(form, parts, sizes, runs, [])
+        runs: list[SendRun] = []
+        for (topic, queue_id), own in by_queue.items():
+            before = len(sizes)
+            for record, _ in own:
+                sizes.extend(record.sizes)
+                parts += record.parts
+            runs.append(SendRun(len(sizes) - before, queue_id, topic))
+        self._put_frame(entries, Frame(form, parts, sizes, runs, []))
+
+    def _put_frame(self, entries: list[_Entry], frame: Frame) -> None:
         frame.on_settled = partial(self._settle, entries)
         self._under_way += 1
         self._pipeline.put(frame, self._now)
@@ -297,11 +321,20 @@ def _apart(entries: list[_Entry], error: LedgerError) -> list[list[_Entry]]:
 
 def places(sent: Sent, entries: Sequence[_Entry]) -> Iterator[Place]:
     """Where each entry of a frame is; the spans tell of every record of it."""
-    duplicates = {one.record: one.queue_id for one in sent.duplicates}
+    duplicates = {one.record: one.queue_id for one in sent.duplicates} if sent.duplicates else {}
     spans = iter(sent.spans)
     left = position = queue_offset = number = 0
     for record, _ in entries:
         sizes = record.sizes
+        if not left:
+            _, left, position, queue_offset = next(spans)
+        if len(sizes) == 1:
+            yield Place(queue_offset, (position,), duplicates.get(number) if duplicates else None)
+            position += sizes[0]
+            queue_offset += 1
+            left -= 1
+            number += 1
+            continue
         found: list[int] = []
         first_offset = -1
         while len(found) < len(sizes):

@@ -9,8 +9,7 @@ same topic.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
-from ipaddress import IPv6Address
+from functools import partial
 from random import Random
 from typing import NamedTuple
 
@@ -23,12 +22,12 @@ from ledgermq.gateway.context import PortContext
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.producing.offset_ids import encode_offset_ids
 from ledgermq.gateway.producing.port_producer import Place, ToStore
-from ledgermq.gateway.producing.remoting_records import RemotingRecords
+from ledgermq.gateway.producing.remoting_records import RemotingRecords, born_host_of
 from ledgermq.gateway.producing.send_topics import SendTopic, SendTopics
 from ledgermq.gateway.producing.sent_properties import SentProperties
 from ledgermq.gateway.requests import Asked, Code, Taken, Where
 from ledgermq.gateway.transport.refusals import code_of
-from ledgermq.gateway.transport.remoting_sockets import Address
+from ledgermq.gateway.transport.remoting_sockets import Connection
 from ledgermq.model.errors import (
     GroupUnknownError,
     LedgerError,
@@ -37,8 +36,8 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.names.group_topics import RETRY_PREFIX, dead_letter_topic
 from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import RETRIES_VERSION, Command
-from ledgermq.remoting.send_reply import TRACED, encode_send_reply
+from ledgermq.remoting.command import RETRIES_VERSION, Command, SendCommand
+from ledgermq.remoting.send_reply import TRACED, encode_json_reply, encode_send_reply
 from ledgermq.remoting.send_request import SendRequest, decode_send
 from ledgermq.rules.messages.transactions import check_half
 from ledgermq.wire.session import Standing, Welcome
@@ -88,10 +87,11 @@ class ProduceCodes(PortPart):
         self._welcome: Welcome | None = None
         self._records: RemotingRecords | None = None
         self._id_host = b""
+        self._id_prefix = ""
         sent = partial(Code, answer=self._send, at=Where.PORT, taken=Taken.AT_ONCE)
         self.codes = (
             sent(RequestCode.SEND_MESSAGE, needs=send_right("topic")),
-            sent(RequestCode.SEND_MESSAGE_V2, needs=send_right("b")),
+            sent(RequestCode.SEND_MESSAGE_V2, needs=send_right("b"), take_open=self._take_open),
             sent(RequestCode.SEND_BATCH_MESSAGE, needs=send_right("b")),
         )
 
@@ -112,6 +112,28 @@ class ProduceCodes(PortPart):
         self._leader, self._leads = standing.leader, standing.leads
         if not self._leads:
             self._writer.give_up()
+
+    def _take_open(self, connection: Connection, command: Command) -> bool:
+        """Have a message stored that is as nearly all are; false where ``_send`` has to look."""
+        if type(command) is not SendCommand or self._writer.welcome is not self._welcome:
+            return False
+        sent = command.sent
+        topic, queue_id = self._topics.known(sent[4]), sent[5]
+        if topic is None or self._records is None or not self._leads:
+            return False
+        if not 0 <= queue_id < topic.queues or topic.is_for_retries:
+            return False
+        record = self._records.sent(
+            sent,
+            memoryview(command.body),
+            topic=topic,
+            peer=connection.peer,
+            properties=self._properties,
+        )
+        if record is None or not self._writer.has_room(record.size):
+            return False
+        self._writer.put(record, _Sent(self, connection, command).take)
+        return True
 
     def _send(self, asked: Asked) -> Command | None:
         try:
@@ -279,6 +301,7 @@ class ProduceCodes(PortPart):
                 self._records = RemotingRecords(form)
             host = parse_host(welcome.store_host)
             self._id_host = b"" if host is None else encode_host(host)
+            self._id_prefix = self._id_host.hex().upper()
             self._welcome = welcome
         return self._records
 
@@ -301,6 +324,18 @@ class ProduceCodes(PortPart):
             )
             self._send_bytes(asked.connection, reply)
 
+    def _tell(self, waiting: _Sent, outcome: Place | LedgerError) -> None:
+        command = waiting.command
+        if isinstance(outcome, LedgerError):
+            asked = Asked(waiting.connection, command, 0)
+            self._reply(asked, refusal_of_send(command, outcome))
+        elif not command.is_oneway:
+            queue_offset, positions, known_queue = outcome
+            queue_id = command.sent[5] if known_queue is None else known_queue
+            id_ = f"{self._id_prefix}{positions[0]:016X}"
+            reply = encode_json_reply(id_, queue_id, queue_offset, command.opaque)
+            self._send_bytes(waiting.connection, reply)
+
     def _stored(self, waiting: _Waiting, place: Place) -> StoredMessages:
         ids = encode_offset_ids(self._id_host, place.positions)
         known = place.known_queue
@@ -320,16 +355,21 @@ class _Waiting(NamedTuple):
         self.codes._answer(self, outcome)
 
 
+class _Sent:
+    """A message that was taken by ``_take_open``, and is under way."""
+
+    __slots__ = ("codes", "command", "connection")
+
+    def __init__(self, codes: ProduceCodes, connection: Connection, command: SendCommand) -> None:
+        self.codes = codes
+        self.connection = connection
+        self.command = command
+
+    def take(self, outcome: Place | LedgerError) -> None:
+        """Answer it."""
+        self.codes._tell(self, outcome)
+
+
 def refusal_of_send(command: Command, error: LedgerError) -> Command:
     """The reply that tells ``error``, with the fields that replies to sends have."""
     return command.reply(code_of(error), fields=TRACED, remark=str(error))
-
-
-@lru_cache(maxsize=16_384)
-def born_host_of(peer: Address) -> bytes:
-    """A client's address as messages have it: one of IPv4 that came by IPv6 is one of IPv4."""
-    host, port = peer
-    if ":" in host:
-        mapped = IPv6Address(host.partition("%")[0])
-        host = str(mapped.ipv4_mapped or mapped).partition("%")[0]
-    return encode_host((host, port))

@@ -7,14 +7,21 @@ What only the leader knows is left empty: the writer stamps it.
 from __future__ import annotations
 
 from array import array
+from functools import lru_cache
+from ipaddress import IPv6Address
 from struct import Struct
 
 from ledgermq.client.sending.outgoing import Body
 from ledgermq.client.sending.record_encoder import Form
 from ledgermq.formats.kernels.crc32 import crc32
-from ledgermq.formats.kernels.kernel import first_delayed, measure_units, write_units
+from ledgermq.formats.kernels.kernel import (
+    first_delayed,
+    measure_units,
+    send_record,
+    write_units,
+)
 from ledgermq.formats.records.batch_payload import ITEM_SIZE_MIN as UNIT_SIZE_MIN
-from ledgermq.formats.records.host_address import HOST_V6_SIZE
+from ledgermq.formats.records.host_address import HOST_V6_SIZE, encode_host
 from ledgermq.formats.records.message import (
     BORN_HOST_V6,
     COMPRESSED,
@@ -27,6 +34,9 @@ from ledgermq.formats.records.message import (
     STORE_HOST_V6,
 )
 from ledgermq.gateway.producing.port_producer import ToStore
+from ledgermq.gateway.producing.send_topics import SendTopic
+from ledgermq.gateway.producing.sent_properties import SentProperties
+from ledgermq.gateway.transport.remoting_sockets import Address
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.limits import (
     ENTRY_SIZE_MAX,
@@ -34,10 +44,16 @@ from ledgermq.model.limits import (
     FRAME_SIZE_MAX,
     PROPERTIES_SIZE_MAX,
 )
+from ledgermq.remoting.command import SentHeader
 from ledgermq.remoting.send_request import SendRequest
 
-_KEPT = COMPRESSED | COMPRESSION_MASK | MULTI_TAGS
-_REFUSED = NEED_UNWRAP | INNER_BATCH
+KEPT = COMPRESSED | COMPRESSION_MASK | MULTI_TAGS
+REFUSED = NEED_UNWRAP | INNER_BATCH
+"""Flags of a request that are stored, and those with which it is not."""
+
+HEADS_MAX = 16_384
+"""Addresses whose heads are kept."""
+
 _PROPERTIES_SIZE = Struct(">H")
 _FAULTS = (
     "batch is empty",
@@ -66,6 +82,40 @@ class RemotingRecords:
             born: Struct(f">{hole}xiIIiiqqiq{born}sq{host}siqi") for born in (8, HOST_V6_SIZE)
         }
         self._record_max = ENTRY_SIZE_MAX if hole else 2**31 - 1
+        self._born: dict[Address, tuple[bytes, int]] = {}
+
+    def sent(
+        self,
+        sent: SentHeader,
+        body: memoryview,
+        *,
+        topic: SendTopic,
+        peer: Address,
+        properties: SentProperties,
+    ) -> ToStore | None:
+        """The record of a message as nearly all are; None where ``one`` has to look at it.
+
+        Args:
+            peer: who sends it.
+        """
+        _, _, _, _, _, queue_id, flags, born_ms, flag, times, own = sent
+        if len(body) > self.form.body_size_max or flags & REFUSED:
+            return None
+        born = self._born
+        if peer not in born:
+            if len(born) >= HEADS_MAX:
+                born.clear()
+            born_host = born_host_of(peer)
+            born_flag = BORN_HOST_V6 if len(born_host) == HOST_V6_SIZE else 0
+            born[peer] = self.head(born_host), born_flag | self._store_flag
+        head, host_flags = born[peer]
+        record = send_record(
+            head, self.form.entry_header_size, queue_id, flag, flags & KEPT | host_flags, born_ms,
+            times, body, topic.sized_name, own, *properties.for_kernel, crc32,
+        )  # fmt: skip
+        if record is None or (size := len(record)) > self._record_max:
+            return None
+        return ToStore(topic.name, queue_id, (record,), (size,), size)
 
     def one(
         self,
@@ -184,6 +234,11 @@ class RemotingRecords:
             raise MessageIllegalError("message of a batch cannot be delayed", record=number)
         return ToStore(topic, queue_id, (records,), sizes, total)
 
+    def head(self, born_host: bytes) -> bytes:
+        """A record up to its body, with what all messages of one address have in common."""
+        head = self._heads[len(born_host)]
+        return head.pack(0, MAGIC, 0, 0, 0, 0, 0, 0, 0, born_host, 0, self._no_host, 0, 0, 0)
+
     def flags(self, request: SendRequest, born_host: bytes) -> int:
         """The flags of a request's messages as they are stored.
 
@@ -191,9 +246,19 @@ class RemotingRecords:
             MessageIllegalError: it has one of RocketMQ 5 that says what only its broker can read.
         """
         flags = request.sys_flag
-        if flags & _REFUSED:
+        if flags & REFUSED:
             raise MessageIllegalError(
-                "message is of a kind that is not stored here", sys_flag=flags, refused=_REFUSED
+                "message is of a kind that is not stored here", sys_flag=flags, refused=REFUSED
             )
         born = BORN_HOST_V6 if len(born_host) == HOST_V6_SIZE else 0
-        return flags & _KEPT | born | self._store_flag
+        return flags & KEPT | born | self._store_flag
+
+
+@lru_cache(maxsize=HEADS_MAX)
+def born_host_of(peer: Address) -> bytes:
+    """A client's address as messages have it: one of IPv4 that came by IPv6 is one of IPv4."""
+    host, port = peer
+    if ":" in host:
+        mapped = IPv6Address(host.partition("%")[0])
+        host = str(mapped.ipv4_mapped or mapped).partition("%")[0]
+    return encode_host((host, port))

@@ -17,6 +17,7 @@ from ledgermq.model.errors import (
     ProtocolError,
 )
 from ledgermq.model.limits import FORBIDDEN_TOPICS, QUEUE_ID_MAX, TOPIC_SIZE_MAX
+from ledgermq.model.names.group_topics import RETRY_PREFIX
 from ledgermq.model.names.system_topics import TEMPLATE_TOPIC
 from ledgermq.remoting.send_request import SendRequest
 from ledgermq.rules.tables.topics import Topic, check_topic_name, queues_for_writing
@@ -34,12 +35,16 @@ class SendTopic(NamedTuple):
 
     Attributes:
         name: as on disk.
+        sized_name: the same behind its size.
         queues: those that take messages are below this number.
+        is_for_retries: it is a consumer group's: what comes may be a dead letter.
     """
 
     topic: Topic
     name: bytes
+    sized_name: bytes
     queues: int
+    is_for_retries: bool
 
 
 class _Waiting(NamedTuple):
@@ -83,8 +88,18 @@ class SendTopics:
             raise NoPermissionError(
                 "topic may not be written to", topic=name, perm=int(topic.permission)
             )
-        self._known[name] = found = SendTopic(topic, name.encode(), queues)
+        data = name.encode()
+        self._known[name] = found = SendTopic(
+            topic, data, bytes((len(data),)) + data, queues, name.startswith(RETRY_PREFIX)
+        )
         return found
+
+    def known(self, name: str) -> SendTopic | None:
+        """The topic, if it was found before, is still the same and nobody waits for any."""
+        known = self._known.get(name)
+        if known is None or self._making or self._tables.topics.get(name) is not known.topic:
+            return None
+        return known
 
     def make(
         self,

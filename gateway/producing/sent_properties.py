@@ -56,12 +56,19 @@ class Destination(NamedTuple):
 
 
 class SentProperties:
-    """The rules of one node."""
+    """The rules of one node.
+
+    Attributes:
+        for_kernel: what ``kernel.send_record`` has to know of them.
+    """
 
     def __init__(self, cluster: str) -> None:
         """Properties of messages of ``cluster``."""
         self._cluster = cluster
         self._added = f"{CLUSTER}\x01{cluster}"
+        words = b"".join(b"\0" + name.encode() for name in _LOOKED_AT)
+        added = self._added.encode(errors="replace")
+        self.for_kernel = words, f"{WAIT}\x01".encode(), added, PROPERTIES_SIZE_MAX
 
     def plain(self, text: str) -> bytes | None:
         """The bytes to store; None when the properties have to be read, for ``destination``.

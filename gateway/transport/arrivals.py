@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from ledgermq.gateway.transport.client_sockets import ClientSockets
@@ -24,6 +24,9 @@ killed."""
 
 READ_NS = 50_000_000
 """What can be answered as it comes is answered for so long."""
+
+UNLOOKED_BYTES = 4_096
+"""While nobody waits the clock is asked behind so much of requests."""
 
 LOOK_NS = 5_000_000
 """Within a turn it is looked so often who has come meanwhile, and is to be served before others."""
@@ -73,12 +76,16 @@ class Arrivals:
     of the heaps ``_order`` and ``_dear_order``, with the time that it has had: in the second one if
     it was dear when it joined. ``_had`` and ``_mean_ns`` have nothing but connections that were
     served since nobody waited.
+
+    Attributes:
+        waiting: the requests that wait, by the number of their connection.
     """
 
     def __init__(self, sockets: ClientSockets, clock: TellsTime) -> None:
         self._sockets = sockets
         self._clock = clock
         self._waiting: dict[int, deque[Arrival]] = {}
+        self.waiting: Mapping[int, deque[Arrival]] = self._waiting
         self._bytes = 0
         self._order: list[tuple[int, int, int]] = []
         self._dear_order: list[tuple[int, int, int]] = []
@@ -108,14 +115,21 @@ class Arrivals:
         clock_ns = self._clock.monotonic_ns
         at_ns = clock_ns()
         until_ns = at_ns + READ_NS
-        for arrival in self._sockets.turn(now_ms, unread=self._waiting):
-            if at_ns >= until_ns or arrival.connection.number in self._waiting:
+        waiting = self._waiting
+        unlooked = 0
+        for arrival in self._sockets.turn(now_ms, unread=waiting):
+            number = arrival.connection.number
+            if at_ns >= until_ns or number in waiting:
                 self.put_off(arrival)
                 continue
             yield arrival
+            unlooked += HEADER_BYTES + len(arrival.command.body)
+            if not waiting and unlooked < UNLOOKED_BYTES:
+                # Nobody waits who would have to pay less for what this one takes.
+                continue
+            unlooked = 0
             began_ns, at_ns = at_ns, clock_ns()
-            number = arrival.connection.number
-            if self._waiting and number not in self._waiting:
+            if waiting and number not in waiting:
                 self._charge(number, self._had_so_far(number), at_ns - began_ns, at_ns)
 
     def put_off(self, arrival: Arrival) -> None:

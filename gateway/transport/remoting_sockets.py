@@ -32,6 +32,7 @@ PARTS_PER_WRITE = 64
 IDLE_MS = 120_000
 """RocketMQ's ``serverChannelMaxIdleTimeSeconds``: with neither a byte in nor one out."""
 
+IDLE_LOOK_MS = 1_000
 
 Address = tuple[str, int]
 """Host and port; the host is an address of this machine."""
@@ -73,6 +74,7 @@ class Connection(PortClient):
 
     Attributes:
         peer: its address, as it is the born host of what it sends.
+        fd: its descriptor while it is open.
         number: no other connection of this process had it or will have it.
         is_open: cleared when it is closed, by whichever side; what is sent then goes nowhere.
     """
@@ -84,6 +86,7 @@ class Connection(PortClient):
         "_splitter",
         "_tls",
         "_waits_for_room",
+        "fd",
         "is_open",
         "last_ms",
         "number",
@@ -96,6 +99,7 @@ class Connection(PortClient):
         self, sock: socket.socket, peer: Address, number: int, frame_size: int, now_ms: int
     ) -> None:
         self._sock = sock
+        self.fd = sock.fileno()
         self._splitter = FrameSplitter(frame_size)
         self._queued: deque[bytes | memoryview] = deque()
         self._waits_for_room = False
@@ -161,6 +165,8 @@ class RemotingSockets:
         self._unfinished = 0
         self._listeners = {listener.fileno(): listener for listener in listeners}
         self._epoll = select.epoll()
+        # No connection is idle for too long before.
+        self._idle_look_ms = 0
         self._listens_at_ms: int | None = now_ms + wait_ms
         if not wait_ms:
             self.listen()
@@ -224,10 +230,14 @@ class RemotingSockets:
             if events & ~select.EPOLLOUT and connection.is_open and budget > 0:
                 data = self._read(connection)
                 budget -= len(data)
-                if data and (data := self._opened(connection, data)):
+                if not connection._is_begun or connection._tls is not None:
+                    data = data and self._opened(connection, data)
+                if data:
                     yield from self._commands(connection, data)
-                    self._count_unfinished(connection)
-        self._close_idle()
+                    if connection._splitter.waiting != connection.unfinished_bytes:
+                        self._count_unfinished(connection)
+        if now_ms >= self._idle_look_ms:
+            self._close_idle()
 
     def send(self, connection: Connection, command: Command) -> None:
         """Queue a command for a client; ``flush`` writes it. Nothing is done when it has gone."""
@@ -237,7 +247,10 @@ class RemotingSockets:
     def send_bytes(self, connection: Connection, data: bytes) -> None:
         """Queue a whole encoded command; see ``send``."""
         if connection.is_open:
-            self._queue(connection, [data])
+            if connection._tls is not None:
+                data = connection._tls.seal([data])
+            connection._queued.append(data)
+            self._note_queued(connection, len(data))
 
     def _queue(self, connection: Connection, parts: Sequence[bytes | memoryview]) -> None:
         if connection._tls is not None:
@@ -253,7 +266,7 @@ class RemotingSockets:
             limit = self.limits.queued_bytes
             self.close_one(connection, f"does not read: limits.unread_replies_bytes_max is {limit}")
             return
-        self._unsent[connection._sock.fileno()] = connection
+        self._unsent[connection.fd] = connection
         if self._unread > self.limits.answers_bytes:
             self._close_unread()
 
@@ -299,7 +312,7 @@ class RemotingSockets:
         if reason and key not in self._reported and len(self._reported) < REPORTED_MAX:
             self._reported.add(key)
             logger.warning("connection closed: peer=%s:%d reason=%s", *connection.peer, reason)
-        fd = connection._sock.fileno()
+        fd = connection.fd
         connection.is_open = False
         connection._queued.clear()
         self._unfinished -= connection.unfinished_bytes
@@ -347,7 +360,7 @@ class RemotingSockets:
             connection = Connection(
                 sock, address, self._count, self.limits.frame_size, self._now_ms
             )
-            fd = sock.fileno()
+            fd = connection.fd
             self._connections[fd] = self._idle[fd] = connection
             self._epoll.register(fd, select.EPOLLIN)
 
@@ -410,9 +423,16 @@ class RemotingSockets:
             # What TLS had to say to it was more than it reads.
             return
         try:
-            for frame in connection._splitter.feed(data):
+            frame = connection._splitter.whole(data)
+            if frame is not None:
                 command = decode_command(frame)
                 self._touch(connection)
+                yield Arrival(connection, command)
+                return
+            for frame in connection._splitter.feed(data):
+                command = decode_command(frame)
+                if connection.last_ms != self._now_ms:
+                    self._touch(connection)
                 yield Arrival(connection, command)
                 if not connection.is_open:
                     return
@@ -438,7 +458,7 @@ class RemotingSockets:
     def _touch(self, connection: Connection) -> None:
         if connection.last_ms != self._now_ms:
             connection.last_ms = self._now_ms
-            self._idle.move_to_end(connection._sock.fileno())
+            self._idle.move_to_end(connection.fd)
 
     def _write(self, connection: Connection) -> None:
         queued = connection._queued
@@ -456,6 +476,9 @@ class RemotingSockets:
             self._touch(connection)
             connection.queued_bytes -= written
             self._unread -= written
+            if not connection.queued_bytes:
+                queued.clear()
+                break
             while queued and written >= len(queued[0]):
                 written -= len(queued.popleft())
             if written:
@@ -464,12 +487,15 @@ class RemotingSockets:
             return
         connection._waits_for_room = bool(queued)
         events = select.EPOLLIN | (select.EPOLLOUT if queued else 0)
-        self._epoll.modify(connection._sock.fileno(), events)
+        self._epoll.modify(connection.fd, events)
 
     def _close_idle(self) -> None:
         while self._idle:
             connection = next(iter(self._idle.values()))
-            if self._deadline_ms(connection) > self._now_ms:
+            deadline_ms = self._deadline_ms(connection)
+            if deadline_ms > self._now_ms:
+                # Not later, for there may be other limits meanwhile.
+                self._idle_look_ms = min(deadline_ms, self._now_ms + IDLE_LOOK_MS)
                 return
             self.close_one(connection, "")
 

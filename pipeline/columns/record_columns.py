@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ledgermq.formats.head_field import HeadFault, HeadField
 from ledgermq.formats.kernels.crc32 import crc32
-from ledgermq.formats.kernels.head_field import HeadFault, HeadField
 from ledgermq.formats.kernels.kernel import find_other, read_heads, whole_records
 from ledgermq.formats.records.body_compression import plain_body
 from ledgermq.formats.records.host_address import HOST_V4_SIZE, HOST_V6_SIZE, decode_host, is_v6

@@ -14,7 +14,7 @@ The columns of a sink, all but ``body`` left out at will, or null in a row:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ledgermq.client.sending.record_encoder import Column, RowColumns
 from ledgermq.client.staging import StageWriter
 from ledgermq.formats.java_hash import java_hash
 from ledgermq.formats.records.properties import KEYS, TAGS, UNIQ_KEY
@@ -43,6 +44,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 """The columns, with their types in Spark's notation."""
 
 QUEUES_MAX = 65_536
+NO_FLAGS = np.zeros(0, np.int32)
 
 Integers = npt.NDArray[np.int64]
 
@@ -105,17 +107,17 @@ class RowStager:
             cuts = [0, *(np.flatnonzero(np.diff(queues)) + 1).tolist(), len(rows)]
             is_all = len(cuts) == 2 and len(rows) == batch.num_rows
             taken = None if is_all else pa.array(rows)
-            some_bodies = _listed(bodies, taken)
-            some_properties = _listed(properties, taken)
-            some_flags = None if flags is None else flags[rows].tolist()
+            some_bodies = _column(bodies, taken)
+            some_properties = _column(properties, taken)
+            some_flags = NO_FLAGS if flags is None else flags[rows].astype(np.int32)
             for first, end in pairwise(cuts):
-                self.writer.add(
-                    topic,
-                    int(queues[first]),
-                    some_bodies[first:end],
-                    some_properties[first:end],
-                    None if some_flags is None else some_flags[first:end],
+                columns_of_queue = RowColumns(
+                    _part(some_bodies, first, end),
+                    _part(some_properties, first, end),
+                    b"\1" * (end - first),
+                    some_flags[first:end].data,
                 )
+                self.writer.add_rows(topic, int(queues[first]), columns_of_queue)
 
     def _by_topic(self, column: pa.Array | None, count: int) -> list[tuple[str, Integers]]:
         """The topics of a batch, each with its rows."""
@@ -235,6 +237,16 @@ def _numbers(column: pa.Array | None) -> Integers | None:
     return found if found.any() else None
 
 
-def _listed(column: pa.Array, rows: pa.Array | None) -> Sequence[bytes]:
-    values: list[bytes] = (column if rows is None else column.take(rows)).to_pylist()
-    return values
+def _column(array: pa.Array, rows: pa.Array | None) -> Column:
+    """The values of an array of binaries, or some of them, where they lie."""
+    if rows is not None:
+        array = array.take(rows)
+    _, offsets, data = array.buffers()
+    kind = np.int64 if pa.types.is_large_binary(array.type) else np.int32
+    bounds = np.frombuffer(offsets, kind)[array.offset : array.offset + len(array) + 1]
+    octets = memoryview(b"") if data is None else memoryview(data).cast("B")
+    return Column(octets, bounds.astype(np.int64).data)
+
+
+def _part(column: Column, first: int, end: int) -> Column:
+    return Column(column.data, column.bounds[first : end + 1])

@@ -24,8 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ledgermq.formats.arrays import UNIT, Units
+from ledgermq.formats.head_field import HeadField
 from ledgermq.formats.kernels.crc32 import crc32
-from ledgermq.formats.kernels.head_field import HeadField
 from ledgermq.formats.kernels.kernel import whole_records
 from ledgermq.formats.records.message import decode_message
 from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError

@@ -13,7 +13,6 @@ from ledgermq.raft.roles import transfer
 from ledgermq.raft.roles.leadership import Leadership
 from ledgermq.raft.roles.node_state import NodeState, WriterState
 from ledgermq.raft.roles.progress import Progress, ProgressMode
-from ledgermq.raft.timing import NEVER
 
 
 def begin(state: NodeState) -> None:
@@ -45,12 +44,6 @@ def tick(state: NodeState, lead: Leadership) -> None:
     transfer.tick(state, lead)
     if state.leadership is not None and state.now >= lead.next_heartbeat:
         heartbeat(state, lead)
-
-
-def deadline(state: NodeState, lead: Leadership) -> int:
-    """When ``tick`` has work."""
-    due = lead.next_heartbeat if lead.progress else NEVER
-    return min(due, lead.transfer.deadline) if lead.transfer else due
 
 
 def heartbeat(state: NodeState, lead: Leadership) -> None:

@@ -28,6 +28,9 @@ from ledgermq.store.recovery.recovery import COMMIT_LOG_FILE_SIZE
 
 ENTRIES_READ_MAX = 4_096
 
+# What a named tuple's own way to be made calls.
+_new_tuple = tuple.__new__
+
 
 class Verified(NamedTuple):
     """Entries that follow the log, their index items, and the log's end behind them."""
@@ -172,7 +175,8 @@ class EntryExchange:
             CorruptLogError: the first entry, or what leads to it, is damaged.
             StorageError: the log cannot be read.
         """
-        until = Index(min(until, first + ENTRIES_READ_MAX - 1))
+        if until >= first + ENTRIES_READ_MAX:
+            until = Index(first + ENTRIES_READ_MAX - 1)
         cached = self._cached
         if cached is not None and cached[:3] == (first, until, size_max):
             return cached[3]
@@ -203,7 +207,8 @@ class EntryExchange:
             ConfigError: they are the group's first ones, and begin elsewhere than this member's
                 log: members were not upgraded from the same old log.
         """
-        at = _offset_of(data, first)
+        # Mostly nothing is known already of what has come.
+        at = 0 if int.from_bytes(data[8:16], "big") == first else _offset_of(data, first)
         end = self.end
         position = int.from_bytes(data[at + 24 : at + 32], "big")
         size = self._opened().file_size
@@ -234,8 +239,8 @@ class EntryExchange:
                 index=end.index_ + 1 + count,
                 expected_last=last,
             )
-        after = LogEnd(Position(position + reached - at), Index(index - 1), Term(term), chain)
-        return Verified(data[at:], items, after)
+        after = _new_tuple(LogEnd, (position + reached - at, index - 1, term, chain))
+        return _new_tuple(Verified, (data[at:] if at else data, items, after))
 
     @property
     def places(self) -> LogPlaces:

@@ -49,7 +49,10 @@ SKIPPED_MAX = 64
 ATTEND_EVERY = 32
 """Handshakes and refusals are attended to after so many messages even if more wait."""
 
-WATCH_S = 0.05
+WATCH_S = 0.2
+
+# What a named tuple's own way to be made calls.
+_new_tuple = tuple.__new__
 
 HANDSHAKES_ENDED_MAX = 3
 """So many that end with no member let in between are no accident."""
@@ -292,21 +295,25 @@ class PeerGroup:
         now and then here, and by ``watch``.
         None may also mean that much had to be dropped; ``sources`` can still be read then.
         """
-        if self._in is None:
+        inbox = self._in
+        if inbox is None:
             return None
         for _ in range(SKIPPED_MAX):
             waiting = zmq.zmq_poll(self._polled, 0)
             self._unattended += 1
-            has_message = bool(waiting) and waiting[0][0] is self._in
-            if len(waiting) > has_message or self._unattended >= ATTEND_EVERY:
+            if (waiting and waiting[-1][0] is not inbox) or self._unattended >= ATTEND_EVERY:
                 self._attend()
-            if not has_message:
+            if not waiting or waiting[0][0] is not inbox:
                 return None
-            frames = _take(self._in)
-            node = self._sender(frames)
+            frames, count = _take(inbox)
+            node = self._sender(frames, count)
             # A preamble alone is a greeting: there is nothing more to do than to know the sender.
-            if node is not None and len(frames) > 2:
-                return PeerMessage(node, [frame.buffer for frame in frames[2:]])
+            if node is None or count == 2:
+                continue
+            parts = [frames[2].buffer]
+            if count > 3:
+                parts += [frame.buffer for frame in frames[3:]]
+            return _new_tuple(PeerMessage, (node, parts))
         return None
 
     def watch(self) -> None:
@@ -365,11 +372,11 @@ class PeerGroup:
             self._guard.close()
             self._guard = None
 
-    def _sender(self, frames: list[zmq.Frame]) -> NodeId | None:
+    def _sender(self, frames: list[zmq.Frame], count: int) -> NodeId | None:
         """The member that has sent this; None when it is dropped."""
         routing_id = frames[0].bytes
-        if not 2 <= len(frames) <= PARTS_MAX + 2:
-            self._drop(frames[0], f"message of {len(frames) - 1} parts")
+        if not 2 <= count <= PARTS_MAX + 2:
+            self._drop(frames[0], f"message of {count - 1} parts")
             return None
         preamble = frames[1].bytes
         known = self._connections.get(routing_id)
@@ -467,7 +474,7 @@ class PeerGroup:
                 )
 
     def _take_refusal(self, peer: NodeId, socket: zmq.Socket[bytes]) -> None:
-        frames = _take(socket)
+        frames, _ = _take(socket)
         try:
             reason = decode_refusal(frames[0].bytes)
         except ProtocolError as error:
@@ -485,15 +492,17 @@ class PeerGroup:
             )
 
 
-def _take(socket: zmq.Socket[bytes]) -> list[zmq.Frame]:
-    """The parts of the next message, which is there; of too many, a few too many."""
+def _take(socket: zmq.Socket[bytes]) -> tuple[list[zmq.Frame], int]:
+    """The parts of the next message, which is there; of too many, a few too many, and how many."""
     frame = socket.recv(NOBLOCK, copy=False)
     frames = [frame]
+    count = 1
     while frame.more:
         frame = socket.recv(NOBLOCK, copy=False)
-        if len(frames) <= PARTS_MAX + 2:
-            frames.append(frame)
-    return frames
+        if count <= PARTS_MAX + 2:
+            frames += (frame,)
+            count += 1
+    return frames, count
 
 
 def _property(frame: zmq.Frame, name: str) -> str:

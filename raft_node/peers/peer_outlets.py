@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import zmq
+import zmq.backend
 
 from ledgermq.ipc.doorbell import Context
 from ledgermq.ipc.zmq_flags import MORE, NOBLOCK
@@ -26,6 +27,10 @@ KEY_AGAIN_S = 1.0
 
 FAREWELL_MS = 1_000
 """A member that leaves is still sent what says so."""
+
+
+# What ``zmq.Socket.send`` calls, without a look at what servers and radios have.
+_SEND = zmq.backend.Socket.send
 
 
 class Trouble(NamedTuple):
@@ -131,11 +136,16 @@ class PeerOutlets:
         outlet = self._out.get(peer)
         if outlet is None:
             return False
-        for part in parts:
-            assert len(part) <= PART_SIZE_MAX, len(part)
+        socket = outlet.socket
         try:
-            # pyzmq copies what is below ``zmq.COPY_THRESHOLD``, which is 64 KiB.
-            _send_parts(outlet.socket, self._preambles[peer], parts)
+            # Only the first part can be refused.
+            left = len(parts)
+            _SEND(socket, self._preambles[peer], MORE if left else NOBLOCK)
+            for part in parts:
+                assert len(part) <= PART_SIZE_MAX, len(part)
+                left -= 1
+                # pyzmq copies what is below ``zmq.COPY_THRESHOLD``, which is 64 KiB.
+                _SEND(socket, part, MORE if left else NOBLOCK, False)
         except zmq.Again:
             return False
         return True
@@ -156,18 +166,3 @@ class PeerOutlets:
         for outlet in self._out.values():
             outlet.close(linger_ms=0)
         self._out.clear()
-
-
-def _send_parts(socket: zmq.Socket[bytes], preamble: bytes, parts: Sequence[bytes]) -> None:
-    """Send a message of several parts; ``send_multipart`` looks at each of them once more.
-
-    Raises:
-        zmq.Again: nothing was sent. Only the first part can be refused.
-    """
-    if not parts:
-        socket.send(preamble, NOBLOCK)
-        return
-    socket.send(preamble, MORE)
-    for part in parts[:-1]:
-        socket.send(part, MORE, copy=False)
-    socket.send(parts[-1], NOBLOCK, copy=False)

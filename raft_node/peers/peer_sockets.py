@@ -34,7 +34,7 @@ HEARTBEATS_QUEUED_MAX = 64
 """Room for messages without entries, beyond those with entries that raft lets be under way."""
 
 ANSWERS_QUEUED_MAX = 16
-HEARTBEAT_MS = 500
+HEARTBEAT_MS = 1_500
 SILENCE_MS = 3_000
 """A connection without a sign of life for so long is given up."""
 
@@ -164,7 +164,7 @@ def _open(context: Context, kind: int, *, queued_max: int) -> zmq.Socket[bytes]:
     opened.setsockopt(zmq.RCVHWM, queued_max)
     opened.setsockopt(zmq.MAXMSGSIZE, PART_SIZE_MAX)
     opened.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-    opened.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
+    opened.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS - HEARTBEAT_MS)
     opened.setsockopt(zmq.HEARTBEAT_TTL, SILENCE_MS)
     opened.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_TIMEOUT_MS)
     opened.setsockopt(zmq.TCP_MAXRT, SILENCE_MS)

@@ -24,6 +24,7 @@ from typing import NamedTuple, Self
 
 from ledgermq.ipc.append_ring import RepairedBytes
 from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.ipc.loop import LOOK_AGAIN_MS
 from ledgermq.ipc.orders import Damaged, Repaired
 from ledgermq.members.damage_report import LISTED_MAX, DamageStatus, write_report
 from ledgermq.model.config.settings import ScrubSection
@@ -207,12 +208,14 @@ class Scrub:
             self._tell()
 
     def sleep_ms(self, now_ns: int) -> int | None:
-        """Until a repair has to be looked at; None while nothing but the pass goes on.
+        """Until a repair has to be looked at, or a step of the pass; None while that is never.
 
-        The pass has no timer of its own: it goes on when the process wakes anyway.
+        The end of a step rings no bell: it is seen when the process wakes.
         """
         if self._active is None or self._active.state is RepairState.CHECKING:
-            return None
+            if self._log is None:
+                return None
+            return max(LOOK_AGAIN_MS, (self._pace.due_ns - now_ns) // 1_000_000)
         return max(0, (self._active.deadline_ns - now_ns) // 1_000_000)
 
     def take(self, source: NodeId, parts: Sequence[memoryview], now_ns: int) -> None:

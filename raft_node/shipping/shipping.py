@@ -45,6 +45,7 @@ class Shipping:
 
     Attributes:
         is_busy: ``turn`` may have something to do when it is not woken; seldom so.
+        is_staged: files of a leader have begun to arrive.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Shipping:
             wake=self._wake,
         )
         self.is_busy = True
-        self._is_staged = staging_folder(self._paths).exists()
+        self.is_staged = staging_folder(self._paths).exists()
         if replaced_folder(self._paths).exists():
             self._receiver.delete(replaced_folder(self._paths))
 
@@ -147,7 +148,7 @@ class Shipping:
                 self._shipper.take(source, frame)
             case Offer():
                 self._receiver.take_offer(now_ns, source, frame)
-                self._is_staged = True
+                self.is_staged = True
             case _:
                 self._receiver.take(source, frame, data)
 
@@ -179,8 +180,8 @@ class Shipping:
 
     def entries_appended(self) -> None:
         """The leader sends entries: files that had begun to arrive are not needed."""
-        if self._is_staged and not self._receiver.is_receiving:
-            self._is_staged = False
+        if self.is_staged and not self._receiver.is_receiving:
+            self.is_staged = False
             self.is_busy = True
             self._receiver.forget()
 

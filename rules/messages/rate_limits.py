@@ -44,6 +44,7 @@ class RateLimits:
         self._settings = settings
         self._of_client = _default(settings, "client")
         self._of_topic = _default(settings, "topic")
+        self._has_defaults = self._of_client != UNLIMITED or self._of_topic != UNLIMITED
         self._limits: dict[str, _Limits] = {}
         self._revision = table.revision
         self._begin_ns = now_ns
@@ -52,7 +53,7 @@ class RateLimits:
     @property
     def is_on(self) -> bool:
         """Whether there is any quota."""
-        return len(self._table) > 0 or self._of_client != UNLIMITED or self._of_topic != UNLIMITED
+        return self._has_defaults or len(self._table) > 0
 
     def take_settings(self, settings: QuotasSection) -> None:
         """The settings were read again; buckets of unchanged rates stay as full as they are."""
@@ -61,6 +62,7 @@ class RateLimits:
         self._settings = settings
         self._of_client = _default(settings, "client")
         self._of_topic = _default(settings, "topic")
+        self._has_defaults = self._of_client != UNLIMITED or self._of_topic != UNLIMITED
         self._keep_unchanged()
 
     def restart(self, now_ns: int) -> None:

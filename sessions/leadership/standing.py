@@ -40,18 +40,19 @@ class ReaderStanding:
         self._grant = page.read_grant()
         self._until: Position | None = None
         self._served: Term | None = None
+        self._awaits_dispatch = self._leads()
 
     @property
     def awaits_dispatch(self) -> bool:
         """Whether this node leads, and may not say so before more is dispatched."""
-        return self._leads() and self._served != self._grant.term
+        return self._awaits_dispatch
 
     @property
     def has_news(self) -> bool:
         """Whether ``look`` would find another standing than before: there may be no bell for it."""
         if self._page.grant_version != self._version:
             return True
-        if not self._leads() or self._served == self._grant.term:
+        if not self._awaits_dispatch:
             return False
         if self._until is None:
             return self._page.read_committed().term == self._grant.term
@@ -67,6 +68,7 @@ class ReaderStanding:
         self._grant = self._page.read_grant()
         if self._leads() and self._served != self._grant.term:
             self._look_at_queues()
+        self._awaits_dispatch = self._leads() and self._served != self._grant.term
         return standing_of(self._grant, serves=self._served == self._grant.term)
 
     def _leads(self) -> bool:

@@ -95,7 +95,10 @@ def _texts(value: object) -> list[str]:
 
 def _is_even(world: World) -> bool:
     """Whether all sound members have everything, and know it to be committed."""
-    observers = [world.observers[node.name] for node in sound_members(world)]
+    members = sound_members(world)
+    for node in members:
+        world.look_once_more(node)
+    observers = [world.observers[node.name] for node in members]
     ends = {(len(observer.log), observer.commit, observer.durable) for observer in observers}
     count = len(world.checker.committed)
     return ends == {(count, count - 1, count)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence, Sized
 from random import Random
 
 from ledgermq.ipc.loop import Pollable
@@ -57,9 +57,23 @@ class ClientPort:
         self._connections: dict[bytes, SimulatedConnection] = {}
 
     @property
-    def source(self) -> Pollable:
+    def sources(self) -> list[Pollable]:
         """See ``ClientSocket``."""
-        return CLIENTS_SOURCE
+        return [CLIENTS_SOURCE]
+
+    @property
+    def waiting(self) -> Sized:
+        """See ``ClientSocket``."""
+        return ()
+
+    def hears(self, ready: Container[Pollable]) -> bool:
+        """See ``ClientSocket``."""
+        return CLIENTS_SOURCE in ready
+
+    @property
+    def is_watched(self) -> bool:
+        """See ``ClientSocket``."""
+        return False
 
     @property
     def guards(self) -> list[Pollable]:

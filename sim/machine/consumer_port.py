@@ -77,6 +77,11 @@ class ConsumerPort:
         """See ``Consumers``."""
         return None
 
+    @property
+    def is_watched(self) -> bool:
+        """See ``Consumers``."""
+        return False
+
     def look(self, now_ns: int) -> None:
         """Nothing is held here that nobody takes."""
 
@@ -99,6 +104,10 @@ class ConsumerPort:
             if result is not None:
                 self.send_reply(Reply(caller, result))
         return True
+
+    def message_deadline_ms(self) -> int | None:
+        """See ``Consumers``; nobody sends here."""
+        return None
 
     def take_messages(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
         """See ``Consumers``; nobody sends here."""

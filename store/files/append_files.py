@@ -99,6 +99,8 @@ class AppendFiles:
             StorageError: the operating system refused.
         """
         assert end >= self.position, (end, self.position)
+        if end - self._start <= self._reserved:
+            return
         self._reserve(min(end - self._start, self.file_size))
         start = self._start + self.file_size
         made: list[int] = []
@@ -125,9 +127,10 @@ class AppendFiles:
             StorageError: nothing counts as written; ``position`` is unchanged.
         """
         size = len(data)
-        assert size <= self.room, (size, self.room)
         at = self.position - self._start
-        self._reserve(at + size)
+        assert at + size <= self.file_size, (size, self.room)
+        if at + size > self._reserved:
+            self._reserve(at + size)
         view = memoryview(data)
         done = 0
         while done < size:

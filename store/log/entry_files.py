@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
@@ -23,11 +24,17 @@ from ledgermq.store.files.file_names import file_name
 from ledgermq.store.log.first_entry import first_entry_offset
 from ledgermq.store.log.log_writer import LogEnd
 
+FITTING_MIN = 256
+"""Items that are read at least, 8 KiB: fewer cost the same."""
+
 FILES_OPEN_MAX = 16
+_ITEM_FIELDS = Struct(">4xqiq8x")
+"""Position, size and index of an item."""
+
 _ITEM_INDEX = slice(16, 24)
 """Where an item has the index of its entry."""
 
-assert ENTRY_ITEM.itemsize == ITEM_SIZE
+assert ENTRY_ITEM.itemsize == ITEM_SIZE == _ITEM_FIELDS.size
 
 Items = npt.NDArray[np.void]
 
@@ -75,6 +82,7 @@ class EntryFiles:
         self._index = index
         self.index_file_size = index_file_size
         self._open: dict[tuple[bool, int], int] = {}
+        self._fitting = FITTING_MIN
 
     def first_index(self, last: Index = NO_INDEX) -> Index:
         """Index of the oldest entry that is there; -1 in an empty log.
@@ -210,17 +218,34 @@ class EntryFiles:
             CorruptLogError: the files hold something else.
             StorageError: the files cannot be read.
         """
-        items = self.items(first, last)
         if first == last:
             # What a leader sends while one message is under way: arrays cost more than the read.
-            begin, size = int(items["position"][0]), int(items["size"][0])
-            return self._span_of(first, begin, size, items)
-        positions = items["position"].astype(np.int64)
-        ends = positions + items["size"]
-        begin = int(positions[0])
+            return self._one_entry(first)
+        # As many as fitted into the last span: there may be four times as many up to ``last``.
+        upto = Index(min(last, first + self._fitting))
+        items = self.items(first, upto)
+        count, end = self._fit(items, size_max)
+        if count == len(items) and upto < last:
+            items = self.items(first, last)
+            count, end = self._fit(items, size_max)
+        self._fitting = max(FITTING_MIN, count + count // 4)
+        begin = int(items["position"][0])
+        return self._span_of(first, begin, end - begin, items[:count])
+
+    def _fit(self, items: Items, size_max: int) -> tuple[int, int]:
+        """How many entries, from the first on, one file and ``size_max`` bytes hold; their end."""
+        ends = items["position"].astype(np.int64) + items["size"]
+        begin = int(items["position"][0])
         limit = min(begin + size_max, begin - begin % self.file_size + self.file_size)
         count = max(1, int(np.searchsorted(ends, limit, "right")))
-        return self._span_of(first, begin, int(ends[count - 1]) - begin, items[:count])
+        return count, int(ends[count - 1])
+
+    def _one_entry(self, index: Index) -> EntrySpan:
+        item = self._read(self._index, index * ITEM_SIZE, ITEM_SIZE, self.index_file_size)
+        begin, size, found = _ITEM_FIELDS.unpack_from(item)
+        if found != index:
+            raise CorruptLogError("index item of another entry", index=index, found=found)
+        return self._span_of(index, begin, size, np.frombuffer(item, ENTRY_ITEM))
 
     def _span_of(self, first: Index, begin: int, size: int, items: Items) -> EntrySpan:
         if not 0 < size <= self.file_size:

@@ -107,7 +107,8 @@ class LogWriter:
         """
         position = self._data.position + self._staged
         room = self._data.room - self._staged - BLANK_SIZE
-        total = sum(sizes)
+        count = len(sizes)
+        total = sizes[0] if count == 1 else sum(sizes)
         if total > room:
             file_size = self._data.file_size
             for size in sizes:
@@ -120,7 +121,7 @@ class LogWriter:
             position += total
         self._data.reserve(position)
         if self._index is not None:
-            self._index.reserve((self.end.index_ + 1 + len(sizes)) * INDEX_ITEM_SIZE)
+            self._index.reserve((self.end.index_ + 1 + count) * INDEX_ITEM_SIZE)
 
     def reserve_entries(self, end: LogEnd) -> None:
         """Have blocks for entries up to ``end``, for ``append_entries``.
@@ -268,7 +269,7 @@ class LogWriter:
     def _fitting(self, sizes: memoryview, first: int, count: int) -> tuple[int, int]:
         """How many of ``count`` records fit into the open file, and their bytes."""
         room = self._data.room - self._staged - BLANK_SIZE
-        total = sum(sizes[first : first + count])
+        total = sizes[first] if count == 1 else sum(sizes[first : first + count])
         if total <= room:
             return count, total
         fit = 0
@@ -337,6 +338,9 @@ class LogWriter:
         index = self._index
         assert index is not None
         before = index.position
+        if items.nbytes <= index.room:
+            index.append(items)
+            return
         try:
             while items.nbytes:
                 if index.room == 0:

@@ -281,7 +281,7 @@ def _first_record(view: memoryview, start: int, *, entries: bool) -> LogScan | N
         view
     )
     whole = ENTRY_HEADER_SIZE < size == body_size + ENTRY_HEADER_SIZE <= len(view)
-    if not (whole and (magic, position, channel) == (1, start, 0)):
+    if not (whole and index >= 0 and (magic, position, channel) == (1, start, 0)):
         return None
     # RocketMQ computes neither, and leaves both 0.
     if (chain or body_crc) and crc32(view[ENTRY_HEADER_SIZE:size], 0) != body_crc:

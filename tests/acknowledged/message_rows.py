@@ -27,7 +27,7 @@ from ledgermq.client.core.results import SendResult
 from ledgermq.client.sending.delivery import delivery_of
 from ledgermq.client.sending.message_options import QueueChoice
 from ledgermq.client.sending.outgoing import OutgoingMessage, properties_bytes
-from ledgermq.client.sending.record_encoder import Form, RecordEncoder, Target
+from ledgermq.client.sending.record_encoder import Column, Form, RecordEncoder, RowColumns, Target
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.transaction_parts import HALF, Parts
 from ledgermq.formats.records.message_id import UniqueIdMaker
@@ -442,11 +442,10 @@ class SinkBatch(Row):
         host = producer.born_host
         encoder = RecordEncoder(rows_form, born_host=host, ids=UniqueIdMaker(host[0]))
         own = [properties_bytes(None, (), None)] * ROWS
-        records = encoder.encode_rows(Target(SUNK.encode(), 0), self._bodies(note), own)
+        rows = RowColumns(Column.of(self._bodies(note)), Column.of(own), b"\1" * ROWS)
+        records, sizes = encoder.encode_rows(Target(SUNK.encode(), 0), rows, 0, ROWS)
         runs = [SendRun(ROWS, 0, SUNK.encode())]
-        pack = encode_pack(
-            form.store_host_size, records.sizes.tobytes(), runs, b"".join(records.parts)
-        )
+        pack = encode_pack(form.store_host_size, sizes.tobytes(), runs, records)
         stage = Stage(f"sink-{note.name}", 1, "stage")
         message = OutgoingMessage(pack, properties={STAGE: stage.label})
         return producer.send_to(QueueChoice(STAGED_TOPIC.encode(), 0), message)

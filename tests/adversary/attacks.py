@@ -24,6 +24,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from multiprocessing.queues import Queue
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ from tests.process.remoting_requests import TEMPLATES
 from tests.process.remoting_steps import NOW_MS, heartbeat_body, pull_fields
 
 from ledgermq.remoting.codes import RequestCode as Code
+from ledgermq.wire.byte_stream import message_head
 from ledgermq.wire.session import encode_call, encode_hello
 
 MIB = 1 << 20
@@ -44,11 +46,15 @@ Address = tuple[str, int]
 
 
 class Target(NamedTuple):
-    """Where a node is attacked; ``scale`` 1 is for a moment, more for as much longer."""
+    """Where a node is attacked; ``scale`` 1 is for a moment, more for as much longer.
+
+    ``stream``: path of the writer's stream socket.
+    """
 
     consume: Address
     produce: Address
     remoting: Address
+    stream: str
     scale: int = 1
 
     @property
@@ -392,6 +398,45 @@ def wrong_frames(target: Target, chance: random.Random) -> None:
         connection.close()
 
 
+def _stream_to(target: Target) -> socket.socket:
+    stream = socket.socket(socket.AF_UNIX)
+    stream.settimeout(1.0)
+    stream.connect(target.stream)
+    return stream
+
+
+def wrong_streams(target: Target, chance: random.Random) -> None:
+    for _ in range(20 * target.scale):
+        hello = list(encode_hello(1, client="x", library="raw"))
+        body = bytearray(hello[1])
+        body[chance.randrange(len(body))] = chance.randrange(256)
+        shapes = (
+            b"".join((message_head(hello)[0], *hello)),
+            message_head(hello)[0] + hello[0] + bytes(body),
+            message_head([b""])[0] * chance.randrange(1, 5_000),
+            chance.randbytes(chance.randrange(1, 200)),
+            b"\xff" * 8,
+            message_head([bytes(16), bytes(1 << 20)])[0] + bytes(100),
+        )
+        with _stream_to(target) as stream, suppress(OSError):
+            stream.sendall(b"".join(chance.sample(shapes, 3)))
+
+
+def begun_messages(target: Target, chance: random.Random) -> None:
+    """Messages without an end, over many connections, in large pieces and in small ones."""
+    streams = [_stream_to(target) for _ in range(16 * target.scale)]
+    size = chance.choice((1, 60_000, 1 << 20))
+    for stream in streams:
+        with suppress(OSError):
+            stream.sendall(message_head([bytes(16), bytes(8 << 20)])[0])
+    for _ in range(200 if size == 1 else 6):
+        for stream in streams:
+            with suppress(OSError):
+                stream.sendall(bytes(size))
+    for stream in streams:
+        stream.close()
+
+
 ATTACKS: Mapping[str, Callable[[Target, random.Random], None]] = {
     one.__name__: one
     for one in (
@@ -416,6 +461,8 @@ ATTACKS: Mapping[str, Callable[[Target, random.Random], None]] = {
         slow_writer,
         mechanisms,
         wrong_frames,
+        wrong_streams,
+        begun_messages,
     )
 }
 

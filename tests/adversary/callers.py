@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import socket
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -20,6 +22,7 @@ from ledgermq.client.core.keys import load_client_keys
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.remoting.codes import ResponseCode
+from ledgermq.wire.byte_stream import MessageReader, message_head
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.pull_frame import Pull, encode_pull
 from ledgermq.wire.query_frame import KeyQuery, PositionQuery, encode_query
@@ -97,6 +100,42 @@ class Outcome(NamedTuple):
     text: str
 
 
+class LocalStream:
+    """The writer's stream socket, as a DEALER is: messages of parts."""
+
+    def __init__(self, path: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(str(path))
+        self._reader = MessageReader(1 << 20)
+
+    def send_multipart(self, parts: list[bytes]) -> None:
+        """Send a message."""
+        self._socket.sendall(b"".join((message_head(parts)[0], *parts)))
+
+    def poll(self, timeout_ms: int) -> bool:
+        """Whether a message comes in time."""
+        until = time.monotonic() + timeout_ms / 1_000
+        while not self._reader.messages:
+            self._socket.settimeout(max(0.001, until - time.monotonic()))
+            try:
+                data = self._socket.recv(1 << 16)
+            except TimeoutError:
+                return False
+            if not data:
+                return False
+            self._reader.feed(data)
+        return True
+
+    def recv_multipart(self) -> list[bytes]:
+        """The next message, which has come."""
+        return self._reader.messages.popleft()
+
+    def destroy(self, linger: int) -> None:
+        """Disconnect."""
+        del linger
+        self._socket.close()
+
+
 class Session:
     """One of our own clients at a socket of its protocol; one that is not let in hears nothing."""
 
@@ -110,7 +149,12 @@ class Session:
     ) -> None:
         """Connect; ``are_known``: the keys are those of a user, who is heard some time."""
 
-        def connect() -> tuple[zmq.Context[zmq.Socket[bytes]], zmq.Socket[bytes]]:
+        def connect() -> tuple[
+            zmq.Context[zmq.Socket[bytes]] | LocalStream, zmq.Socket[bytes] | LocalStream
+        ]:
+            if endpoint.startswith("/"):
+                stream = LocalStream(Path(endpoint))
+                return stream, stream
             context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
             made: zmq.Socket[bytes] = context.socket(zmq.DEALER)
             made.setsockopt(zmq.LINGER, 0)

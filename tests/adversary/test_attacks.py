@@ -75,7 +75,8 @@ def attacked(scale: int = 1) -> Iterator[tuple[Node, Target]]:
         client.close()
         port = int(address.rpartition(":")[2])
         local = "127.0.0.1"
-        yield node, Target((local, consume), (local, produce), (local, port), scale)
+        stream = str(node.runtime / "produce.sock")
+        yield node, Target((local, consume), (local, produce), (local, port), stream, scale)
 
         assert node.stop() == 0, node.log.read_text()[-5_000:]
         assert not node.logged("Traceback"), node.log.read_text()[-5_000:]

@@ -297,6 +297,20 @@ def test_accounts_do_on_unix_sockets_what_the_table_says(clear: Served) -> None:
     judge("unix", found, is_admins_way=True, nobody=frozenset())
 
 
+@pytest.mark.skipif(not can_be_others(), reason="other accounts need root")
+def test_accounts_do_on_the_stream_socket_what_they_do_on_that_of_zeromq(clear: Served) -> None:
+    def connect(name: str, caller: str) -> Session:
+        return Session(f"{clear.node.runtime}/{name}.sock", uid=uid_of(caller))
+
+    def connect_zmq(name: str, caller: str) -> Session:
+        return Session(f"ipc://{clear.node.runtime}/{name}", uid=uid_of(caller))
+
+    found = send_as_all(partial(connect, "produce"))
+
+    assert found == send_as_all(partial(connect_zmq, "produce"))
+    assert {outcome.is_let for row in found.values() for outcome in row.values()} == {True, False}
+
+
 def test_addresses_do_over_clear_tcp_what_the_table_says(clear: Served) -> None:
     def connect(address: str, caller: str) -> Session:
         return Session(f"tcp://{address_of(caller)}:0;{address}")

@@ -6,12 +6,10 @@ sent twice.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
 
 import pytest
 from tests.compat.remoting_group import JavaProgram, java_program, make_remoting_group
@@ -19,6 +17,7 @@ from tests.compat.rocketmq import oracle_program
 from tests.process.batch_load import BatchLoad
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group
+from tests.process.in_background import InBackground
 from tests.process.other_versions import THIS, Version, version_before
 from tests.process.rolling import (
     OldLoopback,
@@ -45,26 +44,18 @@ THROUGH_S = 150.0
 POLL_S = 0.5
 
 
-class Reading:
+class Reading(InBackground):
     """A consumer of ours in a thread, from the first message on, until it is ended."""
 
     def __init__(self, group: Group) -> None:
+        super().__init__()
         self.bodies: list[bytes] = []
         self._addresses = [member.address for member in group.members]
-        self._is_ended = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """See ``InBackground``."""
         with Consumer(self._addresses, topic=NATIVE_TOPIC, start="first") as consumer:
-            while not self._is_ended.is_set():
+            while not self.is_ended.is_set():
                 self.bodies += [bytes(message.body) for message in consumer.poll(POLL_S)]
 
 

@@ -38,6 +38,7 @@ from ledgermq.rules.tables.table_changes import TopicSet
 from ledgermq.store.files import checked_document, properties_file, store_checkpoint
 from ledgermq.store.queues import queue_ends
 from ledgermq.wire import session
+from ledgermq.wire.byte_stream import MessageReader, message_head
 from ledgermq.wire.header import decode_header
 from ledgermq.wire.peer_preamble import (
     AgreedSettings,
@@ -61,6 +62,21 @@ from ledgermq.wire.staged_pack import decode_pack, encode_pack
 
 CORPUS = Path(__file__).with_name("corpus")
 KEY = bytes(range(32))
+
+
+def _stream() -> bytes:
+    messages = (encode_hello(1, client="c", library="l"), [b"one part"], [b"", b""])
+    return b"".join(b"".join((message_head(parts)[0], *parts)) for parts in messages)
+
+
+def _read_stream(data: bytes) -> list[list[bytes]]:
+    """In pieces, as a socket has them: what is held is never more than what has come."""
+    reader = MessageReader(1 << 20)
+    for at in range(0, len(data), 7):
+        reader.feed(data[at : at + 7])
+        assert 0 <= reader.held <= len(data)
+        assert reader.missing > 0
+    return list(reader.messages)
 
 
 class Decoder(NamedTuple):
@@ -158,6 +174,7 @@ _USERS = {"users": {"orders": {"secretKey": "12345678", "topicPerms": ["orders=P
 
 DECODERS: Mapping[str, Decoder] = {
     "header": Decoder(decode_header, (encode_hello(1, client="c", library="l")[0],)),
+    "byte stream": Decoder(_read_stream, (_stream(),)),
     "hello": Decoder(session.decode_hello, (encode_hello(1, client="c", library="l")[1],)),
     "call": Decoder(session.decode_call, (encode_call(1, "route", topic="orders")[1],)),
     "welcome": Decoder(session.decode_welcome, (b'{"cluster":"c","broker":"b"}',)),

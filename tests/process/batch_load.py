@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-from typing import Any, Self
+from typing import Any
 
 from tests.process.conftest import wait_until
 from tests.process.group_nodes import TOPIC
+from tests.process.in_background import InBackground
 
 from ledgermq.client import Producer, ProducerOptions
 
 BATCH = 20
 
 
-class BatchLoad:
+class BatchLoad(InBackground):
     """Sends batches of numbered messages from its begin to its end.
 
     Attributes:
@@ -25,33 +25,25 @@ class BatchLoad:
         **options: Any,
     ) -> None:  # fmt: skip
         """``padding`` stands behind the number in each body; ``options`` are the producer's."""
+        super().__init__()
         self.acknowledged: list[bytes] = []
         self._addresses = list(addresses)
         self._topic = topic
         self._padding = padding
         self._pause_s = pause_s
         self._options = ProducerOptions(**options)
-        self._is_ended = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_ended.set()
-        self._thread.join()
 
     def wait_more(self, count: int = 100) -> None:
         """Until so many messages more are acknowledged."""
         wanted = len(self.acknowledged) + count
         wait_until(lambda: len(self.acknowledged) >= wanted, f"{count} acknowledgements")
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """See ``InBackground``."""
         where = self._addresses if len(self._addresses) > 1 else self._addresses[0]
         number = 0
         with Producer(where, options=self._options) as producer:
-            while not self._is_ended.wait(self._pause_s):
+            while not self.is_ended.wait(self._pause_s):
                 bodies = [b"%08d" % one + self._padding for one in range(number, number + BATCH)]
                 producer.send_batch(self._topic, bodies).result()
                 self.acknowledged += bodies

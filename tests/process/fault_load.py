@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -23,6 +24,9 @@ TIMEOUTS_S = (30.0, 30.0, 30.0, 0.5)
 PATIENT = 3
 """So many of the first ones wait for an acknowledgement as long as it takes; on a busy machine none
 comes to the last one in time."""
+
+TAIL_LINES = 6
+"""So many last lines of its history tell of a producer that does not go on."""
 
 
 class Run:
@@ -62,7 +66,19 @@ class Run:
         while (left := waiting()) and time.monotonic() < deadline:
             time.sleep(0.005)
 
-        assert left == [], f"nothing acknowledged, or given up, for {PATIENCE_S} s"
+        if left:
+            raise AssertionError(
+                f"nothing acknowledged to {left}, or given up, for {PATIENCE_S} s\n{self._told()}"
+            )
+
+    def _told(self) -> str:
+        """What members and producers say, for one who wants to know why nothing goes on."""
+        members = [f"{one.name}: {json.dumps(one.status())}" for one in self.group.members]
+        tails = [
+            f"{name}: {self._path(name).read_text().splitlines()[-TAIL_LINES:]}"
+            for name in self._names
+        ]
+        return "\n".join([*members, *tails])
 
     def stop(self) -> list[int]:
         """Let producers end what is under way; the exit statuses of all."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import secrets
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -358,8 +361,35 @@ def _make_member(
     return Member(node, name, prefix)
 
 
+class PortClaims:
+    """Ports that were chosen by one process of pytest, as the others see: a lock each, in one file.
+
+    It is kept as long as the process lives: a node may listen seconds after its port was chosen,
+    and again after it was killed. Another test's node in its place would have it end at its start.
+    """
+
+    def __init__(self, path: Path) -> None:
+        # Opened once: who closes any descriptor of the file gives up all that the process has.
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._chosen: set[int] = set()
+
+    def take(self, port: int) -> bool:
+        """Whether nobody has chosen it before."""
+        if port in self._chosen:
+            return False
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        except BlockingIOError:
+            return False
+        self._chosen.add(port)
+        return True
+
+
+_claims = PortClaims(Path(tempfile.gettempdir(), f"ledgermq-test-ports-{os.getuid()}"))
+
+
 def free_port() -> int:
-    """A port that nobody has now, and that no connection is given in the meantime.
+    """A port that nobody has now, that no connection is given in the meantime, and no other test.
 
     The system takes its own choices from 32768 on.
     """
@@ -367,4 +397,5 @@ def free_port() -> int:
         port = secrets.randbelow(20_000) + 12_000
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            return port
+            if _claims.take(port):
+                return port

@@ -214,6 +214,16 @@ def refuses_what_is_new(leader: Member, older: Member) -> None:
     assert [needs(member) for member in (leader, older)] == [[], []]
 
 
+def put_in_force(group: Group, leader: Member) -> None:
+    """Level 1, as who leads tells to do until it is done."""
+    hint = "all members know 1: ledgermq cluster features --enable"
+    wait_until(lambda: hint in leader.command("status").stdout, "the next step to be told")
+    assert features(THIS, leader.node, "--enable") == {"in_force": 1}
+    for member in group.members:
+        wait_until(lambda member=member: level(member.node) == 1, "the level to be in force")
+    wait_until(lambda: hint not in leader.command("status").stdout, "the step to be done")
+
+
 def test_a_group_of_the_version_before_is_replaced_one_by_one_there_and_back(
     make_node: Callable[[], Node],
 ) -> None:
@@ -256,9 +266,7 @@ def test_a_group_of_the_version_before_is_replaced_one_by_one_there_and_back(
         leader = group.leader()
         assert upgrade_check(leader, "--to", "0.1.0").returncode == 0
         assert upgrade_check(leader).stdout.count("may be next") == 3
-        assert features(THIS, leader.node, "--enable") == {"in_force": 1}
-        for member in group.members:
-            wait_until(lambda member=member: level(member.node) == 1, "the level to be in force")
+        put_in_force(group, leader)
         # A downgrade now is refused, by the command and by the others.
         refused = upgrade_check(leader, "--to", "0.1.0")
         assert refused.returncode == 1

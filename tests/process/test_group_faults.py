@@ -84,6 +84,9 @@ class Trial:
         hangs = {"beat_timeout_ms": 5_000}
         self.group = make_group(make_node, ack=ack, network=network, supervision=hangs)
         self.group.leader()
+        # Two of them lead and commit, and stand still once they are cut off from one another.
+        for member in self.group.members:
+            member.node.wait_ready()
         self._run = Run(self.group, folder)
 
     def undergo(self, faults: Sequence[Fault]) -> None:

@@ -16,6 +16,7 @@ from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
 from ledgermq.raft.roles.node_state import WriterState
 from ledgermq.raft.timing import FlowLimits, Timing
+from ledgermq.sim.machine.compared_line import LinedCore
 
 Order = tuple[str, Any]
 
@@ -51,7 +52,7 @@ class SimNode:
 
     def start(self, now: int, seed: int) -> None:
         disk = self.disk
-        self.core = RaftCore(
+        self.core = LinedCore(
             self.name,
             disk.membership,
             disk.hard_state,

@@ -84,6 +84,11 @@ class FrameAdmission:
         self.gate.take_settings(settings.access)
         self._limits.take_settings(settings.quotas)
 
+    @property
+    def asks(self) -> bool:
+        """Whether anything but windows is looked at: there are users, or quotas."""
+        return self.gate.settings.enabled or self._limits.is_on
+
     def begin_term(self) -> None:
         """This node leads from now on."""
         # What was acknowledged by a leader before may not be in the files yet.

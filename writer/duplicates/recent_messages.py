@@ -46,6 +46,8 @@ STEP_GROWTH = 4
 SORTED_PARTS_MAX = 8
 """So many sorted parts are searched one after the other before they become one."""
 
+NOTHING = memoryview(b"")
+
 FOLLOW_SIZE = 1024 * 1024
 """A follower takes so much at a time: a scan that short costs as little a message as a long one."""
 
@@ -117,6 +119,8 @@ class RecentMessages:
         self._entry_before = entry_before
         self._step = STEP_SIZE
         self._parts: list[_Part] = []
+        # Made when it is used first, and kept: a follower scans each megabyte by itself.
+        self._tables: DispatchTables | None = None
 
     def extend(self, end: Position) -> None:
         """Take the messages up to ``end``, the log's end.
@@ -137,6 +141,10 @@ class RecentMessages:
         elif self._end < end:
             self._parts.append(self._scan(self._end, end, is_fresh=is_fresh))
             self._end = int(end)
+        self._forget_early(end)
+
+    def _forget_early(self, end: Position) -> None:
+        """Let go of what is before the window."""
         self._begin = max(self._first, end - self._window)
         gone = 0
         while gone < len(self._parts) and self._parts[gone].end <= self._begin:
@@ -144,16 +152,25 @@ class RecentMessages:
             gone += 1
         del self._parts[:gone]
 
-    def follow(self, end: Position) -> None:
+    def follow(self, end: Position, entries: memoryview = NOTHING) -> None:
         """As ``extend``, but in steps that are worth it: the table may lag behind by one.
 
         To be called when the messages were just written, by this process: they are not compared
         again.
 
+        Args:
+            entries: the last bytes before ``end``, of one file: many need not be read again.
+
         Raises:
             CorruptLogError: the log cannot be read there.
         """
-        if end - self._end >= FOLLOW_SIZE:
+        begin = end - len(entries)
+        if begin == self._end and len(entries) >= FOLLOW_SIZE // 2:
+            parts = list(self._scan_file(self._columns(), entries, begin, 0))
+            self._parts.append(_sorted(parts, end))
+            self._end = int(end)
+            self._forget_early(end)
+        elif end - self._end >= FOLLOW_SIZE:
             self._extend(end, is_fresh=True)
 
     def forget_before(self, position: int) -> None:
@@ -279,7 +296,7 @@ class RecentMessages:
 
     def _scan(self, begin: int, end: int, *, is_fresh: bool) -> _Part:
         """The messages between two positions where entries begin."""
-        tables = DispatchTables((0,), with_keys=True)
+        tables = self._columns()
         parts: list[_Part] = []
         at = begin
         while at < end:
@@ -291,6 +308,11 @@ class RecentMessages:
                 parts += self._scan_file(tables, span, start, at - start)
             at = start + high
         return _sorted(parts, end)
+
+    def _columns(self) -> DispatchTables:
+        if self._tables is None:
+            self._tables = DispatchTables((0,), with_keys=True)
+        return self._tables
 
     def _scan_file(
         self, tables: DispatchTables, span: memoryview, base: int, at: int

@@ -77,14 +77,16 @@ class Flusher:
         self._plan = plan
         self._write_checkpoint = write_checkpoint
         self._rule = FlushRule(page, plan, log.end, time.monotonic_ns())
-        self._condition = threading.Condition()
+        self._lock = threading.Lock()
+        self._condition = threading.Condition(self._lock)
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
         self._thread.start()
 
     def wake(self, end: LogEnd) -> None:
         """The log was published up to ``end``; it becomes durable at once or with the interval."""
-        with self._condition:
+        # The condition's own lock: with each message, and three calls less.
+        with self._lock:
             if self._rule.grow(end):
                 self._condition.notify()
 

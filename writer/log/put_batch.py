@@ -29,11 +29,7 @@ class Put(NamedTuple):
 
 
 class PutBatch:
-    """Used inside the put lock: ``stage`` frames, then ``publish`` them, any number of times.
-
-    Attributes:
-        store_timestamp: of the frame that was staged last, epoch ms; before the first one, of now.
-    """
+    """Used inside the put lock: ``stage`` frames, then ``publish`` them, any number of times."""
 
     def __init__(
         self, log: LogWriter, offsets: QueueOffsets, *, term: Term, now_ms: Callable[[], int]
@@ -45,13 +41,18 @@ class PutBatch:
                 and a message is not to be older in the store than where it was born.
         """
         self.term = term
-        self.store_timestamp = now_ms()
         self._now_ms = now_ms
+        self._timestamp = 0
         self._log = log
         self._offsets = offsets
         self._staged: list[Put] = []
         self._before: dict[tuple[bytes, QueueId], QueueOffset] = {}
         self._begin = log.end
+
+    @property
+    def store_timestamp(self) -> int:
+        """Of the frame that was staged last, epoch ms; before the first one, of now."""
+        return self._timestamp or self._now_ms()
 
     @property
     def published_end(self) -> Position:
@@ -79,7 +80,7 @@ class PutBatch:
         Raises:
             StorageError: see ``publish``: a file's end was reached, and the write there failed.
         """
-        self.store_timestamp = max(self.store_timestamp, self._now_ms())
+        timestamp = self._timestamp = max(self._timestamp, self._now_ms())
         placed: list[StampedRun] = []
         for run in runs:
             queue_id = QueueId(run.queue_id)
@@ -89,13 +90,9 @@ class PutBatch:
             self._before.setdefault((run.topic, queue_id), offset)
             placed.append(StampedRun(run.records, offset))
             self._offsets.set_next(run.topic, queue_id, QueueOffset(offset + run.records))
-        spans = self._log.put(
-            payload, sizes, placed, term=self.term, store_timestamp=self.store_timestamp
-        )
+        spans = self._log.put(payload, sizes, placed, term=self.term, store_timestamp=timestamp)
         position = self._log.end.position
-        self._staged.append(
-            Put(identity, request_id, len(payload), spans, position, self.store_timestamp)
-        )
+        self._staged.append(Put(identity, request_id, len(payload), spans, position, timestamp))
         return spans
 
     def publish(self) -> list[Put]:

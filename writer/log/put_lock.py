@@ -12,7 +12,7 @@ import os
 import time
 from types import TracebackType
 
-from ledgermq.ipc.cursor_page import CursorPage, PutLock
+from ledgermq.ipc.cursor_page import CursorPage
 
 logger = logging.getLogger(__name__)
 
@@ -30,18 +30,17 @@ class PutLockHolder:
         self._warn_ns = warn_ms * 1_000_000
         self._pid = os.getpid()
         left = page.read_put_lock()
-        self._state = left._replace(holder=0, since_ns=0)
+        self._since_ns = 0
+        self._taken, self._slow, self._recovered = left.taken, left.slow, left.recovered
         if left.holder:
-            self._state = self._state._replace(recovered=left.recovered + 1)
+            self._recovered += 1
             logger.warning("put lock recovered from a dead holder: pid=%d", left.holder)
-        page.publish_put_lock(self._state)
+        self._publish(0, 0)
 
     def __enter__(self) -> None:
-        state = self._state
-        self._state = PutLock(
-            self._pid, time.monotonic_ns(), state.taken + 1, state.slow, state.recovered
-        )
-        self._page.publish_put_lock(self._state)
+        self._taken += 1
+        self._since_ns = time.monotonic_ns()
+        self._publish(self._pid, self._since_ns)
 
     def __exit__(
         self,
@@ -49,11 +48,12 @@ class PutLockHolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        state = self._state
-        held_ns = time.monotonic_ns() - state.since_ns
-        slow = state.slow
+        held_ns = time.monotonic_ns() - self._since_ns
         if held_ns > self._warn_ns:
-            slow += 1
+            self._slow += 1
             logger.warning("put lock held for long: ms=%d", held_ns // 1_000_000)
-        self._state = PutLock(0, 0, state.taken, slow, state.recovered)
-        self._page.publish_put_lock(self._state)
+        self._publish(0, 0)
+
+    def _publish(self, holder: int, since_ns: int) -> None:
+        state = holder, since_ns, self._taken, self._slow, self._recovered
+        self._page.publish_put_lock(state)

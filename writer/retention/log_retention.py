@@ -43,6 +43,9 @@ LOOK_SOON_NS = 1_000_000_000
 
 HELD_NS = 5_000_000_000
 
+UNDER_WAY_MS = 100
+"""Between looks whether the thread has come to an end."""
+
 
 class Retention(Protocol):
     """Deletes what is old; ``LogRetention`` is the real one."""
@@ -50,6 +53,11 @@ class Retention(Protocol):
     @property
     def wanted(self) -> Position:
         """Nothing before it may be read any more."""
+        ...
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it waits for others: to be asked to go on in each turn."""
         ...
 
     def turn(self, now_ns: int, files_made: int) -> bool:
@@ -121,11 +129,16 @@ class LogRetention:
             self._survey = self._thread.submit(self._take_survey)
         return False
 
+    @property
+    def is_busy(self) -> bool:
+        """See ``Retention``: for the thread, or for raft to release what is to go."""
+        return self.wanted > self.begin or not (self._survey is None and self._deletion is None)
+
     def sleep_ms(self, now_ns: int) -> int | None:
         """Until ``turn`` has something to do by itself."""
         if self._survey is not None or self._deletion is not None:
             # Their ends do not wake the loop.
-            return 20
+            return UNDER_WAY_MS
         return max(0, (self._due_ns - now_ns) // 1_000_000)
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ import numpy as np
 
 from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.records.message import Message, decode_message, encode_message
-from ledgermq.ipc.orders import ProposeState, parse
+from ledgermq.ipc.orders import PackRows, ProposeState, parse
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.rules.messages.pull_rules import ReadableRange
 from ledgermq.store.record_parts import RecordParts
+from ledgermq.wire.staged_pack import decode_pack
 
 HOLE = 48
 
@@ -36,6 +38,7 @@ class MemoryLog:
         self.records_at: dict[int, bytes] = {}
         self.queues: dict[QueueName, list[int]] = {}
         self.orders: list[bytes] = []
+        self._taken: list[ProposeState] = []
         self.end = 0
         self.first_position = 0
         self.is_down = False
@@ -130,10 +133,31 @@ class MemoryLog:
 
     def take(self, count: int | None = None) -> int:
         """Have the log the first ``count`` records of the oldest proposal; how many it had."""
-        records = proposal_of(self.orders.pop(0)).records
+        proposal = proposal_of(self.orders.pop(0))
+        self._taken.append(proposal)
+        records = self.records_of(proposal)
         for record in records[:count]:
-            self.put(record[HOLE:])
+            self.put(record)
         return len(records)
+
+    def orders_of(self, act: Callable[[], object]) -> list[ProposeState]:
+        """The proposals that were taken while ``act`` ran."""
+        before = len(self._taken)
+        act()
+        return self._taken[before:]
+
+    def records_of(self, proposal: ProposeState) -> list[bytes]:
+        """What the writer appends, without holes: the rows of packs as the log has them."""
+        found: list[bytes] = []
+        for part in proposal.records:
+            if isinstance(part, PackRows):
+                message = decode_message(memoryview(self.records_at[part.position]))
+                rows = [bytes(row) for row in decode_pack(message.body).records()]
+                assert len(rows) == part.rows
+                found += rows
+            else:
+                found.append(part[HOLE:])
+        return found
 
     def messages(self, topic: str, queue_id: int = 0) -> list[Message]:
         """What a queue has."""

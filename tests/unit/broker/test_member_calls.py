@@ -182,7 +182,7 @@ def test_what_members_are_told_is_made_once_however_often_their_group_changes(
     monkeypatch.setattr(calls, "_view", counted)
     answered = dict(told(answered_in(calls, 50_002)))
     while calls.next_deadline_ms() == 0:
-        answered |= told(calls.turn(50_002))
+        answered |= told(answered_in(calls, 50_002))
 
     assert len(answered) == MEMBERS + 1
     assert len(made) < MEMBERS / 2

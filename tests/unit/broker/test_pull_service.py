@@ -543,6 +543,19 @@ def test_holds_that_end_together_are_answered_some_a_turn(store: Store) -> None:
     assert max(turns) == BATCHES * TAKEN_AT_ONCE
 
 
+def test_long_holds_end_together_and_none_before_its_time(store: Store) -> None:
+    pulls = holding(store)
+    asked = ((0, 15_000), (1, 15_000), (37, 15_000), (63, 15_000))
+    for number, (now_ms, hold_ms) in enumerate(asked):
+        pull = Pull(number, "t", 0, 48, 1, 2**20, hold_ms)
+        assert pulls.pull(b"c", pull, now_ms) is None
+
+    assert [one.request_id for one in pulls.due(15_000)] == [0]
+    assert pulls.next_deadline_ms() == 15_200
+    assert list(pulls.due(15_199)) == []
+    assert [one.request_id for one in pulls.due(15_200)] == [1, 2, 3]
+
+
 def test_units_are_there_also_when_nobody_asked_for_the_bounds(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

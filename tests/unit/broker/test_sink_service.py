@@ -20,6 +20,7 @@ from ledgermq.broker.state.state_requests import Reply, StateRequest
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
 from ledgermq.ipc.counters import no_counts
+from ledgermq.ipc.orders import PackRows
 from ledgermq.model.config.settings import Settings, SinksSection, StoreSection
 from ledgermq.model.errors import (
     LedgerError,
@@ -346,6 +347,40 @@ def test_rows_from_under_a_leader_of_another_kind_of_address_get_the_own_one(
 
     assert (bytes(found.body), found.flag) == (b"row", 5)
     assert ":" not in found.store_host[0]
+
+
+def pack_of(row: bytes, topic: str) -> bytes:
+    """A pack that says that its one row is of ``topic``."""
+    pack = encode_pack(8, array("I", [len(row)]).tobytes(), [SendRun(1, 0, topic.encode())], row)
+    properties = encode_properties({"STAGE": Stage("q", 0, "a").label})
+    return encode_message(Message(topic=QUEUE.topic, queue_id=0, body=pack, properties=properties))
+
+
+def test_rows_are_ordered_by_the_place_of_their_pack(tmp_path: Path) -> None:
+    log = MemoryLog()
+    node = begun(tmp_path, log)
+    offset = stage(log, Stage("q", 0, "a"), 3)
+    (position,) = log.queues[QUEUE]
+    orders = log.orders_of(lambda: node.commit(0, [("a", offset)]))
+
+    assert [part for order in orders for part in order.records if isinstance(part, PackRows)] == [
+        PackRows(position, len(log.records_at[position]), 3)
+    ]
+    assert bodies(log) == named("a", 3)
+
+
+def test_a_pack_whose_row_is_of_another_topic_than_it_says_goes_by_the_row(
+    tmp_path: Path,
+) -> None:
+    log = MemoryLog()
+    node = begun(tmp_path, log)
+    node.create("other")
+    row = encode_message(Message(topic="other", queue_id=0, body=b"row"))
+    offset = log.put(pack_of(row, TOPIC)).queue_offset
+    orders = log.orders_of(lambda: node.commit(0, [("a", offset)]))
+
+    assert not [one for order in orders for one in order.records if isinstance(one, PackRows)]
+    assert [bytes(one.body) for one in log.messages("other")] == [b"row"]
 
 
 def test_a_commit_waits_for_packs_that_are_not_dispatched_yet(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ledgermq.client.core.results import FrameResult, SendResult
-from ledgermq.client.sending.frames import Frame, OpenFrame
-from ledgermq.client.sending.record_encoder import Form, RecordEncoder, Target
+from ledgermq.client.sending.frames import Frame, OpenFrame, lone_frame
+from ledgermq.client.sending.outgoing import OutgoingMessage
+from ledgermq.client.sending.record_encoder import Form, RecordEncoder
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.formats.records.message_id import UniqueIdMaker
 from ledgermq.wire.send_frame import SendRun, Sent, SentSpan
@@ -29,8 +30,8 @@ def frame_of(topics: list[str]) -> tuple[Frame, list[SendFuture[SendResult]]]:
     for number, topic in enumerate(topics):
         name = topic.encode()
         body = b"<%d>" % number * (number + 1)
-        records = encoder.encode_bodies(Target(name, 0), (body,), b"")
-        futures.append(frame.add(name, 0, records, Nobody(), None))
+        record = encoder.encode_one(name, 0, OutgoingMessage(body), b"")
+        futures.append(frame.add(name, 0, record, Nobody(), None))
     return frame.close(), futures
 
 
@@ -75,3 +76,21 @@ def test_each_message_gets_the_place_of_its_own_record(
         assert (place.topic, place.unique_id) == (topic, future.unique_id)
         assert place.queue_offset % 100 == numbers.get(topic, 0)
         numbers[topic] = place.queue_offset % 100 + 1
+
+
+def test_a_frame_of_one_message_is_what_a_frame_that_waited_for_others_is() -> None:
+    encoder = RecordEncoder(FORM, born_host=("127.0.0.1", 1), ids=UniqueIdMaker("127.0.0.1"))
+    record = encoder.encode_one(b"orders", 3, OutgoingMessage(b"body"), b"TAGS\x01a\x02")
+    opened = OpenFrame(FORM, opened_at=0.0)
+    waited = opened.add(b"orders", 3, record, Nobody(), None)
+    gathered = opened.close()
+    frame, future = lone_frame(FORM, SendRun(1, 3, b"orders"), record, Nobody(), None)
+    sent = Sent(7, 1, 1_700_000_000_000, 1, [SentSpan(0, 1, 4_096, 12)])
+    for one in (frame, gathered):
+        for waiting in one.futures:
+            waiting.settle(FrameResult(sent, one.sizes, one.runs, ("127.0.0.1", 10_911)))
+
+    assert gathered.encode(7, is_resumed=True) == frame.encode(7, is_resumed=True)
+    assert waited.result() == future.result()
+    assert future.result().queue_id == 3
+    assert future.result().unique_id == record[2]

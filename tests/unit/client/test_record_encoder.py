@@ -109,6 +109,36 @@ def test_unique_ids_are_those_that_the_records_name_and_never_the_same() -> None
     assert len(set(stored)) == 140_000
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("born", [BORN_V4, BORN_V6])
+def test_a_record_by_itself_is_that_of_a_batch_of_one(
+    form: Form, born: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties = properties_bytes("TagA", ["k"], {"a": "b"})
+    monkeypatch.setattr("time.time_ns", lambda: 1_700_000_000_000_000_000)
+    batch = encoder(form, born).encode_bodies(ORDERS._replace(flag=-5), [b"one"], properties)
+    message = OutgoingMessage(b"one", flag=-5)
+    made = encoder(form, born).encode_one(ORDERS.topic, ORDERS.queue_id, message, properties)
+    data, size, unique_id_ = b"".join(made[0]), made[1], made[2]
+
+    assert data[: -len(unique_id_)] == b"".join(batch.parts)[: -len(unique_id_)]
+    assert data.endswith(unique_id_.encode())
+    assert size == batch.size == len(data)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        OutgoingMessage(bytes(4_097)),
+        OutgoingMessage(b"x", flag=2**31),
+        OutgoingMessage(b"x", sys_flag=1 << 20),
+    ],
+)
+def test_a_record_by_itself_is_refused_as_that_of_a_batch(message: OutgoingMessage) -> None:
+    with pytest.raises(MessageIllegalError):
+        encoder(FORMS[0]).encode_one(b"t", 0, message, b"")
+
+
 def test_a_body_behind_the_limit_is_refused_with_its_number_and_the_setting() -> None:
     with pytest.raises(MessageIllegalError) as refused:
         encoder(FORMS[0]).encode_bodies(ORDERS, [b"", bytes(4_097)], b"")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledgermq.formats.head_field import HeadFault, HeadField
 from ledgermq.formats.kernels import kernel
-from ledgermq.formats.kernels.head_field import HeadFault, HeadField
 from ledgermq.formats.records.message import Message, decode_message, encode_message
 from ledgermq.formats.records.properties import decode_properties
 

@@ -13,8 +13,7 @@ from ledgermq.formats.records.batch_payload import BatchItem, encode_batch
 from ledgermq.formats.records.host_address import encode_host
 from ledgermq.formats.records.message import Message, decode_message, encode_message
 from ledgermq.gateway.producing.port_producer import ToStore
-from ledgermq.gateway.producing.produce_codes import born_host_of
-from ledgermq.gateway.producing.remoting_records import RemotingRecords
+from ledgermq.gateway.producing.remoting_records import RemotingRecords, born_host_of
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.remoting.send_request import SendRequest
 

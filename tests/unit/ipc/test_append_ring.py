@@ -76,6 +76,22 @@ def test_a_full_ring_takes_nothing_until_room_is_released(tmp_path: Path) -> Non
     assert ring.put(PROPOSED, b"b" * 300)
 
 
+def test_an_empty_ring_begins_anew_where_its_first_records_were(tmp_path: Path) -> None:
+    producer = AppendRing.create(tmp_path / "ring", SIZE)
+    consumer = AppendRing.attach(tmp_path / "ring")
+    heads = []
+    for number in range(20):
+        assert producer.put(PROPOSED, bytes([number]) * 100)
+        record = consumer.take()
+        assert content(record) == (PROPOSED, bytes([number]) * 100)
+        assert record is not None
+        heads.append(record.head % SIZE)
+        consumer.release(record)
+
+    # 192 bytes each: the second one passes a quarter of the ring.
+    assert heads == [192, 384] * 10
+
+
 def test_a_consumer_that_attaches_again_takes_what_was_not_released(tmp_path: Path) -> None:
     producer = AppendRing.create(tmp_path / "ring", SIZE)
     dead = AppendRing.attach(tmp_path / "ring")

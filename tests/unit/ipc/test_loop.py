@@ -1,9 +1,14 @@
-"""The flag that signals set: what a forked child keeps of it."""
+"""The main loop: how long a process sleeps; the flag that signals set, in a forked child."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+
+import pytest
+
+from ledgermq.ipc.loop import SLEEP_MAX_MS, sleep_max_ms
+from ledgermq.model.config.settings import RaftSection, Settings, SupervisionSection
 
 FORKS = """
 import os, signal, sys
@@ -43,3 +48,18 @@ def test_a_forked_child_has_neither_of_the_parents_descriptors_and_the_parent_ke
     )  # fmt: skip
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("beat_ms", "sick_ms", "most_ms"), [(60_000, 60_000, SLEEP_MAX_MS), (1_000, 5_000, 250)]
+)
+def test_a_process_gives_several_signs_of_life_before_it_is_taken_for_dead_or_its_disk_for_sick(
+    beat_ms: int, sick_ms: int, most_ms: int
+) -> None:
+    for beat, sick in ((beat_ms, sick_ms), (sick_ms, beat_ms)):
+        settings = Settings(
+            supervision=SupervisionSection(beat_timeout_ms=beat),
+            raft=RaftSection(disk_sick_after_ms=sick),
+        )
+
+        assert sleep_max_ms(settings) == most_ms

@@ -14,6 +14,7 @@ from ledgermq.ipc.orders import (
     GrantTerm,
     Order,
     OrderKind,
+    PackRows,
     ProposeState,
     Ready,
     Repaired,
@@ -57,6 +58,10 @@ ORDERS: list[tuple[Order, bytes]] = [
         ProposeState(TERM, 3, 4, 13, [b"one", b"r"]),
         frame(12, 7, 2, 3, 4, 13) + behind(b"one", b"r"),
     ),
+    (
+        ProposeState(TERM, 3, 4, 13, [b"one", PackRows(2**40, 5, 6), b"r"]),
+        frame(12, 7, 3, 3, 4, 13) + behind(b"one") + pack("<IqII", 0, 2**40, 5, 6) + behind(b"r"),
+    ),
     (StateRefused(TERM, 3, 4, 13), frame(13, 7, 0, 3, 4, 13)),
     (Repaired(6), frame(14, 0, 6, 0, 0, 0)),
     (Damaged(END), frame(15, 0, 0, 1234, 0, 0)),
@@ -90,8 +95,9 @@ def test_nothing_is_behind_an_order_without_records() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 4, 5, 9])
-def test_a_torn_record_is_refused(cut: int) -> None:
-    message = encode(ProposeState(TERM, 3, 4, 13, [b"one", b"two"]))
+@pytest.mark.parametrize("last", [b"two", PackRows(4_096, 5, 6)])
+def test_a_torn_record_is_refused(cut: int, last: bytes | PackRows) -> None:
+    message = encode(ProposeState(TERM, 3, 4, 13, [b"one", last]))
 
     with pytest.raises(ProtocolError):
         parse(message[:-cut])

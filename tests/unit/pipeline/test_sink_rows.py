@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.client.sending.outgoing import properties_bytes
+from ledgermq.client.sending.record_encoder import Column, RowColumns
 from ledgermq.formats.java_hash import java_hash
 from ledgermq.formats.records.properties import decode_properties
 from ledgermq.model.errors import MessageIllegalError
@@ -30,16 +31,16 @@ class Written:
     def __init__(self) -> None:
         self.runs: list[tuple[str, int, list[bytes], list[int] | None]] = []
 
-    def add(
-        self,
-        topic: str,
-        queue_id: int,
-        bodies: Sequence[bytes],
-        properties: Sequence[bytes],
-        flags: Sequence[int] | None = None,
-    ) -> None:
-        assert len(bodies) == len(properties)
-        self.runs.append((topic, queue_id, list(bodies), None if flags is None else list(flags)))
+    def add_rows(self, topic: str, queue_id: int, rows: RowColumns) -> None:
+        bodies, properties = values(rows.bodies), values(rows.properties)
+        assert len(bodies) == len(properties) == len(rows.drawn)
+        assert set(rows.drawn) == {1}
+        assert all(one.endswith(b"UNIQ_KEY\x01") for one in properties)
+        self.runs.append((topic, queue_id, bodies, rows.flags.tolist() or None))
+
+
+def values(column: Column) -> list[bytes]:
+    return [bytes(column.data[first:end]) for first, end in pairwise(column.bounds)]
 
 
 def stager(written: Written, topic: str = "t", first_queue: int = 0) -> RowStager:
@@ -134,6 +135,19 @@ def test_rows_without_a_queue_take_turns_by_batches() -> None:
     made.add(batch(body=bodies(0)))
 
     assert [queue for _, queue, _, _ in written.runs] == [3, 0, 1]
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()])
+def test_rows_of_a_part_of_a_batch_are_those_of_that_part(kind: pa.DataType) -> None:
+    written = Written()
+    rows = batch(body=pa.array([f"body {number}" for number in range(9)]).cast(kind))
+    stager(written).add(rows[3:7])
+    stager(written).add(batch(body=pa.array([""]).cast(kind)))
+
+    assert [of_run for _, _, of_run, _ in written.runs] == [
+        [b"body 3", b"body 4", b"body 5", b"body 6"],
+        [b""],
+    ]
 
 
 def test_rows_go_to_their_topics_with_their_flags() -> None:

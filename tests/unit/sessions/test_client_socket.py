@@ -120,3 +120,23 @@ def test_a_message_of_a_few_parts_too_many_is_given_to_be_refused(router: Router
     assert following[1:] == [b"next"]
     assert router.ended == 0
     client.close()
+
+
+def test_who_connects_from_another_host_wakes_the_process_and_is_looked_after_from_then_on(
+    router: Router,
+) -> None:
+    (heard,) = router.socket.guards
+    assert isinstance(heard, zmq.Socket)
+    assert not router.socket.is_watched
+
+    # It says nothing: what has no end wakes nobody.
+    client = connected(router)
+    assert heard.poll(int(PATIENCE_S * 1_000)), "nothing was heard"
+    router.socket.let_in()
+
+    assert router.socket.is_watched
+    assert not heard.poll(0)
+    client.close()
+    assert heard.poll(int(PATIENCE_S * 1_000)), "its end was not heard"
+    router.socket.let_in()
+    assert not router.socket.is_watched

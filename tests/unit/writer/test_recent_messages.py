@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -42,6 +43,20 @@ class Log:
         self.reader = LogReader(directory)
         self.end = self.reader.end
         self.messages = [record.message for record in self.reader.iterate()]
+
+    def frames(self, size: int) -> Iterator[tuple[int, memoryview]]:
+        """Whole entries, some ``size`` bytes at a time and all of one file: where they end."""
+        starts = [message.physical_offset - HEADER_SIZE for message in self.messages]
+        ends = [message.physical_offset + message.size for message in self.messages]
+        first = 0
+        for row, end in enumerate(ends):
+            is_last = row + 1 == len(ends) or starts[row + 1] != end
+            if end - starts[first] < size and not is_last:
+                continue
+            file = starts[first] - starts[first] % self.file_size
+            content = (self.folder / file_name(file)).read_bytes()
+            yield end, memoryview(content)[starts[first] - file : end - file]
+            first = row + 1
 
     def table(self, begin: int = 0, end: int = 0) -> RecentMessages:
         """Of the messages from ``begin`` to ``end``, which are taken when they are looked for."""
@@ -249,6 +264,32 @@ def test_a_follower_has_taken_what_it_was_given_when_it_is_asked(
     named = list({key_of(one): one for one in log.messages if one.unique_id}.values())
 
     assert len(named) > 100
+    assert table.find([key_of(message) for message in named]) == [
+        place_of(message) for message in named
+    ]
+
+
+def test_a_follower_takes_what_it_has_in_hand_without_reading_it_again(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent_messages, "FOLLOW_SIZE", 8_192)
+    table = log.table(end=0)
+    scan, scanned = table._scan, []
+
+    def noted(begin: int, end: int, *, is_fresh: bool) -> object:
+        scanned.append(begin)
+        return scan(begin, end, is_fresh=is_fresh)
+
+    monkeypatch.setattr(table, "_scan", noted)
+    frames = list(log.frames(10_000))
+    for end, entries in frames:
+        table.follow(Position(end), entries)
+    table.extend(log.end)
+    named = list({key_of(one): one for one in log.messages if one.unique_id}.values())
+
+    # Only where a file has ended with a blank: what comes behind it does not follow the table.
+    assert len(frames) > 10
+    assert len(scanned) <= len(list(log.folder.iterdir()))
     assert table.find([key_of(message) for message in named]) == [
         place_of(message) for message in named
     ]

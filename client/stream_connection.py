@@ -1,0 +1,187 @@
+"""Stream connection to the writer of a node on this machine, without ZeroMQ and its threads."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from collections import deque
+from collections.abc import Sequence
+from itertools import chain
+from weakref import WeakSet
+
+from ledgermq.client.core.connection import MESSAGE_SIZE_MAX, MESSAGES_QUEUED_MAX, Part
+from ledgermq.wire.byte_stream import MessageReader, message_head
+
+ANSWERS_READ_SIZE = 64 * 1024
+SEND_BUFFER = 1024 * 1024
+"""Asked of the kernel, which may give less: frames of batches leave in one call."""
+
+SUFFIX = ".sock"
+"""Of the stream's path, behind that of ZeroMQ's socket."""
+
+PATH_MAX = 107
+"""``sun_path`` holds 108 bytes, the last of them zero."""
+
+
+_opened: WeakSet[StreamConnection] = WeakSet()
+
+
+class StreamConnection:
+    """A unix socket; what it does not take at once leaves when it does.
+
+    Its only descriptor can be read when there is something to take, or when more can leave: so
+    whoever polls it need not know which. In a child that is forked it has ended: what both sent,
+    and took, would be each other's.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Connects at once.
+
+        Raises:
+            OSError: nobody takes the connection now.
+        """
+        self.is_locked_out = False
+        self.stays_readable = True
+        self._has_ended = False
+        self._unsent: deque[bytes | memoryview] = deque()
+        self._reader = MessageReader(MESSAGE_SIZE_MAX)
+        self._messages = self._reader.messages
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+            self._socket.connect(path)
+        except OSError:
+            self._socket.close()
+            raise
+        self._epoll = select.epoll()
+        self._epoll.register(self._socket, select.EPOLLIN)
+        self.descriptors: tuple[int, ...] = (self._epoll.fileno(),)
+        _opened.add(self)
+
+    def receive(self) -> list[Part] | None:
+        """See ``NodeConnection``.
+
+        Raises:
+            ProtocolError: what comes is no message.
+        """
+        messages = self._messages
+        if not messages:
+            # A third of what a receive in vain costs.
+            if self._has_ended or not self._epoll.poll(0):
+                return None
+            if self._unsent:
+                self._flush()
+            # Mostly there is one message, or nothing.
+            while not messages:
+                if self._has_ended:
+                    return None
+                missing = self._reader.missing
+                try:
+                    data = self._socket.recv(
+                        missing if missing > ANSWERS_READ_SIZE else ANSWERS_READ_SIZE
+                    )
+                except BlockingIOError:
+                    return None
+                except OSError:
+                    data = b""
+                if data:
+                    self._reader.feed(data)
+                else:
+                    self._has_ended = True
+        parts: list[Part] = [*messages.popleft()]
+        return parts
+
+    def send(self, parts: Sequence[bytes]) -> bool:
+        """See ``NodeConnection``."""
+        if self._has_ended:
+            return False
+        unsent = self._unsent
+        if unsent:
+            if len(unsent) >= MESSAGES_QUEUED_MAX:
+                return False
+            unsent.extend((message_head(parts)[0], *parts))
+            return True
+        head, size = message_head(parts)
+        try:
+            sent = self._socket.sendmsg((head, *parts))
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._has_ended = True
+            return False
+        if sent < size:
+            for part in chain((head,), parts):
+                if sent < len(part):
+                    unsent.append(memoryview(part)[sent:] if sent else part)
+                    sent = 0
+                else:
+                    sent -= len(part)
+            self._epoll.modify(self._socket, select.EPOLLIN | select.EPOLLOUT)
+        return True
+
+    def has_ended(self, now: float) -> bool:
+        """See ``NodeConnection``."""
+        del now
+        return self._has_ended
+
+    def close(self, linger_ms: int) -> None:
+        """See ``NodeConnection``; what was handed to the kernel is its to deliver."""
+        del linger_ms
+        self._epoll.close()
+        self._socket.close()
+
+    def leave(self) -> None:
+        """In a child that was forked: leave the connection to the parent."""
+        self._has_ended = True
+        self._unsent.clear()
+        self._messages.clear()
+        self.close(0)
+
+    def _flush(self) -> None:
+        unsent = self._unsent
+        try:
+            while unsent:
+                data = unsent[0]
+                sent = self._socket.send(data)
+                if sent < len(data):
+                    unsent[0] = memoryview(data)[sent:]
+                    return
+                unsent.popleft()
+        except BlockingIOError:
+            return
+        except OSError:
+            # What came before the end is read all the same; it ends with the next read.
+            unsent.clear()
+        self._epoll.modify(self._socket, select.EPOLLIN)
+
+
+def _leave_all() -> None:
+    for connection in list(_opened):
+        connection.leave()
+
+
+os.register_at_fork(after_in_child=_leave_all)
+
+
+def open_stream(path: str) -> StreamConnection | None:
+    """A stream to the writer whose socket of ZeroMQ's is at ``path``; None where there is none.
+
+    A writer listens at its stream before it does at ZeroMQ's socket: where only that is heard, the
+    node is of a version that has no stream, whatever a node before it may have left.
+
+    Raises:
+        OSError: no writer is there now.
+    """
+    if len(path.encode() + SUFFIX.encode()) > PATH_MAX:
+        return None
+    try:
+        return StreamConnection(path + SUFFIX)
+    except OSError:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
+            probe.connect(path)
+    # It may have begun to listen between the two.
+    try:
+        return StreamConnection(path + SUFFIX)
+    except OSError:
+        return None

@@ -1,0 +1,90 @@
+"""Rare looks of the writer: at connections, the disk and old files, and not with each message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ledgermq.ipc.loop import LOOK_AGAIN_MS, SLEEP_MAX_MS
+from ledgermq.ipc.space_slots import SpaceState
+from ledgermq.model.ids import Position
+from ledgermq.sessions.client_socket import ClientSocket
+from ledgermq.store.log.log_writer import LogWriter
+from ledgermq.writer.retention.log_retention import Retention
+from ledgermq.writer.retention.space_gate import SpaceGate
+
+CLIENTS_LOOK_NS = 20_000_000
+"""Connections that hold too much are looked for so often, and what else changes seldom."""
+
+_NS_PER_MS = 1_000_000
+
+
+class RareLooks:
+    """Owned by the writer; what it looks at is asked in a turn only when it may have changed."""
+
+    def __init__(
+        self,
+        socket: ClientSocket,
+        gate: SpaceGate,
+        retention: Retention | None,
+        log: LogWriter,
+        *,
+        forget_before: Callable[[Position], object],
+    ) -> None:
+        """The first turn looks.
+
+        Args:
+            retention: deletes what is old; None: nothing is deleted.
+            forget_before: nothing before the position is to be read any more.
+        """
+        self._socket = socket
+        self._gate = gate
+        self._retention = retention
+        self._log = log
+        self._forget_before = forget_before
+        self._files_made = -1
+        self._due_ns = self._wake_ns = 0
+        self._rest_ms = SLEEP_MAX_MS
+
+    def turn(self, now_ns: int) -> bool:
+        """Look, if it is time; whether the disk has room again.
+
+        Raises:
+            StorageError: the disk cannot be looked at, or an old file not be deleted.
+        """
+        if now_ns < self._due_ns and self._gate.state is SpaceState.ROOMY:
+            return False
+        self._due_ns = now_ns + CLIENTS_LOOK_NS
+        self._files_made = files_made = self._log.files_made
+        self._socket.look(now_ns)
+        self._rest_ms = LOOK_AGAIN_MS if self._socket.is_watched else SLEEP_MAX_MS
+        has_room = self._gate.turn(now_ns, files_made)
+        self._wake_ns = now_ns + SLEEP_MAX_MS * _NS_PER_MS
+        retention = self._retention
+        if retention is not None:
+            if retention.turn(now_ns, files_made):
+                self._forget_before(retention.wanted)
+            due_ms = retention.sleep_ms(now_ns)
+            if due_ms is not None:
+                self._wake_ns = now_ns + due_ms * _NS_PER_MS
+            if retention.is_busy:
+                # What it waits for comes with a bell, or with none.
+                self._due_ns = now_ns
+        self._due_ns = min(self._due_ns, self._wake_ns)
+        return has_room
+
+    def sleep_ms(self, now_ns: int) -> int:
+        """Until ``turn`` has something to do although nothing comes."""
+        wait = self._rest_ms
+        if self._gate.state is not SpaceState.ROOMY:
+            wait = min(wait, self._gate.sleep_ms(now_ns) or 0)
+        left = (self._wake_ns - now_ns) // _NS_PER_MS
+        return wait if left >= wait else max(0, left)
+
+    def note_grown(self) -> None:
+        """The log has grown: a new file is a reason to look."""
+        if self._log.files_made != self._files_made:
+            self.hasten()
+
+    def hasten(self) -> None:
+        """Have the next turn look, and come at once: settings are others, or somebody connects."""
+        self._due_ns = self._wake_ns = 0
