@@ -220,18 +220,27 @@ def _has_committed(node: GroupNode, position: int) -> bool:
 
 @contextmanager
 def bench_group(
-    base: Path, *, ack: str, curve: bool, more: str = "", remoting: bool = False
+    base: Path,
+    *,
+    ack: str,
+    curve: bool,
+    more: str = "",
+    remoting: bool = False,
+    port_processes: int = 1,
 ) -> Iterator[BenchGroup]:
     """Three nodes below ``base`` with a leader; nothing of them is left at the end.
 
     Args:
         remoting: whether they have ports for RocketMQ's clients.
+        port_processes: that serve these ports; one is the broker's.
         curve: whether the members encrypt what they say, as they do by default.
         more: tables of settings beside those that every benchmark has.
     """
     names = [f"n{number}" for number in range(NODES)]
     with tempfile.TemporaryDirectory(prefix="group-", dir=base) as scratch:
         ports = free_ports(NODES) if remoting else []
+        if ports:
+            more += f"[remoting]\nprocesses = {port_processes}\n"
         nodes = _nodes(Path(scratch), names, ports, ack=ack, curve=curve, more=more)
         group = BenchGroup(nodes, ports)
         try:
@@ -268,7 +277,7 @@ def _nodes(
     served = dict(zip(names, remoting, strict=False))
     if served:
         addresses = ", ".join(f'"{name}-127.0.0.1:{port}"' for name, port in served.items())
-        more += f"[remoting]\naddresses = [{addresses}]\n"
+        more += f"addresses = [{addresses}]\n"
     keys = init_keys(scratch / "keys", [NodeId(name) for name in names])
     nodes = []
     for name, own_keys in zip(names, keys, strict=True):

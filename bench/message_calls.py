@@ -2,12 +2,18 @@
 
 A call is one of a Python function or of a builtin, as ``sys.setprofile`` tells of them, in the
 thread of a process's loop. The number does not depend on the machine, or hardly: a slow one may
-find two things done in one turn that a fast one does in two. One message in flight, our own client.
+find two things done in one turn that a fast one does in two. Beside it stand turns of the loops,
+and switches of all threads of a process, ZeroMQ's among them, counted in a run without a profile.
+
+One message in flight of our own client; and the way through the port of RocketMQ's clients, whose
+process is the broker's unless there are to be port processes: one message in flight, 32 of one
+connection, and pulls of one message each.
 
 Estimate beforehand: 800 in the leader's raft process, 400 in a follower's, 320 in the leader's
-writer, as a review counted them.
+writer, as a review counted them; 250 in the port, whose messages make the same calls behind it.
 
-    python -m bench.message_calls [--ack MODE] [--messages N] [--top N] [--smoke]
+    python -m bench.message_calls [--ack MODE] [--messages N] [--way NAME] [--port-processes N]
+                                  [--top N] [--smoke]
 """
 
 from __future__ import annotations
@@ -21,22 +27,61 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.counted.call_counts import CallCounts
 from bench.group import BenchGroup, bench_group
 from bench.machine import write
-from bench.processes import end_in_order, processes_of
-from ledgermq.client import Producer
+from bench.message_cost import PULLED, QUEUES, Load, PortClient, spent_by, spent_by_all
+from bench.processes import end_in_order, processes_of, role_of
+from ledgermq.client import Admin, Producer
 
 TOPIC = "cost"
 SIZE = 1024
 PATIENCE_S = 60.0
 LOOK_AGAIN_S = 0.01
+IDLE_S = 3.0
+FIRST = 50
+"""Messages that open sessions, topics and files before it counts."""
+
 ROLES = ("raft", "writer", "dispatcher", "broker")
+PORT_ROLE = "port"
 PACKAGE = "ledgermq/"
 
 Calls = Counter[str]
+Figures = dict[str, object]
+Send = Callable[[int], None]
+"""Sends, or pulls, so many messages."""
+
+
+class Way(NamedTuple):
+    """One way of a message; ``in_flight`` is 0 for what is not sent."""
+
+    name: str
+    is_own: bool
+    in_flight: int
+
+
+WAYS = (
+    Way("own client", True, 1),
+    Way("port, 1 in flight", False, 1),
+    Way("port, 32 in flight", False, 32),
+    Way("port, pulls", False, 0),
+)
+
+
+def count_in_processes(folder: Path) -> None:
+    """Have nodes that are started from now on count when they are told to, and write it there."""
+    folder.mkdir()
+    os.environ["LEDGERMQ_BENCH_CALLS"] = str(folder)
+    counter = str(Path(__file__).with_name("counted"))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [counter, *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
 
 
 def toggle(group: BenchGroup) -> dict[int, str]:
@@ -46,8 +91,8 @@ def toggle(group: BenchGroup) -> dict[int, str]:
     for node in group.nodes:
         part = "leader" if node is leader else "follower"
         for process in processes_of(node.pid):
-            role = process.name().removeprefix("ledgermq: ").partition(" ")[0]
-            if role in ROLES:
+            role = role_of(process)
+            if role in ROLES or role.startswith(PORT_ROLE):
                 process.send_signal(signal.SIGUSR2)
                 found[process.pid] = f"{part} {role}"
     return found
@@ -68,10 +113,10 @@ def collect(folder: Path, who: dict[int, str]) -> dict[str, Calls]:
     return found
 
 
-def idle_calls(group: BenchGroup, folder: Path, seconds: float) -> dict[str, Calls]:
-    """What they call while nobody sends."""
+def idle_calls(group: BenchGroup, folder: Path) -> dict[str, Calls]:
+    """What they call in ``IDLE_S`` while nobody sends."""
     toggle(group)
-    time.sleep(seconds)
+    time.sleep(IDLE_S)
     return collect(folder, toggle(group))
 
 
@@ -80,41 +125,127 @@ def shown(name: str) -> str:
     return name[name.rindex(PACKAGE) + len(PACKAGE) :] if PACKAGE in name else name
 
 
-def measured(group: BenchGroup, folder: Path, messages: int, top: int) -> dict[str, object]:
-    """Calls a message by process, less what they call without any, and turns of each loop."""
-    body = bytes(SIZE)
+@contextmanager
+def sending(group: BenchGroup, way: Way) -> Iterator[Send]:
+    """A client that sends as ``way`` says."""
+    if way.is_own:
+        with Producer(group.addresses) as producer:
+
+            def send(count: int) -> None:
+                for _ in range(count):
+                    producer.send(TOPIC, bytes(SIZE)).result(PATIENCE_S)
+
+            yield send
+        return
+    leader = group.leader()
+    port = PortClient(leader, group.port_of(leader))
+    if way.in_flight:
+        yield partial(_send_all, port, way)
+    else:
+        fill(port)
+        yield port.pull
+    port.close()
+
+
+def fill(port: PortClient) -> None:
+    """Have messages there to be pulled."""
+    port.send(Load("fill", 32, 1, PULLED * QUEUES))
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            port.pull(PULLED)
+        except RuntimeError:
+            # They are not dispatched yet.
+            if time.monotonic() > until:
+                raise
+            time.sleep(LOOK_AGAIN_S)
+        else:
+            return
+
+
+def _send_all(port: PortClient, way: Way, count: int) -> None:
+    port.send(Load(way.name, way.in_flight, 1, count))
+
+
+def measured(group: BenchGroup, folder: Path, way: Way, messages: int, top: int) -> Figures:
+    """Calls a message by process, less what they call without any, turns and switches."""
     own = CallCounts()
     # In the threads that the client starts from now on, and in this one.
     threading.setprofile(own)
     sys.setprofile(own)
-    with Producer(group.addresses) as producer:
-        for _ in range(50):
-            producer.send(TOPIC, body).result(PATIENCE_S)
+    with sending(group, way) as send:
+        send(max(FIRST, way.in_flight))
         toggle(group)
         own.take()
         begin = time.monotonic()
-        for _ in range(messages):
-            producer.send(TOPIC, body).result(PATIENCE_S)
+        send(messages)
         client, seconds = own.take(), time.monotonic() - begin
         counted = collect(folder, toggle(group))
-    sys.setprofile(None)
-    threading.setprofile(None)
-    idle = idle_calls(group, folder, seconds)
-    figures: dict[str, object] = {"client": {"calls": round(client.total() / messages, 1)}}
-    print(f"client: {client.total() / messages:.1f} calls")
-    for called, times in client.most_common(top):
-        print(f"    {times / messages:7.2f}  {shown(called)}")
+        sys.setprofile(None)
+        threading.setprofile(None)
+        switches = switched(group, send, messages)
+    idle = idle_calls(group, folder)
+    figures: Figures = {}
+    print(f"{way.name}:")
+    if way.is_own:
+        row = {
+            "calls": round(client.total() / messages, 1),
+            "switches": round(switches["client"] / messages, 2),
+        }
+        figures["client"] = row
+        figures["switches"] = round(switches.total() / messages, 2)
+        print(f"  all processes: {figures['switches']} switches")
+        print(f"  client: {row['calls']} calls, {row['switches']} switches")
+        show(client, messages, top)
     for name, calls in sorted(counted.items(), reverse=True):
-        nodes = 2 if name.startswith("follower") else 1
-        each = messages * nodes
-        turns = sum(times for called, times in calls.items() if called.endswith("CursorPage.beat"))
-        total = (calls.total() - idle[name].total()) / each
-        row = {"calls": round(total, 1), "turns": round(turns / each, 2)}
-        figures[name] = row
-        print(f"{name}: {row['calls']} calls in {row['turns']} turns")
-        for called, times in calls.most_common(top):
-            print(f"    {times / each:7.2f}  {shown(called)}")
+        each = messages * (2 if name.startswith("follower") else 1)
+        called = {function: times / each for function, times in calls.items()}
+        row = {
+            "calls": sum(called.values()) - idle[name].total() * seconds / IDLE_S / each,
+            "turns": _of(called, "CursorPage.beat"),
+            "switches": switches[name] / each,
+        }
+        if name.endswith("broker"):
+            # They come by time: a slow machine has more of them for a message.
+            row["whole turns"] = _of(called, ":Services.turn")
+        figures[name] = row = {what: round(number, 2) for what, number in row.items()}
+        print(f"  {name}: " + ", ".join(f"{number} {what}" for what, number in row.items()))
+        show(calls, each, top)
     return figures
+
+
+def _of(called: dict[str, float], name: str) -> float:
+    return sum(times for function, times in called.items() if function.endswith(name))
+
+
+def wait_for_tables(group: BenchGroup) -> None:
+    """Wait until the leader's broker knows its topics: before that the port refuses messages."""
+    until = time.monotonic() + PATIENCE_S
+    broker = Admin(group.leader().address)
+    while not any(row.topic == TOPIC for row in broker.topics()):
+        if time.monotonic() > until:
+            raise TimeoutError("topic is not known")
+        time.sleep(LOOK_AGAIN_S)
+    broker.close()
+
+
+def switched(group: BenchGroup, send: Send, messages: int) -> Counter[str]:
+    """How often the threads of each process wait for something, of their own accord."""
+    before, own = spent_by_all(group), spent_by(os.getpid())
+    send(messages)
+    found: Counter[str] = Counter()
+    for kind, spent in spent_by(os.getpid()).items():
+        found["client"] += spent.switches - own[kind].switches
+    for key, spent in spent_by_all(group).items():
+        part, role, _kind = key
+        found[f"{part.removesuffix('s')} {role}"] += spent.switches - before[key].switches
+    return found
+
+
+def show(calls: Calls, each: int, top: int) -> None:
+    """The functions that are called most."""
+    for called, times in calls.most_common(top):
+        print(f"    {times / each:7.2f}  {shown(called)}")
 
 
 def main() -> None:
@@ -122,22 +253,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ack", default="majority-memory", help="acknowledgement mode")
     parser.add_argument("--messages", type=int, default=2_000)
+    parser.add_argument("--way", choices=[way.name for way in WAYS], help="this one alone")
+    parser.add_argument("--port-processes", type=int, default=1, metavar="N")
     parser.add_argument("--top", type=int, default=0, help="functions to show of each process")
     parser.add_argument("--smoke", action="store_true", help="a short run, nothing is kept")
     given = parser.parse_args()
     messages = 200 if given.smoke else given.messages
+    ways = [way for way in WAYS if given.way in (None, way.name)]
+    figures: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as scratch:
         calls = Path(scratch, "calls")
-        calls.mkdir()
-        os.environ["LEDGERMQ_BENCH_CALLS"] = str(calls)
-        counter = str(Path(__file__).with_name("counted"))
-        os.environ["PYTHONPATH"] = os.pathsep.join(
-            [counter, *filter(None, [os.environ.get("PYTHONPATH")])]
-        )
-        with bench_group(Path(scratch), ack=given.ack, curve=True) as group:
-            figures = measured(group, calls, messages, given.top)
-    if not given.smoke:
-        write("message_calls", {"ack": given.ack, "size": SIZE, "messages": messages, **figures})
+        count_in_processes(calls)
+        with bench_group(
+            Path(scratch),
+            ack=given.ack,
+            curve=True,
+            remoting=True,
+            port_processes=given.port_processes,
+        ) as group:
+            with Producer(group.addresses) as producer:
+                producer.send(TOPIC, bytes(SIZE)).result(PATIENCE_S)
+            wait_for_tables(group)
+            for way in ways:
+                found = measured(group, calls, way, messages, given.top)
+                # Those of our own client stand where they have always stood.
+                figures |= found if way.is_own else {way.name: found}
+    if given.smoke or given.way:
+        return
+    write(
+        "message_calls",
+        {
+            "ack": given.ack,
+            "size": SIZE,
+            "messages": messages,
+            "port_processes": given.port_processes,
+            **figures,
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from bench.group import BenchGroup, GroupNode, bench_group
 from bench.machine import write
-from bench.processes import end_in_order, processes_of
+from bench.processes import end_in_order, processes_of, role_of
 from ledgermq.client import Producer
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command, decode_command, encode_command
@@ -38,6 +38,9 @@ QUEUES = 4
 SIZE = 1024
 PATIENCE_S = 60.0
 READ_SIZE = 256 * 1024
+
+PULLED = 40
+"""Messages at a queue's beginning that are pulled, again and again."""
 
 _ZMQ_THREAD = "ZMQbg"
 _UNIT_HEAD = 20
@@ -96,14 +99,9 @@ def spent_by_all(group: BenchGroup) -> dict[tuple[str, str, str], Spent]:
         part = "leader" if node is leader else "followers"
         for process in processes_of(node.pid):
             for kind, spent in spent_by(process.pid).items():
-                key = part, _role_of(process.name()), kind
+                key = part, role_of(process), kind
                 found[key] = found.get(key, Spent(0, 0)).plus(spent)
     return found
-
-
-def _role_of(name: str) -> str:
-    """The role of a process by its title, which also names its node."""
-    return name.removeprefix("ledgermq: ").partition(" ")[0]
 
 
 class PortClient:
@@ -151,6 +149,25 @@ class PortClient:
             self._sent[self._next] = time.monotonic_ns()
             # Each by itself, as the threads of a Java producer do.
             self._socket.sendall(b"".join(parts))
+
+    def pull(self, count: int) -> None:
+        """Pull so many messages of a queue's beginning, one by one."""
+        for number in range(count):
+            self._next += 1
+            fields = {
+                "consumerGroup": "bench", "topic": TOPIC, "queueId": "0",
+                "queueOffset": str(number % PULLED), "maxMsgNums": "1", "sysFlag": "4",
+                "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*",
+                "subVersion": "0",
+            }  # fmt: skip
+            request = Command(RequestCode.PULL_MESSAGE, self._next, fields)
+            self._socket.sendall(b"".join(encode_command(request)))
+            reply = None
+            while reply is None:
+                for frame in self._splitter.feed(self._socket.recv(READ_SIZE)):
+                    reply = decode_command(frame)
+            if reply.code != ResponseCode.SUCCESS:
+                raise RuntimeError(f"pull refused: {reply.code} {reply.remark}")
 
     def close(self) -> None:
         """Disconnect."""

@@ -18,6 +18,11 @@ def processes_of(supervisor_pid: int) -> list[psutil.Process]:
     return [supervisor, *supervisor.children(recursive=True)]
 
 
+def role_of(process: psutil.Process) -> str:
+    """The role of a process of a node by its title, which also names its node."""
+    return process.name().removeprefix("ledgermq: ").partition(" ")[0]
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process can still do something."""
     try:

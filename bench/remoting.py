@@ -1,5 +1,8 @@
 """What do RocketMQ's own Java clients get of a group of three, beside RocketMQ with DLedger?
 
+With ``--single`` the same of one node, beside one broker of RocketMQ: its memory beside the page
+cache (``ASYNC_FLUSH``), and in both modes the disk (``SYNC_FLUSH``).
+
 The same load program and the same consumer, unchanged, against both: one in flight, 32 threads,
 the async client with two threads (256 unanswered each), batches of 32 by four threads and of 256
 by eight, all of 1 KiB; then a push consumer of a new group reads what was sent. At the end the
@@ -11,7 +14,8 @@ Estimate beforehand: three nodes and a JVM share two cores. A request costs its 
 10 us in Python, its record 4 us and the three nodes' shares, besides what the JVM takes: some
 10,000 messages a second singly. A batch costs its header once: several times DLedger's rate.
 
-    python -m bench.remoting [--no-rocketmq] [--no-curve] [--runs N] [--smoke] [--directory DIR]
+    python -m bench.remoting [--single] [--no-rocketmq] [--no-curve] [--runs N] [--smoke]
+                             [--directory DIR]
 """
 
 from __future__ import annotations
@@ -24,14 +28,18 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.group import bench_group
+from bench.group import bench_group, free_ports
 from bench.machine import spread, write
+from bench.node import bench_node
 from bench.processes import end_in_order
 from bench.rivals import rocketmq
 
 SIZE = 1024
 MODES = ("majority-memory", "majority-fsync")
 RIVAL = "rocketmq 4.9.4 with dledger, a majority's memory"
+SINGLE_RIVALS = ("rocketmq 4.9.4 with ASYNC_FLUSH", "rocketmq 4.9.4 with SYNC_FLUSH")
+"""Beside each of our modes, where either is one node."""
+
 KILL_AFTER_S = 6.0
 FAIL_OVER_S = 20.0
 LESS_THAN_S = 1.5
@@ -98,6 +106,39 @@ def run_rocketmq(base: Path, *, seconds: float) -> Figures:
         return loads(name_server, seconds=seconds)
 
 
+def run_single(base: Path, *, ack: str, seconds: float) -> Figures:
+    """The loads on one node of ours."""
+    port = free_ports(1)[0]
+    address, own = f"127.0.0.1:{port}", f"[node]\nlisten_port = {port}\n"
+    with bench_node(base, ack=ack, more=own, listen=f'remoting = "{address}"\n'):
+        return loads(address, seconds=seconds)
+
+
+def run_broker(base: Path, *, is_synced: bool, seconds: float) -> Figures:
+    """The loads on one broker of RocketMQ."""
+    with rocketmq.rocketmq_node(base, is_synced=is_synced) as name_server:
+        return loads(name_server, seconds=seconds)
+
+
+def measure_single(
+    base: Path, *, runs: int, seconds: float, with_rocketmq: bool
+) -> dict[str, list[Figures]]:
+    """One node of each in turn, in both modes, so many times over."""
+    rows: dict[str, list[Figures]] = {}
+
+    def add(name: str, run: Callable[[], Figures]) -> None:
+        rows.setdefault(name, []).append(run())
+        print(name, rows[name][-1], flush=True)
+
+    for _ in range(runs):
+        for mode, rival in zip(MODES, SINGLE_RIVALS, strict=True):
+            add(f"ledgermq {mode}", partial(run_single, base, ack=mode, seconds=seconds))
+            if with_rocketmq:
+                is_synced = rival is not SINGLE_RIVALS[0]
+                add(rival, partial(run_broker, base, is_synced=is_synced, seconds=seconds))
+    return rows
+
+
 def measure(
     base: Path, *, runs: int, seconds: float, curve: bool, with_rocketmq: bool
 ) -> dict[str, list[Figures]]:
@@ -117,11 +158,11 @@ def measure(
     return rows
 
 
-def compared(rows: dict[str, list[Figures]]) -> dict[str, float]:
-    """Ours over theirs where both promise a majority's memory; medians of all runs."""
+def compared(rows: dict[str, list[Figures]], mode: str, rival: str) -> dict[str, float]:
+    """Ours over theirs where both promise the same; medians of all runs."""
     ours, theirs = (
         {name: spread([one[name] for one in rows[system]])["median"] for name in rows[system][0]}
-        for system in (f"ledgermq {MODES[0]}", RIVAL)
+        for system in (f"ledgermq {mode}", rival)
     )
     return {
         name: round(ours[name] / value, 2)
@@ -132,6 +173,7 @@ def compared(rows: dict[str, list[Figures]]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--single", action="store_true", help="one node of each")
     parser.add_argument("--no-rocketmq", action="store_true", help="ours alone")
     parser.add_argument("--curve", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="of each (3)")
@@ -144,34 +186,41 @@ def main() -> None:
     seconds, runs = (2.0, 1) if given.smoke else (10.0, given.runs)
     with_rocketmq = not given.no_rocketmq
     with tempfile.TemporaryDirectory(dir=given.directory) as scratch:
-        rows = measure(
-            Path(scratch),
-            runs=runs, seconds=seconds, curve=given.curve, with_rocketmq=with_rocketmq,
-        )  # fmt: skip
-    gaps = [
-        one["leader killed, longest gap s"]
-        for name, found in rows.items()
-        if name != RIVAL
-        for one in found
-    ]
+        if given.single:
+            rows = measure_single(
+                Path(scratch), runs=runs, seconds=seconds, with_rocketmq=with_rocketmq
+            )
+        else:
+            rows = measure(
+                Path(scratch),
+                runs=runs, seconds=seconds, curve=given.curve, with_rocketmq=with_rocketmq,
+            )  # fmt: skip
     figures: dict[str, object] = {
         "size": SIZE,
         "seconds": seconds,
         "runs": runs,
-        "curve": given.curve,
         "client": "rocketmq-client 4.9.4, Java, on the same machine",
         **{
             system: {name: spread([one[name] for one in found]) for name in found[0]}
             for system, found in rows.items()
         },
-        "gap_is_below": {"s": LESS_THAN_S, "in_all_runs": max(gaps) < LESS_THAN_S},
     }
-    if with_rocketmq:
-        figures[f"{MODES[0]} over {RIVAL}"] = compared(rows)
+    if not given.single:
+        figures |= {"curve": given.curve, "gap_is_below": gap_is_below(rows)}
+    pairs = zip(MODES, SINGLE_RIVALS, strict=True) if given.single else [(MODES[0], RIVAL)]
+    for mode, rival in pairs if with_rocketmq else ():
+        figures[f"{mode} over {rival}"] = compared(rows, mode, rival)
     if given.smoke:
         print(figures)
     else:
-        write("remoting", figures)
+        write("remoting_single" if given.single else "remoting", figures)
+
+
+def gap_is_below(rows: dict[str, list[Figures]]) -> dict[str, object]:
+    """Whether clients went on soon enough whenever a leader was killed."""
+    name = "leader killed, longest gap s"
+    gaps = [one[name] for system, found in rows.items() if system != RIVAL for one in found]
+    return {"s": LESS_THAN_S, "in_all_runs": max(gaps) < LESS_THAN_S}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""RocketMQ 4.9.4 with DLedger on loopback: a name server and three brokers, each a JVM.
+"""RocketMQ 4.9.4 on loopback, each process a JVM: a name server, with three brokers of DLedger, or
+with one that is alone.
 
 Driven by the project's ``oracle.py``, which needs Java 17 and Maven and keeps the jars;
 ``LEDGERMQ_ORACLE`` is its path, or it lies in ``shared/oracle`` beside the checkout.
@@ -63,13 +64,31 @@ def rocketmq_group(directory: Path, *, replicas: int = 3) -> Iterator[str]:
 
     DLedger acknowledges what a majority has in its page caches: our majority-memory.
     """
+    with _serving(directory, "--replicas", str(replicas)) as name_server:
+        yield name_server
+
+
+@contextmanager
+def rocketmq_node(directory: Path, *, is_synced: bool) -> Iterator[str]:
+    """One broker without DLedger; the name server's address.
+
+    Args:
+        is_synced: it acknowledges what the disk has, our majority-fsync.
+    """
+    flush = f"flushDiskType={'SYNC' if is_synced else 'ASYNC'}_FLUSH"
+    with _serving(directory, "--plain", "--set", flush) as name_server:
+        yield name_server
+
+
+@contextmanager
+def _serving(directory: Path, *words: str) -> Iterator[str]:
     oracle = _oracle()
     folder = Path(tempfile.mkdtemp(prefix="rocketmq-", dir=directory))
     said = folder / "said"
     with _LOCK.open("w") as lock, said.open("wb") as target:
         fcntl.flock(lock, fcntl.LOCK_EX)
         process = subprocess.Popen(
-            [*oracle, "serve", str(folder), "--replicas", str(replicas), "--heap", HEAP],
+            [*oracle, "serve", str(folder), *words, "--heap", HEAP],
             stdin=subprocess.DEVNULL,
             stdout=target,
             stderr=target,
