@@ -229,6 +229,9 @@ class RaftWorker:
     def _look_beside(self, now_ns: int) -> None:
         """What may be seen a little later than a message."""
         self._peers.watch()
+        if self._broker[BrokerCounter.LEVEL_NEEDED] > 0:
+            # A broker that was started again counts anew; the version stays what it is.
+            self._carry_out(self._core.version_is_outdated())
         if now_ns >= self._levels_due_ns or self._levels.has_news:
             self._levels_due_ns = now_ns + LEVELS_EVERY_NS
             status = self._core.status()
@@ -246,9 +249,6 @@ class RaftWorker:
         """Say which feature level all members know; let in nobody who lacks the one in force."""
         self._levels.look(status)
         self._peers.need_level(self._broker[BrokerCounter.FEATURE_LEVEL])
-        if self._broker[BrokerCounter.LEVEL_NEEDED] > 0:
-            # A broker that was started again counts anew; the version stays what it is.
-            self._carry_out(self._core.version_is_outdated())
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of retention and scrub count from now on."""
