@@ -5,7 +5,7 @@
 #   install-tools.sh deb     what makes roots, in which packages are built
 #   install-tools.sh boot    these two, and what boots a Debian root
 #   install-tools.sh repository  what makes and signs a repository of packages
-#   install-tools.sh bare    the first two, and what enters a bare root
+#   install-tools.sh bare    the first two, and what enters a bare root, also one of arm64
 #   install-tools.sh browser chromium, for the tests of pages
 #   install-tools.sh power   a compiler and FUSE, for the tests of power failures
 set -euo pipefail
@@ -15,7 +15,7 @@ case ${1:-deb} in
     deb) ;;
     boot) packages+=(aptly gpg gpg-agent iproute2 systemd-container util-linux) ;;
     repository) packages=(aptly gpg gpg-agent) ;;
-    bare) packages+=(aptly gpg gpg-agent util-linux) ;;
+    bare) packages+=(aptly gpg gpg-agent qemu-user-static util-linux) ;;
     browser) packages=(chromium) ;;
     power) packages=(fuse3 g++ libfuse3-dev pkg-config) ;;
     *) echo "install-tools: not known: $1; it takes deb, repository, boot, bare, browser or power" >&2 && exit 1 ;;

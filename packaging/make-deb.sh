@@ -108,22 +108,38 @@ build() {
     echo "$output/$built"
 }
 
-main() {
+# What is asked for, a suite and an architecture a line; what no package is built for is named.
+targets() {
     local suite architecture
+    [[ " all $all_architectures " == *" $architectures "* ]] ||
+        { say "not one of $all_architectures: $architectures"; return 1; }
+    [ "$architectures" != all ] || architectures=$all_architectures
+    for suite in $suites; do
+        suite_field "$suite" architectures >/dev/null || return
+        for architecture in $architectures; do
+            if has_architecture "$suite" "$architecture"; then
+                echo "$suite $architecture"
+            else
+                say "LEFT OUT: $suite $architecture: packaging/suites.txt says why"
+            fi
+        done
+    done
+}
+
+main() {
+    local suite architecture wanted
+    [ -n "$suites" ] || suites=$(own_suite)
+    [ "$suites" != all ] || suites=$(suite_names)
+    wanted=$(targets)
+    [ -n "$wanted" ] || exit 1
     packaging/install-tools.sh deb
     umask 022
     SOURCE_DATE_EPOCH=$(commit_epoch)
     export SOURCE_DATE_EPOCH
     [ -n "$version" ] || version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' src/ledgermq/__init__.py)
-    [ -n "$suites" ] || suites=$(own_suite)
-    [ "$suites" != all ] || suites=$(suite_names)
-    for suite in $suites; do
-        for architecture in $(suite_field "$suite" architectures | tr , ' '); do
-            if [ "$architectures" = all ] || [ "$architectures" = "$architecture" ]; then
-                build "$suite" "$architecture"
-            fi
-        done
-    done
+    while read -r suite architecture; do
+        build "$suite" "$architecture" </dev/null
+    done <<<"$wanted"
 }
 
 main

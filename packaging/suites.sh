@@ -8,6 +8,9 @@ readonly suite_packages=build-essential,debhelper,lintian,python3-dev,python3-ve
 # What makes programs of another architecture, and what they are made with.
 readonly cross_packages=gcc-aarch64-linux-gnu,libc6-dev:arm64,libpython3-dev:arm64
 
+# Architectures that some suite has.
+readonly all_architectures='amd64 arm64'
+
 suite_names() { sed -n 's/^\([a-z]*\) .*/\1/p' packaging/suites.txt; }
 
 # suite_field SUITE suffix|python|architectures
@@ -21,6 +24,9 @@ suite_field() {
     echo "not one of packaging/suites.txt: $1" >&2
     return 1
 }
+
+# has_architecture SUITE ARCHITECTURE: whether packages are built for it.
+has_architecture() { [[ ,$(suite_field "$1" architectures), == *",$2,"* ]]; }
 
 # Which suite the package in a file is for: its version says so.
 suite_of() {
@@ -65,9 +71,27 @@ suite_sources() {
     done
 }
 
+# Prints the file of the keys that Ubuntu's archive is signed by. Debian 12 has no package of them: what
+# Debian 13 has is unpacked, and kept. apt reads it as a user of its own, for whom root's home is shut.
+ubuntu_keys() {
+    local own=/usr/share/keyrings/ubuntu-archive-keyring.gpg kept=$suite_roots
+    [ ! -e "$own" ] || { echo "$own" && return; }
+    [ "$(id -u)" != 0 ] || kept=/var/cache/ledgermq-packages
+    kept+=/${own##*/}
+    if [ ! -e "$kept" ]; then
+        install -d -m 755 "${kept%/*}"
+        suite_sources trixie |
+            mmdebstrap --quiet --variant=extract --include=ubuntu-archive-keyring trixie - - |
+            tar -xO ".$own" >"$kept.$$" || { rm -f "$kept.$$"; return 1; }
+        chmod 644 "$kept.$$"
+        mv "$kept.$$" "$kept"
+    fi
+    echo "$kept"
+}
+
 # Prints the tar file of a root for SUITE, which is made at the first time.
 suite_root() {
-    local suite=$1 packages=$suite_packages sources root fresh words
+    local suite=$1 packages=$suite_packages sources root fresh words keys
     [[ $(suite_field "$suite" architectures) != *arm64* ]] || packages+=,$cross_packages
     sources=$(suite_sources "$suite")
     root=$suite_roots/$suite-$(sha256sum <<<"$packages $sources" | cut -c 1-16).tar
@@ -84,7 +108,9 @@ suite_root() {
         if [ -n "$sources" ]; then
             mmdebstrap "${words[@]}" "$suite" "$fresh" - <<<"$sources" >&2 || return
         else
-            mmdebstrap "${words[@]}" --components=main,universe "$suite" "$fresh" >&2 || return
+            keys=$(ubuntu_keys) || return
+            words+=("--keyring=$keys" --components=main,universe)
+            mmdebstrap "${words[@]}" "$suite" "$fresh" >&2 || return
         fi
         if [ "$(id -u)" != 0 ]; then
             # Cannot unpack devices, and is given those of the machine.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CACHE = Path("~/.cache/ledgermq-boot").expanduser()
-TOOLS = ("ip", "systemd-nspawn", "mmdebstrap", "dh", "unshare", "nsenter")
+TOOLS = ("ip", "systemd-nspawn", "mmdebstrap", "unshare", "nsenter")
 SUITE = os.environ.get("LEDGERMQ_BOOT_SUITE", "bookworm")
 """What the machines are that are booted, and what the package is built for."""
 PACKAGES = (
@@ -81,7 +81,7 @@ def made_root(
              *(f"--aptopt={one}" for one in apt_options),
              "--dpkgopt=path-exclude=/usr/share/locale/*", f"--include={packages}",
              *([f"--architectures={foreign}", "--skip=check/qemu"] if foreign else []),
-             *([] if sources else ["--components=main,universe"]),
+             *([] if sources else _ubuntu_words()),
              suite, str(fresh), *(["-"] if sources else [])],
             input=sources, capture_output=True, text=True, timeout=BUILD_S, check=False,
         )  # fmt: skip
@@ -100,6 +100,16 @@ def sources_of(suite: str) -> str:
     for own in DEBIAN_SUITES:
         text = text.replace(own, suite)
     return text
+
+
+def _ubuntu_words() -> list[str]:
+    """For mmdebstrap; whom the archive is signed by is fetched where this machine has it not."""
+    done = subprocess.run(
+        ["bash", "-c", "set -euo pipefail; . packaging/suites.sh; ubuntu_keys"],
+        cwd=CHECKOUT, capture_output=True, text=True, timeout=BUILD_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return ["--components=main,universe", f"--keyring={done.stdout.strip()}"]
 
 
 def packaged_suites() -> dict[str, str]:

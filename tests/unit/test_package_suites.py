@@ -60,3 +60,20 @@ def test_pip_is_asked_for_the_wheels_of_a_suite_and_an_architecture(row: Row) ->
 
         assert words[words.index("--python-version") + 1] == row.python
         assert f"manylinux_2_28_{machine}" in words
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--suite", "noble", "--arch", "arm64"], "LEFT OUT: noble arm64"),
+        (["--arch", "riscv64"], "not one of amd64 arm64: riscv64"),
+        (["--suite", "sid"], "not one of packaging/suites.txt: sid"),
+    ],
+)
+def test_what_no_package_is_built_for_is_named(words: list[str], reason: str) -> None:
+    done = subprocess.run(
+        [ROOT / "packaging" / "make-deb.sh", *words], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 1
+    assert reason in done.stderr
