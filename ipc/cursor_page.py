@@ -23,8 +23,9 @@ the sequence up, so a reader never waits, not even for a writer that died inside
     14    log_begin   writer      S wanted position, position
     15    queue_begin dispatcher  S position, waits (0/1)
     26    released    raft        S position, reason
+    27    absent      raft        S names of up to seven members (``ipc/name_cells.py``)
     31    queues      dispatcher  S position
-    32-63                         second copies of 1 to 7, 13 to 15, 26 and 31
+    32-63                         second copies of 1 to 7, 13 to 15, 26, 27 and 31
     64-231 counters   that one    64 counters, eight slots a process (``ipc/counters.py``)
     232-247 process   that one    those of the port processes, as 8-12
 
@@ -43,12 +44,13 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
+from ledgermq.ipc.name_cells import NAMES_MAX, name_cells, name_of, names_cells, names_of
 from ledgermq.ipc.space_slots import HeldBy, LogBegin, QueueBegin, Space, SpaceState
 from ledgermq.model.errors import StaleGenerationError, StorageError
 from ledgermq.model.ids import Index, NodeId, Position, Term
@@ -66,6 +68,7 @@ _PORT_PROCESS = 232
 _SPACE, _LOG_BEGIN, _QUEUE_BEGIN = 13, 14, 15
 _QUEUES = 31
 _RELEASED = 26
+_ABSENT = 27
 _SECOND_COPY = 32
 _COUNTERS = 64
 _COUNTER_SLOTS = 8
@@ -80,9 +83,8 @@ Made = TypeVar("Made")
 _NEVER_READ = -1, None
 
 _READ_ATTEMPTS = 10_000
-_NODE_ID_SIZE = 16
 
-assert _PROCESS + 5 <= _SPACE < _QUEUE_BEGIN < _RELEASED < _QUEUES < _SECOND_COPY
+assert _PROCESS + 5 <= _SPACE < _QUEUE_BEGIN < _RELEASED < _ABSENT < _QUEUES < _SECOND_COPY
 assert _SECOND_COPY + _QUEUES < _COUNTERS
 
 
@@ -425,7 +427,7 @@ class CursorPage:
 
     def publish_grant(self, grant: Grant) -> None:
         """What raft lets the writer do; the writer acts on the message, others read this."""
-        cells = _name_cells(grant.leader)
+        cells = name_cells(grant.leader)
         self._publish(_GRANT, (grant.term, int(grant.granted), int(grant.role), *cells))
 
     @property
@@ -439,11 +441,19 @@ class CursorPage:
 
     def publish_reader(self, node: NodeId) -> None:
         """A follower that holds what is committed; empty when there is none, or no leader here."""
-        self._publish(_READER, _name_cells(node))
+        self._publish(_READER, name_cells(node))
 
     def read_reader(self) -> NodeId:
         """The follower that readers of old messages are sent to; empty when there is none."""
-        return _name_of(self._snapshot(_READER, 2))
+        return name_of(self._snapshot(_READER, 2))
+
+    def publish_absent(self, members: Sequence[NodeId]) -> None:
+        """Members that have given no sign of life lately: the first seven of them."""
+        self._publish(_ABSENT, names_cells(members))
+
+    def read_absent(self) -> frozenset[NodeId]:
+        """Members that the raft process has not heard of lately."""
+        return self._known(_ABSENT, NAMES_MAX, names_of)
 
     def publish_space(self, state: SpaceState, free: int, total: int, since_ns: int) -> None:
         """The disk as the writer sees it."""
@@ -577,7 +587,7 @@ def _durable(values: list[int]) -> tuple[LogCursor, int]:
 
 
 def _grant(values: list[int]) -> Grant:
-    return Grant(Term(values[0]), bool(values[1]), PublishedRole(values[2]), _name_of(values[3:]))
+    return Grant(Term(values[0]), bool(values[1]), PublishedRole(values[2]), name_of(values[3:]))
 
 
 def _space(values: list[int]) -> Space:
@@ -586,14 +596,3 @@ def _space(values: list[int]) -> Space:
 
 def _log_begin(values: list[int]) -> LogBegin:
     return LogBegin(Position(values[0]), Position(values[1]))
-
-
-def _name_cells(name: NodeId) -> tuple[int, int]:
-    content = name.encode("ascii").ljust(_NODE_ID_SIZE, b"\0")
-    assert len(content) == _NODE_ID_SIZE, name
-    return int.from_bytes(content[:8], "big"), int.from_bytes(content[8:], "big")
-
-
-def _name_of(cells: Iterable[int]) -> NodeId:
-    content = b"".join(cell.to_bytes(8, "big") for cell in cells)
-    return NodeId(content.rstrip(b"\0").decode("ascii"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ledgermq.ipc.counters import BrokerCounter, RaftCounter
 from ledgermq.ipc.cursor_page import Grant, LogCursor, Role
@@ -125,6 +125,9 @@ class RaftWorker:
         self._levels_due_ns = self._beside_due_ns = self._log_due_ns = 0
         self._log_wake_ns = 0
         self._noted = ""
+        # The page may be older than this process.
+        self._absent: Sequence[NodeId] = ()
+        self._page.publish_absent(())
         self._is_cutting = self._was_recovered = self._is_full = False
         self._held = self._written = _UNSEEN
         # Cells of the page: one that has not changed since says that its cursor has not.
@@ -229,6 +232,10 @@ class RaftWorker:
     def _look_beside(self, now_ns: int) -> None:
         """What may be seen a little later than a message."""
         self._peers.watch()
+        absent = self._peers.absent
+        if absent != self._absent:
+            self._absent = absent
+            self._page.publish_absent(absent)
         if self._broker[BrokerCounter.LEVEL_NEEDED] > 0:
             # A broker that was started again counts anew; the version stays what it is.
             self._carry_out(self._core.version_is_outdated())

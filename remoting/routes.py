@@ -87,4 +87,10 @@ def encode_topic_list(topics: Iterable[str], *, broker: str = "") -> bytes:
 
 def _broker(one: BrokerAddresses) -> dict[str, object]:
     addresses = {str(number): address for number, address in sorted(one.addresses.items())}
-    return {"brokerAddrs": addresses, "brokerName": one.name, "cluster": one.cluster}
+    return {
+        "brokerAddrs": addresses,
+        "brokerName": one.name,
+        "cluster": one.cluster,
+        # Of RocketMQ 5: some of its clients refuse a route without it.
+        "enableActingMaster": False,
+    }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 
 from ledgermq.gateway.parts import PortPart
 from ledgermq.members.roster import RosterFile
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.ids import NodeId
 from ledgermq.remoting.routes import LEADER_ID, BrokerAddresses
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.wire.session import Standing
@@ -20,14 +21,21 @@ class GroupAddresses(PortPart):
     """By ``remoting.addresses``, else the hosts of the members and this node's port.
 
     Members are those of ``node.peers`` until the log says who they are: then those, as they are
-    now. Witnesses and learners are left out: nothing can be read from them.
+    now. Witnesses and learners are left out: nothing can be read from them. So are, while somebody
+    leads, members that give no sign of life to this node, as RocketMQ's name servers forget them.
 
     Attributes:
         leader: id of the member that leads; empty while none is known to.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, absent: Callable[[], Container[NodeId]]) -> None:
+        """No leader is known yet.
+
+        Args:
+            absent: members that have given no sign of life lately, at the time of the call.
+        """
         node = settings.node
+        self._absent = absent
         self.leader = ""
         self._node = node
         self._told = {
@@ -86,9 +94,12 @@ class GroupAddresses(PortPart):
         Args:
             leader: id of the member that leads; empty while nobody does, and there is no master.
         """
+        # Without a leader it may be this node that nobody hears.
+        absent = self._absent() if leader else ()
         found = {
             LEADER_ID if name == leader else broker_id(name): address
             for name, address in self._current().items()
+            if name == leader or name not in absent
         }
         return BrokerAddresses(self._node.broker_cluster_name, self._node.broker_name, found)
 

@@ -26,6 +26,7 @@ from ledgermq.model.events import Event
 from ledgermq.model.ids import NodeId
 from ledgermq.raft_node.peers.peer_admission import Admission, PeerVerdict
 from ledgermq.raft_node.peers.peer_outlets import PeerOutlets, Trouble
+from ledgermq.raft_node.peers.peer_presence import PeerPresence
 from ledgermq.raft_node.peers.peer_refusals import Refusals
 from ledgermq.raft_node.peers.peer_sockets import (
     HANDSHAKE_FAILURES,
@@ -124,6 +125,7 @@ class PeerGroup:
         self._connections: dict[bytes, _Connection] = {}
         self._levels: dict[NodeId, int] = {}
         self._levels_refused: dict[NodeId, int] = {}
+        self._presence = PeerPresence()
         self._level_needed = 0
         self._is_guarded = keys is not None
         self._guard: PeerGuard | None = None
@@ -154,8 +156,7 @@ class PeerGroup:
                 guard=self._guard,
                 queued_max=queued_max,
             )
-            self._out.set_peers(self._others(addresses))
-            self._note_troubles(self._out.open_wanted(0.0), time.monotonic())
+            self._set_peers(addresses, time.monotonic())
         except BaseException:
             self.close()
             raise
@@ -217,6 +218,11 @@ class PeerGroup:
         """See ``Peers``."""
         return self._levels
 
+    @property
+    def absent(self) -> Sequence[NodeId]:
+        """See ``Peers``."""
+        return self._presence.absent(time.monotonic())
+
     def need_level(self, level: int) -> None:
         """See ``Peers``: who is connected is looked at anew when it sends again."""
         if level <= self._level_needed or self._admission is None:
@@ -254,9 +260,7 @@ class PeerGroup:
         gone = [at for at, one in self._connections.items() if one.node not in parsed]
         for routing_id in gone:
             del self._connections[routing_id]
-        self._out.set_peers(self._others(parsed))
-        now = time.monotonic()
-        self._note_troubles(self._out.open_wanted(now), now)
+        self._set_peers(parsed, time.monotonic())
 
     def check_new(self, node: NodeId) -> bool:
         """See ``Peers``; its key is known from then on, so it is heard of soon if it runs.
@@ -307,8 +311,11 @@ class PeerGroup:
                 return None
             frames, count = _take(inbox)
             node = self._sender(frames, count)
-            # A preamble alone is a greeting: there is nothing more to do than to know the sender.
-            if node is None or count == 2:
+            if node is None:
+                continue
+            if count == 2:
+                # A preamble alone is a greeting.
+                self._presence.greeted(node, time.monotonic())
                 continue
             parts = [frames[2].buffer]
             if count > 3:
@@ -327,6 +334,8 @@ class PeerGroup:
         self._watch_at = now + WATCH_S
         self._attend()
         self._note_troubles(self._out.look(now), now)
+        for peer in self._out.lost:
+            self._presence.lost(peer)
         failure = last_failure(self._in_monitor)
         if failure == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and self._is_guarded:
             # Whoever talks without CURVE may find out first, and go. One that stops does so, too.
@@ -460,8 +469,12 @@ class PeerGroup:
             while has_input(socket):
                 self._take_refusal(peer, socket)
 
-    def _others(self, addresses: Mapping[NodeId, PeerAddress]) -> dict[NodeId, PeerAddress]:
-        return {peer: address for peer, address in addresses.items() if peer != self._self}
+    def _set_peers(self, addresses: Mapping[NodeId, PeerAddress], now: float) -> None:
+        assert self._out is not None
+        others = {peer: address for peer, address in addresses.items() if peer != self._self}
+        self._presence.set_peers(others, now)
+        self._out.set_peers(others)
+        self._note_troubles(self._out.open_wanted(now), now)
 
     def _note_troubles(self, troubles: Sequence[Trouble], now: float) -> None:
         for peer, event, reason in troubles:

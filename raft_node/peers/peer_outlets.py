@@ -42,7 +42,11 @@ class Trouble(NamedTuple):
 
 
 class PeerOutlets:
-    """One socket a peer. Nothing here blocks."""
+    """One socket a peer. Nothing here blocks.
+
+    Attributes:
+        lost: peers to which a connection has ended between the last two looks.
+    """
 
     def __init__(
         self,
@@ -61,6 +65,7 @@ class PeerOutlets:
             keys_dir: where the public key of a member is that joins later.
             guard: is told of such a key; None without ``keys``.
         """
+        self.lost: list[NodeId] = []
         self._context = context
         self._self = self_id
         self._preamble_to = preamble_to
@@ -152,11 +157,14 @@ class PeerOutlets:
 
     def look(self, now: float) -> list[Trouble]:
         """Greet the peers, and begin failed handshakes anew; those that have failed."""
+        self.lost.clear()
         troubles = self.open_wanted(now) if self._wanted else []
         for peer, outlet in self._out.items():
             if now >= self._greet_at.get(peer, 0.0) and self.send(peer, ()):
                 self._greet_at[peer] = now + GREET_S
             failure = outlet.look(now, again_s=HANDSHAKE_AGAIN_S)
+            if outlet.has_ended:
+                self.lost.append(peer)
             if failure:
                 troubles.append(Trouble(peer, failure, ""))
         return troubles

@@ -81,7 +81,11 @@ def open_inbox(
 
 
 class Outlet:
-    """The way to one peer; sends, and reads nothing but refusals."""
+    """The way to one peer; sends, and reads nothing but refusals.
+
+    Attributes:
+        has_ended: whether the connection had ended at some time between the last two looks.
+    """
 
     def __init__(
         self,
@@ -106,7 +110,8 @@ class Outlet:
             self.socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public[self_id])
             self.socket.setsockopt(zmq.CURVE_SERVERKEY, keys.public[peer])
         self._endpoint = address.endpoint
-        self._monitor = self.socket.get_monitor_socket(HANDSHAKE_FAILURES)
+        self.has_ended = False
+        self._monitor = self.socket.get_monitor_socket(HANDSHAKE_FAILURES | zmq.EVENT_DISCONNECTED)
         self._reconnect_at: float | None = None
         self.socket.connect(self._endpoint)
 
@@ -116,7 +121,13 @@ class Outlet:
         After a refusal ZeroMQ never tries again, but the peer may have got other settings: a new
         attempt is made ``again_s`` later.
         """
-        failure = last_failure(self._monitor)
+        failure, self.has_ended = 0, False
+        while has_input(self._monitor):
+            event = int(parse_monitor_message(self._monitor.recv_multipart(NOBLOCK))["event"])
+            if event == zmq.EVENT_DISCONNECTED:
+                self.has_ended = True
+            else:
+                failure = event
         if failure in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
             self._reconnect_at = now + again_s
         if self._reconnect_at is not None and now >= self._reconnect_at:

@@ -39,6 +39,11 @@ class Peers(Protocol):
         """The highest feature level that each peer knows which has told so, this node or not."""
         ...
 
+    @property
+    def absent(self) -> Sequence[NodeId]:
+        """Peers that have given no sign of life lately, by name."""
+        ...
+
     def need_level(self, level: int) -> None:
         """Let in only who knows this feature level, which is in force."""
         ...

@@ -108,6 +108,11 @@ class PeersEnd:
         """See ``Peers``: all are of one version."""
         return dict.fromkeys(self._members, LEVEL)
 
+    @property
+    def absent(self) -> Sequence[NodeId]:
+        """See ``Peers``: nobody greets here, and no client asks for routes."""
+        return ()
+
     def need_level(self, level: int) -> None:
         """See ``Peers``."""
 

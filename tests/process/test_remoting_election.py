@@ -79,6 +79,49 @@ def port_of(member: Member) -> str:
     return line.partition('"')[2].rstrip('"')
 
 
+def brokers(client: RemotingClient) -> dict[str, str]:
+    """Addresses by broker id, as the route of a topic and the cluster's list have them."""
+    route = client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": TOPIC})
+    cluster = client.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+    if route.code != ResponseCode.SUCCESS:
+        return {}
+    (one,) = json.loads(bytes(route.body))["brokerDatas"]
+    (table,) = json.loads(bytes(cluster.body))["brokerAddrTable"].values()
+    assert one["enableActingMaster"] is table["enableActingMaster"] is False
+    found: dict[str, str] = one["brokerAddrs"]
+    return found if found == table["brokerAddrs"] else {}
+
+
+def test_a_member_that_is_down_is_in_no_route_until_it_is_back(
+    make_node: Callable[[], Node],
+) -> None:
+    group, _ = make_remoting_group(make_node)
+    group.leader()
+    ports = {member.name: port_of(member) for member in group.up()}
+    at = {name: connected(address) for name, address in ports.items()}
+
+    def shown(*members: Member) -> bool:
+        leaders = {member.name for member in group.up() if member.leads}
+        wanted = sorted(ports[member.name] for member in members)
+        told = [brokers(at[member.name]) for member in group.up()]
+        return len(leaders) == 1 and all(
+            sorted(one.values()) == wanted and one.get("0") == ports[min(leaders)] for one in told
+        )
+
+    wait_until(lambda: shown(*group.members), "routes to have all members")
+    follower = group.others(group.leader())[0]
+    at.pop(follower.name).close()
+    follower.kill()
+    wait_until(lambda: shown(*group.others(follower)), "routes without the one that was killed")
+
+    follower.start()
+    at[follower.name] = connected(ports[follower.name])
+    wait_until(lambda: shown(*group.members), "routes to have all members again")
+    for client in at.values():
+        client.close()
+    assert group.stop() == [0, 0, 0]
+
+
 def test_a_new_leader_knows_members_offsets_and_locks(make_node: Callable[[], Node]) -> None:
     group, _ = make_remoting_group(make_node)
     leader = group.leader()

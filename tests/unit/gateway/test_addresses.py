@@ -44,15 +44,30 @@ def put_members(root: Path, voters: set[str], learners: set[str], witnesses: set
 
 
 def test_the_leader_has_id_0_and_the_others_have_theirs(tmp_path: Path) -> None:
-    addresses = GroupAddresses(settings(tmp_path, "n1-rocket.example:7000"))
+    addresses = GroupAddresses(settings(tmp_path, "n1-rocket.example:7000"), frozenset)
 
     assert addresses.brokers("n1").addresses == {1: "10.0.0.1:10911", 0: "rocket.example:7000"}
     assert addresses.brokers("").addresses == {1: "10.0.0.1:10911", 2: "rocket.example:7000"}
     assert (addresses.of("n0"), addresses.of("n9")) == ("10.0.0.1:10911", None)
 
 
+def test_members_that_give_no_sign_of_life_are_left_out_while_somebody_leads(
+    tmp_path: Path,
+) -> None:
+    absent = {NodeId("n1")}
+    addresses = GroupAddresses(settings(tmp_path), lambda: absent)
+
+    assert addresses.brokers("n0").addresses == {0: "10.0.0.1:10911"}
+    # Without a leader it may be this node that nobody hears, and who leads is no longer asked.
+    assert sorted(addresses.brokers("").addresses) == [1, 2]
+    assert sorted(addresses.brokers("n1").addresses) == [0, 1]
+    assert addresses.of("n1") == "10.0.0.2:10911"
+    absent.clear()
+    assert sorted(addresses.brokers("n0").addresses) == [0, 2]
+
+
 def test_members_that_come_and_go_are_known_as_the_log_has_them(tmp_path: Path) -> None:
-    addresses = GroupAddresses(settings(tmp_path, "n3-10.0.0.4:7000"))
+    addresses = GroupAddresses(settings(tmp_path, "n3-10.0.0.4:7000"), frozenset)
     assert sorted(addresses.brokers("").addresses) == [1, 2]
 
     put_members(tmp_path, {"n0", "n1", "n2", "n3"}, {"n4"}, {"n2"})
@@ -70,7 +85,7 @@ def test_members_that_come_and_go_are_known_as_the_log_has_them(tmp_path: Path) 
 
 def test_a_list_of_members_that_is_damaged_changes_no_route(tmp_path: Path) -> None:
     put_members(tmp_path, {"n0", "n1", "n2"}, set(), set())
-    addresses = GroupAddresses(settings(tmp_path))
+    addresses = GroupAddresses(settings(tmp_path), frozenset)
     before = addresses.brokers("n0")
     assert sorted(before.addresses) == [0, 2, 3]
 
@@ -82,4 +97,4 @@ def test_a_list_of_members_that_is_damaged_changes_no_route(tmp_path: Path) -> N
 def test_an_address_of_ipv6_has_brackets(tmp_path: Path) -> None:
     alone = replace(settings(tmp_path), node=replace(NODE, peers=(), broker_ip="::1"))
 
-    assert GroupAddresses(alone).brokers("n0").addresses == {0: "[::1]:10911"}
+    assert GroupAddresses(alone, frozenset).brokers("n0").addresses == {0: "[::1]:10911"}

@@ -285,3 +285,18 @@ def test_a_thread_that_was_late_leaves_no_older_cursor_for_others(
 
     assert page.read_written() == new
     page.close()
+
+
+def test_members_of_which_nothing_is_heard_stand_in_the_page_by_name(tmp_path: Path) -> None:
+    names = [NodeId(name) for name in ("n0", "Z99999999", "a00000001", "n12")]
+    with CursorPage.create(tmp_path / "page") as page:
+        assert page.read_absent() == frozenset()
+        page.publish_absent(names)
+        found = page.read_absent()
+        page.publish_absent([NodeId(f"n{number}") for number in range(9)])
+        first = page.read_absent()
+        page.publish_absent(())
+        assert page.read_absent() == frozenset()
+
+    assert found == frozenset(names)
+    assert first == {f"n{number}" for number in range(7)}

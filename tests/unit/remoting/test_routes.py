@@ -12,7 +12,8 @@ from ledgermq.remoting.routes import (
 
 BROKER = BrokerAddresses("C", "b", {1: "10.0.0.2:10911", 0: "10.0.0.1:10911"})
 BROKER_JSON = (
-    b'{"brokerAddrs":{"0":"10.0.0.1:10911","1":"10.0.0.2:10911"},"brokerName":"b","cluster":"C"}'
+    b'{"brokerAddrs":{"0":"10.0.0.1:10911","1":"10.0.0.2:10911"},"brokerName":"b","cluster":"C",'
+    b'"enableActingMaster":false}'
 )
 
 
