@@ -16,7 +16,7 @@ from ledgermq.doctor.finding import Diagnosis, fail, ok, warn
 from ledgermq.doctor.subject import Subject
 from ledgermq.members.peer_addresses import parse_peer
 from ledgermq.model.errors import LedgerError
-from ledgermq.process.systemd.port_addresses import addresses_by_setting
+from ledgermq.process.systemd.port_addresses import VIP_SETTING, addresses_by_setting
 from ledgermq.process.systemd.systemd_tools import listening_units
 
 SOCKET_UNITS = "ledgermq-remoting"
@@ -71,11 +71,7 @@ def _port(subject: Subject, endpoint: Endpoint) -> Diagnosis:
         return ok(check, f"port {endpoint.port} is held for the node by {unit}", limit=limit)
     if holders or (not subject.pids and not _is_free(endpoint)):
         who = ", ".join(_program(pid) for pid in sorted(holders)) or "a program of another account"
-        return fail(
-            check, f"port {endpoint.port} is taken by {who}", limit=limit,
-            change=f"stop that program, or take another port in {endpoint.setting} (of members:"
-            " on all of them)",
-        )  # fmt: skip
+        return _taken(check, endpoint, who, limit)
     if subject.status is None:
         return ok(check, f"port {endpoint.port} is free", limit=limit)
     if subject.status["state"] != "ready":
@@ -87,6 +83,20 @@ def _port(subject: Subject, endpoint: Endpoint) -> Diagnosis:
         check, f"no process of this node is seen at port {endpoint.port}", limit=limit,
         change="run doctor as root or as the node's account; else restart the node: its settings"
         " are others",
+    )  # fmt: skip
+
+
+def _taken(check: str, endpoint: Endpoint, who: str, limit: str) -> Diagnosis:
+    finding = f"port {endpoint.port} is taken by {who}"
+    if endpoint.setting == VIP_SETTING:
+        return warn(
+            check, f"{finding}: RocketMQ's clients with vipChannelEnabled do not find this node",
+            limit=limit, change=f"stop that program, or set {VIP_SETTING} to false",
+        )  # fmt: skip
+    return fail(
+        check, finding, limit=limit,
+        change=f"stop that program, or take another port in {endpoint.setting} (of members:"
+        " on all of them)",
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import select
+import socket
 
 from ledgermq.broker.call_service import CallService
 from ledgermq.broker.pulls.pull_answers import Answer
@@ -54,9 +55,10 @@ from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.members.log_trouble import KnownMembers
 from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import ConfigError
 from ledgermq.process.environment import Environment
 from ledgermq.process.port_roles import port_roles
-from ledgermq.process.systemd.port_addresses import listening_addresses
+from ledgermq.process.systemd.port_addresses import VIP_SETTING, PortAddress, addresses_by_setting
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.wire.session import Standing
@@ -113,7 +115,7 @@ class RemotingPort:
         calls = PortCalls(service, self.reply)
         commits = OffsetCommits(calls, tables)
         sockets = _sockets(environment, counts, commits)
-        addresses = GroupAddresses(environment.settings)
+        addresses = GroupAddresses(environment.settings, environment.page.read_absent)
         relay = LeaderRelay(self._links, addresses, self.reply)
         figures = QueueFigures(service.known.store, tables, environment.clock, addresses.broker)
         return BrokerContext(
@@ -320,6 +322,15 @@ def _quotas(
     return PortQuotas(tables.quotas, settings, counts, now_ms=now_ms, consume=pulls.limits)
 
 
+def _open_vip(address: PortAddress, *, are_shared: bool) -> list[socket.socket]:
+    """The second port, which few clients use: a node without it is as good for all others."""
+    try:
+        return open_listeners([address], are_shared=are_shared)
+    except ConfigError as error:
+        logger.warning("clients with vipChannelEnabled find no port here: %s", error)
+        return []
+
+
 def open_port(environment: Environment, counts: Counts) -> RemotingSockets:
     """Sockets of this process where the settings want them.
 
@@ -332,9 +343,11 @@ def open_port(environment: Environment, counts: Counts) -> RemotingSockets:
         counts[BrokerCounter.CONNECTIONS_ENDED] += 1
 
     tls = make_context(settings.remoting)
-    listeners = open_listeners(
-        listening_addresses(settings.listen), are_shared=settings.remoting.processes > 1
-    )
+    addresses = addresses_by_setting(settings.listen)
+    vip, are_shared = addresses.pop(VIP_SETTING, None), settings.remoting.processes > 1
+    listeners = open_listeners(list(addresses.values()), are_shared=are_shared)
+    if vip is not None:
+        listeners += _open_vip(vip, are_shared=are_shared)
     sockets = RemotingSockets(
         listeners,
         limits_of(settings),

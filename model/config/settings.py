@@ -121,7 +121,8 @@ class AckSection:
 class ListenSection:
     """Sockets for clients: always ipc; ``produce`` and ``consume`` are ``tcp://`` endpoints.
 
-    ``remoting`` and ``name_server`` are ``HOST:PORT`` for RocketMQ's clients.
+    ``remoting`` and ``name_server`` are ``HOST:PORT`` for RocketMQ's clients, ``vip_channel`` is
+    whether those find the node at the port of ``remoting`` minus two as well.
     """
 
     runtime_dir: Path = Path("/run/ledgermq")
@@ -129,6 +130,7 @@ class ListenSection:
     consume: str | None = None
     remoting: str | None = None
     name_server: str | None = None
+    vip_channel: bool = True
     socket_mode: int = 0o660
     curve_secret_file: Path | None = None
     trusted_network: bool = False

@@ -87,6 +87,14 @@ def _remoting_conflicts(settings: Settings) -> Iterator[Conflict]:
             f"is {listen.name_server!r}, and so is listen.remoting, which answers the same: leave"
             " one out",
         )
+    if listen.vip_channel and listen.remoting is not None:
+        vip, own = int(listen.remoting.rpartition(":")[2]) - 2, f"{settings.node.self_id}-"
+        if any(peer.startswith(own) and peer.endswith(f":{vip}") for peer in settings.node.peers):
+            yield Conflict(
+                "listen.vip_channel",
+                f"has the node listen at port {vip}, two below listen.remoting, where members talk"
+                " by node.peers: set it to false, or take another port",
+            )
     remoting = settings.remoting
     if (remoting.tls_certificate_file is None) != (remoting.tls_key_file is None):
         yield Conflict(
@@ -378,6 +386,7 @@ RULES = {
     "listen.name_server": _REMOTING,
     "listen.socket_mode": _between(0, 0o777),
     "listen.curve_secret_file": _path("an absolute path", size_max=4_000),
+    "listen.vip_channel": _BOOLEAN,
     "listen.trusted_network": _BOOLEAN,
     "remoting.processes": _between(1, 16),
     "remoting.addresses": _each(_PEER),

@@ -9,12 +9,18 @@ from ledgermq.process.systemd.inherited_sockets import inherited_at, inherited_s
 ANYWHERE = "0.0.0.0"  # noqa: S104 - bound when the operator has named no address
 """What ``*`` stands for."""
 
+VIP_SETTING = "listen.vip_channel"
+VIP_DISTANCE = 2
+"""RocketMQ's clients take this from a broker's port (``MixAll.brokerVIPChannel``)."""
+
 PortAddress = tuple[str, int]
 """Host and port."""
 
 
 def listening_addresses(listen: ListenSection) -> list[PortAddress]:
-    """The broker's port and the name server's, as far as they are wanted: both answer all codes."""
+    """The broker's port, the name server's and RocketMQ's second one for brokers, as far as they
+    are wanted: all answer all codes.
+    """
     return list(addresses_by_setting(listen).values())
 
 
@@ -26,6 +32,13 @@ def addresses_by_setting(listen: ListenSection) -> dict[str, PortAddress]:
         if text is not None:
             host, _, port = text.rpartition(":")
             found[setting] = (ANYWHERE if host == "*" else host.strip("[]"), int(port))
+    if listen.vip_channel and "listen.remoting" in found:
+        host, number = found["listen.remoting"]
+        others = (listen.name_server, listen.produce, listen.consume)
+        ports = {text.rpartition(":")[2] for text in others if text is not None}
+        # What has been given to something else stays with it.
+        if number > VIP_DISTANCE and str(number - VIP_DISTANCE) not in ports:
+            found[VIP_SETTING] = (host, number - VIP_DISTANCE)
     return found
 
 

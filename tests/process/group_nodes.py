@@ -23,6 +23,7 @@ from tests.process.running import topics_document
 from ledgermq.client import Producer, ProducerOptions
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import NodeId
+from ledgermq.process.systemd.port_addresses import VIP_DISTANCE
 from ledgermq.sessions.keys.peer_keys import init_keys
 from ledgermq.store.store_view import StoreView
 
@@ -391,11 +392,12 @@ _claims = PortClaims(Path(tempfile.gettempdir(), f"ledgermq-test-ports-{os.getui
 def free_port() -> int:
     """A port that nobody has now, that no connection is given in the meantime, and no other test.
 
-    The system takes its own choices from 32768 on.
+    The system takes its own choices from 32768 on. A node with a port for RocketMQ's clients takes
+    the one two below, too: nobody else gets that one.
     """
     while True:
         port = secrets.randbelow(20_000) + 12_000
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            if _claims.take(port):
+            if _claims.take(port) and _claims.take(port - VIP_DISTANCE):
                 return port

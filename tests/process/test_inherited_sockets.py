@@ -54,7 +54,7 @@ def test_who_connects_while_no_process_serves_waits_and_is_answered(
     make_node: Callable[[], Node], held: socket.socket
 ) -> None:
     node = make_node()
-    node.configure(listen={"remoting": address_of(held)})
+    node.configure(listen={"remoting": address_of(held), "vip_channel": False})
     early = RemotingClient(address_of(held))
     question = early.send(RequestCode.GET_BROKER_CLUSTER_INFO)
     launch(node, held)

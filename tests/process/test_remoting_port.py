@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.process.client_node import SERVE
 from tests.process.conftest import Node, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
@@ -21,6 +23,36 @@ def address(make_node: Callable[[], Node]) -> Iterator[str]:
     node = make_node()
     yield start_remoting_node(node)
     node.stop()
+
+
+def second(address: str) -> str:
+    """Where RocketMQ's clients with ``vipChannelEnabled`` look for a broker."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) - 2}"
+
+
+def test_the_second_port_answers_as_the_first_and_a_node_goes_on_without_it(
+    make_node: Callable[[], Node],
+) -> None:
+    node = make_node()
+    address = start_remoting_node(node)
+    client = RemotingClient(second(address))
+    wait_until(lambda: brokers_of(client, "orders") == {"0": address}, "the node to lead")
+    client.close()
+    ports = {one["setting"]: one["address"] for one in node.status()["ports"]}
+    node.stop()
+
+    with socket.create_server(("127.0.0.1", int(second(address).rpartition(":")[2]))):
+        node.forget_told()
+        node.launch([*SERVE, str(node.config)])
+        node.wait_ready()
+        other = RemotingClient(address)
+        wait_until(lambda: brokers_of(other, "orders") == {"0": address}, "the node to lead")
+        other.close()
+        node.stop()
+
+    assert ports == {"listen.remoting": address, "listen.vip_channel": second(address)}
+    assert "clients with vipChannelEnabled find no port here" in node.log.read_text()
 
 
 @pytest.mark.parametrize("kind", list(HeaderKind))
@@ -39,7 +71,12 @@ def test_a_node_tells_where_topics_are_and_what_it_does_not_know(
     assert route.kind is kind
     assert json.loads(bytes(route.body)) == {
         "brokerDatas": [
-            {"brokerAddrs": {"0": address}, "brokerName": "broker-a", "cluster": "DefaultCluster"}
+            {
+                "brokerAddrs": {"0": address},
+                "brokerName": "broker-a",
+                "cluster": "DefaultCluster",
+                "enableActingMaster": False,
+            }
         ],
         "filterServerTable": {},
         "queueDatas": [

@@ -115,7 +115,7 @@ def test_sockets_of_the_node_and_of_instances_are_alike_and_start_their_own_serv
 
 def test_the_socket_listens_where_the_documents_have_the_port() -> None:
     (listens_at,) = directives(SOCKETS[0])["ListenStream"]
-    ((host, port),) = listening_addresses(ListenSection(remoting="*:10911"))
+    host, port = listening_addresses(ListenSection(remoting="*:10911"))[0]
 
     assert listens_at == f"{host}:{port}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,17 @@ def test_all_ports_of_the_settings_are_looked_at(tmp_path: Path) -> None:
         ("listen.remoting", "0.0.0.0", 23_923),
         ("listen.name_server", "::1", 23_924),
     ]
+
+
+def test_a_second_port_that_is_taken_is_no_failure(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        subject = subject_in(tmp_path, listen={"remoting": f"127.0.0.1:{port + 2}"})
+        finding = by_check(port_checks, subject)["ports.listen.vip_channel"]
+
+    assert finding.verdict is Weight.WARN
+    assert f"port {port} is taken by" in finding.measured
+    assert "set listen.vip_channel to false" in finding.change
 
 
 def test_a_node_without_tcp_has_no_ports(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,12 @@ from ledgermq.gateway.transport.listening import open_listeners
 from ledgermq.model.config.settings import ListenSection
 from ledgermq.model.errors import ConfigError
 from ledgermq.process.systemd.inherited_sockets import take_inherited
-from ledgermq.process.systemd.port_addresses import check_inherited, listening_addresses
+from ledgermq.process.systemd.port_addresses import (
+    VIP_SETTING,
+    addresses_by_setting,
+    check_inherited,
+    listening_addresses,
+)
 
 
 def open_descriptors() -> set[str]:
@@ -41,7 +47,23 @@ def passed() -> Iterator[str]:
 def test_the_star_stands_for_all_addresses_and_both_ports_are_wanted() -> None:
     listen = ListenSection(remoting="*:10911", name_server="[::1]:9876")
 
-    assert listening_addresses(listen) == [("0.0.0.0", 10_911), ("::1", 9_876)]
+    both = [("0.0.0.0", 10_911), ("::1", 9_876)]
+    assert listening_addresses(listen) == [*both, ("0.0.0.0", 10_909)]
+    assert listening_addresses(replace(listen, vip_channel=False)) == both
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [{"name_server": "*:10909"}, {"produce": "tcp://*:10909"}, {"consume": "tcp://*:10909"}],
+)
+def test_a_second_port_that_was_given_to_something_else_stays_with_it(
+    taken: dict[str, str],
+) -> None:
+    listen = ListenSection(remoting="*:10911", **taken)  # type: ignore[arg-type]
+
+    assert VIP_SETTING not in addresses_by_setting(listen)
+    assert VIP_SETTING not in addresses_by_setting(ListenSection(name_server="*:9876"))
+    assert VIP_SETTING not in addresses_by_setting(ListenSection(remoting="*:2"))
 
 
 def test_an_address_that_is_taken_is_named_and_what_was_opened_is_closed() -> None:
