@@ -38,6 +38,8 @@ from ledgermq.daemon.health.health import Readiness, silent_children
 from ledgermq.daemon.health.notify import Notifier
 from ledgermq.daemon.health.sentence import sentence
 from ledgermq.daemon.health.status import collect
+from ledgermq.daemon.health.verdict import Health
+from ledgermq.daemon.health.watch import HealthWatch
 from ledgermq.daemon.health.watchdog import Watchdog
 from ledgermq.daemon.process_modules import ProcessTable
 from ledgermq.daemon.reloading import Reloading
@@ -78,6 +80,9 @@ PAUSE_NS = 2_000_000_000
 
 _DIED, _KILLED, _RELOADS = range(3)
 
+_VERBS = ("status", "health")
+"""Of the control socket: all about the node, which is measured; and the verdict alone."""
+
 
 class Supervisor:
     """The node's life, turn by turn. Invariant: once ``is_stopping``, no child is forked."""
@@ -103,6 +108,7 @@ class Supervisor:
         self._meters = Meters()
         self._readiness = Readiness()
         self._watchdog = Watchdog(page, notifier)
+        self._health = HealthWatch(page)
         self._hand_over = HandOver(page)
         self._deaths = Deaths()
         self._reloading = Reloading(page)
@@ -185,8 +191,7 @@ class Supervisor:
         self._notifier.status(
             sentence(
                 self._page,
-                state=self._state(),
-                waits_for=self._waits_for,
+                health=self._judge(now_ns),
                 trouble=self._watchdog.trouble,
                 lacks_settings=self._reloading.late,
             ),
@@ -314,6 +319,7 @@ class Supervisor:
         self._page.reset()
         self._readiness = Readiness()
         self._watchdog.reopened()
+        self._health.reopened()
         self._waits_for = ""
         self.is_stopping = False
         for child in self._children.values():
@@ -410,21 +416,30 @@ class Supervisor:
             self._notifier.ready()
 
     def _answer(self, verb: str, request: Mapping[str, object]) -> Mapping[str, object]:
-        if verb != "status":
-            raise ProtocolError("unknown verb", verb=verb, known=["status"])
+        if verb not in _VERBS:
+            raise ProtocolError("unknown verb", verb=verb, known=list(_VERBS))
+        health = self._judge(time.monotonic_ns())
+        if verb == "health":
+            return health
         return collect(
             self._page,
             self._children,
             self._settings,
-            state=self._state(),
+            health=health,
             waits_for=self._waits_for,
             meters=self._meters,
         )
 
-    def _state(self) -> str:
-        if self.is_stopping:
-            return "stopping"
-        return "ready" if self._readiness.is_ready else "starting"
+    def _judge(self, now_ns: int) -> Health:
+        return self._health.look(
+            self._children.values(),
+            self._settings,
+            now_ns,
+            is_stopping=self.is_stopping,
+            was_ready=self._readiness.is_ready,
+            waits_for=self._waits_for,
+            since_ns=self._awake_since_ns,
+        )
 
     def _age_ms(self) -> int:
         return time.time_ns() // 1_000_000 - self._page.started_ms

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ledgermq.doctor.clock_checks import clock_checks
 from ledgermq.doctor.disk_checks import disk_checks
-from ledgermq.doctor.finding import PARTS, Diagnosis, fail, ok
+from ledgermq.doctor.finding import PARTS, Diagnosis, fail, ok, warn
 from ledgermq.doctor.host_checks import host_checks
 from ledgermq.doctor.key_checks import key_checks
 from ledgermq.doctor.level_checks import level_checks
@@ -58,7 +58,16 @@ def _state(subject: Subject) -> Diagnosis:
     if subject.status is None:
         return ok("node.state", f"does not run, or cannot be asked: {subject.silence}")
     raft = subject.status["raft"]
-    return ok("node.state", f"{subject.status['state']}, {raft['role']} in term {raft['term']}")
+    value = f"{subject.status['state']}, {raft['role']} in term {raft['term']}"
+    # A node that was started by an earlier version tells no health.
+    health = subject.status.get("health")
+    reasons = health["reasons"] if health else []
+    if not reasons:
+        return ok("node.state", value)
+    return warn(
+        "node.state", f"{value}: {'; '.join(reason['text'] for reason in reasons)}",
+        limit="ready", change=f"see {', '.join(reason['see'] for reason in reasons)}",
+    )  # fmt: skip
 
 
 def _guarded(group: str, subject: Subject) -> Iterator[Diagnosis]:

@@ -77,7 +77,7 @@ def _port(subject: Subject, endpoint: Endpoint) -> Diagnosis:
     if subject.status["state"] != "ready":
         return warn(
             check, f"nobody listens at port {endpoint.port}; the node is not ready", limit=limit,
-            change=f"wait for {subject.status['waits_for'] or 'the node'}",
+            change=f"wait for {subject.status['waits_for'] or 'it: see node.state'}",
         )  # fmt: skip
     return warn(
         check, f"no process of this node is seen at port {endpoint.port}", limit=limit,

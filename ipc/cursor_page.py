@@ -22,10 +22,11 @@ the sequence up, so a reader never waits, not even for a writer that died inside
     13    space       writer      S state, free, total, since_ns
     14    log_begin   writer      S wanted position, position
     15    queue_begin dispatcher  S position, waits (0/1)
+    16    proof       raft        S majority_ns, disk_is_sick (0/1), lacks_entries (0/1)
     26    released    raft        S position, reason
     27    absent      raft        S names of up to seven members (``ipc/name_cells.py``)
     31    queues      dispatcher  S position
-    32-63                         second copies of 1 to 7, 13 to 15, 26, 27 and 31
+    32-63                         second copies of 1 to 7, 13 to 16, 26, 27 and 31
     64-231 counters   that one    64 counters, eight slots a process (``ipc/counters.py``)
     232-247 process   that one    those of the port processes, as 8-12
 
@@ -51,6 +52,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 from ledgermq.ipc.name_cells import NAMES_MAX, name_cells, name_of, names_cells, names_of
+from ledgermq.ipc.process_slots import ProcessSlot, Proof, PutLock
 from ledgermq.ipc.space_slots import HeldBy, LogBegin, QueueBegin, Space, SpaceState
 from ledgermq.model.errors import StaleGenerationError, StorageError
 from ledgermq.model.ids import Index, NodeId, Position, Term
@@ -66,6 +68,7 @@ _PROCESS = 8
 _FIRST_PORT = 5
 _PORT_PROCESS = 232
 _SPACE, _LOG_BEGIN, _QUEUE_BEGIN = 13, 14, 15
+_PROOF = 16
 _QUEUES = 31
 _RELEASED = 26
 _ABSENT = 27
@@ -84,7 +87,8 @@ _NEVER_READ = -1, None
 
 _READ_ATTEMPTS = 10_000
 
-assert _PROCESS + 5 <= _SPACE < _QUEUE_BEGIN < _RELEASED < _ABSENT < _QUEUES < _SECOND_COPY
+assert _PROCESS + 5 <= _SPACE < _QUEUE_BEGIN < _PROOF < _RELEASED < _ABSENT < _QUEUES
+assert _QUEUES < _SECOND_COPY
 assert _SECOND_COPY + _QUEUES < _COUNTERS
 
 
@@ -155,16 +159,6 @@ class Dispatched(NamedTuple):
     log_generation: int
 
 
-class PutLock(NamedTuple):
-    """Who is inside the put lock (pid 0: nobody), since when, and what was counted."""
-
-    holder: int
-    since_ns: int
-    taken: int
-    slow: int
-    recovered: int
-
-
 class Grant(NamedTuple):
     """What raft lets the writer do, and who leads; ``leader`` is empty when nobody is known to."""
 
@@ -172,21 +166,6 @@ class Grant(NamedTuple):
     granted: bool
     role: PublishedRole
     leader: NodeId = NodeId("")
-
-
-class ProcessSlot(NamedTuple):
-    """A process's sign of life; ``turns`` says whether this life of it has reached its loop.
-
-    ``settings``: the number of the published settings that this life has taken since it began.
-    """
-
-    pid: int
-    beat_ns: int
-    asleep: bool
-    generation: int
-    started_ns: int
-    turns: bool
-    settings: int
 
 
 class CursorPage:
@@ -479,6 +458,15 @@ class CursorPage:
         """Up to where raft has let go of the log, and why it did not further."""
         position, held_by = self._snapshot(_RELEASED, 2)
         return Position(position), HeldBy(held_by)
+
+    def publish_proof(self, proof: Proof) -> None:
+        """When a majority was heard of, and what is wrong with this node's disk and log."""
+        self._publish(_PROOF, (proof.majority_ns, proof.disk_is_sick, proof.lacks_entries))
+
+    def read_proof(self) -> Proof:
+        """What raft knew when it looked last; zeros before it has looked."""
+        majority_ns, sick, lacks = self._snapshot(_PROOF, 3)
+        return Proof(majority_ns, bool(sick), bool(lacks))
 
     def publish_queue_begin(self, position: Position, *, waits: bool) -> None:
         """Queue and index files that only point before ``position`` are gone."""

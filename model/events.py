@@ -29,6 +29,10 @@ class Event(StrEnum):
     """A process is silent, down, or nothing becomes durable: systemd is not fed."""
     WATCHDOG_FED = "36cd91929cf54fba9bfc349681344c10"
     """What kept the watchdog from being fed is over."""
+    NODE_SERVES_NOT = "736b32095c7142ebb06489505ce5a193"
+    """The node was started, and does not serve now; the reasons stand in the line."""
+    NODE_SERVES = "10db07cb75d64c9ca1ab47889bbcb85b"
+    """What kept the node from serving is over."""
 
     # Of its processes.
     PROCESS_DIED = "c54a37c438d044a9b633d849419d2f89"

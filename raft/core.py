@@ -41,7 +41,7 @@ from ledgermq.raft.messages import (
 from ledgermq.raft.roles import candidate, follower, leader, transfer
 from ledgermq.raft.roles.node_state import NodeState, Policy, WriterState
 from ledgermq.raft.roles.progress import ProgressMode
-from ledgermq.raft.status import CoreStatus, status, why_no_leader
+from ledgermq.raft.status import CoreStatus, majority_heard, status, why_no_leader
 from ledgermq.raft.timing import NEVER, FlowLimits, Timing
 
 
@@ -450,6 +450,15 @@ class RaftCore:
     def status(self) -> CoreStatus:
         """Where this node is."""
         return status(self._state)
+
+    def majority_heard(self, now: int) -> int | None:
+        """Tick of the last proof that a majority has one leader; None while none is known."""
+        return majority_heard(self._state, now)
+
+    @property
+    def lacks_entries(self) -> bool:
+        """Whether its log was damaged, and does not hold again all that it had held."""
+        return self._state.lost is not None
 
     def why_no_leader(self) -> list[str]:
         """Why nobody leads, in words; empty when somebody does."""

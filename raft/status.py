@@ -89,6 +89,23 @@ def status(state: NodeState) -> CoreStatus:
     )
 
 
+def majority_heard(state: NodeState, now: int) -> int | None:
+    """Tick of the last proof that a majority has one leader; None while none is known.
+
+    At a leader the tick as of which a majority of the voters had answered it; at a follower the
+    last word of its leader, who goes on without a majority for an election timeout at most.
+    """
+    lead = state.leadership
+    if lead is None:
+        return state.heard if state.leader is not None else None
+    heard = {peer: progress.heard for peer, progress in lead.progress.items()}
+    heard[state.node] = now
+    voters = state.membership.voters
+    latest = sorted((heard[voter] for voter in voters if voter in heard), reverse=True)
+    needed = majority(len(voters))
+    return latest[needed - 1] if len(latest) >= needed else None
+
+
 def why_no_leader(state: NodeState) -> list[str]:
     """Reasons in words, as far as this node knows; empty when it knows a leader."""
     if state.leader is not None:

@@ -16,6 +16,7 @@ from ledgermq.ipc.cursor_page import Grant, LogCursor, Role
 from ledgermq.ipc.cursor_page import PublishedRole as PageRole
 from ledgermq.ipc.loop import LOOK_AGAIN_MS, SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.ipc.orders import Damaged, Followed, Granted, Ready, Repaired, parse
+from ledgermq.ipc.process_slots import Proof
 from ledgermq.ipc.space_slots import SpaceState
 from ledgermq.members.log_replacement import is_complete
 from ledgermq.members.log_trouble import LogDamagedError, report
@@ -129,6 +130,8 @@ class RaftWorker:
         self._absent: Sequence[NodeId] = ()
         self._page.publish_absent(())
         self._is_cutting = self._was_recovered = self._is_full = False
+        self._proof = self._page.read_proof()
+        self._majority_ns = self._proof.majority_ns
         self._held = self._written = _UNSEEN
         # Cells of the page: one that has not changed since says that its cursor has not.
         self._written_cell, self._durable_cell = self._page.cursor_cells()
@@ -251,6 +254,18 @@ class RaftWorker:
             logger.warning("disk: %s", trouble or "well again", extra={"event": event})
             self._carry_out(self._core.disk_is_sick(self._disk.is_sick))
         self._look_at_space(now_ns)
+        self._publish_proof(now_ns)
+
+    def _publish_proof(self, now_ns: int) -> None:
+        """For who judges this node's health: nothing is asked or written for it."""
+        heard = self._core.majority_heard(now_ns // TICK_NS)
+        if heard is not None:
+            # In an election what was heard before it stands, and grows old.
+            self._majority_ns = max(self._majority_ns, heard * TICK_NS)
+        proof = Proof(self._majority_ns, self._disk.is_sick, self._core.lacks_entries)
+        if proof != self._proof:
+            self._proof = proof
+            self._page.publish_proof(proof)
 
     def _look_at_levels(self, status: CoreStatus) -> None:
         """Say which feature level all members know; let in nobody who lacks the one in force."""

@@ -17,7 +17,7 @@ from ledgermq.cli.node.doctor_command import CONFIG_FILE
 from ledgermq.cli.node.service_journal import LastEvents, Told, last_events
 from ledgermq.cli.node.service_unit import Unit, look_at_unit, unit_name
 from ledgermq.cli.node.service_unit import describe as describe_unit
-from ledgermq.cli.node.status_command import duration_text, size_text
+from ledgermq.cli.node.status_command import duration_text, health_lines, size_text
 from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.process import control
 from ledgermq.process.runtime_paths import RuntimePaths
@@ -129,6 +129,7 @@ def _node(node: NodeStatus, *, colored: bool) -> Iterator[str]:
         f"node        {names['self_id']} of {names['broker']} in {names['cluster']}: {state}"
         f"{waits}, up for {duration_text(node['uptime_s'])}"
     )
+    yield from health_lines(node)
     yield (
         f"role        {raft['role']} in term {raft['term']};"
         f" {size_text(cursors['not_committed_bytes'])} to be committed,"

@@ -76,6 +76,7 @@ def describe(status: NodeStatus) -> Iterator[str]:
     waits = f", waiting for {status['waits_for']}" if status["waits_for"] else ""
     yield f"node        {node['self_id']} of {node['broker']} in {node['cluster']}"
     yield f"state       {status['state']}{waits}, up for {duration_text(status['uptime_s'])}"
+    yield from health_lines(status)
     yield f"role        {raft['role']} in term {raft['term']}" + (
         "" if raft["granted"] else ", the writer may not write"
     )
@@ -122,6 +123,14 @@ def describe(status: NodeStatus) -> Iterator[str]:
     yield from _damages(status)
     versions = ", ".join(f"{name} {text}" for name, text in status["versions"].items())
     yield f"versions    {versions}, {status['kernel']} kernel"
+
+
+def health_lines(status: NodeStatus) -> Iterator[str]:
+    """Why the node does not serve, and the page that helps; nothing while it starts or stops."""
+    # A node that was started by an earlier version tells no health; what it waits for is told.
+    health = status.get("health")
+    for reason in health["reasons"] if health and not status["waits_for"] else ():
+        yield f"            {reason['text']}: {reason['see']}"
 
 
 def _services(counters: Mapping[str, int]) -> Iterator[str]:
@@ -225,7 +234,8 @@ def _wait_until_ready(path: Path, wait_s: float) -> NodeStatus:
             if status["state"] == READY:
                 return status
             waits = f", waiting for {status['waits_for']}" if status["waits_for"] else ""
-            reason = f"{status['state']}{waits}"
+            reasons = "".join(f"; {line.strip()}" for line in health_lines(status))
+            reason = f"{status['state']}{waits}{reasons}"
         except (StorageError, TimedOutError) as error:
             reason = error.message
         if time.monotonic() >= deadline:

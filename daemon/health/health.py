@@ -73,6 +73,7 @@ def silent_children(
     now_ns: int,
     *,
     since_ns: int,
+    part: int = 1,
 ) -> list[Child]:
     """Children that live and have given no sign of it for too long.
 
@@ -83,12 +84,14 @@ def silent_children(
         now_ns: monotonic time.
         since_ns: since when we look without a pause; when the whole node was stopped, by a
             debugger or by its host, a child's silence in that time is not its fault.
+        part: too long is this part of what they are killed for; 2 is half of it.
     """
     return [
         child
         for child in children
         if child.pid
-        and child.silence_ms(page, now_ns, since_ns=since_ns) > child.silence_max_ms(page, settings)
+        and child.silence_ms(page, now_ns, since_ns=since_ns)
+        > child.silence_max_ms(page, settings) // part
     ]
 
 

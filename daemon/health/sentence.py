@@ -1,14 +1,12 @@
-"""Status sentence for ``systemctl status``: role, term and lag."""
+"""Status sentence for ``systemctl status``: role, term and lag, and why the node does not serve."""
 
 from __future__ import annotations
 
+from ledgermq.daemon.health.verdict import Health, HealthState, texts
 from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.ipc.space_slots import SpaceState
 
 
-def sentence(
-    page: CursorPage, *, state: str, waits_for: str, trouble: str, lacks_settings: str = ""
-) -> str:
+def sentence(page: CursorPage, *, health: Health, trouble: str, lacks_settings: str = "") -> str:
     """The node in one sentence, the same for as long as nothing changes.
 
     Lags are told where there are any: bytes that are written and not committed yet, and such that
@@ -16,13 +14,12 @@ def sentence(
 
     Args:
         page: of this node.
-        state: ``starting``, ``ready`` or ``stopping``.
-        waits_for: what it waits for before its next state; empty when for nothing.
+        health: the verdict on it.
         trouble: why the watchdog is not fed; empty when it is.
         lacks_settings: processes that did not take settings in time that were read again.
     """
-    if waits_for:
-        return f"{state}, waiting for {waits_for}"
+    if health["state"] in (HealthState.STARTING, HealthState.STOPPING):
+        return texts(health)
     grant = page.read_grant()
     # From the last to the first, so that none is seen ahead of one that it follows.
     dispatched = page.read_dispatched().position
@@ -33,8 +30,8 @@ def sentence(
         parts.append(f"{written - committed} bytes to be committed")
     if committed > dispatched:
         parts.append(f"{committed - dispatched} bytes to be dispatched")
-    if page.read_space().state is not SpaceState.ROOMY:
-        parts.append("disk full, producers are refused")
+    if not health["ready"]:
+        parts.append(f"not ready: {texts(health)}")
     if lacks_settings:
         parts.append(f"reloaded settings not taken by {lacks_settings}")
     if trouble:

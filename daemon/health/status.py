@@ -17,6 +17,7 @@ import zmq
 
 import ledgermq
 from ledgermq.daemon.children import Child
+from ledgermq.daemon.health.verdict import Health
 from ledgermq.formats.kernels import kernel
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.members.damage_report import DamageStatus, read_report
@@ -93,6 +94,7 @@ class NodeStatus(TypedDict):
 
     state: str
     waits_for: str
+    health: Health
     node: NodeNames
     raft: RaftStatus
     ack_mode: str
@@ -116,7 +118,7 @@ def collect(
     children: Mapping[Role, Child],
     settings: Settings,
     *,
-    state: str,
+    health: Health,
     waits_for: str,
     meters: Meters,
 ) -> NodeStatus:
@@ -126,15 +128,16 @@ def collect(
         page: of this node.
         children: the supervisor's.
         settings: in force.
-        state: ``starting``, ``ready`` or ``stopping``.
+        health: the verdict as of now.
         waits_for: what the node waits for before its next state; empty when for nothing.
         meters: the same at every call.
     """
     now_ns = time.monotonic_ns()
     grant = page.read_grant()
     return NodeStatus(
-        state=state,
+        state=health["state"],
         waits_for=waits_for,
+        health=health,
         node=names_of_node(settings),
         raft=raft_status(page, grant, settings),
         ack_mode=settings.ack.mode.value,

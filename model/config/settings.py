@@ -284,6 +284,7 @@ class SupervisionSection:
     beat_timeout_ms: int = 5_000
     stop_timeout_ms: int = 10_000
     flush_age_max_ms: int = 10_000
+    ready_within_ms: int = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,6 +82,7 @@ RELOADABLE = frozenset(
         "supervision.beat_timeout_ms",
         "supervision.stop_timeout_ms",
         "supervision.flush_age_max_ms",
+        "supervision.ready_within_ms",
         "log.level",
     }
 )

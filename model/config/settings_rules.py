@@ -468,6 +468,7 @@ RULES = {
     "supervision.beat_timeout_ms": _between(1_000, 600_000),
     "supervision.stop_timeout_ms": _between(100, 600_000),
     "supervision.flush_age_max_ms": _between(100, 600_000),
+    "supervision.ready_within_ms": _between(1_000, 600_000),
     "log.level": _text(", ".join(LOG_LEVELS), lambda text: text in LOG_LEVELS),
 }
 """One rule for every setting; the closed lists of ``StrEnum`` types are checked by the type."""

@@ -6,9 +6,9 @@ Each process attaches to the page and beats, as the real ones do. What else it d
 files in the folder ORDERS: ``writer.once`` is obeyed by one life of the writer, ``writer.always``
 by every one. Content: ``exit N``, ``raise KIND``, ``kill``, ``silent`` (turns no more),
 ``stubborn`` (does not stop), ``deaf`` (takes no settings until it is told something else),
-``unflushed`` (writes, and never flushes), ``slow`` (is long in starting), ``behind`` (leaves
-something that is not dispatched). ``supervisor.turn``: so many seconds pass between the turns of a
-supervisor that is ready and that nothing wakes.
+``unflushed`` (writes, and never flushes), ``isolated`` (raft hears of nobody any more), ``slow``
+(is long in starting), ``behind`` (leaves something that is not dispatched). ``supervisor.turn``: so
+many seconds pass between the turns of a supervisor that is ready and that nothing wakes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,16 @@ from pathlib import Path
 from ledgermq.daemon import supervisor
 from ledgermq.daemon.process_modules import ProcessTable
 from ledgermq.ipc.counters import BrokerCounter
-from ledgermq.ipc.cursor_page import CursorPage, Dispatched, Grant, LogCursor, PublishedRole, Role
+from ledgermq.ipc.cursor_page import (
+    CursorPage,
+    Dispatched,
+    Grant,
+    LogCursor,
+    PublishedRole,
+    Role,
+)
 from ledgermq.ipc.loop import StopFlag
+from ledgermq.ipc.process_slots import Proof
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, LedgerError, StorageError
 from ledgermq.model.ids import Index, Position, Term
@@ -106,6 +114,8 @@ def publish(page: CursorPage, role: Role, order: str) -> None:
     if role is Role.RAFT:
         page.publish_grant(Grant(Term(3), True, PublishedRole.LEADER))
         page.publish_committed(AHEAD if order == "behind" else END)
+        if order != "isolated":
+            page.publish_proof(Proof(time.monotonic_ns(), False, False))
     elif role is Role.WRITER:
         page.publish_written(AHEAD if order == "unflushed" else END, 8)
         if order != "unflushed":

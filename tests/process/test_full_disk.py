@@ -158,11 +158,14 @@ def test_a_full_disk_refuses_is_read_survives_a_restart_and_resumes(
         assert "retention.reserve_bytes" in str(refusal)
         disk.fill()
         assert not sender.goes_through()
+        reasons = member.node.status()["health"]["reasons"]
+        assert [reason["code"] for reason in reasons] == ["disk_full"]
         pids = member.node.pids()
         disk.give_back()
         wait_until(sender.goes_through, "writes to resume", timeout_s=PATIENCE_S)
         wait_until(lambda: is_dispatched(member), "dispatch to resume", timeout_s=PATIENCE_S)
         assert member.node.pids() == pids
+        assert member.node.status()["state"] == "ready"
         read_all(group, set(sender.acknowledged))
     disk.fill()
     member.kill()
