@@ -6,21 +6,41 @@ back: tools ask every node of a cluster for some of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
 
-from ledgermq.broker.call_rights import act_of, audit
+from ledgermq.broker.call_rights import Act, act_of, audit
 from ledgermq.broker.calls import Result
-from ledgermq.gateway.leader_relay import LeaderRelay
-from ledgermq.gateway.port_calls import PortCalls
+from ledgermq.gateway.port_calls import AsksVerbs
 from ledgermq.gateway.requests import Asked, ReplyLater, replying
-from ledgermq.model.errors import LedgerError, NotLeaderError
+from ledgermq.model.errors import LedgerError, NotLeaderError, ProtocolError
 from ledgermq.remoting.command import Command
+
+STEPS_MAX = 1_000
+"""Changes of one request: each is an entry of the log."""
+
+
+STEPS_MAX = 1_000
+"""Changes of one request: each becomes an entry of the log."""
+
+Step = Callable[[], tuple[str, Mapping[str, object]]]
+"""A verb and its arguments, as they are when all steps before are done."""
+
+
+class HandsOn(Protocol):
+    """Hands a request to the node that leads; ``LeaderRelay`` is the real one."""
+
+    def hand_on(self, asked: Asked) -> bool:
+        """Whether it was handed on: then its answer comes from there."""
+        ...
 
 
 class Changes:
     """Asks the broker's services for changes, and answers when they are made."""
 
-    def __init__(self, calls: PortCalls, relay: LeaderRelay, reply: ReplyLater) -> None:
+    def __init__(self, calls: AsksVerbs, relay: HandsOn, reply: ReplyLater) -> None:
         self._calls = calls
         self._relay = relay
         self._reply = reply
@@ -53,3 +73,72 @@ class Changes:
         self._calls.ask(
             verb, arguments, asked.now_ms, take, check_topic=asked.check_topic, owner=asked.owner
         )
+
+    def ask_all(self, asked: Asked, steps: Sequence[Step]) -> None:
+        """Have all steps done in their order; the client is answered after the last one, or at the
+        first refusal: what was done before that stays.
+
+        Raises:
+            ProtocolError: there are more than ``STEPS_MAX``.
+        """
+        if len(steps) > STEPS_MAX:
+            raise ProtocolError(
+                "too many changes in one request", count=len(steps), limit=STEPS_MAX
+            )
+        answer = replying(self._reply, asked, lambda _done: asked.command.reply())
+        _Series(self._calls, self._relay, asked, steps, answer).go_on()
+
+
+class _Series:
+    """Changes of one request, each asked for when the one before is made."""
+
+    def __init__(
+        self,
+        calls: AsksVerbs,
+        relay: HandsOn,
+        asked: Asked,
+        steps: Sequence[Step],
+        answer: Callable[[Result | LedgerError], None],
+    ) -> None:
+        self._calls = calls
+        self._relay = relay
+        self._asked = asked
+        self._left = deque(steps)
+        self._answer = answer
+        self._result: Result = {}
+        self._is_first = True
+        self._is_asking = self._is_awaited = False
+
+    def go_on(self) -> None:
+        """Ask until an answer has to be waited for; not from within another one's answer."""
+        self._is_asking = True
+        while self._left and not self._is_awaited:
+            self._is_awaited = True
+            verb, arguments = self._left.popleft()()
+            act, asked = act_of(self._asked.who, verb, arguments), self._asked
+            self._calls.ask(
+                verb,
+                arguments,
+                asked.now_ms,
+                partial(self._take, act),
+                check_topic=asked.check_topic,
+                owner=asked.owner,
+            )
+        self._is_asking = False
+        if not self._left and not self._is_awaited:
+            self._answer(self._result)
+
+    def _take(self, act: Act, outcome: Result | LedgerError) -> None:
+        self._is_awaited = isinstance(outcome, LedgerError)
+        if isinstance(outcome, LedgerError):
+            self._left.clear()
+            # The node that leads is asked for all of them, or for none.
+            is_first_refused = self._is_first and isinstance(outcome, NotLeaderError)
+            if not (is_first_refused and self._relay.hand_on(self._asked)):
+                audit(act, outcome)
+                self._answer(outcome)
+            return
+        audit(act, None)
+        self._is_first, self._result = False, outcome
+        if not self._is_asking:
+            self.go_on()

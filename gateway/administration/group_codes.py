@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from ledgermq.broker.sliced_answers import Build
 from ledgermq.gateway.administration.encoded_tables import EncodedTables
@@ -12,7 +13,8 @@ from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import GroupUnknownError, LedgerError, ProtocolError
-from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.body_fields import json_field, objects_in
+from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import decode_body, encode_body
 from ledgermq.remoting.fields import flag, text
@@ -34,8 +36,10 @@ class GroupCodes(PortPart):
         self._addresses = context.addresses
         self.codes = (
             Code(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self._put, ADMIN),
+            Code(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, self._put_all, ADMIN),
             Code(RequestCode.DELETE_SUBSCRIPTIONGROUP, self._delete, ADMIN),
             Code(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._all, USER),
+            Code(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, self._one, group_right("group")),
             Code(RequestCode.GET_ALL_CONSUMER_OFFSET, self._all_offsets, USER),
             Code(
                 RequestCode.GET_CONSUME_STATS,
@@ -56,14 +60,21 @@ class GroupCodes(PortPart):
 
     def _put(self, asked: Asked) -> None:
         """Make a group, or change the one that there is."""
-        wanted = decode_body(asked.command.body)
-        name = wanted.get("groupName")
-        if not isinstance(name, str) or not name:
-            raise ProtocolError("field is missing", field="groupName")
+        self._changes.ask(asked, *self._change_of(decode_body(asked.command.body)))
+
+    def _put_all(self, asked: Asked) -> None:
+        """The same for each group of a list, which is read as a whole before anything is done."""
+        wishes = objects_in(asked.command.body, "groupConfigList")
+        for wish in wishes:
+            _name_in(wish)
+        self._changes.ask_all(asked, [partial(self._change_of, wish) for wish in wishes])
+
+    def _change_of(self, wanted: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
+        name = _name_in(wanted)
         # Fields that later versions add mean nothing here, and are not kept.
         fields = {key: wanted[key] for key in (*FLAGS, *NUMBERS) if wanted.get(key) is not None}
         verb = "group_create" if self._tables.groups.get(name) is None else "group_alter"
-        self._changes.ask(asked, verb, {"group": name, "fields": fields})
+        return verb, {"group": name, "fields": fields}
 
     def _delete(self, asked: Asked) -> None:
         """Delete a group on all nodes; one that is not there is no error, as with topics."""
@@ -77,6 +88,15 @@ class GroupCodes(PortPart):
 
     def _all(self, asked: Asked) -> None:
         self._calls.build(asked, self._encoded.groups())
+
+    def _one(self, asked: Asked) -> Command:
+        """One group (``SubscriptionGroupConfig``)."""
+        name = text(asked.command.fields, "group")
+        group = self._tables.groups.get(name)
+        if group is None:
+            remark = f"group {name} does not exist"
+            return asked.command.reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
+        return asked.command.reply(body=encode_body(group.to_fields()))
 
     def _all_offsets(self, asked: Asked) -> None:
         self._calls.build(asked, self._encoded.offsets())
@@ -188,3 +208,10 @@ class GroupCodes(PortPart):
         if fields.get("topic"):
             arguments["topic"] = fields["topic"]
         self._changes.ask(asked, "offset_clone", arguments)
+
+
+def _name_in(wanted: Mapping[str, object]) -> str:
+    name = json_field(wanted, "groupName", str)
+    if not name:
+        raise ProtocolError("field is missing", field="groupName")
+    return name

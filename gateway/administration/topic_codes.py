@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 from ledgermq.broker.calls import ANY
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.gateway.administration.encoded_tables import EncodedTables, shown_fields
@@ -13,6 +16,7 @@ from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import LedgerError, ProtocolError, TopicUnknownError
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.names.queue_name import QueueName
+from ledgermq.remoting.body_fields import json_field, objects_in
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body
@@ -32,8 +36,10 @@ class TopicCodes(PortPart):
         self._changes = context.changes
         self.codes = (
             Code(RequestCode.UPDATE_AND_CREATE_TOPIC, self._put, ADMIN),
+            Code(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, self._put_all, ADMIN),
             Code(RequestCode.DELETE_TOPIC_IN_BROKER, self._delete, ADMIN),
             Code(RequestCode.GET_ALL_TOPIC_CONFIG, self._all, USER),
+            Code(RequestCode.GET_TOPIC_CONFIG, self._one, topic_right(ANY)),
             Code(RequestCode.GET_TOPIC_STATS_INFO, self._stats, topic_right(ANY)),
             Code(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, self._groups, topic_right(ANY)),
             Code(RequestCode.VIEW_BROKER_STATS_DATA, self._rates, USER),
@@ -42,9 +48,8 @@ class TopicCodes(PortPart):
     def _put(self, asked: Asked) -> None:
         """Make a topic, or change the one that there is; no message gets out of reach by that."""
         fields = asked.command.fields
-        name = text(fields, "topic")
         arguments: dict[str, object] = {
-            "topic": name,
+            "topic": text(fields, "topic"),
             "read_queues": int32(fields, "readQueueNums"),
             "write_queues": int32(fields, "writeQueueNums"),
             "perm": int32(fields, "perm"),
@@ -55,8 +60,16 @@ class TopicCodes(PortPart):
             arguments["filter_type"] = filter_type
         if flag(fields, "order"):
             arguments["order"] = True
-        verb = "topic_create" if self._tables.topics.get(name) is None else "topic_alter"
-        self._changes.ask(asked, verb, arguments)
+        self._changes.ask(asked, *self._change_of(arguments))
+
+    def _put_all(self, asked: Asked) -> None:
+        """The same for each topic of a list, which is read as a whole before anything is done."""
+        wishes = [_wish(fields) for fields in objects_in(asked.command.body, "topicConfigList")]
+        self._changes.ask_all(asked, [partial(self._change_of, wish) for wish in wishes])
+
+    def _change_of(self, wish: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
+        is_new = self._tables.topics.get(str(wish["topic"])) is None
+        return ("topic_create" if is_new else "topic_alter"), wish
 
     def _delete(self, asked: Asked) -> None:
         """Delete a topic on all nodes; one that is not there is no error, as tools ask each one."""
@@ -69,6 +82,11 @@ class TopicCodes(PortPart):
 
     def _all(self, asked: Asked) -> None:
         self._calls.build(asked, self._encoded.topics())
+
+    def _one(self, asked: Asked) -> Command:
+        """One topic (``TopicConfigAndQueueMapping``); it has no mapping of static topics."""
+        fields = shown_fields(topic_of(asked, self._tables))
+        return asked.command.reply(body=encode_body(fields))
 
     def _stats(self, asked: Asked) -> Command:
         return asked.command.reply(body=self._figures.topic_table(topic_of(asked, self._tables)))
@@ -93,6 +111,28 @@ class TopicCodes(PortPart):
             stored = self._figures.stored_since(topic, now_ms - 1_000 * seconds)
             body[span] = {"avgpt": 0.0, "sum": stored, "tps": round(stored / seconds, 2)}
         return asked.command.reply(body=encode_body(body))
+
+
+def _wish(fields: Mapping[str, object]) -> dict[str, object]:
+    """Arguments of ``topic_create`` and ``topic_alter`` for a ``TopicConfig``.
+
+    Raises:
+        ProtocolError: a field is missing, or of another type. Those that are not here, as RocketMQ
+            5's attributes, mean nothing.
+    """
+    wish: dict[str, object] = {
+        "topic": json_field(fields, "topicName", str),
+        "read_queues": json_field(fields, "readQueueNums", int),
+        "write_queues": json_field(fields, "writeQueueNums", int),
+        "perm": json_field(fields, "perm", int),
+        "sys_flag": json_field(fields, "topicSysFlag", int, 0),
+    }
+    filter_type = json_field(fields, "topicFilterType", str, "")
+    if filter_type:
+        wish["filter_type"] = filter_type
+    if json_field(fields, "order", bool, False):
+        wish["order"] = True
+    return wish
 
 
 def topic_table(tables: BrokerTables) -> dict[str, object]:

@@ -163,6 +163,29 @@ def _group(prefix: str, note: Note) -> tuple[Code, Fields, bytes]:
     return Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps(body).encode()
 
 
+def _listed_topics(note: Note) -> tuple[Code, Fields, bytes]:
+    topics = [
+        {
+            "topicName": f"port-listed-{note.name}-{number}",
+            "readQueueNums": 2,
+            "writeQueueNums": 2,
+            "perm": 6,
+        }
+        for number in range(2)
+    ]
+    body = json.dumps({"topicConfigList": topics}).encode()
+    return Code.UPDATE_AND_CREATE_TOPIC_LIST, {}, body
+
+
+def _listed_groups(note: Note) -> tuple[Code, Fields, bytes]:
+    groups = [
+        {"groupName": f"port-listed-{note.name}-{number}", "retryMaxTimes": 5}
+        for number in range(2)
+    ]
+    body = json.dumps({"groupConfigList": groups}).encode()
+    return Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {}, body
+
+
 def _groups(reply: Command) -> dict[str, Any]:
     table: dict[str, Any] = json.loads(bytes(reply.body))["subscriptionGroupTable"]
     return table
@@ -219,6 +242,12 @@ def port_rows() -> list[Row]:
             lambda _, reply: reply.code == ResponseCode.SUCCESS,
         ),
         PortRow(
+            "UPDATE_AND_CREATE_TOPIC_LIST",
+            _listed_topics,
+            lambda note: (Code.GET_TOPIC_CONFIG, {"topic": f"port-listed-{note.name}-1"}),
+            lambda _, reply: reply.code == ResponseCode.SUCCESS,
+        ),
+        PortRow(
             "DELETE_TOPIC_IN_BROKER",
             lambda note: (Code.DELETE_TOPIC_IN_BROKER, {"topic": f"port-gone-{note.name}"}, b""),
             lambda note: (Code.GET_ROUTEINFO_BY_TOPIC, {"topic": f"port-gone-{note.name}"}),
@@ -230,6 +259,15 @@ def port_rows() -> list[Row]:
             lambda note: _group("port", note),
             lambda _: (Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}),
             lambda note, reply: _groups(reply)[f"port-{note.name}"]["retryMaxTimes"] == 5,
+        ),
+        PortRow(
+            "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST",
+            _listed_groups,
+            lambda note: (
+                Code.GET_SUBSCRIPTIONGROUP_CONFIG,
+                {"group": f"port-listed-{note.name}-1"},
+            ),
+            lambda _, reply: json.loads(bytes(reply.body))["retryMaxTimes"] == 5,
         ),
         PortRow(
             "DELETE_SUBSCRIPTIONGROUP",

@@ -64,40 +64,55 @@ def python_client() -> Command:
 
 def java5_features() -> Command:
     """``Features.java`` with the client of RocketMQ 5, which has an enum in another package."""
+    source = Path(__file__).with_name("Features.java").read_text()
+    return _java("java5", "Features", source.replace("common.protocol", "remoting.protocol"))
+
+
+def java5_tools() -> Command:
+    """``Mqadmin.java`` with the tools of RocketMQ 5."""
+    return _java("java5tools", "Mqadmin", Path(__file__).with_name("Mqadmin.java").read_text())
+
+
+def _java(name: str, program: str, source: str) -> Command:
+    """A Java program, compiled with the libraries of ``clients/NAME/pom.xml``."""
     _need("java", "javac", "mvn")
-    folder = CACHE / "java5"
+    folder = CACHE / name
     folder.mkdir(parents=True, exist_ok=True)
     libraries = folder / "lib"
     if not libraries.is_dir():
-        pom = str(CLIENTS / "java5" / "pom.xml")
+        pom = str(CLIENTS / name / "pom.xml")
         words = ["-q", "-B", "-f", pom, "dependency:copy-dependencies"]
         _make(["mvn", *words, f"-DoutputDirectory={libraries}"], folder)
-    source = Path(__file__).with_name("Features.java").read_text()
-    (folder / "Features.java").write_text(
-        source.replace("rocketmq.common.protocol.heartbeat", "rocketmq.remoting.protocol.heartbeat")
-    )
+    (folder / f"{program}.java").write_text(source)
     classes = f"{folder / 'classes'}"
     _make(
-        ["javac", "-nowarn", "-cp", f"{libraries}/*", "-d", classes, "Features.java"],
+        ["javac", "-nowarn", "-cp", f"{libraries}/*", "-d", classes, f"{program}.java"],
         folder,
     )
     opened = ["--add-opens", "java.base/java.nio=ALL-UNNAMED"]
-    return ["java", "-Xmx512m", *opened, "-cp", f"{classes}:{libraries}/*", "Features"], {
+    return ["java", "-Xmx512m", *opened, "-cp", f"{classes}:{libraries}/*", program], {
         # What it logs goes below its home.
         "_JAVA_OPTIONS": f"-Duser.home={folder}"
     }
 
 
-def run_client(command: Command, *words: str, **environment: str) -> list[str]:
-    """All lines that a client says, once it has ended well."""
+def run_client(command: Command, *words: str, told: str = "", **environment: str) -> list[str]:
+    """All lines that a client says, once it has ended well.
+
+    Args:
+        told: all that it can read.
+    """
     program, needed = command
     done = subprocess.run(
         [*program, *words],
         env={**os.environ, **needed, **environment},
-        capture_output=True, text=True, check=False, timeout=RUN_S,
+        input=told,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True, check=False, timeout=RUN_S,
     )  # fmt: skip
 
-    assert done.returncode == 0, done.stdout[-5_000:] + done.stderr[-5_000:]
+    assert done.returncode == 0, done.stdout[-10_000:]
     return done.stdout.splitlines()
 
 

@@ -99,7 +99,25 @@ TEMPLATES: dict[Code, Template] = {
             "defaultTopic": "TBW102",
         }
     ),
+    Code.UPDATE_AND_CREATE_TOPIC_LIST: Template(
+        {},
+        _json(
+            topicConfigList=[
+                {
+                    "topicName": "made",
+                    "readQueueNums": 2,
+                    "writeQueueNums": 2,
+                    "perm": 6,
+                    "topicFilterType": "SINGLE_TAG",
+                    "topicSysFlag": 0,
+                    "order": False,
+                    "attributes": {},
+                }
+            ]
+        ),
+    ),
     Code.GET_ALL_TOPIC_CONFIG: Template({}),
+    Code.GET_TOPIC_CONFIG: Template({"topic": "orders"}),
     Code.UPDATE_BROKER_CONFIG: Template({}, b"flushDiskType=SYNC_FLUSH"),
     Code.GET_BROKER_CONFIG: Template({}),
     Code.GET_BROKER_RUNTIME_INFO: Template({}),
@@ -217,7 +235,11 @@ TEMPLATES: dict[Code, Template] = {
             notifyConsumerIdsChangedEnable=True,
         ),
     ),
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Template(
+        {}, _json(groupConfigList=[{"groupName": "made", "retryMaxTimes": 4}])
+    ),
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Template({}),
+    Code.GET_SUBSCRIPTIONGROUP_CONFIG: Template({"group": GROUP}),
     Code.GET_TOPIC_STATS_INFO: Template({"topic": "orders"}),
     Code.GET_CONSUMER_CONNECTION_LIST: Template({"consumerGroup": GROUP}),
     Code.GET_PRODUCER_CONNECTION_LIST: Template({"producerGroup": "producers"}),

@@ -112,6 +112,45 @@ def test_topics_are_made_changed_and_deleted_once(node: Administered) -> None:
     assert node.ask(Code.GET_TOPIC_STATS_INFO, topic="sales").code == ResponseCode.TOPIC_NOT_EXIST
 
 
+def test_lists_of_topics_and_groups_are_made_or_refused_by_name(node: Administered) -> None:
+    wish = {"readQueueNums": 2, "writeQueueNums": 2, "perm": 6, "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0, "order": False, "attributes": {"+message.type": "FIFO"}}  # fmt: skip
+
+    def put(*topics: dict[str, object]) -> Command:
+        return node.ask(Code.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": list(topics)})
+
+    made = put(*({**wish, "topicName": f"listed-{number}"} for number in range(30)))
+    again = put({**wish, "topicName": "listed-3", "perm": 4}, {**wish, "topicName": "listed-30"})
+    found = node.told(Code.GET_TOPIC_CONFIG, topic="listed-3", lo="true")
+    partly = put({**wish, "topicName": "listed-31"}, {**wish, "topicName": "TBW102"},
+                 {**wish, "topicName": "listed-32"})  # fmt: skip
+    senseless = put({**wish, "topicName": "listed-33"}, {**wish, "topicName": 7})
+    many = put(*({**wish, "topicName": f"many-{number}"} for number in range(1_001)))
+    topics = node.told(Code.GET_ALL_TOPIC_CONFIG)["topicConfigTable"]
+    unknown = node.ask(Code.GET_TOPIC_CONFIG, topic="nothing")
+
+    assert (made.code, again.code) == (0, 0)
+    assert {f"listed-{number}" for number in range(32)} <= topics.keys()
+    assert found == topics["listed-3"]
+    assert (found["topicName"], found["perm"], found["readQueueNums"]) == ("listed-3", 4, 2)
+    assert partly.code == ResponseCode.NO_PERMISSION
+    assert not {"listed-32", "listed-33", "many-0"} & topics.keys()
+    assert "topicName" in str(senseless.remark)
+    assert "limit=1000" in str(many.remark)
+    assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
+
+    groups = [{"groupName": f"listed-{number}", "retryMaxTimes": number} for number in (1, 2)]
+    listed = node.ask(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {"groupConfigList": groups})
+    group = node.told(Code.GET_SUBSCRIPTIONGROUP_CONFIG, group="listed-2")
+    table = node.told(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)["subscriptionGroupTable"]
+    none = node.ask(Code.GET_SUBSCRIPTIONGROUP_CONFIG, group="nothing")
+
+    assert listed.code == 0
+    assert group == table["listed-2"]
+    assert (group["groupName"], group["retryMaxTimes"]) == ("listed-2", 2)
+    assert none.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
 def test_groups_are_made_followed_and_deleted(node: Administered) -> None:
     group = {"groupName": "billing", "retryMaxTimes": 3, "consumeEnable": True, "newField": {}}
     assert node.ask(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, group).code == 0
