@@ -1,4 +1,4 @@
-"""Relay of administrators' requests from a follower to the leader."""
+"""Relay of requests from a follower to the leader: those of administrators, and sends."""
 
 from __future__ import annotations
 

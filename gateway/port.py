@@ -141,7 +141,7 @@ class RemotingPort:
 
     def _made(self, context: BrokerContext) -> PortParts:
         """All parts, in the order of their turns."""
-        connections, produce = ConnectionCodes(context), ProduceCodes(context)
+        connections, produce = ConnectionCodes(context), ProduceCodes(context, context.relay)
         return PortParts(
             context.addresses,
             self._links,

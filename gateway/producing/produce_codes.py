@@ -17,6 +17,7 @@ from ledgermq.client.sending.send_pipeline import parse_host
 from ledgermq.formats.records.delayed_message import RealQueue
 from ledgermq.formats.records.host_address import encode_host
 from ledgermq.formats.records.message import Message
+from ledgermq.gateway.changes import HandsOn
 from ledgermq.gateway.code_rights import send_right
 from ledgermq.gateway.context import PortContext
 from ledgermq.gateway.parts import PortPart
@@ -70,8 +71,15 @@ Told = Callable[[StoredMessages | LedgerError], None]
 class ProduceCodes(PortPart):
     """Owned by the port."""
 
-    def __init__(self, context: PortContext) -> None:
+    def __init__(self, context: PortContext, relay: HandsOn | None = None) -> None:
+        """Nothing is stored before the node is known to lead.
+
+        Args:
+            relay: hands sends to the node that leads; None: they are refused where this one does
+                not.
+        """
         environment = context.environment
+        self._relay = relay
         self._quotas = context.quotas
         self._tables = context.tables
         self._topics = SendTopics(context.tables, context.calls)
@@ -138,6 +146,9 @@ class ProduceCodes(PortPart):
     def _send(self, asked: Asked) -> Command | None:
         try:
             request = decode_send(asked.command)
+            if not self._leads and self._relay is not None and self._relay.hand_on(asked):
+                # Java's clients ask for routes every 30 s, and send here until then.
+                return None
             self._check_leads()
             self._quotas.check_sent(asked)
             if request.topic.startswith(RETRY_PREFIX) and not request.is_batch:

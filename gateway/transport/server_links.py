@@ -19,6 +19,9 @@ from ledgermq.remoting.command import ONEWAY, Command, decode_command, encode_co
 from ledgermq.remoting.frames import FrameSplitter
 
 SERVER_WAITING_MAX = 1_000
+UNSENT_MAX = 32 * 1024 * 1024
+"""Bytes of requests that a server has not taken yet; one more request is let over that."""
+
 READ_SIZE = 64 * 1024
 
 TakeReply = Callable[[Command | LedgerError], None]
@@ -59,9 +62,11 @@ class ServerLink:
         """Send a request under a number of this link; ``take`` is told later.
 
         Raises:
-            BusyError: too many wait.
+            BusyError: too many wait, or too many bytes.
             TimedOutError: the server cannot be reached.
         """
+        if len(self._unsent) >= UNSENT_MAX:
+            raise BusyError("a server takes requests too slowly", limit=UNSENT_MAX)
         if len(self._waiting) >= SERVER_WAITING_MAX:
             raise BusyError("too many requests wait for a server", limit=SERVER_WAITING_MAX)
         self._queue(command)

@@ -10,6 +10,7 @@ from tests.compat.remoting_group import make_remoting_group
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Member
 from tests.process.remoting_client import RemotingClient
+from tests.process.remoting_requests import TEMPLATES
 from tests.process.remoting_steps import (
     GROUP,
     beat,
@@ -21,6 +22,7 @@ from tests.process.remoting_steps import (
 )
 
 from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.command import ONEWAY, Command
 
 pytestmark = pytest.mark.slow
 
@@ -120,6 +122,54 @@ def test_a_member_that_is_down_is_in_no_route_until_it_is_back(
     for client in at.values():
         client.close()
     assert group.stop() == [0, 0, 0]
+
+
+def test_sends_to_a_node_that_does_not_lead_are_stored_by_the_one_that_does(
+    make_node: Callable[[], Node],
+) -> None:
+    """As those of RocketMQ's producers, which ask for routes every half minute, behind a change."""
+    group, _ = make_remoting_group(make_node)
+    before = group.leader()
+    client = connected(port_of(before))
+    single, batch = (
+        TEMPLATES[RequestCode.SEND_MESSAGE_V2],
+        TEMPLATES[RequestCode.SEND_BATCH_MESSAGE],
+    )
+
+    def put(queue_id: int, body: bytes) -> Command:
+        fields = {**single.fields, "e": queue_id}
+        return client.ask(RequestCode.SEND_MESSAGE_V2, fields, body)
+
+    wait_until(lambda: put(0, b"at the leader").code == 0, "the node to store")
+    asked = before.command("raft", "transfer", group.others(before)[0].name)
+    leader = group.leader(besides=before)
+    wait_until(lambda: put(0, b"through a follower").code == 0, "a send to be handed on")
+    replies = send(client, TOPIC, 1, *(b"%d" % number for number in range(30)))
+    several = client.ask(RequestCode.SEND_BATCH_MESSAGE, {**batch.fields, "e": 3}, batch.body)
+    refused = put(99, b"no queue")
+    oneway = {**single.fields, "e": 2}
+    client.send(RequestCode.SEND_MESSAGE_V2, oneway, b"oneway", flag=ONEWAY)
+    at_leader = connected(port_of(leader))
+    wait_until(
+        lambda: pull(at_leader, TOPIC, 2, 0, subscription="*").bodies == [b"oneway"],
+        "what wants no reply",
+    )
+    found = pull(at_leader, TOPIC, 1, 0, most=200, subscription="*").bodies
+    at_leader.close()
+    # Who hands on is one connection to the leader: what it waits for ends with that.
+    leader.kill()
+    lost = put(0, b"nobody leads")
+    group.leader(besides=leader)
+    wait_until(lambda: put(0, b"again").code == 0, "a send to be stored")
+    client.close()
+
+    assert asked.returncode == 0, asked.stderr
+    assert [int(one.fields["queueOffset"]) for one in replies] == list(range(30))
+    assert several.code == 0
+    assert found == [b"%d" % number for number in range(30)]
+    assert (refused.code, "no such queue" in str(refused.remark)) == (1, True)
+    assert lost.code in {0, ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE}, lost
+    assert group.stop() == [0, 0]
 
 
 def test_a_new_leader_knows_members_offsets_and_locks(make_node: Callable[[], Node]) -> None:
