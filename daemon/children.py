@@ -25,22 +25,26 @@ from ledgermq.process.port_roles import port_roles
 
 EntryPoints = Mapping[Role, Entry]
 
-START_ORDER = (Role.RAFT, Role.WRITER, Role.DISPATCHER, Role.BROKER, *PORTS)
+START_ORDER = (Role.RAFT, Role.WRITER, Role.DISPATCHER, Role.BROKER, *PORTS, Role.OBSERVER)
 
-STOP_ORDER = (Role.BROKER, *PORTS, Role.WRITER, Role.RAFT, Role.DISPATCHER)
+STOP_ORDER = (Role.BROKER, *PORTS, Role.WRITER, Role.RAFT, Role.DISPATCHER, Role.OBSERVER)
 """Each stops once nobody needs it any more.
 
 The broker proposes through the writer, and what it still answers goes through the port processes.
 They store through the writer, too, and stop together. The writer accepts no more, and answers what
 raft commits meanwhile. Raft commits what the writer has left durable. Then ``committed`` stands
-still, and the dispatcher catches up with it and flushes.
+still, and the dispatcher catches up with it and flushes. The observer says until then that the node
+is stopping.
 """
 
 
-OF_CLIENTS = frozenset({Role.BROKER, *PORTS})
+OF_CLIENTS = frozenset({Role.BROKER, *PORTS, Role.OBSERVER})
 """What these die of may be requests, which come again. A node goes on without them: it stores, and
 replicates.
 """
+
+WATCHING = frozenset({Role.OBSERVER})
+"""What becomes of these is nothing to the node: whether it serves goes by the others."""
 
 PAUSE_MIN_NS = 100_000_000
 """Before the second restart in a row; before the first there is none, and each next one doubles."""
@@ -48,8 +52,10 @@ PAUSE_MIN_NS = 100_000_000
 
 def start_order(settings: Settings) -> list[Role]:
     """The processes that the settings want, in the order in which they are started."""
-    wanted = port_roles(settings)
-    return [role for role in START_ORDER if role not in PORTS or role in wanted]
+    unwanted = {*PORTS} - {*port_roles(settings)}
+    if settings.listen.http is None:
+        unwanted |= WATCHING
+    return [role for role in START_ORDER if role not in unwanted]
 
 
 START_PATIENCE = 12

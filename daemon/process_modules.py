@@ -23,6 +23,7 @@ MODULES = {
     Role.WRITER: "ledgermq.writer.writer",
     Role.DISPATCHER: "ledgermq.dispatcher.dispatcher",
     Role.BROKER: "ledgermq.gateway.broker_with_port",
+    Role.OBSERVER: "ledgermq.observer.observer_process",
 }
 
 PORT_MODULE = "ledgermq.gateway.port_process"

@@ -26,6 +26,7 @@ import setproctitle
 from ledgermq.daemon.children import (
     OF_CLIENTS,
     STOP_ORDER,
+    WATCHING,
     Child,
     Deaths,
     Exit,
@@ -38,7 +39,6 @@ from ledgermq.daemon.health.health import Readiness, silent_children
 from ledgermq.daemon.health.notify import Notifier
 from ledgermq.daemon.health.sentence import sentence
 from ledgermq.daemon.health.status import collect
-from ledgermq.daemon.health.verdict import Health
 from ledgermq.daemon.health.watch import HealthWatch
 from ledgermq.daemon.health.watchdog import Watchdog
 from ledgermq.daemon.process_modules import ProcessTable
@@ -59,7 +59,7 @@ from ledgermq.model.exit_status import EXIT_BUG, EXIT_REOPEN, EXIT_STOPPED
 from ledgermq.process import log_lines
 from ledgermq.process.child_process import process_title
 from ledgermq.process.control import ControlServer, check_path
-from ledgermq.process.node_status import Meters
+from ledgermq.process.node_status import Health, Meters
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.settings import reload
 from ledgermq.process.systemd.inherited_sockets import take_inherited
@@ -173,17 +173,18 @@ class Supervisor:
         if self._reloading.is_going_on:
             self._look_whether_settings_are_taken(now_ns)
         silent = self._silent(now_ns)
+        is_silent = any(child.role not in WATCHING for child in silent)
         if self.is_stopping:
             self._continue_stop(now_ns)
         else:
             self._restart_due(now_ns)
             for child in silent:
                 self._kill_hung(child, now_ns)
-            self._look_for_readiness(now_ns, is_silent=bool(silent))
+            self._look_for_readiness(now_ns, is_silent=is_silent)
         self._watchdog.look(
             self._settings,
             now_ns,
-            is_silent=bool(silent),
+            is_silent=is_silent,
             # Who dies of requests is down for a while, and the node goes on.
             is_down=not self.is_stopping
             and any(not (one.pid or one.restart_at_ns) for one in self._children.values()),
@@ -247,7 +248,7 @@ class Supervisor:
         if pause_ns:
             fields["restart_in_ms"] = pause_ns // 1_000_000
         logger.error("child died", extra={"event": Event.PROCESS_DIED, **fields})
-        if exit_.ends_node:
+        if exit_.ends_node and child.role not in WATCHING:
             self._begin_stop(f"{child.role.title} ended with {exit_.text}", exit_.node_status)
         elif not is_of_clients and self._deaths.add(now_ns, self._settings):
             self._begin_stop("children die too often", exit_.node_status)
@@ -432,7 +433,7 @@ class Supervisor:
 
     def _judge(self, now_ns: int) -> Health:
         return self._health.look(
-            self._children.values(),
+            [child for child in self._children.values() if child.role not in WATCHING],
             self._settings,
             now_ns,
             is_stopping=self.is_stopping,

@@ -15,6 +15,7 @@ import psutil
 from ledgermq.doctor.finding import Diagnosis, fail, ok, warn
 from ledgermq.doctor.subject import Subject
 from ledgermq.members.peer_addresses import parse_peer
+from ledgermq.model.config.settings_rules import HTTP_UNIX
 from ledgermq.model.errors import LedgerError
 from ledgermq.process.systemd.port_addresses import VIP_SETTING, addresses_by_setting
 from ledgermq.process.systemd.systemd_tools import listening_units
@@ -54,6 +55,9 @@ def endpoints_of(subject: Subject) -> Iterator[Endpoint]:
         if endpoint is not None:
             host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
             yield Endpoint(f"listen.{setting}", host.strip("[]"), int(port))
+    if listen.http not in (None, HTTP_UNIX):
+        host, _, port = listen.http.rpartition(":")
+        yield Endpoint("listen.http", host.strip("[]"), int(port))
     for setting, (host, number) in addresses_by_setting(listen).items():
         yield Endpoint(setting, host, number)
 

@@ -157,6 +157,19 @@ class BrokerCounter(IntEnum):
     LEVEL_TO_ENABLE = auto()
 
 
+class ObserverCounter(IntEnum):
+    """Of the observer; ``CONNECTIONS`` are now. What is refused was too much, too slow or no HTTP;
+    what is denied had no token.
+    """
+
+    CONNECTIONS = 0
+    REQUESTS = auto()
+    SCRAPES = auto()
+    SCRAPES_FAILED = auto()
+    REFUSED = auto()
+    DENIED = auto()
+
+
 def _names(counters: type[IntEnum]) -> tuple[str, ...]:
     assert [counter.value for counter in counters] == list(range(len(counters))), counters
     assert len(counters) <= COUNTERS_MAX, counters
@@ -170,4 +183,5 @@ COUNTER_NAMES: Mapping[Role, tuple[str, ...]] = {
     Role.DISPATCHER: _names(DispatcherCounter),
     Role.BROKER: _names(BrokerCounter),
     **dict.fromkeys(PORTS, _names(BrokerCounter)),
+    Role.OBSERVER: _names(ObserverCounter),
 }

@@ -1,6 +1,6 @@
 """The cursor page: shared memory in which each process publishes its cursors and its state.
 
-One file of 16,384 bytes in the runtime directory, mapped by all processes. A slot is 64 bytes of
+One file of 32,768 bytes in the runtime directory, mapped by all processes. A slot is 64 bytes of
 eight aligned 64-bit fields, little-endian, and has exactly one writer (``asleep`` alone is also
 cleared by who rings). Fields that belong together stand twice, 32 slots apart; field 0 is their
 sequence, whose last bit names the copy that counts. Its writer fills the other copy and then counts
@@ -28,7 +28,8 @@ the sequence up, so a reader never waits, not even for a writer that died inside
     31    queues      dispatcher  S position
     32-63                         second copies of 1 to 7, 13 to 16, 26, 27 and 31
     64-231 counters   that one    64 counters, eight slots a process (``ipc/counters.py``)
-    232-247 process   that one    those of the port processes, as 8-12
+    232-248 process   that one    those of the port processes and the observer, as 8-12
+    256-263 counters  observer    as 64-231
 
 Everything here is disposable: a process that starts again rebuilds its slots from the files. Times
 named ``_ns`` are CLOCK_MONOTONIC, the same for all processes of one boot; ``_ms`` are epoch
@@ -57,11 +58,11 @@ from ledgermq.ipc.space_slots import HeldBy, LogBegin, QueueBegin, Space, SpaceS
 from ledgermq.model.errors import StaleGenerationError, StorageError
 from ledgermq.model.ids import Index, NodeId, Position, Term
 
-PAGE_SIZE = 16_384
+PAGE_SIZE = 32_768
 SLOT_SIZE = 64
 FIELDS = SLOT_SIZE // 8
 MAGIC = 0x4547415051_4D4C
-VERSION = 3
+VERSION = 4
 
 _HEADER, _WRITTEN, _DURABLE, _COMMITTED, _DISPATCHED, _PUT_LOCK, _GRANT, _READER = range(8)
 _PROCESS = 8
@@ -75,6 +76,7 @@ _ABSENT = 27
 _SECOND_COPY = 32
 _COUNTERS = 64
 _COUNTER_SLOTS = 8
+_OBSERVER_COUNTERS = 256
 COUNTERS_MAX = _COUNTER_SLOTS * FIELDS
 """Counters that each process has."""
 
@@ -94,7 +96,7 @@ assert _SECOND_COPY + _QUEUES < _COUNTERS
 
 class Role(IntEnum):
     """The processes of a node, numbered as their counters; those of ``PORTS`` serve RocketMQ's
-    clients, where the settings want more processes for that than the broker.
+    clients, where the settings want more processes for that than the broker, and the observer HTTP.
     """
 
     SUPERVISOR = 0
@@ -118,6 +120,7 @@ class Role(IntEnum):
     PORT_14 = 18
     PORT_15 = 19
     PORT_16 = 20
+    OBSERVER = 21
 
     @property
     def title(self) -> str:
@@ -125,11 +128,12 @@ class Role(IntEnum):
         return self.name.lower().replace("_", "-")
 
 
-PORTS = tuple(role for role in Role if role >= _FIRST_PORT)
+PORTS = tuple(role for role in Role if _FIRST_PORT <= role < Role.OBSERVER)
 
 assert len(PORTS) == 16
-assert _COUNTERS + len(Role) * _COUNTER_SLOTS <= _PORT_PROCESS
-assert (_PORT_PROCESS + len(PORTS)) * SLOT_SIZE <= PAGE_SIZE
+assert _COUNTERS + Role.OBSERVER * _COUNTER_SLOTS <= _PORT_PROCESS
+assert _PORT_PROCESS + len(PORTS) < _OBSERVER_COUNTERS
+assert (_OBSERVER_COUNTERS + _COUNTER_SLOTS) * SLOT_SIZE <= PAGE_SIZE
 
 
 class PublishedRole(IntEnum):
@@ -528,11 +532,11 @@ class CursorPage:
 
     def counters(self, role: Role) -> memoryview:
         """``COUNTERS_MAX`` 64-bit counters of ``role``, writable by that process alone."""
-        return self._lend((_COUNTERS + _COUNTER_SLOTS * role) * FIELDS, COUNTERS_MAX)
+        return self._lend(_COUNTERS_AT[role], COUNTERS_MAX)
 
     def read_counters(self, role: Role) -> list[int]:
         """What ``role`` has counted, as it is now."""
-        at = (_COUNTERS + _COUNTER_SLOTS * role) * FIELDS
+        at = _COUNTERS_AT[role]
         return self._cells[at : at + COUNTERS_MAX].tolist()
 
     def _lend(self, at: int, count: int) -> memoryview:
@@ -564,6 +568,12 @@ def _process_slot(role: Role) -> int:
 
 _PROCESS_AT = tuple(_process_slot(role) * FIELDS for role in Role)
 """First cell of each role's process slot."""
+
+_COUNTERS_AT = tuple(
+    FIELDS * (_OBSERVER_COUNTERS if role is Role.OBSERVER else _COUNTERS + _COUNTER_SLOTS * role)
+    for role in Role
+)
+"""First cell of each role's counters."""
 
 
 def _cursor(values: list[int]) -> LogCursor:

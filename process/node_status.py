@@ -32,6 +32,36 @@ class NodeNames(TypedDict):
     peers: list[str]
 
 
+class HealthReason(TypedDict):
+    """A reason why a node does not serve: a ``HealthTrouble``, and the page that helps."""
+
+    code: str
+    text: str
+    see: str
+
+
+class Health(TypedDict):
+    """The verdict on a node (``daemon/health/verdict.py``).
+
+    ``leads``: producers and consumers are answered here now. ``leader`` is empty while nobody is
+    known to lead. ``within_ms``: the time within which proofs count. The two reasons in words are
+    empty where there is none.
+    """
+
+    state: str
+    ready: bool
+    leads: bool
+    why_not_ready: str
+    why_not_leading: str
+    role: str
+    term: int
+    leader: str
+    stage: str
+    majority_age_ms: int | None
+    within_ms: int
+    reasons: list[HealthReason]
+
+
 class RaftStatus(TypedDict):
     """Its role in the group.
 
@@ -189,12 +219,14 @@ def named_counters(page: CursorPage) -> dict[str, dict[str, int]]:
 
 
 def roles_in_use(page: CursorPage) -> list[Role]:
-    """The processes that the node has: of port processes those that have ever begun."""
-    return [role for role in Role if role not in PORTS or page.read_process(role).generation]
+    """The processes that the node has: of port processes and the observer if they ever began."""
+    return [role for role in Role if role <= Role.BROKER or page.read_process(role).generation]
 
 
 def given_out(page: CursorPage, counter: BrokerCounter) -> int:
     """What broker and port processes have counted together."""
     return sum(
-        page.read_counters(role)[counter] for role in roles_in_use(page) if role >= Role.BROKER
+        page.read_counters(role)[counter]
+        for role in roles_in_use(page)
+        if role is Role.BROKER or role in PORTS
     )

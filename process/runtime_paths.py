@@ -53,6 +53,11 @@ class RuntimePaths:
         return self.directory / "ports.sock"
 
     @property
+    def http(self) -> Path:
+        """The observer's socket for HTTP, with ``listen.http = "unix"``."""
+        return self.directory / "http.sock"
+
+    @property
     def damage(self) -> Path:
         """What of the log is damaged now, as the raft process knows it; JSON."""
         return self.directory / "damage"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ledgermq.daemon.health.verdict import Health, HealthState, texts
+from ledgermq.daemon.health.verdict import HealthState
 from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.process.node_status import Health
 
 
 def sentence(page: CursorPage, *, health: Health, trouble: str, lacks_settings: str = "") -> str:
@@ -19,7 +20,7 @@ def sentence(page: CursorPage, *, health: Health, trouble: str, lacks_settings: 
         lacks_settings: processes that did not take settings in time that were read again.
     """
     if health["state"] in (HealthState.STARTING, HealthState.STOPPING):
-        return texts(health)
+        return health["why_not_ready"]
     grant = page.read_grant()
     # From the last to the first, so that none is seen ahead of one that it follows.
     dispatched = page.read_dispatched().position
@@ -31,7 +32,7 @@ def sentence(page: CursorPage, *, health: Health, trouble: str, lacks_settings: 
     if committed > dispatched:
         parts.append(f"{committed - dispatched} bytes to be dispatched")
     if not health["ready"]:
-        parts.append(f"not ready: {texts(health)}")
+        parts.append(f"not ready: {health['why_not_ready']}")
     if lacks_settings:
         parts.append(f"reloaded settings not taken by {lacks_settings}")
     if trouble:

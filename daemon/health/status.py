@@ -17,7 +17,6 @@ import zmq
 
 import ledgermq
 from ledgermq.daemon.children import Child
-from ledgermq.daemon.health.verdict import Health
 from ledgermq.formats.kernels import kernel
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.members.damage_report import DamageStatus, read_report
@@ -25,6 +24,7 @@ from ledgermq.model.config.settings import ListenSection, Settings
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.process.node_status import (
     Cursors,
+    Health,
     Meters,
     NodeNames,
     RaftStatus,

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypedDict
 
 from ledgermq.ipc.cursor_page import Grant, PublishedRole
 from ledgermq.ipc.process_slots import Proof
 from ledgermq.ipc.space_slots import SpaceState
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.features import version_of
+from ledgermq.process.node_status import Health, HealthReason
 from ledgermq.sessions.leadership.takeover import Takeover
 
 _WHAT_TO_DO = "docs/operating/what-to-do.md"
@@ -47,6 +47,9 @@ class HealthTrouble(StrEnum):
     DAMAGED = "damaged"
 
 
+_SERVING = (Takeover.CAUGHT_UP, Takeover.TABLES_APPLIED, Takeover.SERVICES_GRANTED)
+"""Stages of a leader that answers consumers, too."""
+
 _SEE = {
     HealthTrouble.STARTING: _WHAT_TO_DO,
     HealthTrouble.STOPPING: "docs/operating/service.md",
@@ -62,33 +65,6 @@ _SEE = {
     HealthTrouble.DAMAGED: "docs/operating/check-and-repair.md",
 }
 """The page of the documents that says what to do."""
-
-
-class Reason(TypedDict):
-    """A reason why a node does not serve: a ``HealthTrouble``, and the page that helps."""
-
-    code: str
-    text: str
-    see: str
-
-
-class Health(TypedDict):
-    """The verdict as JSON.
-
-    ``leads``: producers and consumers are answered here now. ``leader`` is empty while nobody is
-    known to lead. ``within_ms``: the time within which proofs count.
-    """
-
-    state: str
-    ready: bool
-    leads: bool
-    role: str
-    term: int
-    leader: str
-    stage: str
-    majority_age_ms: int | None
-    within_ms: int
-    reasons: list[Reason]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +124,7 @@ def judge(signs: Signs, limit_ms: int) -> Health:
     grant = signs.grant
     age_ms = _majority_age_ms(signs)
     reasons = [
-        Reason(code=trouble.value, text=text, see=_SEE[trouble])
+        HealthReason(code=trouble.value, text=text, see=_SEE[trouble])
         for trouble, text in _troubles(signs, limit_ms)
     ]
     if signs.is_stopping:
@@ -157,12 +133,14 @@ def judge(signs: Signs, limit_ms: int) -> Health:
         state = HealthState.STARTING
     else:
         state = HealthState.NOT_READY if reasons else HealthState.READY
-    is_ready = state is HealthState.READY
-    serves = signs.stage in (Takeover.CAUGHT_UP, Takeover.TABLES_APPLIED, Takeover.SERVICES_GRANTED)
+    reason = "; ".join(one["text"] for one in reasons)
+    not_leading = _why_not_leading(signs, reason)
     return Health(
         state=state.value,
-        ready=is_ready,
-        leads=is_ready and grant.granted and serves,
+        ready=not reasons,
+        leads=not not_leading,
+        why_not_ready=reason,
+        why_not_leading=not_leading,
         role=grant.role.name.lower(),
         term=grant.term,
         leader=grant.leader,
@@ -173,20 +151,15 @@ def judge(signs: Signs, limit_ms: int) -> Health:
     )
 
 
-def why_not_leading(health: Health) -> str:
-    """In words why ``leads`` is false; empty when it is true."""
-    if health["leads"]:
-        return ""
-    if health["reasons"]:
-        return texts(health)
-    if health["role"] == PublishedRole.LEADER.name.lower():
-        return f"it leads, and is taking over: {health['stage'] or 'elected'}"
-    return f"it follows {health['leader']}" if health["leader"] else "nobody is known to lead"
-
-
-def texts(health: Health) -> str:
-    """All reasons in one line."""
-    return "; ".join(reason["text"] for reason in health["reasons"])
+def _why_not_leading(signs: Signs, reason: str) -> str:
+    """In words why producers and consumers are not answered here; empty when they are."""
+    grant = signs.grant
+    if reason:
+        return reason
+    if grant.role is PublishedRole.LEADER:
+        is_over = signs.stage in _SERVING
+        return "" if is_over else f"it leads, and is taking over: {signs.stage.value}"
+    return f"it follows {grant.leader}" if grant.leader else "nobody is known to lead"
 
 
 def _troubles(signs: Signs, limit_ms: int) -> Iterator[tuple[HealthTrouble, str]]:

@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterable
 
 from ledgermq.daemon.children import Child, ChildState
 from ledgermq.daemon.health.health import silent_children
-from ledgermq.daemon.health.verdict import Health, HealthState, Signs, judge, texts, within_ms
+from ledgermq.daemon.health.verdict import HealthState, Signs, judge, within_ms
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.events import Event
 from ledgermq.process.flush_watch import FlushWatch
+from ledgermq.process.node_status import Health
 from ledgermq.sessions.leadership.takeover import takeover_of
 
 logger = logging.getLogger(__name__)
@@ -110,7 +111,9 @@ class HealthWatch:
             logger.info("node serves again", extra={"event": Event.NODE_SERVES})
         elif not health["ready"] and self._was_ready:
             logger.warning(
-                "node does not serve: %s", texts(health), extra={"event": Event.NODE_SERVES_NOT}
+                "node does not serve: %s",
+                health["why_not_ready"],
+                extra={"event": Event.NODE_SERVES_NOT},
             )
         self._was_ready = health["ready"]
 

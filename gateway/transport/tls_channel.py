@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from ledgermq.model.config.settings import RemotingSection, TlsMode
 from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.sessions.keys.tls_files import server_context
 
 logger = logging.getLogger(__name__)
 
@@ -28,31 +29,7 @@ def make_context(settings: RemotingSection) -> ssl.SSLContext | None:
     certificate, key = settings.tls_certificate_file, settings.tls_key_file
     if settings.tls_mode is TlsMode.DISABLED or certificate is None or key is None:
         return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    for path, setting in ((certificate, "tls_certificate_file"), (key, "tls_key_file")):
-        try:
-            path.read_bytes()
-        except OSError as error:
-            raise ConfigError(
-                "file for TLS not read",
-                file=str(path),
-                setting=f"remoting.{setting}",
-                reason=error.strerror,
-            ) from error
-    try:
-        # An empty password: nobody is there to be asked for one.
-        context.load_cert_chain(certificate, key, password="")
-    except (ssl.SSLError, ValueError, OSError) as error:
-        raise ConfigError(
-            "certificate and key for TLS do not fit, or are no PEM",
-            certificate=str(certificate),
-            key=str(key),
-            setting="remoting.tls_certificate_file",
-            reason=str(error),
-        ) from error
-    return context
+    return server_context(certificate, key, section="remoting")
 
 
 def read_again(settings: RemotingSection, present: ssl.SSLContext | None) -> ssl.SSLContext | None:

@@ -122,7 +122,8 @@ class ListenSection:
     """Sockets for clients: always ipc; ``produce`` and ``consume`` are ``tcp://`` endpoints.
 
     ``remoting`` and ``name_server`` are ``HOST:PORT`` for RocketMQ's clients, ``vip_channel`` is
-    whether those find the node at the port of ``remoting`` minus two as well.
+    whether those find the node at the port of ``remoting`` minus two as well. ``http`` is
+    ``HOST:PORT``, or ``unix`` for a socket in ``runtime_dir``.
     """
 
     runtime_dir: Path = Path("/run/ledgermq")
@@ -131,6 +132,7 @@ class ListenSection:
     remoting: str | None = None
     name_server: str | None = None
     vip_channel: bool = True
+    http: str | None = None
     socket_mode: int = 0o660
     curve_secret_file: Path | None = None
     trusted_network: bool = False
@@ -152,6 +154,18 @@ class RemotingSection:
     tls_mode: TlsMode = TlsMode.PERMISSIVE
     tls_certificate_file: Path | None = None
     tls_key_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSection:
+    """Health and metrics over HTTP (``listen.http``), by a process of its own."""
+
+    tls_certificate_file: Path | None = None
+    tls_key_file: Path | None = None
+    tokens_file: Path | None = None
+    connections_max: int = 128
+    memory_bytes_max: int = 512 * 1024 * 1024
+    series_max: int = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,6 +319,7 @@ class Settings:
     ack: AckSection = field(default_factory=AckSection)
     listen: ListenSection = field(default_factory=ListenSection)
     remoting: RemotingSection = field(default_factory=RemotingSection)
+    http: HttpSection = field(default_factory=HttpSection)
     topics: TopicsSection = field(default_factory=TopicsSection)
     access: AccessSection = field(default_factory=AccessSection)
     quotas: QuotasSection = field(default_factory=QuotasSection)

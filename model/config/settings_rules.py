@@ -57,6 +57,10 @@ class Rule(NamedTuple):
     takes: Callable[[object], bool]
 
 
+HTTP_UNIX = "unix"
+"""``listen.http`` that is a socket in the runtime directory."""
+
+
 class Conflict(NamedTuple):
     """Two settings that cannot stand together; ``key`` is the one to look at first."""
 
@@ -72,6 +76,7 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     yield from _access_conflicts(settings)
     yield from _clear_conflicts(settings)
     yield from _remoting_conflicts(settings)
+    yield from _http_conflicts(settings)
     listen = settings.listen
     if listen.produce is not None and listen.produce == listen.consume:
         yield Conflict(
@@ -132,6 +137,28 @@ def _clear_conflicts(settings: Settings) -> Iterator[Conflict]:
                 ' remoting.tls_mode = "enforcing" and access.enabled, or listen.trusted_network if'
                 " only who is trusted reaches it",
             )
+
+
+def _http_conflicts(settings: Settings) -> Iterator[Conflict]:
+    """This machine's own may look at the node; who comes from elsewhere shows who it is."""
+    listen, http = settings.listen, settings.http
+    if (http.tls_certificate_file is None) != (http.tls_key_file is None):
+        yield Conflict("http.tls_key_file", "and http.tls_certificate_file are needed together")
+    if listen.http is None or listen.trusted_network or is_local(listen.http):
+        return
+    if http.tls_certificate_file is None or http.tokens_file is None:
+        yield Conflict(
+            "listen.http",
+            f"is {listen.http!r}, and everybody who reaches it could look at the node: set"
+            " http.tls_certificate_file, http.tls_key_file and http.tokens_file, or"
+            " listen.trusted_network if only who is trusted reaches it",
+        )
+
+
+def is_local(http: str) -> bool:
+    """Whether ``listen.http`` is reached by programs of this machine alone."""
+    host = http.rpartition(":")[0].strip("[]")
+    return http == HTTP_UNIX or (_is_ip(host) and ipaddress.ip_address(host).is_loopback)
 
 
 def _access_conflicts(settings: Settings) -> Iterator[Conflict]:
@@ -319,6 +346,10 @@ _ENDPOINT = _text(
 _REMOTING = _text(
     "HOST:PORT, HOST an address of this machine or *", _has_port(rf"(?:\*|{_HOST}):{_PORT}")
 )
+_HTTP = _text(
+    '"unix", or HOST:PORT, HOST an address of this machine',
+    lambda text: text == HTTP_UNIX or _has_port(rf"{_HOST}:{_PORT}")(text),
+)
 _PEER = _text("ID-HOST:PORT, as n0-10.0.0.1:40911", _has_port(rf"{_MEMBER}-{_HOST}:{_PORT}"))
 
 _NAME_SERVER = _text(
@@ -384,6 +415,7 @@ RULES = {
     "listen.consume": _ENDPOINT,
     "listen.remoting": _REMOTING,
     "listen.name_server": _REMOTING,
+    "listen.http": _HTTP,
     "listen.socket_mode": _between(0, 0o777),
     "listen.curve_secret_file": _path("an absolute path", size_max=4_000),
     "listen.vip_channel": _BOOLEAN,
@@ -396,6 +428,12 @@ RULES = {
     "remoting.tls_mode": _text('"disabled", "permissive" or "enforcing"', lambda text: True),
     "remoting.tls_certificate_file": _path("an absolute path", size_max=4_000),
     "remoting.tls_key_file": _path("an absolute path", size_max=4_000),
+    "http.tls_certificate_file": _path("an absolute path", size_max=4_000),
+    "http.tls_key_file": _path("an absolute path", size_max=4_000),
+    "http.tokens_file": _path("an absolute path", size_max=4_000),
+    "http.connections_max": _between(8, 10_000),
+    "http.memory_bytes_max": _between(128 * MIB, 16_384 * MIB),
+    "http.series_max": _between(10, 100_000),
     "topics.auto_create_topic_enable": _BOOLEAN,
     "topics.default_topic_queue_nums": _between(1, 1_024),
     "topics.auto_create_subscription_group": _BOOLEAN,

@@ -13,7 +13,6 @@ from ledgermq.daemon.health.verdict import (
     HealthTrouble,
     Signs,
     judge,
-    why_not_leading,
     within_ms,
 )
 from ledgermq.ipc.cursor_page import Grant, PublishedRole
@@ -60,28 +59,28 @@ def test_a_leader_that_has_taken_over_is_ready_and_leads() -> None:
     assert (health["role"], health["term"], health["leader"]) == ("leader", 7, "n0")
     assert health["majority_age_ms"] == 100
     assert health["reasons"] == []
-    assert why_not_leading(health) == ""
+    assert health["why_not_leading"] == ""
 
 
 def test_a_follower_is_ready_and_says_whom_it_follows() -> None:
     health = judge(FOLLOWER, LIMIT_MS)
 
     assert (health["state"], health["leads"]) == ("ready", False)
-    assert why_not_leading(health) == "it follows n1"
+    assert health["why_not_leading"] == "it follows n1"
 
 
 def test_a_leader_that_takes_over_does_not_lead_yet() -> None:
     health = judge(replace(LEADER, stage=Takeover.COMMITTED), LIMIT_MS)
 
     assert (health["ready"], health["leads"]) == (True, False)
-    assert why_not_leading(health) == "it leads, and is taking over: no-op committed"
+    assert health["why_not_leading"] == "it leads, and is taking over: no-op committed"
 
 
 def test_in_an_election_it_is_ready_as_long_as_the_proof_is_young() -> None:
     nobody = replace(FOLLOWER, grant=Grant(Term(8), False, PublishedRole.CANDIDATE))
 
     assert judge(nobody, LIMIT_MS)["ready"]
-    assert why_not_leading(judge(nobody, LIMIT_MS)) == "nobody is known to lead"
+    assert judge(nobody, LIMIT_MS)["why_not_leading"] == "nobody is known to lead"
     assert not judge(replace(nobody, proof=OLD), LIMIT_MS)["ready"]
 
 
@@ -145,7 +144,7 @@ def test_a_node_that_does_not_serve_says_why(
         assert (health["state"], health["ready"], health["leads"]) == ("not ready", False, False)
         assert reason["code"] == code
         assert re.fullmatch(text, reason["text"])
-        assert why_not_leading(health) == reason["text"]
+        assert health["why_not_leading"] == reason["text"]
 
 
 def test_at_the_limit_it_is_still_ready() -> None:

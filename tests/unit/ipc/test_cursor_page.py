@@ -162,8 +162,8 @@ def test_counters_of_the_processes_do_not_touch(tmp_path: Path) -> None:
         page.counters(role)[0] = role + 1
         page.counters(role)[15] = 100 + role
 
-    assert [page.counters(role)[0] for role in Role] == list(range(1, 22))
-    assert [page.counters(role)[15] for role in Role] == list(range(100, 121))
+    assert [page.counters(role)[0] for role in Role] == list(range(1, 23))
+    assert [page.counters(role)[15] for role in Role] == list(range(100, 122))
 
 
 def test_what_is_no_page_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,293 @@
+"""HTTP connection: h11 on one side, an ASGI application on the other, every wait with an end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Protocol, cast
+from urllib.parse import unquote
+
+import h11
+
+from ledgermq.observer.http_limits import HttpLimits
+
+logger = logging.getLogger(__name__)
+
+Event = MutableMapping[str, Any]
+App = Callable[
+    [Event, Callable[[], Awaitable[Event]], Callable[[Event], Awaitable[None]]], Awaitable[None]
+]
+"""An ASGI application."""
+
+_SENT_ALWAYS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'"),
+)
+
+
+class HttpCounts(Protocol):
+    """What connections tell of themselves, and ask: the port's, for all of them together."""
+
+    def opened(self, connection: HttpConnection, address: str) -> bool:
+        """Whether there is room for one more connection."""
+        ...
+
+    def closed(self, connection: HttpConnection, address: str) -> None:
+        """It has ended."""
+        ...
+
+    def begins(self) -> bool:
+        """Whether there is room for one more request."""
+        ...
+
+    def ended(self) -> None:
+        """A request that had begun is answered, or given up."""
+        ...
+
+    def refused(self) -> None:
+        """What came was too much, too slow or no HTTP."""
+        ...
+
+
+class HttpConnection(asyncio.Protocol):
+    """One client; requests are answered one after the other.
+
+    Invariant: while a request is being answered nothing is read, so what waits in memory is one
+    head, one body and ``unsent_bytes`` of an answer.
+    """
+
+    def __init__(self, app: App, counts: HttpCounts, limits: HttpLimits, *, scheme: str) -> None:
+        self._app = app
+        self._counts = counts
+        self._limits = limits
+        self._scheme = scheme
+        self._loop = asyncio.get_running_loop()
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)
+        self._transport: asyncio.Transport | None = None
+        self._address = ""
+        self._timer: asyncio.TimerHandle | None = None
+        self._request: h11.Request | None = None
+        self._body = bytearray()
+        self._task: asyncio.Task[None] | None = None
+        self._can_write = asyncio.Event()
+        self._can_write.set()
+        self._is_gone = asyncio.Event()
+        self._is_counted = False
+        self._is_asking = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The client is there; it has ``request_s`` to ask."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(self._limits.unsent_bytes)
+        peer = transport.get_extra_info("peername")
+        self._address = str(peer[0]) if isinstance(peer, tuple) else ""
+        self._is_counted = self._counts.opened(self, self._address)
+        if not self._is_counted:
+            self._counts.refused()
+            self._transport.abort()
+            return
+        self._await(self._limits.request_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has gone; who answers it is told."""
+        del exc
+        self._stop_timer()
+        self._is_gone.set()
+        self._can_write.set()
+        if self._task is not None:
+            self._task.cancel()
+        if self._is_counted:
+            self._counts.closed(self, self._address)
+
+    def pause_writing(self) -> None:
+        """The client reads slowly."""
+        self._can_write.clear()
+
+    def resume_writing(self) -> None:
+        """It has read."""
+        self._can_write.set()
+
+    def data_received(self, data: bytes) -> None:
+        """More of a request."""
+        if not self._is_asking:
+            # Its first bytes: from here on it has to come to an end, however slowly more comes.
+            self._is_asking = True
+            self._await(self._limits.request_s)
+        self._http.receive_data(data)
+        self._read()
+
+    def eof_received(self) -> bool:
+        """The client says no more; what it has asked is answered."""
+        if self._task is None:
+            return False
+        self._http.receive_data(b"")
+        return True
+
+    def end(self) -> None:
+        """Close it: at once where nothing is being answered, else behind the answer."""
+        if self._task is None:
+            self._abort()
+
+    def _read(self) -> None:
+        while self._task is None and self._transport is not None:
+            try:
+                event = self._http.next_event()
+                if isinstance(event, h11.Request):
+                    self._request = event
+                    self._body.clear()
+                elif isinstance(event, h11.Data):
+                    self._body += event.data
+                    if len(self._body) > self._limits.body_bytes:
+                        raise h11.RemoteProtocolError("body too long", error_status_hint=413)
+                elif isinstance(event, h11.EndOfMessage):
+                    self._begin()
+                elif isinstance(event, h11.ConnectionClosed):
+                    self._transport.close()
+                    return
+                else:
+                    # NEED_DATA, or PAUSED until the request before is answered.
+                    if self._http.they_are_waiting_for_100_continue:
+                        raise h11.RemoteProtocolError("no bodies on demand", error_status_hint=417)
+                    return
+            except h11.RemoteProtocolError as error:
+                self._refuse(error.error_status_hint)
+                return
+
+    def _begin(self) -> None:
+        assert self._request is not None and self._transport is not None
+        if not self._counts.begins():
+            self._refuse(503)
+            return
+        self._transport.pause_reading()
+        self._await(self._limits.answer_s)
+        self._task = self._loop.create_task(self._answer(self._request, bytes(self._body)))
+        self._task.add_done_callback(self._finish)
+
+    async def _answer(self, request: h11.Request, body: bytes) -> None:
+        try:
+            await self._app(
+                self._scope(request), _Receiver(body, self._is_gone).receive, self._send
+            )
+        except Exception:
+            # A bug of ours: the client is told, or sees the answer end early; the others go on.
+            logger.exception("request not answered")
+
+    def _finish(self, _task: asyncio.Task[None]) -> None:
+        """The application has come to an end with a request, or was ended."""
+        self._task = self._request = None
+        self._counts.ended()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        ours, theirs = self._http.our_state, self._http.their_state
+        if ours is h11.DONE and theirs is h11.DONE:
+            self._http.start_next_cycle()
+            self._is_asking = bool(self._http.trailing_data[0])
+            self._await(self._limits.request_s if self._is_asking else self._limits.idle_s)
+            transport.resume_reading()
+            self._read()
+        elif ours in (h11.DONE, h11.MUST_CLOSE):
+            transport.close()
+            # ``close`` waits for the client to read: not for ever.
+            self._await(self._limits.request_s)
+        elif ours is h11.SEND_RESPONSE:
+            self._refuse(500)
+        else:
+            self._abort()
+
+    async def _send(self, event: Event) -> None:
+        if self._is_gone.is_set() or self._transport is None:
+            raise asyncio.CancelledError
+        if event["type"] == "http.response.start":
+            headers = [*event.get("headers", ()), *_SENT_ALWAYS]
+            head = h11.Response(status_code=event["status"], headers=headers)
+            self._transport.write(self._http.send(head) or b"")
+            return
+        content = event.get("body", b"")
+        assert self._request is not None
+        if content and self._request.method != b"HEAD":
+            view = memoryview(content)
+            for at in range(0, len(view), self._limits.unsent_bytes):
+                part = h11.Data(data=bytes(view[at : at + self._limits.unsent_bytes]))
+                self._transport.write(self._http.send(part) or b"")
+                await self._can_write.wait()
+        if not event.get("more_body", False):
+            self._transport.write(self._http.send(h11.EndOfMessage()) or b"")
+            await self._can_write.wait()
+
+    def _refuse(self, status: int) -> None:
+        """Say why in one line, and close: nothing that comes behind can be trusted."""
+        self._counts.refused()
+        transport = self._transport
+        if transport is None or self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self._abort()
+            return
+        text = f"{status}\n".encode()
+        headers = [
+            (b"content-length", str(len(text)).encode()),
+            (b"content-type", b"text/plain"),
+            (b"connection", b"close"),
+            *_SENT_ALWAYS,
+        ]
+        if status == 503:
+            headers.append((b"retry-after", b"1"))
+        transport.write(self._http.send(h11.Response(status_code=status, headers=headers)) or b"")
+        transport.write(self._http.send(h11.Data(data=text)) or b"")
+        transport.write(self._http.send(h11.EndOfMessage()) or b"")
+        transport.close()
+        # ``close`` waits for the client to read: not for ever.
+        self._await(self._limits.request_s)
+
+    def _scope(self, request: h11.Request) -> Event:
+        path, _, query = request.target.partition(b"?")
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": request.http_version.decode("ascii"),
+            "method": request.method.decode("ascii"),
+            "scheme": self._scheme,
+            "path": unquote(path.decode("ascii")),
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": [(name.lower(), value) for name, value in request.headers],
+            "client": (self._address, 0) if self._address else None,
+            "server": None,
+        }
+
+    def _await(self, seconds: float) -> None:
+        """From now on something has to happen within ``seconds``."""
+        self._stop_timer()
+        self._timer = self._loop.call_later(seconds, self._too_late)
+
+    def _too_late(self) -> None:
+        if self._http.our_state is not h11.IDLE or self._http.trailing_data[0]:
+            self._counts.refused()
+        self._abort()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class _Receiver:
+    """What an application hears: the request's body, and then that the client has gone."""
+
+    def __init__(self, body: bytes, is_gone: asyncio.Event) -> None:
+        self._body: bytes | None = body
+        self._is_gone = is_gone
+
+    async def receive(self) -> Event:
+        """ASGI's ``receive``."""
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._is_gone.wait()
+        return {"type": "http.disconnect"}

@@ -1,0 +1,172 @@
+"""HTTP port: the listening socket, and the connections taken from it, no more than there may be."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+from ledgermq.ipc.counters import Counts, ObserverCounter
+from ledgermq.model.config.settings_rules import HTTP_UNIX
+from ledgermq.model.errors import ConfigError
+from ledgermq.observer.http_connection import App, HttpConnection
+from ledgermq.observer.http_limits import HttpLimits
+
+logger = logging.getLogger(__name__)
+
+ACCEPTED_MAX = 32
+"""Connections taken in one turn of the loop."""
+
+PENDING_MAX = 128
+
+
+class HttpPort:
+    """Accepts by itself: connections in their TLS handshake count like all others."""
+
+    def __init__(
+        self,
+        app: App,
+        listener: socket.socket,
+        counters: Counts,
+        limits: HttpLimits,
+        *,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        """Take ``listener``, which is closed with the port; call ``open`` within a loop."""
+        self._app = app
+        self._listener = listener
+        self._counters = counters
+        self._limits = limits
+        self._tls = tls
+        self._connections: set[HttpConnection] = set()
+        self._addresses: Counter[str] = Counter()
+        self._shaking: set[asyncio.Task[None]] = set()
+        self._under_way = 0
+
+    def open(self) -> None:
+        """Begin to accept."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._listener.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Accept no more, and end what is there."""
+        asyncio.get_running_loop().remove_reader(self._listener.fileno())
+        self._listener.close()
+        for task in self._shaking:
+            task.cancel()
+        for connection in list(self._connections):
+            connection.end()
+
+    def opened(self, connection: HttpConnection, address: str) -> bool:
+        """See ``HttpCounts``."""
+        if address and self._addresses[address] >= self._limits.connections_per_address:
+            return False
+        self._connections.add(connection)
+        self._addresses[address] += 1
+        self._counters[ObserverCounter.CONNECTIONS] = len(self._connections)
+        return True
+
+    def closed(self, connection: HttpConnection, address: str) -> None:
+        """See ``HttpCounts``."""
+        self._connections.discard(connection)
+        self._addresses[address] -= 1
+        if not self._addresses[address]:
+            del self._addresses[address]
+        self._counters[ObserverCounter.CONNECTIONS] = len(self._connections)
+
+    def begins(self) -> bool:
+        """See ``HttpCounts``."""
+        if self._under_way >= self._limits.under_way:
+            return False
+        self._under_way += 1
+        self._counters[ObserverCounter.REQUESTS] += 1
+        return True
+
+    def ended(self) -> None:
+        """See ``HttpCounts``."""
+        self._under_way -= 1
+
+    def refused(self) -> None:
+        """See ``HttpCounts``."""
+        self._counters[ObserverCounter.REFUSED] += 1
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_MAX):
+            try:
+                client, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                # The client has gone, or there is no descriptor left: the next turn looks again.
+                logger.warning("connection not accepted: %s", error.strerror)
+                return
+            if len(self._connections) + len(self._shaking) >= self._limits.connections:
+                self.refused()
+                client.close()
+                continue
+            client.setblocking(False)
+            task = asyncio.get_running_loop().create_task(self._welcome(client))
+            self._shaking.add(task)
+            task.add_done_callback(self._shaking.discard)
+
+    async def _welcome(self, client: socket.socket) -> None:
+        scheme = "https" if self._tls else "http"
+        with suppress(OSError):  # also of TLS: who cannot shake hands is not served
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: HttpConnection(self._app, self, self._limits, scheme=scheme),
+                client,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._limits.handshake_s if self._tls else None,
+                ssl_shutdown_timeout=self._limits.handshake_s if self._tls else None,
+            )
+
+
+def listen(http: str, unix_path: Path, mode: int) -> socket.socket:
+    """A socket that listens at ``listen.http``, non-blocking; the caller closes it.
+
+    Raises:
+        ConfigError: it cannot be listened at.
+    """
+    try:
+        return _unix(unix_path, mode) if http == HTTP_UNIX else _tcp(http)
+    except OSError as error:
+        raise ConfigError(
+            "HTTP port cannot be listened at",
+            address=http,
+            reason=error.strerror or str(error),
+            setting="listen.http",
+        ) from error
+
+
+def _tcp(http: str) -> socket.socket:
+    host, _, port = http.rpartition(":")
+    host = host.strip("[]")
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setblocking(False)
+        listener.bind((host, int(port)))
+        listener.listen(PENDING_MAX)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _unix(path: Path, mode: int) -> socket.socket:
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.setblocking(False)
+        listener.bind(str(path))
+        os.chmod(path, mode)
+        listener.listen(PENDING_MAX)
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,80 @@
+"""Pages over HTTP: which there are, who may see them, and what they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from ledgermq.ipc.counters import Counts, ObserverCounter
+from ledgermq.model.errors import LedgerError
+from ledgermq.observer.health_source import HealthSource, silence_text
+from ledgermq.observer.tokens import Tokens
+from ledgermq.process.node_status import Health
+
+WhyNot = Callable[[Health], str]
+"""In words why a question is answered with no; empty for yes."""
+
+Page = Callable[[Request], Awaitable[Response]]
+
+
+class Pages:
+    """The ASGI application, and what its pages are made of.
+
+    Attributes:
+        tokens: of those who may see more than health; None: everybody who reaches the port.
+    """
+
+    def __init__(self, source: HealthSource, counters: Counts, tokens: Tokens | None) -> None:
+        self.tokens = tokens
+        self._source = source
+        self._counters = counters
+
+    def app(self, **pages: Page) -> Starlette:
+        """The application; ``pages`` are more of them, by their path without a slash."""
+        return Starlette(
+            routes=[
+                Route("/health/live", self._live),
+                Route("/health/ready", self._ready),
+                Route("/health/leader", self._leader),
+                *(Route(f"/{path}", self._guarded(page)) for path, page in pages.items()),
+            ]
+        )
+
+    def _guarded(self, page: Page) -> Page:
+        async def answer(request: Request) -> Response:
+            tokens = self.tokens
+            if tokens is None or tokens.name_of(request.headers.get("authorization", "")):
+                return await page(request)
+            self._counters[ObserverCounter.DENIED] += 1
+            return PlainTextResponse(
+                "a token is needed: Authorization: Bearer TOKEN\n",
+                HTTPStatus.UNAUTHORIZED,
+                {"www-authenticate": "Bearer"},
+            )
+
+        return answer
+
+    async def _live(self, request: Request) -> Response:
+        return await self._health(request, lambda _health: "")
+
+    async def _ready(self, request: Request) -> Response:
+        return await self._health(request, lambda health: health["why_not_ready"])
+
+    async def _leader(self, request: Request) -> Response:
+        return await self._health(request, lambda health: health["why_not_leading"])
+
+    async def _health(self, request: Request, why_not: WhyNot) -> Response:
+        try:
+            health = await self._source.health()
+        except LedgerError as error:
+            return PlainTextResponse(f"{silence_text(error)}\n", HTTPStatus.SERVICE_UNAVAILABLE)
+        reason = why_not(health)
+        status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK
+        if "application/json" in request.headers.get("accept", ""):
+            return JSONResponse({"reason": reason, **health}, status)
+        return PlainTextResponse(f"{reason or health['state']}\n", status)

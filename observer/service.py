@@ -1,0 +1,134 @@
+"""Service of the observer: one loop, which wakes for requests and once a second to say it lives."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import ssl
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+
+from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.ipc.loop import StopFlag, sleep_max_ms
+from ledgermq.model.config.settings import HttpSection, Settings
+from ledgermq.model.config.settings_rules import HTTP_UNIX
+from ledgermq.model.errors import ConfigError
+from ledgermq.model.exit_status import EXIT_STOPPED
+from ledgermq.observer.health_source import HealthSource
+from ledgermq.observer.http_limits import HttpLimits
+from ledgermq.observer.http_port import HttpPort, listen
+from ledgermq.observer.pages import Pages
+from ledgermq.observer.tokens import Tokens
+from ledgermq.process import log_lines
+from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.process.settings import reload
+from ledgermq.sessions.keys.tls_files import server_context
+
+logger = logging.getLogger(__name__)
+
+
+class Observer:
+    """What one life of the process serves."""
+
+    def __init__(self, settings: Settings, page: CursorPage, resources: ExitStack) -> None:
+        """Read the files and listen.
+
+        Raises:
+            ConfigError: ``listen.http`` cannot be listened at, or a file cannot be used.
+        """
+        assert settings.listen.http is not None
+        paths = RuntimePaths(settings.listen.runtime_dir)
+        counters = page.counters(Role.OBSERVER)
+        resources.callback(counters.release)
+        thread = ThreadPoolExecutor(1, thread_name_prefix="observer-health")
+        resources.callback(thread.shutdown, wait=False, cancel_futures=True)
+        self._settings = settings
+        self._is_unix = settings.listen.http == HTTP_UNIX
+        self._tls = self._make_tls(settings.http)
+        self._pages = Pages(HealthSource(paths.control, thread), counters, self._read_tokens())
+        listener = listen(settings.listen.http, paths.http, settings.listen.socket_mode)
+        resources.callback(listener.close)
+        limits = HttpLimits.of(settings.http.connections_max)
+        self._port = HttpPort(self._pages.app(), listener, counters, limits, tls=self._tls)
+
+    def open(self) -> None:
+        """Begin to answer."""
+        self._port.open()
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._port.close()
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again, and so are certificate and tokens; bad ones change nothing,
+        and are told.
+        """
+        self._settings = settings
+        try:
+            if self._tls is not None and self._make_tls(settings.http) is not None:
+                # Who connects from now on is shown the new one.
+                certificate, key = settings.http.tls_certificate_file, settings.http.tls_key_file
+                assert certificate is not None
+                self._tls.load_cert_chain(certificate, key, password="")
+            self._pages.tokens = self._read_tokens()
+        except (ConfigError, ssl.SSLError, OSError) as error:
+            logger.warning("certificate and tokens of HTTP stay those read before: %s", error)
+
+    def _make_tls(self, http: HttpSection) -> ssl.SSLContext | None:
+        certificate, key = http.tls_certificate_file, http.tls_key_file
+        if self._is_unix or certificate is None or key is None:
+            return None
+        return server_context(certificate, key, section="http")
+
+    def _read_tokens(self) -> Tokens | None:
+        path = self._settings.http.tokens_file
+        return None if path is None or self._is_unix else Tokens.read(path)
+
+
+def serve(settings: Settings, stop: StopFlag) -> int:
+    """Answer HTTP until told to stop; the exit status.
+
+    Raises:
+        ConfigError: ``listen.http`` cannot be listened at, or a file cannot be used.
+        StaleGenerationError: the supervisor has made no page, or another version has.
+    """
+    _bound_memory(settings.http.memory_bytes_max)
+    with ExitStack() as resources:
+        paths = RuntimePaths(settings.listen.runtime_dir)
+        page = resources.enter_context(CursorPage.attach(paths.cursors))
+        page.enter_process(Role.OBSERVER)
+        log_lines.follow(page)
+        resources.callback(log_lines.follow, None)
+        observer = Observer(settings, page, resources)
+        stop.on_reload = lambda: observer.take_settings(reload.take_published(settings))
+        asyncio.run(_turn(observer, page, stop, sleep_max_ms(settings) / 1_000))
+    return EXIT_STOPPED
+
+
+async def _turn(observer: Observer, page: CursorPage, stop: StopFlag, sleep_max_s: float) -> None:
+    is_told = asyncio.Event()
+    asyncio.get_running_loop().add_reader(stop.fileno(), is_told.set)
+    observer.open()
+    while not stop.reason:
+        page.beat(Role.OBSERVER, time.monotonic_ns())
+        with suppress(TimeoutError):
+            await asyncio.wait_for(is_told.wait(), sleep_max_s)
+        if is_told.is_set():
+            is_told.clear()
+            stop.drain()
+        if stop.reload and stop.on_reload is not None:
+            stop.reload = False
+            # Read first: what is taken may be newer than its number, and never older.
+            number = page.settings_number
+            stop.on_reload()
+            page.take_settings(Role.OBSERVER, number)
+    observer.close()
+
+
+def _bound_memory(bytes_max: int) -> None:
+    """Whoever has the observer take more than that ends it, and nothing else of the node."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = bytes_max if hard == resource.RLIM_INFINITY else min(bytes_max, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
