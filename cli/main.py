@@ -43,15 +43,18 @@ from ledgermq.model.exit_status import (
 
 EXTRA_OF_PACKAGE = {
     "cython": "server",
+    "h11": "server",
     "isal": "server",
     "lz4": "compression",
     "numpy": "server",
+    "prometheus_client": "server",
     "psutil": "server",
     "pyarrow": "spark",
     "pyspark": "spark",
     "rich": "server",
     "sdnotify": "server",
     "setproctitle": "server",
+    "starlette": "server",
     "tomli": "server",
     "yaml": "server",
     "zstandard": "compression",

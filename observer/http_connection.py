@@ -135,6 +135,9 @@ class HttpConnection(asyncio.Protocol):
             try:
                 event = self._http.next_event()
                 if isinstance(event, h11.Request):
+                    # h11 bounds what is not whole yet; this one may have come at once.
+                    if _size_of(event) > self._limits.head_bytes:
+                        raise h11.RemoteProtocolError("head too long", error_status_hint=431)
                     self._request = event
                     self._body.clear()
                 elif isinstance(event, h11.Data):
@@ -275,6 +278,10 @@ class HttpConnection(asyncio.Protocol):
     def _abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+
+def _size_of(request: h11.Request) -> int:
+    return len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
 
 
 class _Receiver:

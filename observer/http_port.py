@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 import ssl
 from collections import Counter
@@ -164,7 +163,7 @@ def _unix(path: Path, mode: int) -> socket.socket:
     try:
         listener.setblocking(False)
         listener.bind(str(path))
-        os.chmod(path, mode)
+        path.chmod(mode)
         listener.listen(PENDING_MAX)
     except OSError:
         listener.close()

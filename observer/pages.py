@@ -42,6 +42,8 @@ class Pages:
                 Route("/health/ready", self._ready),
                 Route("/health/leader", self._leader),
                 *(Route(f"/{path}", self._guarded(page)) for path, page in pages.items()),
+                # Who may not look does not learn what there is.
+                Route("/{path:path}", self._guarded(_nothing)),
             ]
         )
 
@@ -78,3 +80,7 @@ class Pages:
         if "application/json" in request.headers.get("accept", ""):
             return JSONResponse({"reason": reason, **health}, status)
         return PlainTextResponse(f"{reason or health['state']}\n", status)
+
+
+async def _nothing(_request: Request) -> Response:
+    return PlainTextResponse("no such page\n", HTTPStatus.NOT_FOUND)

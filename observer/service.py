@@ -29,7 +29,7 @@ from ledgermq.sessions.keys.tls_files import server_context
 logger = logging.getLogger(__name__)
 
 
-class Observer:
+class ObserverService:
     """What one life of the process serves."""
 
     def __init__(self, settings: Settings, page: CursorPage, resources: ExitStack) -> None:
@@ -50,6 +50,8 @@ class Observer:
         self._pages = Pages(HealthSource(paths.control, thread), counters, self._read_tokens())
         listener = listen(settings.listen.http, paths.http, settings.listen.socket_mode)
         resources.callback(listener.close)
+        if self._is_unix:
+            resources.callback(paths.http.unlink, missing_ok=True)
         limits = HttpLimits.of(settings.http.connections_max)
         self._port = HttpPort(self._pages.app(), listener, counters, limits, tls=self._tls)
 
@@ -101,13 +103,15 @@ def serve(settings: Settings, stop: StopFlag) -> int:
         page.enter_process(Role.OBSERVER)
         log_lines.follow(page)
         resources.callback(log_lines.follow, None)
-        observer = Observer(settings, page, resources)
+        observer = ObserverService(settings, page, resources)
         stop.on_reload = lambda: observer.take_settings(reload.take_published(settings))
         asyncio.run(_turn(observer, page, stop, sleep_max_ms(settings) / 1_000))
     return EXIT_STOPPED
 
 
-async def _turn(observer: Observer, page: CursorPage, stop: StopFlag, sleep_max_s: float) -> None:
+async def _turn(
+    observer: ObserverService, page: CursorPage, stop: StopFlag, sleep_max_s: float
+) -> None:
     is_told = asyncio.Event()
     asyncio.get_running_loop().add_reader(stop.fileno(), is_told.set)
     observer.open()

@@ -6,8 +6,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . packaging/suites.sh
 
-readonly server='isal lz4 markdown-it-py mdurl numpy psutil Pygments PyYAML pyzmq rich
-    setproctitle sdnotify tomli zstandard'
+readonly server='anyio h11 idna isal lz4 markdown-it-py mdurl numpy prometheus-client psutil Pygments
+    PyYAML pyzmq rich setproctitle sdnotify starlette tomli typing_extensions zstandard'
 readonly build='Cython setuptools shtab wheel'
 
 lock() {

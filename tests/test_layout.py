@@ -153,7 +153,7 @@ def test_no_package_can_be_imported_under_its_bare_name() -> None:
 def test_whoever_lacks_a_library_is_told_of_the_extra_that_brings_it() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     wanted = {
-        {"PyYAML": "yaml"}.get(name, name): extra
+        {"PyYAML": "yaml", "prometheus-client": "prometheus_client"}.get(name, name): extra
         for extra in ("spark", "compression", "server")
         for name in (re.split(r"[<>=]", requirement)[0] for requirement in extras[extra])
     }
