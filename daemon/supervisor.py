@@ -237,7 +237,7 @@ class Supervisor:
                     "child died while the node was stopping",
                     extra={"event": Event.PROCESS_DIED, **fields},
                 )
-                self._fail(exit_.node_status)
+                self._fail(exit_.node_status, child)
             return
         if wants_reopening:
             self._begin_reopening()
@@ -349,7 +349,7 @@ class Supervisor:
                     "child does not stop and is killed",
                     extra={"event": Event.PROCESS_STUCK, "child": child.role.title},
                 )
-                self._fail(EXIT_BUG)
+                self._fail(EXIT_BUG, child)
                 child.kill()
                 child.stop_deadline_ns = now_ns + timeout_ns
             elif now_ns > child.stop_deadline_ns:
@@ -358,13 +358,17 @@ class Supervisor:
                     "child cannot be killed",
                     extra={"event": Event.PROCESS_STUCK, "child": child.role.title},
                 )
-                self._fail(EXIT_BUG)
+                self._fail(EXIT_BUG, child)
                 self._to_stop.pop(0)
                 continue
             return
 
-    def _fail(self, status: int) -> None:
-        """The stop is not clean; the first failure gives the exit status."""
+    def _fail(self, status: int, child: Child | None = None) -> None:
+        """The stop is not clean, unless ``child`` only watched; the first failure gives the exit
+        status.
+        """
+        if child is not None and child.role in WATCHING:
+            return
         self._is_clean = False
         if self._status == EXIT_STOPPED:
             self._status = status

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import tomli
+from packaging.requirements import Requirement
 
 from ledgermq.cli.main import COMMANDS
 from ledgermq.model.config.settings import Settings
@@ -19,6 +20,7 @@ from ledgermq.model.config.settings_file import keys_of, read_settings, tables
 
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
+PYTHONS = sorted(set(re.findall(r"\b3\.\d+\b", (PACKAGING / "suites.txt").read_text())))
 
 
 CHANGES = """# Changes
@@ -145,9 +147,13 @@ def test_the_package_has_what_a_node_and_the_command_line_need() -> None:
     needed: set[str] = set()
     while wanted:
         requirement = wanted.pop()
-        name = normal(re.split(r"[^\w.-]", requirement)[0])
-        # Of others' requirements those under a condition are for other systems and for extras.
-        if ";" not in requirement and name not in needed:
+        parsed = Requirement(requirement)
+        name = normal(parsed.name)
+        # Conditions of others are for other systems, for extras, and for the Pythons of suites.
+        is_wanted = parsed.marker is None or any(
+            parsed.marker.evaluate({"extra": "", "python_version": version}) for version in PYTHONS
+        )
+        if is_wanted and name not in needed:
             needed.add(name)
             wanted += requires(name) or []
 
