@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_documents import LINE_LENGTH_MAX
+
 ROOT = Path(__file__).parents[2]
 FRAGMENTS = ROOT / "changelog.d"
 KINDS = ("added", "changed", "fixed", "removed")
@@ -28,7 +30,9 @@ def test_a_release_tells_every_fragment_and_what_was_released_before(tmp_path: P
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(FRAGMENTS, tmp_path / FRAGMENTS.name)
     added = tmp_path / FRAGMENTS.name / "zz-last.fixed.md"
-    added.write_text("A fragment that is\nseen ([here](../docs/testing.md)).\n")
+    added.write_text(
+        "A fragment that is\nseen ([here](../docs/testing.md)).\n" + "Much is said. " * 9
+    )
     texts = [path.read_text() for path in added.parent.glob("*.*.md") if path.name != "README.md"]
     before = (tmp_path / "CHANGELOG.md").read_text()
 
@@ -41,7 +45,9 @@ def test_a_release_tells_every_fragment_and_what_was_released_before(tmp_path: P
     told = (tmp_path / "CHANGELOG.md").read_text()
     assert "\n## 99.1.0 (2030-01-02)\n\n### " in told
     assert [text for text in texts if words(text) not in words(told)] == []
-    assert "- A fragment that is\n  seen ([here](docs/testing.md)).\n" in told
+    assert "- A fragment that is seen ([here](docs/testing.md)). Much is said. " in told
+    # As all documents have it, beside the mark that the text has in the list.
+    assert max(map(len, told.splitlines())) <= LINE_LENGTH_MAX
     for line in before.splitlines():
         assert line in told.splitlines()
     assert sorted(path.name for path in added.parent.iterdir()) == ["README.md", "release.md.jinja"]
