@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -35,10 +36,13 @@ _RECAP = re.compile(
 class Controller:
     """This machine, in the network of the hosts, with a role to play on them."""
 
-    def __init__(self, folder: Path, hosts: dict[str, Machine], package: Path) -> None:
+    def __init__(
+        self, folder: Path, hosts: dict[str, Machine], package: Path, connections: str
+    ) -> None:
         self.hosts = hosts
         self.setup = folder / "setup"
         self._folder = folder
+        self._connections = connections
         self._transcript: list[str] = []
         self._inside = next(iter(hosts.values())).inside("--net")
         told = {
@@ -60,6 +64,8 @@ class Controller:
         environment = {
             **os.environ,
             "ANSIBLE_HOME": str(self._folder / "ansible"),
+            # Of connections that are kept: hosts of another run have the same addresses.
+            "ANSIBLE_SSH_CONTROL_PATH_DIR": self._connections,
             "ANSIBLE_NOCOLOR": "1",
             "LC_ALL": "C.UTF-8",
             "PATH": f"{PROGRAMS}:{os.environ['PATH']}",
@@ -105,14 +111,18 @@ def controller(packages: Path, repositories: None, tmp_path: Path) -> Iterator[C
         pytest.skip("no Ansible: LEDGERMQ_ANSIBLE=1 packaging/bootstrap.sh")
     # What Ansible's apt needs, which a host with a network would be given by it.
     bare = root.made_root(root.SUITE, f"{root.PACKAGES},python3-apt")
-    with booted(tmp_path, 3, [bare], [(packages, PACKAGES)]) as hosts:
+    with (
+        # Paths of sockets are short.
+        tempfile.TemporaryDirectory(prefix="lmq-", ignore_cleanup_errors=True) as connections,
+        booted(tmp_path, 3, [bare], [(packages, PACKAGES)]) as hosts,
+    ):
         for machine in hosts.values():
             # Thousands of files, each synced, on a disk that is thrown away.
             machine.run("echo force-unsafe-io >/etc/dpkg/dpkg.cfg.d/unsafe-io")
             # Ansible, unlike apt, ends where one of the sources is not reached.
             machine.run("rm -f /etc/apt/sources.list /etc/apt/sources.list.d/*")
             serve(machine, f"{PACKAGES}/later")
-        yield Controller(tmp_path, hosts, packages / "this.deb")
+        yield Controller(tmp_path, hosts, packages / "this.deb", connections)
 
 
 def test_the_role_makes_a_group_changes_nothing_twice_and_restarts_one_host_after_the_other(
