@@ -19,6 +19,7 @@ KERNELS = (
     "_pulls",
     "_rows",
     "_steady",
+    "_lone",
 )
 
 

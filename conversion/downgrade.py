@@ -32,7 +32,7 @@ from ledgermq.formats.dledger_index import (
 )
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import verify_span
-from ledgermq.formats.kernels.record_fault import RecordFault
+from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term

@@ -24,7 +24,7 @@ from ledgermq.conversion.manifest_file import read_manifest_file
 from ledgermq.formats.digest import DIGEST_SIZE
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import verify_span
-from ledgermq.formats.kernels.record_fault import RecordFault
+from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.formats.store_markers import is_blank
 from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import ConfigError, CorruptLogError

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ledgermq.formats.arrays import ENTRY_ITEM
-from ledgermq.formats.kernels.record_fault import RecordFault
+from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.repair.log_scrub import Damage

@@ -23,7 +23,7 @@ import numpy as np
 from ledgermq.formats.arrays import ENTRY_ITEM
 from ledgermq.formats.dledger_entry import CHAIN_CRC_AT, HEADER_SIZE, chain_checksum
 from ledgermq.formats.dledger_index import ITEM_SIZE, DLedgerIndexItem, decode_index_item
-from ledgermq.formats.kernels.record_fault import RecordFault
+from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.files.file_names import file_name

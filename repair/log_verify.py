@@ -30,7 +30,7 @@ from ledgermq.formats.dledger_entry import (
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.kernels import _stamp
 from ledgermq.formats.kernels.crc32 import crc32
-from ledgermq.formats.kernels.record_fault import RecordFault
+from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.formats.store_markers import BLANK_SIZE, is_blank
 from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import CorruptLogError

@@ -124,6 +124,10 @@ class SessionServer(Generic[Known]):
                 return session
         raise StaleGenerationError("no session: say HELLO first")
 
+    def touch(self, identity: bytes) -> None:
+        """A session is not idle now."""
+        self._room.use(identity)
+
     def take_limits(self, limits: LimitsSection) -> None:
         """The settings were read again: they count for who comes from now on."""
         self._room.limits = limits

@@ -6,11 +6,8 @@ under the put lock, and writes all of them with one call. A frame that is refuse
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.ipc.counters import WriterCounter
@@ -36,15 +33,10 @@ from ledgermq.model.ids import Position, Term
 from ledgermq.model.limits import ENTRY_SIZE_MAX, FRAME_SIZE_MAX
 from ledgermq.process.environment import Environment
 from ledgermq.sessions.leadership.welcome import welcome_of
-from ledgermq.sessions.session_server import Session, SessionServer
+from ledgermq.sessions.session_server import SessionServer
 from ledgermq.store.queues.queue_offsets import QueueOffsets
 from ledgermq.wire.header import Kind, decode_header
-from ledgermq.wire.send_frame import (
-    DUPLICATES_VERSION,
-    SendFrame,
-    decode_send,
-    encode_sent,
-)
+from ledgermq.wire.send_frame import SendFrame, decode_send
 from ledgermq.wire.session import (
     Standing,
     decode_hello,
@@ -53,16 +45,18 @@ from ledgermq.wire.session import (
     hello_version,
 )
 from ledgermq.writer.admission.frame_admission import FrameAdmission
+from ledgermq.writer.admission.lone_frames import LoneFrames
+from ledgermq.writer.admission.producer_session import ProducerSession
 from ledgermq.writer.admission.record_rules import RecordRules
-from ledgermq.writer.admission.unanswered import Unanswered
 from ledgermq.writer.admission.writable_topics import WritableTopics
+from ledgermq.writer.due_answers import DueAnswers
 from ledgermq.writer.duplicates.missing_records import FramePlan, MissingRecords
 from ledgermq.writer.duplicates.recent_messages import RecentMessages
 from ledgermq.writer.duplicates.stored_ids import IdsUnknownError
 from ledgermq.writer.duplicates.unique_ids import Deduplication, LogReach
 from ledgermq.writer.log.log_opening import OpenLog, entry_before
 from ledgermq.writer.log.own_entries import append_own, own_records
-from ledgermq.writer.log.put_batch import Put, PutBatch
+from ledgermq.writer.log.put_batch import PutBatch
 from ledgermq.writer.log.put_lock import PutLockHolder
 from ledgermq.writer.retention.space_gate import NoRoomError, SpaceGate
 
@@ -83,38 +77,11 @@ BYTES_PER_TURN_MAX = 8 * 1024 * 1024
 _ACKS = {AckMode.LEADER: 0, AckMode.MAJORITY_MEMORY: 1, AckMode.MAJORITY_FSYNC: 2}
 
 
-@dataclass(slots=True)
-class ProducerSession(Session):
-    """A producer's.
-
-    Attributes:
-        version: of the protocol.
-        terms_ended: how many terms of its own the node had ended when the session began.
-        is_refused: a frame was refused that may come again; those that were sent behind it must not
-            be stored before it.
-    """
-
-    version: int = 0
-    terms_ended: int = 0
-    is_refused: bool = False
-
-
-class Due(NamedTuple):
-    """An answer that waits for the commit cursor to reach ``position``."""
-
-    position: int
-    identity: bytes
-    answer: bytes
-    size: int
-
-
 class ProduceService:
     """Owned by the writer process.
 
-    Invariant: positions in ``due`` never decrease.
-
     Attributes:
-        due: answers that wait, the oldest first; always the same object.
+        due: answers that wait.
     """
 
     def __init__(
@@ -134,7 +101,6 @@ class ProduceService:
         self._counters = environment.page.counters(Role.WRITER)
         self._log = log.writer
         self._store_host_size = len(log.store_host)
-        self._ack = _ACKS[settings.ack.mode]
         self._topics = topics
         self._offsets: QueueOffsets | None = None
         self._put_lock = put_lock
@@ -146,8 +112,6 @@ class ProduceService:
         self._asks = False
         self._last_led: int | None = None
         self._terms_ended = 0
-        self.due: deque[Due] = deque()
-        self._unanswered = Unanswered()
         self._open_log = log
         self._first = 0
         self._recent = self._recent_messages()
@@ -183,6 +147,16 @@ class ProduceService:
             statuses=_OWN_STATUSES,
             forget=admission.forget,
         )
+        self.due = DueAnswers(self._clients, ack=_ACKS[settings.ack.mode])
+        self._lone = LoneFrames(
+            self._clients,
+            self._counters,
+            rules=self._rules,
+            topics=topics,
+            admission=admission,
+            gate=gate,
+            unanswered=self.due.unanswered,
+        )
 
     def begin_term(self, offsets: QueueOffsets) -> None:
         """This node leads: number messages from ``offsets`` on."""
@@ -194,10 +168,9 @@ class ProduceService:
         """Another node leads: what is not answered yet may be in the log one day, or never."""
         self._offsets = None
         error = OutcomeUnknownError("node leads no more; send again with the same ids")
-        for answer in self.due:
-            self._refuse(answer.identity, decode_header(answer.answer).request_id, error)
-            self._release(answer)
-        self.due.clear()
+        for answer in self.due.take_all():
+            self._refuse(answer.identity, answer.request_id, error)
+            self.due.release(answer.identity, answer.size)
 
     def tell_standing(self, standing: Standing) -> None:
         """Tell all clients what this node is in its group now, if that is something else.
@@ -266,7 +239,7 @@ class ProduceService:
                     self._refuse_admitted(put.identity, put.request_id, put.size, error)
         # In this mode the write alone is promised: nothing waits for the commit cursor.
         if self._answers_at_once:
-            self.acknowledge(self._log.end.position)
+            self.due.acknowledge(self._log.end.position)
         return self._log.end != begin
 
     def append_own(
@@ -298,23 +271,11 @@ class ProduceService:
         except CorruptLogError as error:
             raise self._trouble(error) from error
 
-    def acknowledge(self, position: Position) -> None:
-        """Answer every frame that is stored before ``position``."""
-        due = self.due
-        while due and due[0].position <= position:
-            answer = due.popleft()
-            self._release(answer)
-            # Without a session it would go to who has taken the identity since.
-            if answer.identity in self._clients.sessions:
-                self._clients.send(answer.identity, [answer.answer])
-
     def close(self) -> None:
         """Tell the clients that wait that their outcome is unknown, and unbind."""
         error = OutcomeUnknownError("node stops; send again with the same ids")
-        for answer in self.due:
-            request_id = decode_header(answer.answer).request_id
-            self._clients.send(answer.identity, encode_refused(request_id, error))
-        self.due.clear()
+        for answer in self.due.take_all():
+            self._clients.send(answer.identity, encode_refused(answer.request_id, error))
         self._clients.close()
 
     def _admit(self, parts: list[bytes], term: Term | None) -> SendFrame | None:
@@ -344,7 +305,7 @@ class ProduceService:
             session.is_refused = False
             self._check_frame(frame, parts[2])
             self._admission.check_window(
-                frame, in_flight=session.in_flight, total=self._unanswered.total
+                frame, in_flight=session.in_flight, total=self.due.unanswered.total
             )
             if term is None:
                 raise NotLeaderError(
@@ -396,31 +357,30 @@ class ProduceService:
             parts = self.socket.receive()
             if parts is None:
                 return
-            frame = self._admit(parts, term)
-            if frame is None:
-                continue
-            self._admitted(parts[0], frame)
-            try:
-                known = 0
-                if (frame.is_retry or self._topics.windows) and self._missing.concerns(frame):
-                    known = self._put_missing(batch, parts[0], parts[2], frame)
-                else:
-                    self._make_room(batch, frame.sizes)
-                    batch.stage(parts[0], frame.request_id, parts[2], frame.sizes, frame.runs)
-            except (
-                NoRoomError,
-                NotLeaderError,
-                OutcomeUnknownError,
-                IdsUnknownError,
-            ) as error:
-                self._refuse_admitted(parts[0], frame.request_id, frame.payload_size, error)
-                continue
-            self._counters[WriterCounter.MESSAGES] += len(frame.sizes) - known
-            self._counters[WriterCounter.BYTES] += frame.payload_size
-            self._counters[WriterCounter.FRAMES] += 1
-            size += frame.payload_size
+            size += self._lone.take(parts, batch) or self._stage_frame(batch, parts, term)
             if size >= BYTES_PER_TURN_MAX:
                 return
+
+    def _stage_frame(self, batch: PutBatch, parts: list[bytes], term: Term) -> int:
+        """Stage the frame in ``parts``, or answer what they are; bytes of what was taken."""
+        frame = self._admit(parts, term)
+        if frame is None:
+            return 0
+        self._admitted(parts[0], frame)
+        try:
+            known = 0
+            if (frame.is_retry or self._topics.windows) and self._missing.concerns(frame):
+                known = self._put_missing(batch, parts[0], parts[2], frame)
+            else:
+                self._make_room(batch, frame.sizes)
+                batch.stage(parts[0], frame.request_id, parts[2], frame.sizes, frame.runs)
+        except (NoRoomError, NotLeaderError, OutcomeUnknownError, IdsUnknownError) as error:
+            self._refuse_admitted(parts[0], frame.request_id, frame.payload_size, error)
+            return 0
+        self._counters[WriterCounter.MESSAGES] += len(frame.sizes) - known
+        self._counters[WriterCounter.BYTES] += frame.payload_size
+        self._counters[WriterCounter.FRAMES] += 1
+        return frame.payload_size
 
     def _make_room(self, batch: PutBatch, sizes: memoryview) -> None:
         """See ``PutBatch.make_room``; without it the errors are those of ``SpaceGate.check``."""
@@ -457,7 +417,7 @@ class ProduceService:
         known = len(frame.sizes) - plan.missing.records
         self._counters[WriterCounter.RESENT_FOUND] += plan.resent
         self._counters[WriterCounter.DUPLICATES] += known - plan.resent
-        self._note_puts([put], batch.term)
+        self.due.note([put], batch.term)
         return known
 
     def _plan_missing(self, batch: PutBatch, payload: bytes, frame: SendFrame) -> FramePlan:
@@ -493,7 +453,7 @@ class ProduceService:
 
     def _publish(self, batch: PutBatch) -> None:
         """Write what is staged; its answers wait for the commit cursor."""
-        self._note_puts(batch.publish(), batch.term)
+        self.due.note(batch.publish(), batch.term)
 
     def _trouble(self, error: CorruptLogError) -> CorruptLogError:
         """What to raise when the log cannot be read: a member of a group notes the damage."""
@@ -520,36 +480,13 @@ class ProduceService:
             entry_before=partial(entry_before, log),
         )
 
-    def _release(self, answer: Due) -> None:
-        """The bytes of a frame that has an answer are no more in flight."""
-        left = self._unanswered.release(answer.identity, answer.size)
-        session = self._clients.sessions.get(answer.identity)
-        if session is not None:
-            session.in_flight = left
-
-    def _note_puts(self, puts: list[Put], term: Term) -> None:
-        """Frames are in the log: their answers wait for the commit cursor."""
-        for put in puts:
-            answer = encode_sent(
-                put.request_id,
-                term=term,
-                store_timestamp=put.store_timestamp,
-                ack=self._ack,
-                spans=put.spans,
-                duplicates=put.duplicates if put.duplicates and self._tells_duplicates(put) else (),
-            )
-            self.due.append(Due(put.position, put.identity, answer, put.size))
-
-    def _tells_duplicates(self, put: Put) -> bool:
-        session = self._clients.sessions.get(put.identity)
-        return session is not None and session.version >= DUPLICATES_VERSION
-
     def _admitted(self, identity: bytes, frame: SendFrame) -> None:
         session = self._clients.sessions.get(identity)
         assert session is not None, identity
         if self._asks:
             self._admission.admitted(frame, identity, session.name, session.rights)
-        session.in_flight = self._unanswered.add(identity, session.rights.peer, frame.payload_size)
+        unanswered = self.due.unanswered
+        session.in_flight = unanswered.add(identity, session.rights.peer, frame.payload_size)
 
     def _greet(self, identity: bytes, request_id: int, parts: list[bytes]) -> None:
         """Begin a session, or begin it anew."""
@@ -559,7 +496,7 @@ class ProduceService:
         is_known = known is not None and known.rights.peer == peer
         if not is_known:
             self._clients.end(identity)
-        in_flight = self._unanswered.of(identity, peer)
+        in_flight = self.due.unanswered.of(identity, peer)
         self.socket.greet(identity)
         if known is None or not is_known or known.instance != instance:
             fresh = ProducerSession(
@@ -588,7 +525,7 @@ class ProduceService:
         self, identity: bytes, request_id: int, size: int, error: LedgerError
     ) -> None:
         """Refuse a frame whose bytes were counted already."""
-        self._release(Due(0, identity, b"", size))
+        self.due.release(identity, size)
         self._refuse(identity, request_id, error)
 
     def _now_ms(self) -> int:

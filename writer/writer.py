@@ -163,7 +163,7 @@ class WriterWorker:
         )
 
         forget = self._service.forget_before
-        self._socket, self._due = self._service.socket, self._service.due
+        self._socket, self._due = self._service.socket, self._service.due.waiting
         self._guards = frozenset(self._socket.guards)
         self._looks = RareLooks(self._socket, gate, retention, log.writer, forget_before=forget)
 
@@ -219,7 +219,7 @@ class WriterWorker:
         if self._socket.hears(ready) and self._service.take_frames(self._term):
             self._published()
         if self._due:
-            self._service.acknowledge(self._page.read_committed().position)
+            self._service.due.acknowledge(self._page.read_committed().position)
         if self._damage is not None:
             self._look_at_damage(self._damage)
         is_late = now_ns - self._ready_sent_ns >= READY_REPEAT_NS

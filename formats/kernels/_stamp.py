@@ -9,7 +9,7 @@ records; buffers are bytes-like objects that the caller owns, offsets are relati
 ones go to the C function of ``use_native_crc32``, if there is one, and nothing runs in Python.
 
 Field offsets are those of RocketMQ's message (``CommitLog.MessageExtEncoder``) and of DLedger's
-entry (``DLedgerEntryCoder``); the errors are numbered by ``RecordFault`` in ``record_fault.py``.
+entry (``DLedgerEntryCoder``); the errors are numbered by ``RecordFault`` in ``formats.records``.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ _NAMES = (
     "ledgermq.formats.kernels._pulls",
     "ledgermq.formats.kernels._rows",
     "ledgermq.formats.kernels._steady",
+    "ledgermq.formats.kernels._lone",
 )
 
 
@@ -58,6 +59,7 @@ from ledgermq.formats.kernels._ids import (  # noqa: E402
     text_hash,
 )
 from ledgermq.formats.kernels._link import link_keys, set_slots  # noqa: E402
+from ledgermq.formats.kernels._lone import read_lone  # noqa: E402
 from ledgermq.formats.kernels._pulls import choose_units, join_records, match_heads  # noqa: E402
 from ledgermq.formats.kernels._rows import (  # noqa: E402
     measure_rows,
@@ -111,6 +113,7 @@ __all__ = [
     "measure_units",
     "put_ids",
     "read_heads",
+    "read_lone",
     "scan_entries",
     "scan_header",
     "scan_ids",

@@ -15,7 +15,7 @@ from ledgermq.formats.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import verify_span
-from ledgermq.formats.kernels.record_fault import RecordFault
+from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.model.errors import ConfigError, CorruptLogError, ProtocolError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.raft.entry_terms import UNKNOWN_TERM, EntryTerms

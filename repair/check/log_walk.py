@@ -18,8 +18,8 @@ from ledgermq.formats.dledger_entry import HEADER_SIZE, check_entry, decode_entr
 from ledgermq.formats.findings import FROM_PEER, Finding, Severity
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import verify_span
-from ledgermq.formats.kernels.record_fault import RecordFault
 from ledgermq.formats.records.message import MAGIC, MAGIC_AT, PHYSICAL_OFFSET_AT, decode_message
+from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.formats.store_markers import BLANK_SIZE, is_blank
 from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import CorruptLogError

@@ -71,6 +71,13 @@ class AppendFiles:
         """Bytes left in the open file."""
         return self._start + self.file_size - self.position
 
+    def has_blocks(self, size: int) -> bool:
+        """Whether the open file has blocks for ``size`` bytes more, and need not be asked for any.
+
+        Where it has none, ``reserve`` gets them.
+        """
+        return self.position + size - self._start <= self._reserved
+
     def roll(self) -> None:
         """Go on with the next file; ``position`` becomes its start.
 

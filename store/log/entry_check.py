@@ -9,7 +9,7 @@ from ledgermq.formats.dledger_entry import HEADER_SIZE, check_entry, decode_entr
 from ledgermq.formats.dledger_index import DLedgerIndexItem, encode_index_item
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import verify_span
-from ledgermq.formats.kernels.record_fault import RecordFault
+from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position, Term
 

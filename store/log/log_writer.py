@@ -10,6 +10,7 @@ files; index items are written before ``end`` moves.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
@@ -86,6 +87,7 @@ class LogWriter:
         self._staged = 0
         self._items = bytearray(_ARENA_SIZE // 8)
         self._staged_items = 0
+        self._one_size = memoryview(array("I", [0]))
 
     @property
     def record_size_max(self) -> int:
@@ -185,6 +187,30 @@ class LogWriter:
                 queue_offset += count
                 at += size
         return spans
+
+    def put_one(
+        self, record: bytes, *, term: Term, queue_offset: int, store_timestamp: int
+    ) -> Span | None:
+        """Stage one record as ``put`` does, where that needs neither another file nor more blocks.
+
+        Returns:
+            where it will be; None: nothing has changed, and it is for ``reserve`` and ``put``.
+        """
+        size, index = len(record), self._index
+        if not self._data.has_blocks(self._staged + size + BLANK_SIZE) or not (
+            index is None or index.has_blocks(self._staged_items + INDEX_ITEM_SIZE)
+        ):
+            return None
+        self._one_size[0] = size
+        return self._stage(
+            record,
+            self._one_size,
+            first=0,
+            count=1,
+            queue_offset=queue_offset,
+            term=term,
+            store_timestamp=store_timestamp,
+        )
 
     def publish(self) -> None:
         """Write what was staged: one call for the data, one for the index items.
@@ -330,17 +356,22 @@ class LogWriter:
         self._staged = at + size
         self._staged_items = items_end
         end = position + size
-        index = self.end.index_ + count if self.header_size else end
-        self.end = LogEnd(Position(end), Index(index), term if self.header_size else Term(0), chain)
-        return Span(first, count, position + self.header_size, queue_offset)
+        # With each message: a tuple's own constructor costs half of a named one's.
+        if self.header_size:
+            fields = end, self.end.index_ + count, term, chain
+        else:
+            fields = end, end, Term(0), chain
+        self.end = tuple.__new__(LogEnd, fields)
+        place = first, count, position + self.header_size, queue_offset
+        return tuple.__new__(Span, place)
 
     def _append_items(self, items: memoryview) -> None:
         index = self._index
         assert index is not None
-        before = index.position
-        if items.nbytes <= index.room:
+        if index.has_blocks(items.nbytes):
             index.append(items)
             return
+        before = index.position
         try:
             while items.nbytes:
                 if index.room == 0:

@@ -13,7 +13,7 @@ from ledgermq.formats.dledger_entry import (
 )
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import verify_span
-from ledgermq.formats.kernels.record_fault import RecordFault
+from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position
 from ledgermq.store.files.file_names import file_name

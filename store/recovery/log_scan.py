@@ -12,8 +12,8 @@ from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE as INDEX_ITEM_SIZE
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import verify_span
-from ledgermq.formats.kernels.record_fault import RecordFault
 from ledgermq.formats.records.message import TIMESTAMP, store_fields_at
+from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.formats.store_markers import BLANK
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term

@@ -31,7 +31,7 @@ import numpy as np
 from ledgermq.formats.arrays import ENTRY_ITEM
 from ledgermq.formats.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE as INDEX_ITEM_SIZE
-from ledgermq.formats.kernels.record_fault import RecordFault
+from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.store.files.append_files import AppendFiles

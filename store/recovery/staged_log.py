@@ -25,7 +25,7 @@ from ledgermq.formats.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import verify_span
-from ledgermq.formats.kernels.record_fault import RecordFault
+from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.formats.store_markers import BLANK_SIZE
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term

@@ -42,6 +42,8 @@ class FrameAdmission:
     Attributes:
         gate: who may connect, and do what.
         denied, throttled: frames refused for want of a right, and of a quota.
+        limits: of unanswered bytes, as they were at the start.
+        asks: whether anything but windows is looked at: there are users, or quotas.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class FrameAdmission:
         Raises:
             CorruptLogError, ConfigError, StorageError: a file cannot be read.
         """
-        self._settings = settings
+        self.limits = settings.limits
         self._now_ns = monotonic_ns
         self._asks_whether_newest = is_newest
         self._is_newest = False
@@ -70,6 +72,8 @@ class FrameAdmission:
         self._limits = RateLimits(
             "produce", self._files.quotas, settings.quotas, now_ns=monotonic_ns()
         )
+        self.asks = False
+        self._note_rules()
 
     def reload(self) -> None:
         """Users and quotas have changed.
@@ -78,16 +82,17 @@ class FrameAdmission:
             CorruptLogError, ConfigError, StorageError: a file cannot be read; what was known stays.
         """
         self._files.reload()
+        self._note_rules()
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of access and quotas count from now on."""
         self.gate.take_settings(settings.access)
         self._limits.take_settings(settings.quotas)
+        self._note_rules()
 
-    @property
-    def asks(self) -> bool:
-        """Whether anything but windows is looked at: there are users, or quotas."""
-        return self.gate.settings.enabled or self._limits.is_on
+    def _note_rules(self) -> None:
+        # With each message: to ask takes four calls.
+        self.asks = self.gate.settings.enabled or self._limits.is_on
 
     def begin_term(self) -> None:
         """This node leads from now on."""
@@ -113,7 +118,7 @@ class FrameAdmission:
         Raises:
             BusyError: names the limit and its setting.
         """
-        limits = self._settings.limits
+        limits = self.limits
         mine = in_flight + frame.payload_size
         if mine > limits.client_window_bytes:
             raise BusyError(

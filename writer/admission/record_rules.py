@@ -6,7 +6,7 @@ from functools import cached_property
 
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import check_run
-from ledgermq.formats.kernels.record_fault import RecordFault
+from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.model.errors import MessageIllegalError, ProtocolError
 from ledgermq.writer.admission.delayed_frames import WAITING_TOPICS, DelayRules
 from ledgermq.writer.admission.staged_frames import STAGED, Tables, check_packs, check_place
@@ -14,7 +14,11 @@ from ledgermq.writer.admission.writable_topics import WritableTopics
 
 
 class RecordRules:
-    """What the log takes of clients."""
+    """What the log takes of clients.
+
+    Attributes:
+        form: sizes of entry header and store host, the largest record, and the largest body.
+    """
 
     def __init__(
         self,
@@ -33,6 +37,7 @@ class RecordRules:
             record_max: bytes of the largest record, its entry header included.
         """
         self._topics = topics
+        self.form = header_size, store_host_size, record_max, body_max
         self._header_size = header_size
         self._store_host_size = store_host_size
         self._record_max = record_max

@@ -27,6 +27,7 @@ class WritableTopics:
 
     Attributes:
         windows: topics whose unique ids count for a while; another object after each change.
+        plain: queue numbers of those that are not the broker's own.
     """
 
     def __init__(self, path: Path, *, is_newest: Callable[[], bool] = lambda: True) -> None:
@@ -40,6 +41,7 @@ class WritableTopics:
         self._is_newest = is_newest
         self._stamp: tuple[int, int] | None = None
         self._queues: dict[bytes, int] = {}
+        self.plain: dict[bytes, int] = {}
         self.windows: Mapping[bytes, WritableTopic] = {}
         self._is_told = False
         self.reload()
@@ -54,8 +56,11 @@ class WritableTopics:
             windows.pop(name.encode(), None)
             if topic is None:
                 self._queues.pop(name.encode(), None)
+                self.plain.pop(name.encode(), None)
             else:
                 self._queues[name.encode()] = topic.queues
+                if name not in FORBIDDEN_TOPICS:
+                    self.plain[name.encode()] = topic.queues
                 if topic.window_ms:
                     windows[name.encode()] = topic
         if windows != self.windows:
@@ -89,6 +94,7 @@ class WritableTopics:
             return
         table = TopicTable.read(document)
         self._queues = {topic.name.encode(): queues_for_writing(topic) for topic in table}
+        self.plain = {name: self._queues[name] for name in self._queues.keys() - _FORBIDDEN}
         self.windows = {
             topic.name.encode(): WritableTopic(
                 queues_for_writing(topic), topic.deduplication_window_ms, topic.first_offsets

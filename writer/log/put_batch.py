@@ -95,6 +95,30 @@ class PutBatch:
         self._staged.append(Put(identity, request_id, len(payload), spans, position, timestamp))
         return spans
 
+    def stage_one(
+        self, identity: bytes, request_id: int, record: bytes, topic: bytes, queue_id: int
+    ) -> bool:
+        """``make_room`` and ``stage`` for a frame of one record; false: not without them.
+
+        Then nothing has changed: the file has no room for it, or no blocks.
+        """
+        timestamp, queue = self._now_ms(), (topic, QueueId(queue_id))
+        timestamp = max(timestamp, self._timestamp)
+        offset = self._offsets.next_offset(*queue)
+        span = self._log.put_one(
+            record, term=self.term, queue_offset=offset, store_timestamp=timestamp
+        )
+        if span is None:
+            return False
+        self._timestamp = timestamp
+        self._before.setdefault(queue, offset)
+        self._offsets.set_next(*queue, QueueOffset(offset + 1))
+        end = self._log.end.position
+        # As in ``LogWriter``: half the price.
+        fields = identity, request_id, len(record), [span], end, timestamp, ()
+        self._staged.append(tuple.__new__(Put, fields))
+        return True
+
     def publish(self) -> list[Put]:
         """Write what was staged; the frames that are in the log now.
 

@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import verify_span
-from ledgermq.formats.kernels.record_fault import RecordFault
+from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.store.log.entry_files import EntryFiles, EntrySpan, TermStart, first_entry_position

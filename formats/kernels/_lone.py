@@ -1,0 +1,103 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""Kernel of lone frames: a SEND of one message, as most clients send it, read in one call.
+
+Cython in pure-Python mode, as ``_sends`` is. What is not as most frames are is left to those who
+read everything and say what is wrong with it: ``read_lone`` gives ``None`` then. Whether a record
+is whole is for ``_stamp`` and ``_scan`` to say, as of any other frame.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import cython
+
+from ledgermq.formats.kernels._scan import first_delayed
+from ledgermq.formats.kernels._stamp import check_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# ``LMQ`` and version 1, the kind SEND without flags; as little-endian numbers.
+_BEGIN = cython.declare(cython.uint, 0x01514D4C)
+_SEND = cython.declare(cython.uint, 10)
+_TABLES_AT = cython.declare(cython.Py_ssize_t, 40)
+_TOPIC_AT = cython.declare(cython.Py_ssize_t, 56)
+_TOPIC_MAX = cython.declare(cython.Py_ssize_t, 127)
+_QUEUE_MAX = cython.declare(cython.uint, 0x7FFFFFFF)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _le16(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.uint:
+    return data[at] | (cython.cast(cython.uint, data[at + 1]) << 8)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _le32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.uint:
+    return _le16(data, at) | (_le16(data, at + 2) << 16)
+
+
+def read_lone(
+    head: bytes,
+    payload: bytes,
+    header_size: cython.Py_ssize_t,
+    host_size: cython.Py_ssize_t,
+    record_max: cython.Py_ssize_t,
+    body_max: cython.Py_ssize_t,
+    crc32: Callable[[memoryview, int], int],
+) -> tuple[int, int, bytes] | None:
+    """What the two parts of a SEND say, if it is of one record that is whole and not delayed.
+
+    That is: of version 1 and without flags, made for a log of these sizes, with a checksum and a
+    record that are right. Whether the queue may be written to is not looked at.
+
+    Args:
+        header_size: of an entry's header before the record.
+        host_size: of the store's host in it.
+        record_max: largest record, its entry header included.
+        body_max: largest body.
+
+    Returns:
+        request id, queue id, topic; ``None`` for what others have to look at.
+    """
+    octets: cython.const[cython.uchar][::1] = head
+    size: cython.Py_ssize_t = len(head) - _TOPIC_AT
+    payload_size: cython.Py_ssize_t = len(payload)
+    queue_id: cython.uint
+    if (
+        not 1 <= size <= _TOPIC_MAX
+        or not 1 <= payload_size <= record_max
+        or _le32(octets, 0) != _BEGIN
+        or _le16(octets, 4) != _SEND
+        # Records and runs, and the same behind the record's size.
+        or _le32(octets, 16) != 1
+        or _le32(octets, 20) != 1
+        or _le32(octets, 44) != 1
+        or _le32(octets, 24) != payload_size
+        or _le32(octets, 40) != payload_size
+        or _le16(octets, 32) != header_size
+        or _le16(octets, 34) != host_size
+        or _le32(octets, 36) != size
+        or _le32(octets, 52) != size
+    ):
+        return None
+    queue_id = _le32(octets, 48)
+    if queue_id > _QUEUE_MAX:
+        return None
+    view = memoryview(head)
+    if crc32(payload, crc32(view[_TABLES_AT:], 0)) != _le32(octets, 28):  # type: ignore[arg-type]
+        return None
+    sizes = view[_TABLES_AT : _TABLES_AT + 4].cast("I")
+    topic = head[_TOPIC_AT:]
+    record = memoryview(payload)
+    fault = check_run(
+        record, 0, sizes, 0, 1, header_size, host_size, record_max, body_max, queue_id, topic, crc32
+    )[0]
+    if fault or first_delayed(record, 0, sizes, 0, 1, header_size) >= 0:
+        return None
+    request_id: cython.ulonglong = _le32(octets, 12)
+    return (request_id << 32) | _le32(octets, 8), queue_id, topic

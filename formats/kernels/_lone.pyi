@@ -1,0 +1,11 @@
+from ledgermq.formats.kernels.crc32 import Crc32
+
+def read_lone(
+    head: bytes,
+    payload: bytes,
+    header_size: int,
+    host_size: int,
+    record_max: int,
+    body_max: int,
+    crc32: Crc32,
+) -> tuple[int, int, bytes] | None: ...

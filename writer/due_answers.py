@@ -1,0 +1,99 @@
+"""Due answers to producers: what is written and waits for the commit cursor."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ledgermq.model.ids import Position, Term
+from ledgermq.sessions.session_server import SessionServer
+from ledgermq.wire.header import decode_header
+from ledgermq.wire.send_frame import DUPLICATES_VERSION, encode_sent
+from ledgermq.writer.admission.producer_session import ProducerSession
+from ledgermq.writer.admission.unanswered import Unanswered
+from ledgermq.writer.log.put_batch import Put
+
+
+class Due(NamedTuple):
+    """An answer that waits for the commit cursor to reach ``position``."""
+
+    position: int
+    identity: bytes
+    answer: bytes
+    size: int
+
+    @property
+    def request_id(self) -> int:
+        """Of the frame that it answers."""
+        return decode_header(self.answer).request_id
+
+
+class DueAnswers:
+    """Owned by the writer's ``ProduceService``.
+
+    Invariant: positions in ``waiting`` never decrease.
+
+    Attributes:
+        waiting: the oldest first; always the same object.
+        unanswered: bytes of frames without an answer, those of ``waiting`` among them.
+    """
+
+    def __init__(self, clients: SessionServer[ProducerSession], *, ack: int) -> None:
+        """None waits.
+
+        Args:
+            ack: what an acknowledgement means, as a SENT has it.
+        """
+        self.waiting: deque[Due] = deque()
+        self.unanswered = Unanswered()
+        self._clients = clients
+        self._ack = ack
+
+    def note(self, puts: Iterable[Put], term: Term) -> None:
+        """Frames are in the log: their answers wait for the commit cursor."""
+        for put in puts:
+            duplicates = put.duplicates
+            if duplicates and not self._tells_duplicates(put):
+                duplicates = ()
+            answer = encode_sent(
+                put.request_id,
+                term=term,
+                store_timestamp=put.store_timestamp,
+                ack=self._ack,
+                spans=put.spans,
+                duplicates=duplicates,
+            )
+            # As in ``LogWriter``: half the price.
+            fields = put.position, put.identity, answer, put.size
+            self.waiting.append(tuple.__new__(Due, fields))
+
+    def acknowledge(self, position: Position) -> None:
+        """Answer every frame that is stored before ``position``."""
+        waiting, clients, unanswered = self.waiting, self._clients, self.unanswered
+        while waiting and waiting[0].position <= position:
+            _, identity, answer, size = waiting.popleft()
+            left = unanswered.release(identity, size)
+            session = clients.sessions.get(identity)
+            # Without a session it would go to who has taken the identity since.
+            if session is not None:
+                session.in_flight = left
+                if not clients.socket.send(identity, [answer]):
+                    clients.lose(identity)
+
+    def release(self, identity: bytes, size: int) -> None:
+        """The bytes of a frame that has an answer are no more in flight."""
+        left = self.unanswered.release(identity, size)
+        session = self._clients.sessions.get(identity)
+        if session is not None:
+            session.in_flight = left
+
+    def take_all(self) -> list[Due]:
+        """All that wait: none does any more, and what becomes of them is the caller's to say."""
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        return waiting
+
+    def _tells_duplicates(self, put: Put) -> bool:
+        session = self._clients.sessions.get(put.identity)
+        return session is not None and session.version >= DUPLICATES_VERSION
