@@ -105,13 +105,19 @@ class RingRecord(NamedTuple):
 
 
 class AppendRing:
-    """One end of the ring; raft creates it, the writer attaches to it."""
+    """One end of the ring; raft creates it, the writer attaches to it.
+
+    Attributes:
+        head: the cell of the end of what was put.
+        taken: the end of what this side has taken; everything, where it is that of ``head``.
+    """
 
     def __init__(self, map_: mmap.mmap) -> None:
         self._map = map_
         self._cells = memoryview(map_)[:_DATA].cast("q")
         self._data = memoryview(map_)[_DATA:]
-        self._next = self._cells[3]
+        self.head = self._cells[2:3]
+        self.taken = self._cells[3]
         self.size = len(self._data)
 
     @classmethod
@@ -162,11 +168,6 @@ class AppendRing:
             raise StaleGenerationError("not an append ring of this version", path=str(path))
         return ring
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether everything that was put has been taken."""
-        return self._cells[2] == self._next
-
     def put(self, content: RingContent, *parts: bytes | bytearray | memoryview) -> bool:
         """Copy a record in; false when there is no room until the writer has released some.
 
@@ -204,11 +205,11 @@ class AppendRing:
         Raises:
             ProtocolError: what stands in the ring is no record.
         """
-        while self._next != self._cells[2]:
-            offset = self._next % self.size
+        while self.taken != self._cells[2]:
+            offset = self.taken % self.size
             kind, size, *numbers = _HEADER.unpack_from(self._data, offset)
             if kind == 0:
-                self._next += self.size - offset
+                self.taken += self.size - offset
                 continue
             whole = _whole(size)
             if offset + whole > self.size:
@@ -216,10 +217,10 @@ class AppendRing:
             content = _TYPES.get(kind)
             if content is None:
                 raise ProtocolError("unknown record in the append ring", offset=offset, kind=kind)
-            self._next += whole
+            self.taken += whole
             at = offset + _ALIGN
             fields = content(*numbers[: len(content._fields)])
-            return RingRecord(fields, self._data[at : at + size], self._next)
+            return RingRecord(fields, self._data[at : at + size], self.taken)
         return None
 
     def release(self, record: RingRecord) -> None:
@@ -229,6 +230,7 @@ class AppendRing:
 
     def close(self) -> None:
         """Unmap; records that were taken must have been released."""
+        self.head.release()
         self._cells.release()
         self._data.release()
         self._map.close()

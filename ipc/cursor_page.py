@@ -516,9 +516,10 @@ class CursorPage:
         """The one cell of ``set_asleep`` and ``is_asleep``, for who needs it with each message."""
         return self._lend(_PROCESS_AT[role] + 2, 1)
 
-    def cursor_cells(self) -> tuple[memoryview, memoryview]:
-        """Cells that change with each ``publish_written``, and with each ``publish_durable``."""
-        return self._lend(_WRITTEN * FIELDS, 1), self._lend(_DURABLE * FIELDS, 1)
+    def cursor_cells(self) -> tuple[memoryview, ...]:
+        """Cells that change with what is published: written, durable, committed, the grant."""
+        slots = _WRITTEN, _DURABLE, _COMMITTED, _GRANT
+        return tuple(self._lend(slot * FIELDS, 1) for slot in slots)
 
     def is_asleep(self, role: Role) -> bool:
         """Whether ``role`` wants a bell."""

@@ -134,7 +134,7 @@ class RaftWorker:
         self._majority_ns = self._proof.majority_ns
         self._held = self._written = _UNSEEN
         # Cells of the page: one that has not changed since says that its cursor has not.
-        self._written_cell, self._durable_cell = self._page.cursor_cells()
+        self._written_cell, self._durable_cell, *_ = self._page.cursor_cells()
         self._written_seen = self._durable_seen = -1
         self._marks: deque[LogCursor] = deque()
         self._entries: memoryview | None = None

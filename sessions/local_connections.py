@@ -166,11 +166,10 @@ class LocalConnections:
             messages = connection.reader.messages
             if not messages and not self._read(connection):
                 continue
-            parts = messages.popleft()
+            parts = [connection.identity, *messages.popleft()]
             if messages:
                 ready.append(connection)
             self.peer = connection.peer
-            parts.insert(0, connection.identity)
             return parts
 
     def send(self, identity: bytes, parts: Sequence[bytes]) -> bool:
@@ -253,9 +252,8 @@ class LocalConnections:
         if not data:
             self._end(connection)
             return False
-        held = reader.held
-        if held or connection.counted:
-            self._hold(connection, held)
+        if reader.begun or connection.counted:
+            self._hold(connection, len(reader.begun))
         return bool(reader.messages)
 
     def _hold(self, connection: LocalConnection, held: int) -> None:

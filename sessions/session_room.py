@@ -17,19 +17,20 @@ from ledgermq.model.errors import BusyError
 class SessionRoom:
     """By the identity of the connection, those that were used last at the end.
 
-    Invariants: ``_of_host`` has the identities of ``_hosts``, by host; an operator's is in neither.
+    Invariants: ``_of_host`` has the identities of ``placed``, by host; an operator's is in neither.
 
     Attributes:
         limits: of the settings; may be replaced.
+        placed: host of each.
     """
 
     def __init__(self, limits: LimitsSection) -> None:
         self.limits = limits
-        self._hosts: OrderedDict[bytes, str] = OrderedDict()
+        self.placed: OrderedDict[bytes, str] = OrderedDict()
         self._of_host: dict[str, OrderedDict[bytes, None]] = {}
 
     def __len__(self) -> int:
-        return len(self._hosts)
+        return len(self.placed)
 
     def displaced(
         self, host: str, *, is_idle: Callable[[bytes], bool] = lambda _: True
@@ -48,7 +49,7 @@ class SessionRoom:
         mine = self._of_host.get(host, ())
         for count, limit, candidates, name in (
             (len(mine), self.limits.sessions_per_address, mine, "sessions_per_address"),
-            (len(self), self.limits.sessions_max, self._hosts, "sessions_max"),
+            (len(self), self.limits.sessions_max, self.placed, "sessions_max"),
         ):
             if count < limit:
                 continue
@@ -67,19 +68,17 @@ class SessionRoom:
         """A session has begun, perhaps anew; an operator's, without a host, takes no place."""
         self.remove(identity)
         if host:
-            self._hosts[identity] = host
+            self.placed[identity] = host
             self._of_host.setdefault(host, OrderedDict())[identity] = None
 
     def use(self, identity: bytes) -> None:
-        """It has been idle for no time now."""
-        host = self._hosts.get(identity)
-        if host is not None:
-            self._hosts.move_to_end(identity)
-            self._of_host[host].move_to_end(identity)
+        """One of ``placed`` has been idle for no time now."""
+        self.placed.move_to_end(identity)
+        self._of_host[self.placed[identity]].move_to_end(identity)
 
     def remove(self, identity: bytes) -> None:
         """A session is over, if it had a place."""
-        host = self._hosts.pop(identity, None)
+        host = self.placed.pop(identity, None)
         if host is not None:
             mine = self._of_host[host]
             del mine[identity]

@@ -77,6 +77,7 @@ class SessionServer(Generic[Known]):
         socket: the clients'.
         standing: what clients were told last of this node.
         sessions: all that there are; others only look at them.
+        placed: those that take a place, which operators' do not; who is used is at its end.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class SessionServer(Generic[Known]):
         self._statuses = statuses
         self._forget = forget
         self._room = SessionRoom(limits)
+        self.placed = self._room.placed
         self.sessions: dict[bytes, Known] = {}
         self._instances: dict[str, bytes] = {}
 
@@ -118,15 +120,12 @@ class SessionServer(Generic[Known]):
         """
         session = self.sessions.get(identity)
         if session is not None:
-            self._room.use(identity)
+            if identity in self.placed:
+                self._room.use(identity)
             peer = self.socket.peer
             if session.rights.peer is peer or session.rights.peer == peer:
                 return session
         raise StaleGenerationError("no session: say HELLO first")
-
-    def touch(self, identity: bytes) -> None:
-        """A session is not idle now."""
-        self._room.use(identity)
 
     def take_limits(self, limits: LimitsSection) -> None:
         """The settings were read again: they count for who comes from now on."""

@@ -36,6 +36,7 @@ class MessageReader:
 
     Attributes:
         messages: those that are whole, oldest first; the caller's to take.
+        begun: what has come of the message that is not whole.
         missing: bytes without which nothing more is whole, as far as can be told; at least 1.
     """
 
@@ -49,12 +50,7 @@ class MessageReader:
         self.missing = HEAD_SIZE
         self._part_max = part_size_max
         # And no list of what came: of few bytes each it would take many times as much memory.
-        self._begun = bytearray()
-
-    @property
-    def held(self) -> int:
-        """Bytes of the message that is not whole."""
-        return len(self._begun)
+        self.begun = bytearray()
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes; memory is taken for what has come, and not for what is announced.
@@ -62,13 +58,13 @@ class MessageReader:
         Raises:
             ProtocolError: a part is announced that is too large; the stream cannot be read on.
         """
-        if self._begun:
-            self._begun += data
+        if self.begun:
+            self.begun += data
             self.missing -= len(data)
             if self.missing > 0:
                 return
-            data = bytes(self._begun)
-            self._begun.clear()
+            data = bytes(self.begun)
+            self.begun.clear()
         at, end = 0, len(data)
         messages, unpack_from, limit = self.messages, _HEAD.unpack_from, self._part_max
         while end - at >= HEAD_SIZE:
@@ -90,4 +86,4 @@ class MessageReader:
         left = end - at
         self.missing = HEAD_SIZE - left if left < HEAD_SIZE else behind - end
         if left:
-            self._begun += data[at:] if at else data
+            self.begun += data[at:] if at else data

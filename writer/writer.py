@@ -52,7 +52,7 @@ from ledgermq.model.errors import (
     StorageError,
 )
 from ledgermq.model.events import Event
-from ledgermq.model.ids import Index, Term
+from ledgermq.model.ids import Index, Position, Term
 from ledgermq.process.environment import Environment
 from ledgermq.process.node import Surroundings
 from ledgermq.process.table_files import UnsettledTables
@@ -60,15 +60,12 @@ from ledgermq.process.worker_main import run_worker
 from ledgermq.sessions.leadership.standing import standing_of
 from ledgermq.store.files.append_files import overwrite
 from ledgermq.store.files.disk_space import with_reserve
-from ledgermq.store.files.disk_sync import sync_directory
-from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
-from ledgermq.store.files.small_file import replace_file
 from ledgermq.store.log.log_writer import LogEnd
-from ledgermq.store.recovery import log_checkpoint
 from ledgermq.store.recovery.log_damage import LogDamage, damage_path, read_damage, remove_damage
 from ledgermq.wire.session import LEADER, Standing
 from ledgermq.writer.admission.frame_admission import FrameAdmission
 from ledgermq.writer.admission.writable_topics import WritableTopics
+from ledgermq.writer.log.checkpoints import write_checkpoints
 from ledgermq.writer.log.flush_rule import FlushPlan
 from ledgermq.writer.log.flusher import Flusher, MakeFlusher
 from ledgermq.writer.log.log_opening import OpenLog, entry_files, open_log, open_queue_offsets
@@ -125,6 +122,8 @@ class WriterWorker:
         self._term: Term | None = None
         self._told_term: Term | None = None
         self._told_version = -1
+        *_, self._committed_cell, self._grant_cell = environment.page.cursor_cells()
+        self._committed_version, self._committed = -1, Position(0)
         self._known_by_raft = False
         self._ready_sent_ns = 0
         self._follows = False
@@ -178,12 +177,14 @@ class WriterWorker:
         Raft rings only a sleeper: what it does after the turn and before the sleep is seen here.
         """
         due = self._due
-        is_due = due and due[0].position <= self._page.read_committed().position
-        if is_due or self._socket.waiting:
+        if due and self._committed_cell[0] != self._committed_version:
+            self._look_at_committed()
+            if due[0].position <= self._committed:
+                return 0
+        if self._socket.waiting or self._grant_cell[0] != self._told_version:
             return 0
-        if self._starved is None and self._ring is not None and not self._ring.is_empty:
-            return 0
-        if self._page.grant_version != self._told_version:
+        ring = self._ring
+        if self._starved is None and ring is not None and ring.head[0] != ring.taken:
             return 0
         if self._unsettled is not None:
             # The dispatcher rings when it has looked at the queues.
@@ -207,19 +208,24 @@ class WriterWorker:
         if self._postponed is not None and self._can_obey(self._postponed):
             order, self._postponed = self._postponed, None
             self._carry_out(order)
-        if self._page.grant_version != self._told_version or self._term != self._told_term:
+        if self._grant_cell[0] != self._told_version or self._term != self._told_term:
             self._tell_standing()
-        if self._ring is not None and (
-            has_room or (self._starved is None and not self._ring.is_empty)
+        ring = self._ring
+        if ring is not None and (
+            has_room or (self._starved is None and ring.head[0] != ring.taken)
         ):
-            self._take_entries(self._ring)
+            self._take_entries(ring)
         if not self._guards.isdisjoint(ready):
             self._socket.let_in()
             self._looks.hasten()
         if self._socket.hears(ready) and self._service.take_frames(self._term):
             self._published()
-        if self._due:
-            self._service.due.acknowledge(self._page.read_committed().position)
+        due = self._due
+        if due:
+            if self._committed_cell[0] != self._committed_version:
+                self._look_at_committed()
+            if due[0].position <= self._committed:
+                self._service.due.acknowledge(self._committed)
         if self._damage is not None:
             self._look_at_damage(self._damage)
         is_late = now_ns - self._ready_sent_ns >= READY_REPEAT_NS
@@ -249,9 +255,14 @@ class WriterWorker:
             self._retention.take_settings(settings.retention)
         self._looks.hasten()
 
+    def _look_at_committed(self) -> None:
+        # The version first: what comes between the two is looked at once more.
+        self._committed_version = self._committed_cell[0]
+        self._committed = self._page.read_committed().position
+
     def _tell_standing(self) -> None:
         """Tell the clients what raft has made of this node, before their next frames are taken."""
-        self._told_version, self._told_term = self._page.grant_version, self._term
+        self._told_version, self._told_term = self._grant_cell[0], self._term
         if self._term is None:
             standing = standing_of(self._page.read_grant(), serves=False)
         else:
@@ -534,30 +545,7 @@ class WriterWorker:
         self._raft.send(encode(Repaired(content.number)))
 
     def _write_checkpoint(self, end: LogEnd) -> None:
-        """Our checkpoint, and DLedger's with the last index known to be committed.
-
-        Without space, and without a reserve, there is none: recovery then reads more of the log.
-        """
-        checkpoint = log_checkpoint.LogCheckpoint(end, self._data_file_size)
-        try:
-            replace_file(self._paths.log_checkpoint, log_checkpoint.encode(checkpoint))
-        except DiskFullError as error:
-            logger.warning("no checkpoint of the log: %s", error)
-            older = log_checkpoint.read(self._paths.log_checkpoint)
-            if older is not None and older.end.position > end.position:
-                # It lies behind the cut that comes next.
-                self._paths.log_checkpoint.unlink(missing_ok=True)
-                sync_directory(self._paths.own)
-            return
-        if self._paths.dledger_checkpoint is not None:
-            # Where a majority's memory is enough to commit, the cursor may be ahead of what is
-            # durable here.
-            committed = min(self._page.read_committed().index, end.index_)
-            content = encode_dledger_checkpoint(DLedgerCheckpoint(end.index_, committed))
-            try:
-                replace_file(self._paths.dledger_checkpoint, content)
-            except DiskFullError as error:
-                logger.warning("DLedger's checkpoint not written: %s", error)
+        write_checkpoints(self._paths, end, self._data_file_size, self._page.read_committed().index)
 
 
 def _flush_plan(settings: Settings) -> FlushPlan:

@@ -82,7 +82,8 @@ class LoneFrames:
             identity, request_id, payload, topic, queue_id
         ):
             return 0
-        self._clients.touch(identity)
+        if identity in self._clients.placed:
+            self._clients.used(identity)
         session.in_flight = unanswered.add(identity, own, size)
         counters = self._counters
         counters[WriterCounter.MESSAGES] += 1

@@ -35,12 +35,13 @@ class PutLockHolder:
         if left.holder:
             self._recovered += 1
             logger.warning("put lock recovered from a dead holder: pid=%d", left.holder)
-        self._publish(0, 0)
+        self._publish_free()
 
     def __enter__(self) -> None:
         self._taken += 1
         self._since_ns = time.monotonic_ns()
-        self._publish(self._pid, self._since_ns)
+        state = self._pid, self._since_ns, self._taken, self._slow, self._recovered
+        self._page.publish_put_lock(state)
 
     def __exit__(
         self,
@@ -52,8 +53,7 @@ class PutLockHolder:
         if held_ns > self._warn_ns:
             self._slow += 1
             logger.warning("put lock held for long: ms=%d", held_ns // 1_000_000)
-        self._publish(0, 0)
+        self._publish_free()
 
-    def _publish(self, holder: int, since_ns: int) -> None:
-        state = holder, since_ns, self._taken, self._slow, self._recovered
-        self._page.publish_put_lock(state)
+    def _publish_free(self) -> None:
+        self._page.publish_put_lock((0, 0, self._taken, self._slow, self._recovered))
