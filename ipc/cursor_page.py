@@ -376,6 +376,10 @@ class CursorPage:
             return cursor
         return self._known(_COMMITTED, 3, _cursor)
 
+    def read_committed_position(self) -> Position:
+        """The position of ``read_committed`` alone, for who needs it with each message."""
+        return Position(self._snapshot(_COMMITTED, 1)[0])
+
     def publish_dispatched(self, dispatched: Dispatched) -> None:
         """ConsumeQueue and Index hold all messages below ``dispatched.position``."""
         self._publish(_DISPATCHED, tuple(dispatched))
@@ -412,11 +416,6 @@ class CursorPage:
         """What raft lets the writer do; the writer acts on the message, others read this."""
         cells = name_cells(grant.leader)
         self._publish(_GRANT, (grant.term, int(grant.granted), int(grant.role), *cells))
-
-    @property
-    def grant_version(self) -> int:
-        """Another number after each ``publish_grant``: cheap to look at in every turn."""
-        return self._cells[_GRANT * FIELDS]
 
     def read_grant(self) -> Grant:
         """Term, whether the writer may stamp, and the node's role."""

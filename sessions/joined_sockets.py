@@ -8,7 +8,7 @@ from ledgermq.ipc.loop import Pollable
 from ledgermq.model.config.settings import LimitsSection
 from ledgermq.sessions.client_rights import Peer
 from ledgermq.sessions.client_socket import RouterSocket
-from ledgermq.sessions.local_connections import IDENTITY_SIZE, LocalConnections, is_local_name
+from ledgermq.sessions.local_connections import LocalConnections, is_local_name
 
 
 class JoinedSockets:
@@ -86,10 +86,10 @@ class JoinedSockets:
 
     def send(self, identity: bytes, parts: Sequence[bytes]) -> bool:
         """See ``ClientSocket``."""
-        # As ``is_local_name``, with each answer.
-        if len(identity) == IDENTITY_SIZE and identity[0] == 0:
+        if identity in self._local.by_identity:
             return self._local.send(identity, parts)
-        return self._router.send(identity, parts)
+        # One that has gone, or a client of the ROUTER.
+        return not is_local_name(identity) and self._router.send(identity, parts)
 
     def close(self) -> None:
         """See ``ClientSocket``."""

@@ -18,6 +18,9 @@ from ledgermq.model.errors import ProtocolError
 
 _HEAD = Struct("<II")
 HEAD_SIZE = _HEAD.size
+pack_head = _HEAD.pack
+"""What stands before the parts, of the two numbers of the layout."""
+
 PARTS_MAX = 2
 
 

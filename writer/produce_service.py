@@ -230,8 +230,14 @@ class ProduceService:
         batch = PutBatch(self._log, self._offsets, term=term, now_ms=self._now_ms)
         with self._put_lock:
             try:
-                self._stage_waiting(batch, term)
-                self._publish(batch)
+                size = taken = 0
+                while size < BYTES_PER_TURN_MAX and taken < FRAMES_PER_TURN_MAX:
+                    parts = self.socket.receive()
+                    if parts is None:
+                        break
+                    taken += 1
+                    size += self._lone.take(parts, batch) or self._stage_frame(batch, parts, term)
+                self.due.note(batch.publish(), term)
             except StorageError as error:
                 # It may have the ids of messages that are not stored.
                 self._unique.forget()
@@ -349,17 +355,6 @@ class ProduceService:
             raise ProtocolError(
                 "checksum of the frame differs", checksum=frame.checksum, computed=checksum
             )
-
-    def _stage_waiting(self, batch: PutBatch, term: Term) -> None:
-        """Stage the frames that wait, a bounded number."""
-        size = 0
-        for _ in range(FRAMES_PER_TURN_MAX):
-            parts = self.socket.receive()
-            if parts is None:
-                return
-            size += self._lone.take(parts, batch) or self._stage_frame(batch, parts, term)
-            if size >= BYTES_PER_TURN_MAX:
-                return
 
     def _stage_frame(self, batch: PutBatch, parts: list[bytes], term: Term) -> int:
         """Stage the frame in ``parts``, or answer what they are; bytes of what was taken."""

@@ -41,6 +41,7 @@ from ledgermq.ipc.orders import (
     kind_of,
     parse,
 )
+from ledgermq.ipc.space_slots import SpaceState
 from ledgermq.members.log_trouble import report
 from ledgermq.model.config.settings import AckMode, Settings
 from ledgermq.model.errors import (
@@ -200,7 +201,8 @@ class WriterWorker:
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Orders, raft's entries, frames (staged, written and published once), then answers."""
-        has_room = self._looks.turn(now_ns)
+        is_due = now_ns >= self._looks.due_ns or self._gate.state is not SpaceState.ROOMY
+        has_room = is_due and self._looks.turn(now_ns)
         for message in self._environment.inbox.drain(ready):
             self._take(message)
         if self._unsettled is not None and self._page.has_queues():
@@ -258,7 +260,7 @@ class WriterWorker:
     def _look_at_committed(self) -> None:
         # The version first: what comes between the two is looked at once more.
         self._committed_version = self._committed_cell[0]
-        self._committed = self._page.read_committed().position
+        self._committed = self._page.read_committed_position()
 
     def _tell_standing(self) -> None:
         """Tell the clients what raft has made of this node, before their next frames are taken."""

@@ -35,6 +35,7 @@ class ReaderStanding:
 
     def __init__(self, page: CursorPage, log: LogKind) -> None:
         self._page = page
+        *_, self._grant_cell = page.cursor_cells()
         self._log = log
         self._version = -1
         self._grant = page.read_grant()
@@ -50,7 +51,7 @@ class ReaderStanding:
     @property
     def has_news(self) -> bool:
         """Whether ``look`` would find another standing than before: there may be no bell for it."""
-        if self._page.grant_version != self._version:
+        if self._grant_cell[0] != self._version:
             return True
         if not self._awaits_dispatch:
             return False
@@ -60,7 +61,7 @@ class ReaderStanding:
 
     def look(self) -> Standing | None:
         """What the node is now; ``None`` when nothing can have changed since the last look."""
-        version = self._page.grant_version
+        version = self._grant_cell[0]
         is_behind = self._leads() and self._served != self._grant.term
         if version == self._version and not is_behind:
             return None

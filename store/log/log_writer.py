@@ -189,14 +189,17 @@ class LogWriter:
         return spans
 
     def put_one(
-        self, record: bytes, *, term: Term, queue_offset: int, store_timestamp: int
+        self, record: bytes, size: int, *, term: Term, queue_offset: int, store_timestamp: int
     ) -> Span | None:
         """Stage one record as ``put`` does, where that needs neither another file nor more blocks.
+
+        Args:
+            size: of the record.
 
         Returns:
             where it will be; None: nothing has changed, and it is for ``reserve`` and ``put``.
         """
-        size, index = len(record), self._index
+        index = self._index
         if not self._data.has_blocks(self._staged + size + BLANK_SIZE) or not (
             index is None or index.has_blocks(self._staged_items + INDEX_ITEM_SIZE)
         ):
@@ -222,8 +225,12 @@ class LogWriter:
             return
         try:
             self._data.append(memoryview(self._batch)[: self._staged])
-            if self._index is not None:
-                self._append_items(memoryview(self._items)[: self._staged_items])
+            index, items = self._index, memoryview(self._items)[: self._staged_items]
+            if index is not None:
+                if index.has_blocks(self._staged_items):
+                    index.append(items)
+                else:
+                    self._append_items(items)
         except BaseException:
             # What was written of it stands behind the end, and is written over.
             self._data.position = self._published.position
@@ -368,9 +375,6 @@ class LogWriter:
     def _append_items(self, items: memoryview) -> None:
         index = self._index
         assert index is not None
-        if index.has_blocks(items.nbytes):
-            index.append(items)
-            return
         before = index.position
         try:
             while items.nbytes:

@@ -79,7 +79,7 @@ class LoneFrames:
             return 0
         request_id, queue_id, topic = found
         if queue_id >= topics.plain.get(topic, 0) or not batch.stage_one(
-            identity, request_id, payload, topic, queue_id
+            identity, request_id, payload, size, topic=topic, queue_id=queue_id
         ):
             return 0
         if identity in self._clients.placed:

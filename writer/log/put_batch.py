@@ -96,7 +96,14 @@ class PutBatch:
         return spans
 
     def stage_one(
-        self, identity: bytes, request_id: int, record: bytes, topic: bytes, queue_id: int
+        self,
+        identity: bytes,
+        request_id: int,
+        record: bytes,
+        size: int,
+        *,
+        topic: bytes,
+        queue_id: int,
     ) -> bool:
         """``make_room`` and ``stage`` for a frame of one record; false: not without them.
 
@@ -106,7 +113,7 @@ class PutBatch:
         timestamp = max(timestamp, self._timestamp)
         offset = self._offsets.next_offset(*queue)
         span = self._log.put_one(
-            record, term=self.term, queue_offset=offset, store_timestamp=timestamp
+            record, size, term=self.term, queue_offset=offset, store_timestamp=timestamp
         )
         if span is None:
             return False
@@ -115,7 +122,7 @@ class PutBatch:
         self._offsets.set_next(*queue, QueueOffset(offset + 1))
         end = self._log.end.position
         # As in ``LogWriter``: half the price.
-        fields = identity, request_id, len(record), [span], end, timestamp, ()
+        fields = identity, request_id, size, [span], end, timestamp, ()
         self._staged.append(tuple.__new__(Put, fields))
         return True
 

@@ -35,7 +35,7 @@ class PutLockHolder:
         if left.holder:
             self._recovered += 1
             logger.warning("put lock recovered from a dead holder: pid=%d", left.holder)
-        self._publish_free()
+        page.publish_put_lock((0, 0, self._taken, self._slow, self._recovered))
 
     def __enter__(self) -> None:
         self._taken += 1
@@ -53,7 +53,4 @@ class PutLockHolder:
         if held_ns > self._warn_ns:
             self._slow += 1
             logger.warning("put lock held for long: ms=%d", held_ns // 1_000_000)
-        self._publish_free()
-
-    def _publish_free(self) -> None:
         self._page.publish_put_lock((0, 0, self._taken, self._slow, self._recovered))

@@ -19,7 +19,11 @@ _NS_PER_MS = 1_000_000
 
 
 class RareLooks:
-    """Owned by the writer; what it looks at is asked in a turn only when it may have changed."""
+    """Owned by the writer; what it looks at is asked in a turn only when it may have changed.
+
+    Attributes:
+        due_ns: when to look next, by the monotonic clock.
+    """
 
     def __init__(
         self,
@@ -42,18 +46,16 @@ class RareLooks:
         self._log = log
         self._forget_before = forget_before
         self._files_made = -1
-        self._due_ns = self._wake_ns = 0
+        self.due_ns = self._wake_ns = 0
         self._rest_ms = SLEEP_MAX_MS
 
     def turn(self, now_ns: int) -> bool:
-        """Look, if it is time; whether the disk has room again.
+        """Look; whether the disk has room again. To be called when it is due, or not roomy.
 
         Raises:
             StorageError: the disk cannot be looked at, or an old file not be deleted.
         """
-        if now_ns < self._due_ns and self._gate.state is SpaceState.ROOMY:
-            return False
-        self._due_ns = now_ns + CLIENTS_LOOK_NS
+        self.due_ns = now_ns + CLIENTS_LOOK_NS
         self._files_made = files_made = self._log.files_made
         self._socket.look(now_ns)
         self._rest_ms = LOOK_AGAIN_MS if self._socket.is_watched else SLEEP_MAX_MS
@@ -68,8 +70,8 @@ class RareLooks:
                 self._wake_ns = now_ns + due_ms * _NS_PER_MS
             if retention.is_busy:
                 # What it waits for comes with a bell, or with none.
-                self._due_ns = now_ns
-        self._due_ns = min(self._due_ns, self._wake_ns)
+                self.due_ns = now_ns
+        self.due_ns = min(self.due_ns, self._wake_ns)
         return has_room
 
     def sleep_ms(self, now_ns: int) -> int:
@@ -87,4 +89,4 @@ class RareLooks:
 
     def hasten(self) -> None:
         """Have the next turn look, and come at once: settings are others, or somebody connects."""
-        self._due_ns = self._wake_ns = 0
+        self.due_ns = self._wake_ns = 0
