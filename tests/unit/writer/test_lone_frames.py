@@ -398,10 +398,53 @@ STEPS = st.lists(
 )
 
 
+FULL = Given(body=bytes(900))
+NAMED = Given(properties=(("UNIQ_KEY", "0A"),))
+ONE, TWO, FAR = CLIENTS
+
+
+def sends(given: Given, *identities: bytes) -> list[Callable[[Node], None]]:
+    return [send(given, identity, number) for number, identity in enumerate(identities)]
+
+
+PROGRAMS = {
+    "window of a client": sends(FULL, ONE, ONE, ONE, ONE),
+    "window of all": sends(FULL, ONE, ONE, TWO, TWO, FAR, FAR, FAR),
+    "behind a refused one": [*sends(FULL, ONE, ONE, ONE, ONE), commit(1.0), *sends(FULL, ONE)],
+    "window of duplicates": [set_window(60_000), *sends(NAMED, ONE, TWO, ONE)],
+    "quota": [set_quota(2), *sends(Given(), ONE, TWO, ONE, TWO), pass_time(1_000)],
+    "another client's identity": [*sends(Given(), FAR), steal(Given(), 7), *sends(Given(), FAR)],
+    "no room": [*sends(Given(), ONE, TWO), set_space(SpaceState.FULL), *sends(Given(), ONE), set_space(SpaceState.ROOMY)],
+    "who is used": [*sends(Given(), GONE), commit(1.0), *sends(Given(), FAR, TWO)],
+    "who is gone": [*sends(Given(), GONE), commit(1.0), *sends(Given(), GONE)],
+    "no session": sends(Given(), b"nobody"),
+    "time goes back": [*sends(Given(), ONE), pass_time(-50), *sends(Given(), ONE)],
+    "other frames between": [
+        *sends(Given(), ONE),
+        *sends(replace(FULL, records=2), TWO),
+        *sends(replace(FULL, queue_id=9), ONE),
+        *sends(Given(flags=FLAG_RETRY), TWO),
+        *sends(Given(), ONE, TWO),
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", LogKind)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_reason_to_say_no_is_found(kind: LogKind, name: str) -> None:
+    with nodes(kind) as (short, general):
+        for step in [*PROGRAMS[name], Node.turn, commit(1.0), *sends(Given(), ONE), Node.turn]:
+            step(short)
+            step(general)
+            assert short.state() == general.state()
+
+        assert short.files() == general.files()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("module", KERNELS)
 @pytest.mark.parametrize("kind", LogKind)
-@settings(max_examples=40)
+@settings(max_examples=25, deadline=None)
 @given(steps=STEPS)
 def test_the_short_way_does_what_the_general_way_does(
     module: ModuleType, kind: LogKind, steps: list[Callable[[Node], None]]
