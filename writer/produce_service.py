@@ -45,7 +45,6 @@ from ledgermq.wire.session import (
     hello_version,
 )
 from ledgermq.writer.admission.frame_admission import FrameAdmission
-from ledgermq.writer.admission.lone_frames import LoneFrames
 from ledgermq.writer.admission.producer_session import ProducerSession
 from ledgermq.writer.admission.record_rules import RecordRules
 from ledgermq.writer.admission.writable_topics import WritableTopics
@@ -58,6 +57,7 @@ from ledgermq.writer.log.log_opening import OpenLog, entry_before
 from ledgermq.writer.log.own_entries import append_own, own_records
 from ledgermq.writer.log.put_batch import PutBatch
 from ledgermq.writer.log.put_lock import PutLockHolder
+from ledgermq.writer.lone_frames import LoneFrames
 from ledgermq.writer.retention.space_gate import NoRoomError, SpaceGate
 
 
@@ -149,13 +149,7 @@ class ProduceService:
         )
         self.due = DueAnswers(self._clients, ack=_ACKS[settings.ack.mode])
         self._lone = LoneFrames(
-            self._clients,
-            self._counters,
-            rules=self._rules,
-            topics=topics,
-            admission=admission,
-            gate=gate,
-            unanswered=self.due.unanswered,
+            self._clients, self._counters, self._rules, admission, gate=gate, due=self.due
         )
 
     def begin_term(self, offsets: QueueOffsets) -> None:

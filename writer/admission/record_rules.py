@@ -17,6 +17,7 @@ class RecordRules:
     """What the log takes of clients.
 
     Attributes:
+        topics: where messages may be sent to.
         form: sizes of entry header and store host, the largest record, and the largest body.
     """
 
@@ -36,7 +37,7 @@ class RecordRules:
             levels: how many delay levels there are.
             record_max: bytes of the largest record, its entry header included.
         """
-        self._topics = topics
+        self.topics = topics
         self.form = header_size, store_host_size, record_max, body_max
         self._header_size = header_size
         self._store_host_size = store_host_size
@@ -51,7 +52,7 @@ class RecordRules:
     def _of_packs(self) -> RecordRules:
         """The rules of records without an entry header."""
         return RecordRules(
-            self._topics,
+            self.topics,
             levels=self._levels,
             header_size=0,
             store_host_size=self._store_host_size,
@@ -79,7 +80,7 @@ class RecordRules:
             elif run.topic == STAGED:
                 check_place(run)
             else:
-                check_content = self._topics.check(run.topic, run.queue_id)
+                check_content = self.topics.check(run.topic, run.queue_id)
             fault, record, at = check_run(
                 payload,
                 at,

@@ -34,7 +34,7 @@ def test_messages_come_out_as_they_went_in_wherever_the_bytes_are_cut() -> None:
             at += size
 
         assert list(reader.messages) == messages
-        assert (reader.held, reader.missing) == (0, HEAD_SIZE)
+        assert (len(reader.begun), reader.missing) == (0, HEAD_SIZE)
 
 
 def test_what_is_missing_is_what_makes_the_next_message_whole() -> None:
@@ -45,7 +45,7 @@ def test_what_is_missing_is_what_makes_the_next_message_whole() -> None:
     assert reader.missing == HEAD_SIZE - 5
     reader.feed(data[5:20])
     assert reader.missing == len(data) - 20
-    assert reader.held == 20
+    assert len(reader.begun) == 20
     assert not reader.messages
     reader.feed(data[20:])
     assert list(reader.messages) == [[b"head", bytes(200)]]

@@ -414,7 +414,12 @@ PROGRAMS = {
     "window of duplicates": [set_window(60_000), *sends(NAMED, ONE, TWO, ONE)],
     "quota": [set_quota(2), *sends(Given(), ONE, TWO, ONE, TWO), pass_time(1_000)],
     "another client's identity": [*sends(Given(), FAR), steal(Given(), 7), *sends(Given(), FAR)],
-    "no room": [*sends(Given(), ONE, TWO), set_space(SpaceState.FULL), *sends(Given(), ONE), set_space(SpaceState.ROOMY)],
+    "no room": [
+        *sends(Given(), ONE, TWO),
+        set_space(SpaceState.FULL),
+        *sends(Given(), ONE),
+        set_space(SpaceState.ROOMY),
+    ],
     "who is used": [*sends(Given(), GONE), commit(1.0), *sends(Given(), FAR, TWO)],
     "who is gone": [*sends(Given(), GONE), commit(1.0), *sends(Given(), GONE)],
     "no session": sends(Given(), b"nobody"),
@@ -450,7 +455,7 @@ def test_the_short_way_does_what_the_general_way_does(
     module: ModuleType, kind: LogKind, steps: list[Callable[[Node], None]]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, nodes(kind) as (short, general):
-        patch.setattr("ledgermq.writer.admission.lone_frames.read_lone", module.read_lone)
+        patch.setattr("ledgermq.writer.lone_frames.read_lone", module.read_lone)
         for step in [*steps, Node.turn]:
             step(short)
             step(general)
@@ -465,7 +470,7 @@ def test_a_lone_frame_takes_the_short_way_as_long_as_its_file_has_room(
     module: ModuleType, kind: LogKind
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, nodes(kind) as (short, general):
-        patch.setattr("ledgermq.writer.admission.lone_frames.read_lone", module.read_lone)
+        patch.setattr("ledgermq.writer.lone_frames.read_lone", module.read_lone)
         for number in range(40):
             for node in (short, general):
                 send(Given(body=bytes(500), queue_id=number % 4), CLIENTS[number % 3], number)(node)

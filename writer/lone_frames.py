@@ -17,8 +17,7 @@ from ledgermq.sessions.session_server import SessionServer
 from ledgermq.writer.admission.frame_admission import FrameAdmission
 from ledgermq.writer.admission.producer_session import ProducerSession
 from ledgermq.writer.admission.record_rules import RecordRules
-from ledgermq.writer.admission.unanswered import Unanswered
-from ledgermq.writer.admission.writable_topics import WritableTopics
+from ledgermq.writer.due_answers import DueAnswers
 from ledgermq.writer.log.put_batch import PutBatch
 from ledgermq.writer.retention.space_gate import SpaceGate
 
@@ -33,12 +32,11 @@ class LoneFrames:
         self,
         clients: SessionServer[ProducerSession],
         counters: Counts,
-        *,
         rules: RecordRules,
-        topics: WritableTopics,
         admission: FrameAdmission,
+        *,
         gate: SpaceGate,
-        unanswered: Unanswered,
+        due: DueAnswers,
     ) -> None:
         """All of it is the service's, and shared with its general way."""
         self._clients = clients
@@ -47,10 +45,10 @@ class LoneFrames:
         self._counters = counters
         header_size, host_size, record_max, body_max = rules.form
         self._form = header_size, host_size, min(record_max, FRAME_SIZE_MAX), body_max
-        self._topics = topics
+        self._topics = rules.topics
         self._admission = admission
         self._gate = gate
-        self._unanswered = unanswered
+        self._unanswered = due.unanswered
 
     def take(self, parts: list[bytes], batch: PutBatch) -> int:
         """Check and stage the frame in ``parts``.
