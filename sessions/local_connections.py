@@ -12,7 +12,7 @@ import os
 import select
 import socket
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +27,16 @@ FRAMES_READ_SIZE = 64 * 1024
 READ_SIZE_MAX = 1024 * 1024
 """Of a large message so many bytes are read at once."""
 
+READY_MANY = 64
+SMALL_READ_SIZE = 4 * 1024
+"""Where many clients have something at once, so many bytes are read of each."""
+
+MESSAGES_AT_ONCE = 32
+"""Messages that are made of what was read of one client."""
+
+POLL_EVERY = 64
+"""After so many messages who else has something is looked for, though not all is taken yet."""
+
 EVENTS_MAX = 256
 ACCEPTED_MAX = 64
 """Connections that are accepted in one turn."""
@@ -34,6 +44,9 @@ ACCEPTED_MAX = 64
 ANSWERS_QUEUED_MAX = 4_096
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
 """Answers that one client has not read: who has more loses its session, as with ZeroMQ."""
+
+ANSWER_OVERHEAD = 128
+"""Bytes that an answer takes besides its own while it waits."""
 
 IDENTITY_SIZE = 17
 _TRANSIENT = frozenset({errno.EAGAIN, errno.ECONNABORTED, errno.EINTR})
@@ -51,6 +64,7 @@ class LocalConnection:
 
     Attributes:
         counted: bytes of what its reader holds, as they were counted last.
+        is_ready: whether it is in line for its turn.
     """
 
     __slots__ = (
@@ -58,6 +72,7 @@ class LocalConnection:
         "counted",
         "host",
         "identity",
+        "is_ready",
         "peer",
         "reader",
         "sock",
@@ -71,7 +86,8 @@ class LocalConnection:
         self.host = peer.host
         # Beginning with a zero, which no client of a ROUTER may; and nobody foresees it.
         self.identity = b"\0" + os.urandom(IDENTITY_SIZE - 1)
-        self.reader = MessageReader(part_size_max)
+        self.reader = MessageReader(part_size_max, at_once=MESSAGES_AT_ONCE)
+        self.is_ready = False
         self.begun_ns = 0
         self.counted = 0
         self.unsent: deque[bytes | memoryview] = deque()
@@ -81,7 +97,8 @@ class LocalConnection:
 class LocalConnections:
     """The listening socket and all its connections; owned by one process, nothing blocks.
 
-    Invariant: ``_held`` is the sum of what is counted of them.
+    Invariants: ``_held`` is the sum of what is counted of them, ``_unsent`` that of the answers
+    that wait in them, with their overhead; ``ready`` has each once that ``is_ready``.
 
     Attributes:
         ready: connections that have messages, or bytes; their turns. Of messages that were read
@@ -116,7 +133,8 @@ class LocalConnections:
         self.by_identity: dict[bytes, LocalConnection] = {}
         self.ready: deque[LocalConnection] = deque()
         self._has_polled = False
-        self._held = 0
+        self._held = self._unsent = 0
+        self._until_poll = POLL_EVERY
         self._is_listening = False
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
@@ -154,6 +172,9 @@ class LocalConnections:
         """See ``ClientSocket``; one message of each client in turn."""
         ready = self.ready
         while True:
+            if ready and self._until_poll <= 0:
+                # Who has much to say holds up nobody who comes meanwhile.
+                self._poll()
             if not ready:
                 if self._has_polled:
                     # All that could be read then has been; what has come since wakes the process.
@@ -163,13 +184,17 @@ class LocalConnections:
                 if not ready:
                     return None
                 self._has_polled = True
+            self._until_poll -= 1
             connection = ready.popleft()
-            messages = connection.reader.messages
+            reader = connection.reader
+            messages = reader.messages
             if not messages and not self._read(connection):
                 continue
             parts = [connection.identity, *messages.popleft()]
-            if messages:
+            if messages or reader.waits:
                 ready.append(connection)
+            else:
+                connection.is_ready = False
             self.peer = connection.peer
             return parts
 
@@ -192,7 +217,7 @@ class LocalConnections:
                 return False
             connection.unsent.append(data)
             connection.unsent_bytes = whole
-            return True
+            return self._bears(connection, size + ANSWER_OVERHEAD)
         try:
             sent = connection.sock.send(data)
         except BlockingIOError:
@@ -204,6 +229,7 @@ class LocalConnections:
             connection.unsent.append(memoryview(data)[sent:])
             connection.unsent_bytes = size - sent
             self._epoll.modify(connection.sock, select.EPOLLIN | select.EPOLLOUT)
+            return self._bears(connection, size - sent + ANSWER_OVERHEAD)
         return True
 
     def look(self) -> None:
@@ -225,7 +251,27 @@ class LocalConnections:
         assert self._watch is not None
         return self._watch
 
+    def _bears(self, connection: LocalConnection, size: int) -> bool:
+        """An answer waits in ``connection``; where all together are too much, who has most unread
+        must go: whether that is another one.
+        """
+        self._unsent += size
+        limit = self._shared.limits.answers_bytes
+        while self._unsent > limit:
+            largest = max(
+                self._by_fd.values(), key=lambda one: (bool(one.host), _waiting_bytes(one))
+            )
+            if not largest.unsent:
+                # Only an operator's is left.
+                largest = max(self._by_fd.values(), key=_waiting_bytes)
+            figures = {"bytes": largest.unsent_bytes, "limit": limit}
+            self._shared.tell_ended(largest.host, "limits.total_answers_bytes", figures)
+            self._note_ended()
+            self._end(largest)
+        return connection.identity in self.by_identity
+
     def _poll(self) -> None:
+        self._until_poll = POLL_EVERY
         for fd, events in self._epoll.poll(0, EVENTS_MAX):
             connection = self._by_fd.get(fd)
             if connection is None:
@@ -234,15 +280,16 @@ class LocalConnections:
                 continue
             if events & select.EPOLLOUT and not self._flush(connection):
                 continue
-            if events & ~select.EPOLLOUT:
+            if events & ~select.EPOLLOUT and not connection.is_ready:
+                connection.is_ready = True
                 self.ready.append(connection)
 
     def _read(self, connection: LocalConnection) -> bool:
         """Read what there is of one message, or of several small ones; whether one is whole now."""
         reader = connection.reader
-        wanted = FRAMES_READ_SIZE
+        wanted = FRAMES_READ_SIZE if len(self.ready) < READY_MANY else SMALL_READ_SIZE
         try:
-            while True:
+            while not reader.waits:
                 if reader.missing > wanted:
                     wanted = min(reader.missing, READ_SIZE_MAX)
                 data = connection.sock.recv(wanted)
@@ -251,6 +298,9 @@ class LocalConnections:
                 # Of a large message the rest is mostly there: a turn of its own would cost more.
                 if len(data) < wanted or reader.messages:
                     break
+            else:
+                reader.go_on()
+                data = b" "
         except BlockingIOError:
             # All of it was read before.
             data = b" "
@@ -261,7 +311,10 @@ class LocalConnections:
             return False
         if reader.begun or connection.counted:
             self._hold(connection, len(reader.begun))
-        return bool(reader.messages)
+        if reader.messages:
+            return True
+        connection.is_ready = False
+        return False
 
     def _hold(self, connection: LocalConnection, held: int) -> None:
         """A message of ``connection`` has begun or gone on; where that is too much, one must go."""
@@ -274,15 +327,19 @@ class LocalConnections:
             connection.begun_ns = time.monotonic_ns()
         limit = self._shared.limits.unread_bytes
         while self._held > limit:
-            oldest = min(
-                (one for one in self._by_fd.values() if one.counted),
-                # Operators' at last.
-                key=lambda one: (not one.host, one.begun_ns),
-            )
+            oldest = self._most_unread()
             figures = {"bytes": oldest.counted, "limit": limit}
             self._shared.tell_ended(oldest.host, "limits.total_unread_bytes", figures)
             self._note_ended()
             self._end(oldest)
+
+    def _most_unread(self) -> LocalConnection:
+        """The message that was begun first of whoever holds most; an operator's at last."""
+        holding = [one for one in self._by_fd.values() if one.counted]
+        held: Counter[str] = Counter()
+        for one in holding:
+            held[one.host] += one.counted
+        return min(holding, key=lambda one: (not one.host, -held[one.host], one.begun_ns))
 
     def _flush(self, connection: LocalConnection) -> bool:
         """Send what could not be sent; false when the connection has ended."""
@@ -292,10 +349,12 @@ class LocalConnections:
                 data = unsent[0]
                 sent = connection.sock.send(data)
                 connection.unsent_bytes -= sent
+                self._unsent -= sent
                 if sent < len(data):
                     unsent[0] = memoryview(data)[sent:]
                     return True
                 unsent.popleft()
+                self._unsent -= ANSWER_OVERHEAD
         except BlockingIOError:
             return True
         except OSError:
@@ -336,8 +395,13 @@ class LocalConnections:
         del self.by_identity[connection.identity]
         # What was read and not counted, when the connection broke, is of no account.
         self._held -= connection.counted
+        self._unsent -= _waiting_bytes(connection)
         connection.reader.messages.clear()
         with suppress(ValueError):
             self.ready.remove(connection)
         self._shared.release(connection.host)
         connection.sock.close()
+
+
+def _waiting_bytes(connection: LocalConnection) -> int:
+    return connection.unsent_bytes + ANSWER_OVERHEAD * len(connection.unsent)

@@ -79,11 +79,13 @@ class WatchLimits(NamedTuple):
         unread_bytes: sent, and not taken by the process.
         connections: open at a time; more are ended as they come.
         connections_per_address: of one host, or one account of this machine.
+        answers_bytes: sent to local connections, and not read by them.
     """
 
     unread_bytes: int
     connections: int
     connections_per_address: int
+    answers_bytes: int
 
 
 def watch_limits(limits: LimitsSection) -> WatchLimits:
@@ -92,6 +94,7 @@ def watch_limits(limits: LimitsSection) -> WatchLimits:
         unread_bytes=limits.total_unread_bytes,
         connections=limits.connections_max,
         connections_per_address=limits.connections_per_address,
+        answers_bytes=limits.total_answers_bytes,
     )
 
 

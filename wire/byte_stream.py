@@ -40,18 +40,26 @@ class MessageReader:
     Attributes:
         messages: those that are whole, oldest first; the caller's to take.
         begun: what has come of the message that is not whole.
+        waits: whether there is more of what has come than was made into messages: ``go_on`` has
+            to come before the next ``feed``.
         missing: bytes without which nothing more is whole, as far as can be told; at least 1.
     """
 
-    def __init__(self, part_size_max: int) -> None:
+    def __init__(self, part_size_max: int, *, at_once: int | None = None) -> None:
         """Nothing has come.
 
         Args:
             part_size_max: who announces a larger part is refused before it comes.
+            at_once: of many small messages so many are made at a time: as objects they take ten
+                times the memory of their bytes. None: all.
         """
         self.messages: deque[list[bytes]] = deque()
         self.missing = HEAD_SIZE
         self._part_max = part_size_max
+        self.waits = False
+        self._rest = b""
+        self._at = 0
+        self._at_once = at_once
         # And no list of what came: of few bytes each it would take many times as much memory.
         self.begun = bytearray()
 
@@ -68,7 +76,19 @@ class MessageReader:
                 return
             data = bytes(self.begun)
             self.begun.clear()
-        at, end = 0, len(data)
+        self._make(data, 0)
+
+    def go_on(self) -> None:
+        """Make the next messages of what has come.
+
+        Raises:
+            ProtocolError: see ``feed``.
+        """
+        data, self._rest, self.waits = self._rest, b"", False
+        self._make(data, self._at)
+
+    def _make(self, data: bytes, at: int) -> None:
+        end = len(data)
         messages, unpack_from, limit = self.messages, _HEAD.unpack_from, self._part_max
         while end - at >= HEAD_SIZE:
             first, second = unpack_from(data, at)
@@ -81,6 +101,9 @@ class MessageReader:
             behind = middle + second - 1 if second else middle
             if behind > end:
                 break
+            if len(messages) == self._at_once:
+                self._rest, self._at, self.waits = data, at, True
+                return
             if second:
                 messages.append([data[begin:middle], data[middle:behind]])
             else:

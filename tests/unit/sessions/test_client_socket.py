@@ -35,7 +35,9 @@ class Router:
     def __init__(self, folder: Path) -> None:
         self.ended = 0
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        watch = SocketWatch(WatchLimits(1 << 30, 100, 100), is_sealed=False, note_ended=self._note)
+        watch = SocketWatch(
+            WatchLimits(1 << 30, 100, 100, 1 << 30), is_sealed=False, note_ended=self._note
+        )
         self.raw = bind_client_socket(
             self.context,
             folder / "produce",

@@ -14,6 +14,8 @@ from ledgermq.sessions.client_rights import Peer
 from ledgermq.sessions.local_connections import (
     ANSWERS_QUEUED_MAX,
     FRAMES_READ_SIZE,
+    MESSAGES_AT_ONCE,
+    POLL_EVERY,
     LocalConnections,
     is_local_name,
 )
@@ -32,7 +34,7 @@ class Server:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "produce.sock"
         self.ended = 0
-        self.watch = SocketWatch(WatchLimits(UNREAD_MAX, 100, 3), is_sealed=False)
+        self.watch = SocketWatch(WatchLimits(UNREAD_MAX, 100, 3, 1 << 30), is_sealed=False)
         self.local = LocalConnections(
             self.path, mode=0o600, part_size_max=PART_MAX, note_ended=self._note
         )
@@ -140,7 +142,7 @@ def test_a_part_that_is_too_large_ends_its_connection_alone(server: Server) -> N
 def test_the_message_that_was_begun_first_goes_where_all_hold_too_much(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server.watch, "limits", WatchLimits(3 * 100, 100, 100))
+    monkeypatch.setattr(server.watch, "limits", WatchLimits(3 * 100, 100, 100, UNREAD_MAX))
     clients = [server.connect() for _ in range(4)]
     for client in clients:
         client.sendall(message_head([bytes(1_000)])[0] + bytes(92))
@@ -158,7 +160,9 @@ def test_the_message_that_was_begun_first_goes_where_all_hold_too_much(
 def test_connections_that_break_within_a_message_leave_nothing_counted(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server.watch, "limits", WatchLimits(3 * FRAMES_READ_SIZE, 100, 100))
+    monkeypatch.setattr(
+        server.watch, "limits", WatchLimits(3 * FRAMES_READ_SIZE, 100, 100, UNREAD_MAX)
+    )
     announced = message_head([bytes(PART_MAX)])[0]
     for _ in range(8):
         with server.let_in() as one:
@@ -239,3 +243,73 @@ def test_nobody_is_sent_the_answers_to_who_has_gone(server: Server) -> None:
     server.turn()
 
     assert not server.local.send(identity, [b"answer"])
+
+
+def test_who_comes_while_others_have_much_to_say_has_a_turn_before_they_are_through(
+    server: Server,
+) -> None:
+    flood = whole(b"x") * (FRAMES_READ_SIZE // len(whole(b"x")))
+    floods = [server.let_in(), server.let_in()]
+    for client in floods:
+        client.sendall(flood)
+    taken = [server.take() for _ in range(POLL_EVERY)]
+    late = server.connect()
+    late.sendall(whole(b"late"))
+    while taken[-1][1] != b"late":
+        taken.append(server.take())
+
+    # As long until it is seen, and until it is known, and a message of each before it.
+    assert len(taken) <= 4 * POLL_EVERY
+    for client in (*floods, late):
+        client.close()
+
+
+def test_of_many_small_messages_a_few_are_objects_and_all_come(server: Server) -> None:
+    client = server.let_in()
+    count = 3 * MESSAGES_AT_ONCE
+    client.sendall(b"".join(whole(b"%d" % number) for number in range(count)) + whole(b"cut")[:9])
+    first = server.take()
+    (connection,) = server.local.by_identity.values()
+    made = len(connection.reader.messages)
+    rest = server.turn()
+    client.sendall(whole(b"cut")[9:])
+
+    assert made < MESSAGES_AT_ONCE
+    assert [one[1] for one in (first, *rest)] == [b"%d" % number for number in range(count)]
+    assert server.take()[1] == b"cut"
+    client.close()
+
+
+def test_who_has_most_answers_unread_goes_where_all_have_too_many(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_strangers(monkeypatch)
+    few, many = server.connect(), server.connect()
+    names = {}
+    for client, text in ((few, b"few"), (many, b"many")):
+        client.sendall(whole(text))
+        identity, said = server.take()
+        names[said] = identity
+    answer = bytes(60_000)
+
+    def fill(name: bytes, size: int) -> None:
+        """Until so much of it waits here, and not in the kernel."""
+        connection = server.local.by_identity[name]
+        while connection.unsent_bytes < size:
+            assert server.local.send(name, [answer])
+
+    monkeypatch.setattr(server.watch, "limits", WatchLimits(UNREAD_MAX, 100, 100, 1_000_000))
+    fill(names[b"few"], 100_000)
+    fill(names[b"many"], 700_000)
+    while server.local.send(names[b"few"], [answer]) and names[b"many"] in server.local.by_identity:
+        pass
+
+    assert list(server.local.by_identity) == [names[b"few"]]
+    assert server.ended == 1
+    fill(names[b"few"], 700_000)
+    while server.local.send(names[b"few"], [answer]):
+        pass
+    assert not server.local.by_identity
+    assert server.ended == 2
+    few.close()
+    many.close()

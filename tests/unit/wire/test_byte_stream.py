@@ -26,14 +26,20 @@ def test_messages_come_out_as_they_went_in_wherever_the_bytes_are_cut() -> None:
             for count in chance.choices((1, 2), k=chance.randrange(1, 6))
         ]
         data = stream(messages)
-        reader = MessageReader(LIMIT)
-        at = 0
+        reader = MessageReader(LIMIT, at_once=chance.choice((None, 1, 2)))
+        at, found = 0, []
         while at < len(data):
             size = chance.choice((1, 3, HEAD_SIZE, reader.missing, len(data)))
             reader.feed(data[at : at + size])
             at += size
+            found += reader.messages
+            reader.messages.clear()
+            while reader.waits:
+                reader.go_on()
+                found += reader.messages
+                reader.messages.clear()
 
-        assert list(reader.messages) == messages
+        assert found == messages
         assert (len(reader.begun), reader.missing) == (0, HEAD_SIZE)
 
 
