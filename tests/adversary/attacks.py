@@ -437,6 +437,22 @@ def begun_messages(target: Target, chance: random.Random) -> None:
         stream.close()
 
 
+def many_messages(target: Target, chance: random.Random) -> None:
+    """Messages of a few bytes over many connections, without end, and no answer is read."""
+    streams = [_stream_to(target) for _ in range(48 * target.scale)]
+    one = message_head([b"xx"])[0] + b"xx"
+    flood = one * (65_536 // len(one))
+    for stream in streams:
+        stream.setblocking(False)
+    for _ in range(chance.randrange(1, 20)):
+        for stream in streams:
+            # It takes no more now, or has ended the connection.
+            with suppress(OSError):
+                stream.send(flood)
+    for stream in streams:
+        stream.close()
+
+
 ATTACKS: Mapping[str, Callable[[Target, random.Random], None]] = {
     one.__name__: one
     for one in (
@@ -463,6 +479,7 @@ ATTACKS: Mapping[str, Callable[[Target, random.Random], None]] = {
         wrong_frames,
         wrong_streams,
         begun_messages,
+        many_messages,
     )
 }
 
