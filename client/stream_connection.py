@@ -11,7 +11,13 @@ from itertools import chain
 from weakref import WeakSet
 
 from ledgermq.client.core.connection import MESSAGE_SIZE_MAX, MESSAGES_QUEUED_MAX, Part
-from ledgermq.wire.byte_stream import MessageReader, message_head
+from ledgermq.wire.byte_stream import (
+    HEAD_SIZE,
+    PARTS_MAX,
+    MessageReader,
+    message_head,
+    pack_head,
+)
 
 ANSWERS_READ_SIZE = 64 * 1024
 SEND_BUFFER = 1024 * 1024
@@ -102,7 +108,14 @@ class StreamConnection:
                 return False
             unsent.extend((message_head(parts)[0], *parts))
             return True
-        head, size = message_head(parts)
+        if len(parts) == PARTS_MAX:
+            # With each frame: as ``message_head``.
+            first, second = parts
+            size, more = len(first), len(second)
+            head = pack_head(size, more + 1)
+            size += more + HEAD_SIZE
+        else:
+            head, size = message_head(parts)
         try:
             sent = self._socket.sendmsg((head, *parts))
         except BlockingIOError:

@@ -166,6 +166,12 @@ def encode_send(
     return fixed + tables
 
 
+def resent(head: bytes, request_id: int, *, is_retry: bool, is_resumed: bool) -> bytes:
+    """Part 1 of another attempt to send the frame that ``head`` is part 1 of."""
+    flags = (FLAG_RETRY if is_retry else 0) | (FLAG_RESUME if is_resumed else 0)
+    return encode_header(Kind.SEND, request_id, flags) + head[HEADER_SIZE:]
+
+
 def decode_send(message: bytes | memoryview, header: Header | None = None) -> SendFrame:
     """The tables of a SEND, from its part 1.
 
@@ -300,7 +306,9 @@ def decode_sent(message: bytes | memoryview) -> Sent:
         fields = _ONE_SENT.unpack(message)
         request_id, term, store_timestamp, ack, count = fields[5:10]
         if count == 1:
-            return Sent(request_id, term, store_timestamp, ack, [SentSpan._make(fields[10:])])
+            # With each answer to a single message: half of what the names' constructors cost.
+            span = tuple.__new__(SentSpan, fields[10:])
+            return tuple.__new__(Sent, (request_id, term, store_timestamp, ack, [span], ()))
     header = decode_header(message)
     if header.kind is not Kind.SENT:
         raise ProtocolError("not a SENT", kind=header.kind.name)

@@ -124,6 +124,10 @@ class Producer(Closing):
             BusyError: there is no room; nothing was sent.
             NotLeaderError: no node answers; nothing was sent.
         """
+        if not options and callback is None and type(body) is bytes:
+            lone = self._send_lone(topic, body)
+            if lone is not None:
+                return lone
         choice, message = outgoing(topic, body, **options)
         queues = self.write_queues(topic)
         return self.send_to(choice, message, queues=queues, callback=callback, block=block)
@@ -280,6 +284,20 @@ class Producer(Closing):
                 raise pipeline.no_room()
         if pipeline.callbacks:
             driver.deliver()
+        return future
+
+    def _send_lone(self, topic: str, body: bytes) -> SendFuture[SendResult] | None:
+        """The way of most messages that are sent singly; None: it is not for this one."""
+        driver, above, now = self._driver, self._compressor.above, time.monotonic()
+        queues = self._routes.fresh(topic, now)
+        if queues is None or (above is not None and len(body) >= above):
+            return None
+        with driver.lock:
+            if self._is_closed:
+                return None
+            future = self._sender.send_lone(topic, body, queues=queues, now=now)
+            if future is not None:
+                driver.wake_poller()
         return future
 
     def form(self) -> Form:

@@ -149,6 +149,11 @@ class SendDriver:
         taken = self.pipeline.advance(now)
         if taken and self._room_waiters:
             self._release_room_waiters()
+        if not me or self._poller != me:
+            self.wake_poller(taken, me=me, is_urgent=is_urgent)
+
+    def wake_poller(self, taken: int = 0, *, me: int = 0, is_urgent: bool = False) -> None:
+        """Have somebody poll for what is under way; under ``lock``, as part of ``advance``."""
         if self._poller:
             if self._poller == (me or threading.get_ident()):
                 return

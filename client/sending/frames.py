@@ -13,7 +13,14 @@ from ledgermq.client.sending.record_encoder import EncodedRecords, Form, LoneRec
 from ledgermq.client.sending.send_future import SendFuture, Waiter
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.model.errors import LedgerError
-from ledgermq.wire.send_frame import RUN_SIZE, SendRun, encode_one_table, encode_send, encode_tables
+from ledgermq.wire.send_frame import (
+    RUN_SIZE,
+    SendRun,
+    encode_one_table,
+    encode_send,
+    encode_tables,
+    resent,
+)
 
 AnyFuture = SendFuture[SendResult] | SendFuture[BatchResult]
 OneCallback = Callable[[SendFuture[SendResult]], object]
@@ -29,13 +36,13 @@ class Frame:
         attempts: how often it was handed to ZeroMQ.
         may_be_stored: an attempt ended without an answer.
         refusal: why the last attempt was refused.
+        payload: its records.
         on_settled: is told the outcome, beside the futures; for who keeps none a message.
     """
 
     __slots__ = (
         "_checksum",
         "_counts",
-        "_payload",
         "_tables",
         "_topics_size",
         "attempts",
@@ -44,6 +51,7 @@ class Frame:
         "futures",
         "may_be_stored",
         "on_settled",
+        "payload",
         "refusal",
         "runs",
         "sequence",
@@ -77,10 +85,10 @@ class Frame:
         self.may_be_stored = False
         self.refusal: LedgerError | None = None
         self.on_settled: Callable[[FrameResult | LedgerError], None] | None = None
-        self._payload = b"".join(parts)
-        self.size = len(self._payload)
+        self.payload = b"".join(parts)
+        self.size = len(self.payload)
         self._tables = encode_tables(sizes.tobytes(), runs) if tables is None else tables
-        self._checksum = crc32(self._payload, crc32(self._tables, 0))
+        self._checksum = crc32(self.payload, crc32(self._tables, 0))
         self._counts = records, count = len(sizes), len(runs)
         self._topics_size = len(self._tables) - 4 * records - RUN_SIZE * count
 
@@ -103,7 +111,34 @@ class Frame:
             is_retry=self.may_be_stored,
             is_resumed=is_resumed,
         )
-        return [head, self._payload]
+        return [head, self.payload]
+
+
+class LoneFrame(Frame):
+    """A frame of one message, which is encoded already, and about to be sent."""
+
+    __slots__ = ("_head",)
+
+    def __init__(
+        self, form: Form, run: SendRun, head: bytes, payload: bytes, future: SendFuture[SendResult]
+    ) -> None:
+        """A frame of ``payload``; ``head`` is part 1 of its first attempt."""
+        self.form = form
+        self.runs = [run]
+        self.size = size = len(payload)
+        self.sizes = array("I", (size,))
+        self.futures = [future]
+        self.attempts = 1
+        self.may_be_stored = False
+        self.refusal = None
+        self.on_settled = None
+        self.payload = payload
+        self._head = head
+
+    def encode(self, request_id: int, *, is_resumed: bool) -> list[bytes]:
+        """See ``Frame``."""
+        head = resent(self._head, request_id, is_retry=self.may_be_stored, is_resumed=is_resumed)
+        return [head, self.payload]
 
 
 class _Rows:

@@ -42,6 +42,7 @@ from ledgermq.formats.records.message import (
 from ledgermq.formats.records.message_id import UniqueIdMaker
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.limits import ENTRY_SIZE_MAX, PROPERTIES_SIZE_MAX
+from ledgermq.wire.send_frame import SendRun, encode_one_table, encode_send
 
 _COMPRESSION_BITS = COMPRESSED | COMPRESSION_MASK
 
@@ -70,6 +71,22 @@ NO_IDS: Mapping[int, str] = {}
 
 LoneRecord = tuple[list[Body], int, str]
 """One encoded record: its bytes, to be joined, their size, and its unique id."""
+
+
+class LoneForms(NamedTuple):
+    """What lone frames of one queue have in common; see ``kernel.write_lone``.
+
+    Attributes:
+        prefix: what their unique ids begin with.
+        body_max: bytes of the largest body that fits.
+    """
+
+    prefix: str
+    run: SendRun
+    frame: bytes
+    begin: bytes
+    tail: bytes
+    body_max: int
 
 
 class EncodedRecords(NamedTuple):
@@ -218,6 +235,36 @@ class RecordEncoder:
             raise _not_numbers(message.flag, queue_id) from error
         digits = f"{number:012X}"
         return [head, body, tail, digits.encode()], size, f"{id_prefix}{digits}"
+
+    def lone_forms(self, topic: bytes, queue_id: int, properties: bytes, prefix: str) -> LoneForms:
+        """What all lone frames of a queue have in common, for ``kernel.write_lone``.
+
+        Args:
+            prefix: what unique ids begin with.
+
+        Raises:
+            MessageIllegalError: the properties are too large.
+        """
+        begin = self._whole_head.pack(
+            0, MAGIC, 0, queue_id, 0, 0, 0, self._sys_flag, 0, self._born_host, 0,
+            self._no_store_host, 0, 0, 0,
+        )  # fmt: skip
+        run = SendRun(1, queue_id, topic)
+        tail = _tail(topic, properties, prefix)
+        frame = encode_send(
+            0,
+            tables=encode_one_table(0, run),
+            records=1,
+            runs=1,
+            topics_size=len(topic),
+            payload_size=0,
+            checksum=0,
+            entry_header_size=self.form.entry_header_size,
+            store_host_size=self.form.store_host_size,
+        )
+        around = len(begin) + len(tail) + UNIQUE_ID_DIGITS
+        body_max = min(self.form.body_size_max, self._record_max - around)
+        return LoneForms(prefix, run, frame, begin, tail, body_max)
 
     def encode_messages(
         self, target: Target, messages: Sequence[OutgoingMessage]

@@ -67,9 +67,10 @@ class SendFuture(Generic[Result_co]):
             LedgerError: the message is not stored; the class says why.
         """
         if self._answer is None:
-            error = self.exception(timeout)
-            if error is not None:
-                raise error
+            if self._error is None:
+                self._waiting.wait_for(self, timeout)
+            if self._error is not None:
+                raise self._error
             assert self._answer is not None
         return self._make(self._answer)
 

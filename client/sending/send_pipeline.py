@@ -255,6 +255,46 @@ class SendPipeline:
         self.unanswered_bytes += frame.size
         self._enqueue(frame, now)
 
+    def can_send_lone(self) -> Form | None:
+        """How to encode a message that goes by itself, at once; None when others are under way, or
+        something is to be looked at before the next send.
+
+        What the node says unasked is taken behind the send, too: so the descriptors must tell of it
+        whatever is sent meanwhile.
+        """
+        link = self.link
+        if (
+            self.unanswered_bytes
+            or self._hold_until
+            or self._has_to_resume
+            or self.callbacks
+            or self.options.linger_ms
+            or link.welcome is None
+            or link.welcome is not self._form_of
+            or not link.stays_readable
+        ):
+            return None
+        return self._form
+
+    def send_lone(self, frame: Frame, request_id: int, head: bytes, now: float) -> None:
+        """Send a frame of one message, as ``put`` and ``advance`` do with no other under way.
+
+        Args:
+            frame: counts as sent once.
+            head: its part 1.
+        """
+        self.unanswered_bytes = frame.size
+        frame.sequence = self._next_sequence
+        self._next_sequence += 1
+        frame.deadline = deadline = now + self.options.timeout_s
+        self._expire_at = min(self._expire_at, deadline)
+        if self.link.send([head, frame.payload]):
+            self._in_flight[request_id] = frame
+            self._in_flight_bytes = frame.size
+        else:
+            frame.attempts = 0
+            self._ready.append(frame)
+
     def flush(self) -> None:
         """Do not let messages wait for others any more; ``advance`` sends them."""
         if self._open is not None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeGuard, cast
 
 from ledgermq.client.core.questions import write_queues
 from ledgermq.client.core.requests import Steps
-from ledgermq.client.core.results import BatchResult, SendResult
+from ledgermq.client.core.results import BatchResult, FrameResult, SendResult
 from ledgermq.client.sending.delivery import (
     AT_ONCE,
     Delivery,
@@ -18,18 +19,34 @@ from ledgermq.client.sending.delivery import (
     level_of,
     waiting_place,
 )
-from ledgermq.client.sending.frames import BatchCallback, OneCallback, batch_frame, lone_frame
+from ledgermq.client.sending.frames import (
+    BatchCallback,
+    LoneFrame,
+    OneCallback,
+    batch_frame,
+    lone_frame,
+)
 from ledgermq.client.sending.message_options import QueueChoice
 from ledgermq.client.sending.outgoing import (
     Body,
     OutgoingMessage,
     check_unique_id,
     properties_bytes,
+    topic_bytes,
 )
-from ledgermq.client.sending.record_encoder import EncodedRecords, LoneRecord, RecordEncoder, Target
+from ledgermq.client.sending.record_encoder import (
+    EncodedRecords,
+    Form,
+    LoneForms,
+    LoneRecord,
+    RecordEncoder,
+    Target,
+)
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_future import Waiter as Waker
 from ledgermq.client.sending.send_pipeline import SendPipeline
+from ledgermq.formats.kernels.crc32 import crc32
+from ledgermq.formats.kernels.kernel import write_lone
 from ledgermq.formats.records.delayed_message import RealQueue
 from ledgermq.formats.records.host_address import Host
 from ledgermq.formats.records.message_id import UniqueIdMaker
@@ -44,6 +61,9 @@ ROUTE_REFRESH_S_MAX = 1.0
 """A known topic's queues are asked for again this long, then the old number is good."""
 
 NO_PROPERTIES = properties_bytes(None, (), None)
+
+LONE_QUEUES_MAX = 4_096
+"""Of so many queues it is kept what their lone frames have in common."""
 
 RECORD_AROUND = 512
 """Estimate, for the window, of what a record has beside its body."""
@@ -95,6 +115,8 @@ class Sender:
         self._ids = UniqueIdMaker(born_host[0])
         self._encoder: RecordEncoder | None = None
         self._turns: dict[bytes, int] = {}
+        self._lone: dict[tuple[bytes, int], LoneForms] = {}
+        self._lone_form: Form | None = None
 
     def has_room(self, size: int) -> bool:
         """Whether messages of ``size`` bytes can be put now."""
@@ -168,6 +190,52 @@ class Sender:
             waiting=self._waiting,
             callback=callback,
         )
+
+    def send_lone(
+        self, topic: str, body: bytes, *, queues: int, now: float
+    ) -> SendFuture[SendResult] | None:
+        """Send a message without options by itself, at once; see ``SendPipeline.can_send_lone``.
+
+        None: nothing has changed, and it goes the way of all messages.
+        """
+        pipeline, name = self._pipeline, topic_bytes(topic)
+        form = pipeline.can_send_lone()
+        if form is None:
+            return None
+        turn = self._turns.get(name, -1) + 1
+        queue = name, turn % queues
+        forms = self._lone.get(queue)
+        if forms is None or self._lone_form != form or len(body) > forms.body_max:
+            if len(self._lone) >= LONE_QUEUES_MAX or self._lone_form != form:
+                self._lone.clear()
+            self._lone_form = form
+            prefix = self._ids.reserve(1)[0]
+            encoder = self._encoder_now()
+            self._lone[queue] = encoder.lone_forms(*queue, NO_PROPERTIES, prefix)
+            return None
+        prefix, number = self._ids.reserve(1)
+        if prefix != forms.prefix:
+            del self._lone[queue]
+            return None
+        self._turns[name] = turn
+        request_id = pipeline.link.next_id()
+        head, payload = write_lone(
+            forms.frame,
+            forms.begin,
+            forms.tail,
+            body,
+            request_id,
+            number,
+            time.time_ns() // 1_000_000,
+            form.entry_header_size,
+            crc32,
+        )
+        # As ``unique_id``.
+        id_ = f"{prefix}{number:012X}"
+        make = partial(FrameResult.one, number=0, id_=id_)
+        future = SendFuture(self._waiting, make, id_)
+        pipeline.send_lone(LoneFrame(form, forms.run, head, payload, future), request_id, head, now)
+        return future
 
     def put_batch(
         self,

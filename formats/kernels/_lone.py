@@ -1,9 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Kernel of lone frames: a SEND of one message, as most clients send it, read in one call.
+"""Kernel of lone frames: a SEND of one message, made by its client and read by a writer.
 
 Cython in pure-Python mode, as ``_sends`` is. What is not as most frames are is left to those who
 read everything and say what is wrong with it: ``read_lone`` gives ``None`` then. Whether a record
-is whole is for ``_stamp`` and ``_scan`` to say, as of any other frame.
+is whole is for ``_stamp`` and ``_scan`` to say, as of any other frame. ``write_lone`` writes what a
+client's encoder and ``encode_send`` write.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ _TABLES_AT = cython.declare(cython.Py_ssize_t, 40)
 _TOPIC_AT = cython.declare(cython.Py_ssize_t, 56)
 _TOPIC_MAX = cython.declare(cython.Py_ssize_t, 127)
 _QUEUE_MAX = cython.declare(cython.uint, 0x7FFFFFFF)
+_CRC_MASK = cython.declare(cython.uint, 0x7FFFFFFF)
+_DIGITS = cython.declare(cython.Py_ssize_t, 12)
 
 
 @cython.cfunc
@@ -101,3 +104,76 @@ def read_lone(
         return None
     request_id: cython.ulonglong = _le32(octets, 12)
     return (request_id << 32) | _le32(octets, 8), queue_id, topic
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_le32(data: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.uint) -> cython.void:
+    k: cython.Py_ssize_t
+    for k in range(4):
+        data[at + k] = (value >> (8 * k)) & 0xFF
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_be(
+    data: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+    value: cython.ulonglong,
+    size: cython.Py_ssize_t,
+) -> cython.void:
+    k: cython.Py_ssize_t
+    for k in range(size):
+        data[at + k] = (value >> (8 * (size - 1 - k))) & 0xFF
+
+
+def write_lone(
+    frame: bytes,
+    begin: bytes,
+    tail: bytes,
+    body: bytes,
+    request_id: cython.ulonglong,
+    number: cython.ulonglong,
+    born_ms: cython.ulonglong,
+    hole: cython.Py_ssize_t,
+    crc32: Callable[[bytearray, int], int],
+) -> tuple[bytes, bytes]:
+    """The two parts of the SEND of one message, from what messages of its queue have in common.
+
+    Args:
+        frame: part 1, without request id, sizes and checksum.
+        begin: what stands before a body, without sizes, the body's CRC, and when it was born.
+        tail: what stands behind a body, but for the digits of its unique id.
+        number: of the unique id, below 2 ** 48.
+        hole: bytes of ``begin`` before the record.
+    """
+    name: cython.Py_ssize_t = len(frame)
+    size: cython.Py_ssize_t = len(begin)
+    length: cython.Py_ssize_t = len(body)
+    k: cython.Py_ssize_t
+    digit: cython.uint
+    payload = bytearray(begin)
+    payload += body
+    payload += tail
+    end: cython.Py_ssize_t = len(payload)
+    payload += bytes(_DIGITS)
+    whole: cython.Py_ssize_t = end + _DIGITS
+    octets: cython.uchar[::1] = payload
+    for k in range(_DIGITS):
+        digit = (number >> (4 * (_DIGITS - 1 - k))) & 15
+        octets[end + k] = digit + (48 if digit < 10 else 55)
+    _put_be(octets, hole, whole - hole, 4)
+    _put_be(octets, hole + 8, crc32(body, 0) & _CRC_MASK, 4)  # type: ignore[arg-type]
+    _put_be(octets, hole + 40, born_ms, 8)
+    _put_be(octets, size - 4, length, 4)
+    head = bytearray(frame)
+    fields: cython.uchar[::1] = head
+    _put_le32(fields, 8, request_id & 0xFFFFFFFF)
+    _put_le32(fields, 12, request_id >> 32)
+    _put_le32(fields, 24, whole)
+    _put_le32(fields, _TABLES_AT, whole)
+    record = bytes(payload)
+    _put_le32(fields, 28, crc32(record, crc32(memoryview(head)[_TABLES_AT:name], 0)))  # type: ignore[arg-type]
+    return bytes(head), record

@@ -9,3 +9,14 @@ def read_lone(
     body_max: int,
     crc32: Crc32,
 ) -> tuple[int, int, bytes] | None: ...
+def write_lone(
+    frame: bytes,
+    begin: bytes,
+    tail: bytes,
+    body: bytes,
+    request_id: int,
+    number: int,
+    born_ms: int,
+    hole: int,
+    crc32: Crc32,
+) -> tuple[bytes, bytes]: ...

@@ -59,7 +59,7 @@ from ledgermq.formats.kernels._ids import (  # noqa: E402
     text_hash,
 )
 from ledgermq.formats.kernels._link import link_keys, set_slots  # noqa: E402
-from ledgermq.formats.kernels._lone import read_lone  # noqa: E402
+from ledgermq.formats.kernels._lone import read_lone, write_lone  # noqa: E402
 from ledgermq.formats.kernels._pulls import choose_units, join_records, match_heads  # noqa: E402
 from ledgermq.formats.kernels._rows import (  # noqa: E402
     measure_rows,
@@ -126,6 +126,7 @@ __all__ = [
     "text_hash",
     "verify_span",
     "whole_records",
+    "write_lone",
     "write_rows",
     "write_units",
 ]
