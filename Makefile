@@ -71,6 +71,7 @@ check-all check-boot: export LEDGERMQ_ANSIBLE = 1
 check-all: check audit check-deb check-bare
 	packaging/install-tools.sh boot
 	packaging/install-tools.sh browser
+	packaging/install-tools.sh metrics
 	# Where there can be no FUSE, its tests say why they are left out.
 	packaging/install-tools.sh power || true
 	LEDGERMQ_POWER=1 LEDGERMQ_POWER_CUTS=10 \

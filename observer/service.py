@@ -10,6 +10,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.loop import StopFlag, sleep_max_ms
 from ledgermq.model.config.settings import HttpSection, Settings
@@ -19,6 +22,7 @@ from ledgermq.model.exit_status import EXIT_STOPPED
 from ledgermq.observer.health_source import HealthSource
 from ledgermq.observer.http_limits import HttpLimits
 from ledgermq.observer.http_port import HttpPort, listen
+from ledgermq.observer.metrics.scrapes import Scrapes
 from ledgermq.observer.pages import Pages
 from ledgermq.observer.tokens import Tokens
 from ledgermq.process import log_lines
@@ -47,13 +51,18 @@ class ObserverService:
         self._settings = settings
         self._is_unix = settings.listen.http == HTTP_UNIX
         self._tls = self._make_tls(settings.http)
-        self._pages = Pages(HealthSource(paths.control, thread), counters, self._read_tokens())
+        source = HealthSource(paths.control, thread)
+        found = ThreadPoolExecutor(1, thread_name_prefix="observer-scrape")
+        resources.callback(found.shutdown, wait=True, cancel_futures=True)
+        self._scrapes = Scrapes(page, settings, source, counters, found)
+        self._pages = Pages(source, counters, self._read_tokens())
         listener = listen(settings.listen.http, paths.http, settings.listen.socket_mode)
         resources.callback(listener.close)
         if self._is_unix:
             resources.callback(paths.http.unlink, missing_ok=True)
         limits = HttpLimits.of(settings.http.connections_max)
-        self._port = HttpPort(self._pages.app(), listener, counters, limits, tls=self._tls)
+        app = self._pages.app(metrics=self._metrics)
+        self._port = HttpPort(app, listener, counters, limits, tls=self._tls)
 
     def open(self) -> None:
         """Begin to answer."""
@@ -68,6 +77,7 @@ class ObserverService:
         and are told.
         """
         self._settings = settings
+        self._scrapes.take_settings(settings)
         try:
             if self._tls is not None and self._make_tls(settings.http) is not None:
                 # Who connects from now on is shown the new one.
@@ -77,6 +87,10 @@ class ObserverService:
             self._pages.tokens = self._read_tokens()
         except (ConfigError, ssl.SSLError, OSError) as error:
             logger.warning("certificate and tokens of HTTP stay those read before: %s", error)
+
+    async def _metrics(self, request: Request) -> Response:
+        content, content_type = await self._scrapes.scrape(request.headers.get("accept", ""))
+        return Response(content, headers={"content-type": content_type})
 
     def _make_tls(self, http: HttpSection) -> ssl.SSLContext | None:
         certificate, key = http.tls_certificate_file, http.tls_key_file

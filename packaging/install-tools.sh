@@ -7,6 +7,7 @@
 #   install-tools.sh repository  what makes and signs a repository of packages
 #   install-tools.sh bare    the first two, and what enters a bare root, also one of arm64
 #   install-tools.sh browser chromium, for the tests of pages
+#   install-tools.sh metrics promtool, which checks metrics (Debian's prometheus)
 #   install-tools.sh power   a compiler and FUSE, for the tests of power failures
 set -euo pipefail
 
@@ -17,8 +18,9 @@ case ${1:-deb} in
     repository) packages=(aptly gpg gpg-agent) ;;
     bare) packages+=(aptly gpg gpg-agent qemu-user-static util-linux) ;;
     browser) packages=(chromium) ;;
+    metrics) packages=(prometheus) ;;
     power) packages=(fuse3 g++ libfuse3-dev pkg-config) ;;
-    *) echo "install-tools: not known: $1; it takes deb, repository, boot, bare, browser or power" >&2 && exit 1 ;;
+    *) echo "install-tools: not known: $1; it takes deb, repository, boot, bare, browser, metrics or power" >&2 && exit 1 ;;
 esac
 
 missing=()

@@ -1,0 +1,192 @@
+"""Values of the node's series: from the page, the control sockets, the files, and the kernel."""
+
+from __future__ import annotations
+
+import platform
+import time
+from typing import Any
+
+import psutil
+
+import ledgermq
+from ledgermq.ipc.counters import BrokerCounter
+from ledgermq.ipc.cursor_page import PORTS, CursorPage, PublishedRole, Role
+from ledgermq.ipc.space_slots import HeldBy, SpaceState
+from ledgermq.members.damage_report import read_report
+from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import LedgerError
+from ledgermq.observer.metrics.certificates import certificates_of, expiry_s, key_files_of
+from ledgermq.observer.metrics.counter_help import COUNTER_HELP, SUPERVISOR_HELP
+from ledgermq.observer.metrics.samples import Samples
+from ledgermq.observer.metrics.series import counter_name
+from ledgermq.process import control
+from ledgermq.process.node_status import Health, cursor_status, given_out, roles_in_use
+from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.store.files.disk_space import measure
+
+ASK_S = 1.0
+"""A process that hangs does not hold a scrape up for longer: its series are left out."""
+
+_CURSORS = ("written", "durable", "committed")
+
+
+class NodeSeries:
+    """Of one node; keeps nothing between scrapes but what it is."""
+
+    def __init__(self, page: CursorPage, settings: Settings) -> None:
+        self._page = page
+        self._settings = settings
+        self._paths = RuntimePaths(settings.listen.runtime_dir)
+        node = settings.node
+        self.rocketmq = (node.broker_cluster_name, "broker", node.broker_name)
+
+    def put(self, samples: Samples, health: Health | None) -> None:
+        """Put all that is known now; ``health`` is None while the supervisor does not answer."""
+        now_ns = time.monotonic_ns()
+        self._names(samples)
+        self._health(samples, health)
+        self._raft(samples, now_ns)
+        if health is not None and health["role"] == PublishedRole.LEADER.name.lower():
+            self._members(samples)
+        self._log(samples, now_ns)
+        self._disk(samples)
+        self._counters(samples)
+        for role in roles_in_use(self._page):
+            self._process(samples, role, now_ns)
+        self._keys(samples)
+
+    def _names(self, samples: Samples) -> None:
+        node = self._settings.node
+        samples.put("ledgermq_build_info", 1, ledgermq.__version__, platform.python_version())
+        samples.put(
+            "ledgermq_node_info", 1,
+            node.broker_cluster_name, node.broker_name, node.group, node.self_id,
+        )  # fmt: skip
+        samples.put("ledgermq_start_time_seconds", self._page.started_ms / 1_000)
+
+    def _health(self, samples: Samples, health: Health | None) -> None:
+        samples.put("ledgermq_ready", health is not None and health["ready"])
+        samples.put("ledgermq_leads", health is not None and health["leads"])
+        if health is None:
+            samples.put("ledgermq_not_ready_reason", 1, "supervisor_hangs")
+            return
+        for code in {reason["code"] for reason in health["reasons"]}:
+            samples.put("ledgermq_not_ready_reason", 1, code)
+
+    def _raft(self, samples: Samples, now_ns: int) -> None:
+        grant, proof = self._page.read_grant(), self._page.read_proof()
+        for role in PublishedRole:
+            samples.put("ledgermq_raft_role", role is grant.role, role.name.lower())
+        samples.put("ledgermq_raft_term", grant.term)
+        if proof.majority_ns:
+            age_s = max(0, now_ns - proof.majority_ns) / 1e9
+            samples.put("ledgermq_raft_majority_age_seconds", age_s)
+        samples.put("ledgermq_raft_disk_sick", proof.disk_is_sick)
+        samples.put("ledgermq_raft_lacks_entries", proof.lacks_entries)
+
+    def _members(self, samples: Samples) -> None:
+        try:
+            status: Any = control.ask(self._paths.raft_control, "status", timeout_s=ASK_S)
+        except LedgerError:
+            # It hangs or is being started again: health says so.
+            return
+        for peer in status["peers"]:
+            samples.put("ledgermq_member_behind_entries", peer["behind"], peer["node"])
+            samples.put("ledgermq_member_in_flight_bytes", peer["in_flight_bytes"], peer["node"])
+            samples.put("ledgermq_member_silent_seconds", peer["silent_ms"] / 1_000, peer["node"])
+
+    def _log(self, samples: Samples, now_ns: int) -> None:
+        page = self._page
+        cursors: Any = cursor_status(page, now_ns)
+        for name in _CURSORS:
+            samples.put("ledgermq_log_position_bytes", cursors[name]["position"], name)
+            samples.put("ledgermq_log_index", cursors[name]["index"], name)
+        samples.put("ledgermq_log_position_bytes", cursors["dispatched"], "dispatched")
+        samples.put("ledgermq_log_begin_bytes", page.read_log_begin().position)
+        for name in ("not_durable", "not_committed", "not_dispatched"):
+            samples.put(f"ledgermq_log_{name}_bytes", max(0, cursors[f"{name}_bytes"]))
+        waits = cursors["not_durable_bytes"] > 0
+        age_ms = cursors["last_flush_age_ms"] or 0
+        samples.put("ledgermq_log_not_durable_seconds", age_ms / 1_000 if waits else 0)
+        samples.put(
+            "rocketmq_storage_dispatch_behind_bytes",
+            max(0, cursors["not_dispatched_bytes"]), *self.rocketmq,
+        )  # fmt: skip
+        samples.put(
+            "rocketmq_storage_flush_behind_bytes",
+            max(0, cursors["not_durable_bytes"]), *self.rocketmq,
+        )  # fmt: skip
+        _, held_by = page.read_released()
+        for by in HeldBy:
+            samples.put("ledgermq_retention_held", by is held_by, by.name.lower())
+        lock = page.read_put_lock()
+        samples.put("ledgermq_put_lock_taken_total", lock.taken)
+        samples.put("ledgermq_put_lock_slow_total", lock.slow)
+        samples.put("ledgermq_put_lock_recovered_total", lock.recovered)
+        held_s = max(0, now_ns - lock.since_ns) / 1e9 if lock.holder else 0
+        samples.put("ledgermq_put_lock_held_seconds", held_s)
+
+    def _disk(self, samples: Samples) -> None:
+        disk = measure(self._settings.store.path_root_dir)
+        samples.put("ledgermq_disk_free_bytes", disk.free)
+        samples.put("ledgermq_disk_size_bytes", disk.total)
+        is_full = self._page.read_space().state is not SpaceState.ROOMY
+        samples.put("ledgermq_disk_full", is_full)
+        samples.put("ledgermq_dispatch_waits_for_space", self._page.read_queue_begin().waits)
+        damages = read_report(self._paths.damage)
+        lost = sum(bool(damage["unrepairable"]) for damage in damages)
+        samples.put("ledgermq_damaged_places", len(damages) - lost, "yes")
+        samples.put("ledgermq_damaged_places", lost, "no")
+
+    def _counters(self, samples: Samples) -> None:
+        page = self._page
+        for (name, _), value in zip(
+            SUPERVISOR_HELP, page.read_counters(Role.SUPERVISOR), strict=False
+        ):
+            samples.put(f"ledgermq_supervisor_{name}_total", value)
+        for role in roles_in_use(page)[1:]:
+            kind = Role.BROKER if role in PORTS else role
+            labels = (role.title,) if kind is Role.BROKER else ()
+            values = page.read_counters(role)
+            for counter in COUNTER_HELP[kind]:
+                samples.put(counter_name(kind, counter), values[counter], *labels)
+        for name, counter in (
+            ("rocketmq_send_to_dlq_messages_total", BrokerCounter.MESSAGES_DEAD),
+            ("rocketmq_commit_messages_total", BrokerCounter.TRANSACTIONS_COMMITTED),
+            ("rocketmq_rollback_messages_total", BrokerCounter.TRANSACTIONS_ROLLED_BACK),
+            ("rocketmq_half_messages", BrokerCounter.HALF_MESSAGES_WAITING),
+        ):
+            samples.put(name, given_out(page, counter), *self.rocketmq)
+
+    def _process(self, samples: Samples, role: Role, now_ns: int) -> None:
+        slot, name = self._page.read_process(role), role.title
+        pid = self._page.supervisor_pid if role is Role.SUPERVISOR else slot.pid
+        samples.put("ledgermq_process_starts_total", slot.generation or 1, name)
+        samples.put("ledgermq_process_beat_age_seconds", max(0, now_ns - slot.beat_ns) / 1e9, name)
+        try:
+            process = psutil.Process(pid)
+            with process.oneshot():
+                memory, cpu = process.memory_full_info(), process.cpu_times()
+                files, threads = process.num_fds(), process.num_threads()
+        except psutil.Error:
+            samples.put("ledgermq_process_up", 0, name)
+            return
+        samples.put("ledgermq_process_up", 1, name)
+        samples.put("ledgermq_process_cpu_seconds_total", cpu.user + cpu.system, name)
+        samples.put("ledgermq_process_resident_bytes", memory.rss, name)
+        samples.put("ledgermq_process_proportional_bytes", memory.pss, name)
+        samples.put("ledgermq_process_open_files", files, name)
+        samples.put("ledgermq_process_threads", threads, name)
+
+    def _keys(self, samples: Samples) -> None:
+        for setting, path in certificates_of(self._settings):
+            expiry = expiry_s(path)
+            if expiry is not None:
+                samples.put("ledgermq_certificate_expiry_timestamp_seconds", expiry, setting)
+        for setting, path in key_files_of(self._settings):
+            try:
+                written_s = path.stat().st_mtime
+            except OSError:
+                # A file that is gone has no age; who reads it says what is wrong.
+                continue
+            samples.put("ledgermq_key_file_timestamp_seconds", written_s, setting)

@@ -1,0 +1,114 @@
+"""Scrapes: values found in a thread of their own, once for all who ask within a second."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from concurrent.futures import Executor
+
+from ledgermq.ipc.counters import Counts, ObserverCounter
+from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import LedgerError
+from ledgermq.observer.health_source import HealthSource
+from ledgermq.observer.metrics.lag_survey import LagSurvey
+from ledgermq.observer.metrics.node_series import NodeSeries
+from ledgermq.observer.metrics.samples import Samples
+from ledgermq.process.node_status import Health
+
+logger = logging.getLogger(__name__)
+
+FRESH_NS = 500_000_000
+"""Values count for so long, whoever asks."""
+
+
+class Scrapes:
+    """The values of one node, as those see them who ask."""
+
+    def __init__(
+        self,
+        page: CursorPage,
+        settings: Settings,
+        source: HealthSource,
+        counters: Counts,
+        thread: Executor,
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            source: of the node's health.
+            counters: the observer's.
+            thread: one, in which the values are found.
+        """
+        self._page = page
+        self._settings = settings
+        self._source = source
+        self._counters = counters
+        self._thread = thread
+        self._node = NodeSeries(page, settings)
+        self._survey: LagSurvey | None = None
+        self._trouble = ""
+        self._asked: asyncio.Future[Samples] | None = None
+        self._known: tuple[int, Samples] | None = None
+
+    async def scrape(self, accept: str) -> tuple[bytes, str]:
+        """The values as the scraper takes them, and their content type."""
+        samples = await self._samples()
+        loop = asyncio.get_running_loop()
+        encoded = await loop.run_in_executor(self._thread, samples.encode, accept)
+        self._counters[ObserverCounter.SCRAPES] += 1
+        return encoded
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again."""
+        self._settings = settings
+
+    async def _samples(self) -> Samples:
+        if self._known is not None and time.monotonic_ns() - self._known[0] < FRESH_NS:
+            return self._known[1]
+        if self._asked is None:
+            self._asked = asyncio.ensure_future(self._find())
+            self._asked.add_done_callback(self._found)
+        return await asyncio.shield(self._asked)
+
+    async def _find(self) -> Samples:
+        try:
+            health = await self._source.health()
+        except LedgerError:
+            health = None
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._collect, health)
+
+    def _found(self, asked: asyncio.Future[Samples]) -> None:
+        self._asked = None
+        if asked.cancelled():
+            return
+        if asked.exception() is not None:
+            self._counters[ObserverCounter.SCRAPES_FAILED] += 1
+        else:
+            self._known = (time.monotonic_ns(), asked.result())
+
+    def _collect(self, health: Health | None) -> Samples:
+        began = time.monotonic()
+        samples = Samples()
+        self._node.put(samples, health)
+        try:
+            self._look_at_lags(samples, leads=health is not None and health["leads"])
+            self._trouble = ""
+        except LedgerError as error:
+            # The node is starting, or a file is damaged, of which its own processes tell: the other
+            # values are told all the same.
+            if str(error) != self._trouble:
+                logger.warning("topics and lags left out of a scrape: %s", error)
+            self._trouble = str(error)
+            self._survey = None
+        samples.put("ledgermq_scrape_duration_seconds", time.monotonic() - began)
+        return samples
+
+    def _look_at_lags(self, samples: Samples, *, leads: bool) -> None:
+        count = self._settings.http.series_max
+        if self._survey is None:
+            self._survey = LagSurvey(self._page, self._settings)
+        self._survey.look(count)
+        self._survey.put(samples, count, self._node.rocketmq, leads=leads)

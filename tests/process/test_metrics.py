@@ -1,0 +1,275 @@
+"""``/metrics`` of real nodes: values that are true, names that promtool takes, series that end."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.process.client_node import SERVE, start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.group_nodes import TOPIC, Member, make_group, producer
+from tests.process.http_client import HttpAnswer, get
+from tests.process.running import topics_document
+
+from ledgermq.client import Consumer, Producer
+from ledgermq.observer.metrics.series import CATALOG
+
+pytestmark = pytest.mark.slow
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+_SAMPLE = re.compile(r"^([a-z_0-9]+)(?:\{(.*)\})? (\S+)$")
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    with nodes_made() as make:
+        made = make()
+        start_client_node(made, listen={"http": "unix"})
+        wait_until(lambda: is_there(made), "the observer to answer")
+        yield made
+
+
+def is_there(node: Node) -> bool:
+    try:
+        return get(socket_of(node), "/health/live").status == 200
+    except OSError:
+        return False
+
+
+def socket_of(node: Node) -> Path:
+    return node.runtime / "http.sock"
+
+
+def scrape(node: Node) -> dict[str, float]:
+    """Values by name and labels, as they are written."""
+    found = {}
+    for line in get(socket_of(node), "/metrics").text.splitlines():
+        if not line.startswith("#"):
+            match = _SAMPLE.match(line)
+            assert match is not None, line
+            found[f"{match[1]}{{{match[2]}}}" if match[2] else match[1]] = float(match[3])
+    return found
+
+
+def wait_value(node: Node, name: str, value: float) -> dict[str, float]:
+    """All values, once one of them is ``value``."""
+
+    def look() -> dict[str, float] | None:
+        values = scrape(node)
+        return values if values.get(name) == value else None
+
+    found: dict[str, float] = wait_until(look, f"{name} to be {value}")
+    return found
+
+
+def test_messages_and_lags_are_those_of_the_log(node: Node) -> None:
+    address = f"ipc://{node.runtime}"
+    before = scrape(node)
+    with Producer(address) as one:
+        one.send_batch("orders", [b"%d" % number for number in range(30)]).result()
+    with Consumer(address, topic="orders", group="billing") as consumer:
+        taken: list[object] = []
+
+        def has_taken() -> bool:
+            taken.extend(consumer.poll(timeout=1.0))
+            return len(taken) >= 30
+
+        wait_until(has_taken, "the messages")
+        consumer.commit()
+    labels = 'group="billing",topic="orders"'
+    wait_value(node, f"ledgermq_consumer_lag_messages{{{labels}}}", 0)
+    with Producer(address) as one:
+        one.send_batch("orders", [b"later"] * 12).result()
+    values = wait_value(node, f"ledgermq_consumer_lag_messages{{{labels}}}", 12)
+    begun = time.monotonic()
+    wait_until(
+        lambda: scrape(node).get(f"ledgermq_consumer_lag_seconds{{{labels}}}", 0) > 0, "the age"
+    )
+    waited_s = time.monotonic() - begun
+    later = scrape(node)
+
+    named = 'cluster="DefaultCluster",consumer_group="billing",is_retry="false",node_id="broker-a"'
+    named += ',node_type="broker",topic="orders"'
+    stored = 'ledgermq_topic_messages_total{topic="orders"}'
+    assert values[stored] - before.get(stored, 0) == 42
+    assert values[f"rocketmq_consumer_lag_messages{{{named}}}"] == 12
+    assert 0 < later[f"ledgermq_consumer_lag_seconds{{{labels}}}"] < 60 + waited_s
+    age_ms = later[f"rocketmq_consumer_lag_latency_milliseconds{{{named}}}"]
+    assert age_ms == pytest.approx(later[f"ledgermq_consumer_lag_seconds{{{labels}}}"] * 1_000)
+    assert values["ledgermq_writer_messages_total"] >= 42
+    assert values['ledgermq_broker_messages_total{process="broker"}'] >= 30
+
+
+def test_the_node_is_told_as_status_tells_it(node: Node) -> None:
+    wait_value(node, "ledgermq_leads", 1)
+    values, status = scrape(node), node.status()
+    roles = {
+        re.findall('"(.*)"', name)[0]: value
+        for name, value in values.items()
+        if name.startswith("ledgermq_process_up")
+    }
+
+    assert values["ledgermq_ready"] == 1
+    assert values["ledgermq_raft_term"] == status["raft"]["term"]
+    assert values['ledgermq_raft_role{role="leader"}'] == 1
+    assert values['ledgermq_raft_role{role="follower"}'] == 0
+    assert 0 <= values["ledgermq_raft_majority_age_seconds"] < 60
+    assert roles == dict.fromkeys(
+        ("supervisor", "raft", "writer", "dispatcher", "broker", "observer"), 1
+    )
+    assert values["ledgermq_disk_size_bytes"] == status["disk"]["total"]
+    committed = values['ledgermq_log_position_bytes{cursor="committed"}']
+    assert committed == status["cursors"]["committed"]["position"]
+    assert values['ledgermq_process_resident_bytes{process="writer"}'] > 1_000_000
+    assert values["ledgermq_scrape_duration_seconds"] > 0
+
+
+def test_every_series_is_of_the_catalogue_and_has_its_help(node: Node) -> None:
+    text = get(socket_of(node), "/metrics").text
+    helps = dict(re.findall(r"^# HELP (\S+) (.*)$", text, re.M))
+    kinds = dict(re.findall(r"^# TYPE (\S+) (.*)$", text, re.M))
+
+    assert set(helps) <= set(CATALOG)
+    assert helps == {name: CATALOG[name].help for name in helps}
+    assert kinds == {name: CATALOG[name].kind.value for name in kinds}
+    # What a node that leads, without TLS and without other members, has nothing to tell of.
+    assert {name for name in set(CATALOG) - set(helps) if "member_" not in name} <= {
+        "ledgermq_not_ready_reason",
+        "ledgermq_certificate_expiry_timestamp_seconds",
+        "ledgermq_key_file_timestamp_seconds",
+        "ledgermq_consumer_lag_look_age_seconds",
+        "ledgermq_consumer_lag_messages",
+        "ledgermq_consumer_lag_seconds",
+        "rocketmq_consumer_lag_messages",
+        "rocketmq_consumer_lag_latency_milliseconds",
+    }
+
+
+def test_openmetrics_is_given_to_who_asks_for_it(node: Node) -> None:
+    answer: HttpAnswer = get(socket_of(node), "/metrics", accept=OPENMETRICS)
+
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert answer.text.endswith("# EOF\n")
+    assert "# TYPE ledgermq_writer_messages counter" in answer.text
+    assert "\nledgermq_writer_messages_total " in answer.text
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="Debian's prometheus has promtool")
+def test_promtool_has_nothing_to_say_of_our_names(node: Node) -> None:
+    text = get(socket_of(node), "/metrics").text
+    ours = "".join(
+        line
+        for line in text.splitlines(keepends=True)
+        # RocketMQ's names are RocketMQ's: one ends with milliseconds.
+        if not re.match(r"(# \w+ )?rocketmq_", line)
+    )
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=ours, capture_output=True, text=True, check=False
+    )
+    read = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False
+    )
+
+    assert (checked.returncode, checked.stderr) == (0, "")
+    # 3: it could be read, and breaks a rule of style.
+    assert read.returncode == 3
+    assert {line.split()[0] for line in read.stderr.splitlines()} == {
+        "rocketmq_consumer_lag_latency_milliseconds"
+    }
+
+
+def test_a_leader_tells_of_its_members(make_node: Callable[[], Node]) -> None:
+    def with_http(member: Member) -> None:
+        text = member.node.config.read_text()
+        member.node.config.write_text(text.replace("[listen]", '[listen]\nhttp = "unix"'))
+
+    group = make_group(
+        make_node, ack="majority-fsync", supervision={"ready_within_ms": 2_000}, prepare=with_http
+    )
+    for member in group.members:
+        member.node.wait_ready()
+        wait_until(lambda member=member: is_there(member.node), "the observer")
+    leader = group.leader()
+    first, second = group.others(leader)
+    with producer(leader) as one:
+        one.send_batch(TOPIC, [b"body"] * 10).result()
+    group.wait_equal()
+    level = wait_value(leader.node, f'ledgermq_member_behind_entries{{member="{first.name}"}}', 0)
+    follows = scrape(first.node)
+    second.kill()
+    with producer(leader) as one:
+        one.send_batch(TOPIC, [b"body"] * 10).result()
+    name = f'ledgermq_member_behind_entries{{member="{second.name}"}}'
+    behind: dict[str, float] = wait_until(
+        lambda: (found := scrape(leader.node))[name] > 0 and found, "a member to be behind"
+    )
+    first.kill()
+    alone = wait_value(leader.node, 'ledgermq_not_ready_reason{code="no_majority"}', 1)
+
+    assert f'ledgermq_member_behind_entries{{member="{second.name}"}}' in level
+    assert not [key for key in follows if key.startswith(("ledgermq_member_", "rocketmq_mess"))]
+    assert follows["ledgermq_ready"] == 1 and follows["ledgermq_leads"] == 0
+    assert behind[f'ledgermq_member_silent_seconds{{member="{second.name}"}}'] > 0
+    assert (alone["ledgermq_ready"], alone["ledgermq_leads"]) == (0, 0)
+
+
+TOPICS, GROUPS, PAIRS_PER_GROUP, SERIES_MAX = 10_000, 2_000, 20, 50
+
+
+def test_ten_thousand_topics_and_two_thousand_groups_have_as_many_series_as_are_wanted(
+    make_node: Callable[[], Node],
+) -> None:
+    node = make_node()
+    node.configure(
+        listen={"http": "unix"}, ack={"mode": "majority-memory"}, http={"series_max": SERIES_MAX},
+        store={
+            "mapped_file_size_commit_log": 16_777_216, "mapped_file_size_consume_queue": 20_000,
+            "max_hash_slot_num": 500, "max_index_num": 400,
+        },
+    )  # fmt: skip
+    names = [f"topic-{number:05d}" for number in range(TOPICS)]
+    config = node.root / "config"
+    config.mkdir(parents=True)
+    (config / "topics.json").write_text(topics_document(*names, queues=1))
+    table = {
+        f"{names[(group * 7 + step * 13) % TOPICS]}@group-{group:04d}": {"0": 0}
+        for group in range(GROUPS)
+        for step in range(PAIRS_PER_GROUP)
+    }
+    (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+    node.launch([*SERVE, str(node.config)])
+    node.wait_ready()
+    with Producer(f"ipc://{node.runtime}") as one:
+        sent = [one.send(name, b"body") for name in names[:300] for _ in range(3)]
+        for result in sent:
+            result.result()
+
+    def look() -> dict[str, float] | None:
+        """Round by round all are looked at."""
+        values = scrape(node)
+        shown = [name for name in values if name.startswith("ledgermq_topic_messages_total")]
+        others = values.get("ledgermq_consumer_lag_others_pairs")
+        is_known = len(shown) == SERIES_MAX and others == len(table) - SERIES_MAX
+        return values if is_known and values["ledgermq_consumer_lag_others_messages"] else None
+
+    wait_until(lambda: is_there(node), "the observer")
+    values: dict[str, float] = wait_until(look, "all pairs to be looked at")
+    per_pair = {
+        name: sum(key.startswith(f"{name}{{") for key in values)
+        for name in ("ledgermq_consumer_lag_messages", "ledgermq_consumer_lag_seconds")
+    }
+    lag = sum(
+        value for key, value in values.items() if key.startswith("ledgermq_consumer_lag_messages")
+    )
+
+    assert per_pair == dict.fromkeys(per_pair, SERIES_MAX)
+    assert lag == 3 * SERIES_MAX
+    assert values["ledgermq_topics_others"] == values["ledgermq_topics"] - SERIES_MAX
+    assert values["ledgermq_topics"] > TOPICS
+    assert len(values) < 350 + 6 * SERIES_MAX
