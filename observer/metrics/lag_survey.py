@@ -18,6 +18,7 @@ from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.state.state_reader import StateReader
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.model.config.settings import Settings
+from ledgermq.model.names.group_topics import RETRY_PREFIX
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.observer.metrics.samples import Samples
 from ledgermq.rules.consumers.group_plans import is_builtin
@@ -37,10 +38,8 @@ TIMES_PER_LOOK_MAX = 256
 
 TIMES_KEPT_MAX = 50_000
 
-RETRY_PREFIX = "%RETRY%"
 
-
-class Waiting(NamedTuple):
+class GroupLag(NamedTuple):
     """What a group has not consumed of a topic: messages, the first of the queue with the most."""
 
     messages: int
@@ -52,7 +51,7 @@ class TopicLook(NamedTuple):
     """What was found of a topic: messages that were ever stored in it, and who lacks what."""
 
     messages: int
-    groups: dict[str, Waiting]
+    groups: dict[str, GroupLag]
     looked_ns: int
 
 
@@ -131,7 +130,7 @@ class LagSurvey:
     def _greatest_topics(self, count: int) -> list[str]:
         return heapq.nlargest(count, self._topics, key=lambda name: self._topics[name].messages)
 
-    def _greatest_pairs(self, count: int) -> list[tuple[str, str, Waiting]]:
+    def _greatest_pairs(self, count: int) -> list[tuple[str, str, GroupLag]]:
         pairs = (
             (topic, group, waiting)
             for topic, look in self._topics.items()
@@ -177,13 +176,13 @@ class LagSurvey:
         messages = sum(one.end for one in bounds)
         self._topics[name] = TopicLook(messages, groups, time.monotonic_ns())
 
-    def _known_time(self, topic: str, waiting: Waiting) -> int | None:
+    def _known_time(self, topic: str, waiting: GroupLag) -> int | None:
         """Store time of the first message that waits, if it is known without reading the log."""
         if not waiting.messages:
             return 0
         return self._times.get((topic, waiting.queue_id, waiting.offset))
 
-    def _read_time(self, topic: str, waiting: Waiting) -> int:
+    def _read_time(self, topic: str, waiting: GroupLag) -> int:
         """The same from the log; -1 when its files are gone."""
         units = self._store.units(QueueName(topic, waiting.queue_id), waiting.offset, 1)
         if units is None or not len(units):
@@ -195,7 +194,7 @@ class LagSurvey:
         return stored_ms
 
 
-def _waiting(queues: list[tuple[int, int]], offsets: Mapping[int, int]) -> Waiting:
+def _waiting(queues: list[tuple[int, int]], offsets: Mapping[int, int]) -> GroupLag:
     """What waits behind ``offsets`` in queues, of each its first offset and its end."""
     messages = most = worst = at = 0
     for queue_id, (first, end) in enumerate(queues):
@@ -204,4 +203,4 @@ def _waiting(queues: list[tuple[int, int]], offsets: Mapping[int, int]) -> Waiti
         messages += waits
         if waits > most:
             most, worst, at = waits, queue_id, begin
-    return Waiting(messages, worst, at)
+    return GroupLag(messages, worst, at)
