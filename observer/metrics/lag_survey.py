@@ -39,7 +39,7 @@ TIMES_PER_LOOK_MAX = 256
 TIMES_KEPT_MAX = 50_000
 
 
-class GroupLag(NamedTuple):
+class PairLag(NamedTuple):
     """What a group has not consumed of a topic: messages, the first of the queue with the most."""
 
     messages: int
@@ -51,7 +51,7 @@ class TopicLook(NamedTuple):
     """What was found of a topic: messages that were ever stored in it, and who lacks what."""
 
     messages: int
-    groups: dict[str, GroupLag]
+    groups: dict[str, PairLag]
     looked_ns: int
 
 
@@ -130,7 +130,7 @@ class LagSurvey:
     def _greatest_topics(self, count: int) -> list[str]:
         return heapq.nlargest(count, self._topics, key=lambda name: self._topics[name].messages)
 
-    def _greatest_pairs(self, count: int) -> list[tuple[str, str, GroupLag]]:
+    def _greatest_pairs(self, count: int) -> list[tuple[str, str, PairLag]]:
         pairs = (
             (topic, group, waiting)
             for topic, look in self._topics.items()
@@ -176,13 +176,13 @@ class LagSurvey:
         messages = sum(one.end for one in bounds)
         self._topics[name] = TopicLook(messages, groups, time.monotonic_ns())
 
-    def _known_time(self, topic: str, waiting: GroupLag) -> int | None:
+    def _known_time(self, topic: str, waiting: PairLag) -> int | None:
         """Store time of the first message that waits, if it is known without reading the log."""
         if not waiting.messages:
             return 0
         return self._times.get((topic, waiting.queue_id, waiting.offset))
 
-    def _read_time(self, topic: str, waiting: GroupLag) -> int:
+    def _read_time(self, topic: str, waiting: PairLag) -> int:
         """The same from the log; -1 when its files are gone."""
         units = self._store.units(QueueName(topic, waiting.queue_id), waiting.offset, 1)
         if units is None or not len(units):
@@ -194,7 +194,7 @@ class LagSurvey:
         return stored_ms
 
 
-def _waiting(queues: list[tuple[int, int]], offsets: Mapping[int, int]) -> GroupLag:
+def _waiting(queues: list[tuple[int, int]], offsets: Mapping[int, int]) -> PairLag:
     """What waits behind ``offsets`` in queues, of each its first offset and its end."""
     messages = most = worst = at = 0
     for queue_id, (first, end) in enumerate(queues):
@@ -203,4 +203,4 @@ def _waiting(queues: list[tuple[int, int]], offsets: Mapping[int, int]) -> Group
         messages += waits
         if waits > most:
             most, worst, at = waits, queue_id, begin
-    return GroupLag(messages, worst, at)
+    return PairLag(messages, worst, at)
