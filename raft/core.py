@@ -136,6 +136,23 @@ class RaftCore:
         return self._state.membership
 
     @property
+    def now(self) -> int:
+        """Tick of the latest event that had one."""
+        return self._state.now
+
+    def under_way(self, peer: NodeId) -> int:
+        """Appends to ``peer`` without a reply; 0 unless this node leads."""
+        lead = self._state.leadership
+        progress = None if lead is None else lead.progress.get(peer)
+        return 0 if progress is None else len(progress.inflight)
+
+    def hands_over_to(self, peer: NodeId) -> bool:
+        """Whether ``peer`` is about to take the lead from this node, and catches up for that."""
+        lead = self._state.leadership
+        transfer = None if lead is None else lead.transfer
+        return transfer is not None and transfer.target == peer
+
+    @property
     def deadline(self) -> int:
         """Tick at which ``tick`` has work next."""
         lead = self._state.leadership

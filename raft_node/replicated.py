@@ -177,7 +177,7 @@ class Replicated:
 
     def granted(self, last: Index) -> None:
         """The writer stamps behind ``last`` from now on."""
-        self._sender.granted_after = last
+        self._sender.granted(last)
 
     def replicate(self, effects: Effects) -> None:
         """Give members what they lack: entries, or whole files.
@@ -185,8 +185,7 @@ class Replicated:
         Raises:
             CorruptLogError: entries are wrong, and no member has others.
         """
-        for request in effects.replicate:
-            self._sender.replicate(request)
+        self._sender.replicate_all(effects.replicate)
         for shipment in effects.ship_files:
             self.wants_turn = True
             self._shipping.offer(shipment.peer, self._clock.monotonic_ns())

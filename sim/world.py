@@ -57,6 +57,7 @@ class Shape:
     Attributes:
         has_readers: dispatchers and brokers are driven, too.
         frame_bytes, frames_in_flight: entries that a leader sends at once, and without an answer.
+        catch_up_bytes_per_s: by which a lagging member comes nearer while producers send.
         staged_ms: for so long rows are kept that nobody commits.
         is_from_outside: the tables that nodes are made with say nothing of the log.
         late_ms: the last member is first started then.
@@ -72,6 +73,7 @@ class Shape:
     has_readers: bool = False
     frame_bytes: int = 2_048
     frames_in_flight: int = 4
+    catch_up_bytes_per_s: int = 16_384
     staged_ms: int = SinksSection().staged_reserved_ms
     is_from_outside: bool = False
     late_ms: int = 0
@@ -339,6 +341,7 @@ class World:
             raft=RaftSection(
                 election_timeout_max_ms=self.shape.election_max_ms,
                 in_flight_bytes=8_192,
+                catch_up_bytes_per_s=self.shape.catch_up_bytes_per_s,
                 in_flight_frames=self.shape.frames_in_flight,
                 frame_bytes=self.shape.frame_bytes,
                 transfer_timeout_ms=1_000,

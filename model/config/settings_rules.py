@@ -398,6 +398,7 @@ RULES = {
     "raft.in_flight_bytes": _between(MIB, 16 * MIB),
     "raft.in_flight_frames": _between(1, 1_024),
     "raft.frame_bytes": _between(65_536, 8 * MIB),
+    "raft.catch_up_bytes_per_s": _between(65_536, 16 * 1024 * MIB),
     "raft.shipping_bytes_per_s": _between(65_536, 16 * 1024 * MIB),
     "raft.transfer_timeout_ms": _between(100, 60_000),
     "raft.disk_sick_after_ms": _between(100, 600_000),

@@ -1,4 +1,4 @@
-"""Sending of entries by a leader: read from the log, checked when in doubt."""
+"""Sending of entries by a leader: read from the log, checked when in doubt, paced for who lags."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.members.log_trouble import report
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.model.ids import NO_INDEX, Index, NodeId
+from ledgermq.model.ids import NO_INDEX, Index, NodeId, Position
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import ReplicateTo
 from ledgermq.raft.message_codec import encode_message
+from ledgermq.raft_node.entries.catch_up_pace import CatchUpPace
 from ledgermq.raft_node.entries.entry_exchange import EntryExchange
 from ledgermq.store.log.entry_files import EntrySpan
 from ledgermq.store.log.verified_span import check_span
@@ -22,6 +23,11 @@ from ledgermq.store.log.verified_span import check_span
 logger = logging.getLogger(__name__)
 
 Send = Callable[[NodeId, Sequence[bytes]], bool]
+
+
+SHORT_FRAMES = 4
+"""So many of the frames that a lagging member gets while nobody waits make one: an entry that comes
+behind one waits for it to be read and encrypted."""
 
 
 class EntrySender:
@@ -51,6 +57,14 @@ class EntrySender:
         self.granted_after = NO_INDEX
         self._settings = settings
         self._frame_bytes = settings.raft.frame_bytes
+        self._pace = CatchUpPace(
+            window_bytes=settings.raft.in_flight_bytes,
+            frame_bytes=self._frame_bytes,
+            short_frame_bytes=max(1, self._frame_bytes // SHORT_FRAMES),
+            bytes_per_s=settings.raft.catch_up_bytes_per_s,
+        )
+        # Looked into with each message: mostly it is empty.
+        self._lagging = self._pace.lagging
         self._core = core
         self._page = page
         self._counters = page.counters(Role.RAFT)
@@ -66,12 +80,19 @@ class EntrySender:
             LogDamagedError: entries that are not committed are wrong here, which was noted.
             CorruptLogError: they are wrong, and no member has others.
         """
-        line = self._core.line
-        written = self._page.read_written().index
+        line, lagging = self._core.line, self._lagging
+        end = self._page.read_written()
+        written = end.index
+        if lagging:
+            self._pace.note(self._core.now, end.position)
+            # Those first for whom producers wait.
+            wants = sorted(wants, key=lambda want: want[0] in lagging)
         for peer, begin, last in wants:
             first = begin
             until = last if last < written else written
             while until >= first:
+                if lagging and not self._may_send(peer, written):
+                    break
                 span = self._read(peer, Index(first), Index(until))
                 if span is None:
                     break
@@ -81,9 +102,18 @@ class EntrySender:
                     self.replicate(self._core.request(NodeId(peer), Index(first), Index(last)))
                     break
                 self._give(peer, head, span)
+                if span.last < until or peer in lagging:
+                    self._note_lag(peer, span)
                 if not line.more:
                     break
                 first = span.last + 1
+
+    def replicate_all(self, requests: Sequence[ReplicateTo]) -> None:
+        """Carry out what the core has asked for in one event; errors are those of ``replicate``."""
+        if self._lagging:
+            requests = sorted(requests, key=lambda request: request.peer in self._lagging)
+        for request in requests:
+            self.replicate(request)
 
     def replicate(self, request: ReplicateTo) -> None:
         """Read what a peer lacks, and send as much as one frame holds.
@@ -92,18 +122,43 @@ class EntrySender:
             LogDamagedError: entries that are not committed are wrong here, which was noted.
             CorruptLogError: they are wrong, and no member has others.
         """
+        end = self._page.read_written()
         # A leader that was just elected may know entries that its writer has not written yet.
-        until = Index(min(request.until, self._page.read_written().index))
+        until = Index(min(request.until, end.index))
         if until < request.next:
             return
+        if self._lagging:
+            self._pace.note(self._core.now, end.position)
+            if not self._may_send(request.peer, end.index):
+                # The core asks again with the next entries, and with the member's next reply.
+                return
         span = self._read(request.peer, request.next, until)
         if span is None:
             return
         effects = self._core.replicated(request, span.last, len(span.data))
         for peer, message in effects.send:
             self._give(peer, encode_message(message), span)
+            if span.last < until or peer in self._lagging:
+                self._note_lag(peer, span)
         for following in effects.replicate:
             self.replicate(following)
+
+    def granted(self, last: Index) -> None:
+        """The writer stamps behind ``last`` from now on, in a new term."""
+        self.granted_after = last
+        self._pace.forget()
+
+    def _may_send(self, peer: str, written: Index) -> bool:
+        """Whether ``peer`` may be sent a frame, as far as producers are concerned."""
+        core, peer_id = self._core, NodeId(peer)
+        return self._pace.allows(
+            peer, is_awaited=core.commit < written, under_way=core.under_way(peer_id)
+        ) or core.hands_over_to(peer_id)
+
+    def _note_lag(self, peer: str, span: EntrySpan) -> None:
+        end = Position(span.position + len(span.data))
+        committed = self._page.read_committed().position
+        self._pace.sent(peer, begin=span.position, end=end, committed=committed)
 
     def _read(self, peer: str, first: Index, until: Index) -> EntrySpan | None:
         """The entries as far as one frame holds them; None where they are damaged.
@@ -113,7 +168,8 @@ class EntrySender:
         """
         commit = self._core.commit
         try:
-            span = self._exchange.read(first, until, size_max=self._frame_bytes, committed=commit)
+            size = self._pace.frame_bytes(peer) if self._lagging else self._frame_bytes
+            span = self._exchange.read(first, until, size_max=size, committed=commit)
         except CorruptLogError as error:
             # Asked for again with the peer's next word: by then it may be repaired.
             if first > commit:
