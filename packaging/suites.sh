@@ -125,14 +125,21 @@ suite_root() {
 
 # in_root SUITE HOOK...: unpacks the root, does what each hook of mmdebstrap says, and removes it.
 in_root() {
-    local suite=$1 root hook words=() enter=()
+    local suite=$1 root hook words=() enter=() unpack
     shift
     root=$(suite_root "$suite") || return
+    unpack="tar-in $root /"
     for hook in "$@"; do
         words+=("--customize-hook=$hook")
     done
-    # Mounts of root are seen by nobody else, and end with the command however that ends.
-    [ "$(id -u)" != 0 ] || enter=(unshare --mount --propagation private)
+    if [ "$(id -u)" = 0 ]; then
+        # Mounts of root are seen by nobody else, and end with the command however that ends.
+        enter=(unshare --mount --propagation private)
+        # Without a pipe: tar stops reading at the end of the archive, and where zeros behind that fill
+        # more than the record it stands in, tar-in dies of writing them, now and then.
+        unpack="tar --extract --numeric-owner --directory=\"\$1\" --file=$root"
+        unpack+=" --xattrs --xattrs-include='*'"
+    fi
     "${enter[@]}" mmdebstrap --quiet --variant=custom --format=null --skip=setup,update,cleanup \
-        "--setup-hook=tar-in $root /" "${words[@]}" "$suite" /dev/null </dev/null
+        "--setup-hook=$unpack" "${words[@]}" "$suite" /dev/null </dev/null
 }
