@@ -61,12 +61,10 @@ def repositories(packages: Path) -> None:
 @pytest.fixture(scope="session")
 def previous(packages: Path) -> str:
     """``previous``: name in ``packages`` of the version before, built of an older commit."""
-    if root.SUITE != "bookworm":
-        pytest.skip("the version before was for Debian 12 alone")
     built = root.previous_package()
     if built is None:
-        pytest.skip(f"the history of this checkout has no {root.PREVIOUS}")
-    root.renumbered(built, root.PREVIOUS_VERSION, packages).rename(packages / "previous.deb")
+        pytest.skip(f"the history of this checkout has no {root.PREVIOUS.commit}")
+    root.renumbered(built, root.PREVIOUS.version, packages).rename(packages / "previous.deb")
     return "previous"
 
 

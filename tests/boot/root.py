@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CACHE = Path("~/.cache/ledgermq-boot").expanduser()
@@ -30,9 +31,26 @@ RESULTS = CHECKOUT / "build" / "boot-results"
 """What is kept to be looked at behind the tests."""
 
 NEXT_VERSION = "99.0.0"
-PREVIOUS_VERSION = "0.0.1"
-PREVIOUS = os.environ.get("LEDGERMQ_BOOT_PREVIOUS", "c8b66ad")
-"""The commit that stands for the version before: the first one whose package systemd can run."""
+
+
+class Previous(NamedTuple):
+    """What stands for the version before on a suite.
+
+    Attributes:
+        commit: its package is built.
+        version: what that is numbered as, below this one; its feature level is that of the commit.
+    """
+
+    commit: str
+    version: str
+
+
+PREVIOUS = {
+    # The first one whose package systemd can run.
+    "bookworm": Previous(os.environ.get("LEDGERMQ_BOOT_PREVIOUS", "c8b66ad"), "0.0.1"),
+    # The last one before 0.2.0: packages were for Debian 12 alone until short before.
+    "trixie": Previous(os.environ.get("LEDGERMQ_BOOT_PREVIOUS", "049ea7ba"), "0.2.0~0"),
+}[SUITE]
 
 
 def why_not() -> str:
@@ -161,16 +179,16 @@ def checkout_files() -> list[str]:
 def previous_package() -> Path | None:
     """The package of an older commit of this repository; None where the history is not there.
 
-    It is one for Debian 12, as all were then. Built once, and kept as long as ``build`` is.
+    Built once, and kept as long as ``build`` is.
     """
     known = subprocess.run(
-        ["git", "rev-parse", "--quiet", "--verify", f"{PREVIOUS}^{{commit}}"],
+        ["git", "rev-parse", "--quiet", "--verify", f"{PREVIOUS.commit}^{{commit}}"],
         cwd=CHECKOUT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if known.returncode != 0:
         return None
     commit = known.stdout.strip()
-    folder = CHECKOUT / "build" / "boot-previous" / commit[:16]
+    folder = CHECKOUT / "build" / "boot-previous" / f"{SUITE}-{commit[:16]}"
     with _alone("package"):
         if not any(folder.glob("*.deb")):
             folder.mkdir(parents=True, exist_ok=True)
@@ -187,7 +205,9 @@ def _build_commit(commit: str, tree: Path, folder: Path) -> None:
     )
     subprocess.run(["tar", "-x", "-C", tree], input=archive.stdout, check=True)
     done = subprocess.run(
-        [tree / "packaging" / "make-deb.sh", "--output", str(folder)],
+        # Older ones know no other suite than Debian 12.
+        [tree / "packaging" / "make-deb.sh", "--output", str(folder),
+         *(["--suite", SUITE] if SUITE != "bookworm" else [])],
         env={**os.environ, "LEDGERMQ_DEB_COMPRESSION": "gzip"},
         capture_output=True, text=True, timeout=BUILD_S, check=False,
     )  # fmt: skip
