@@ -23,6 +23,9 @@ ACCEPTED_MAX = 32
 
 PENDING_MAX = 128
 
+AGAIN_S = 0.2
+"""Where a connection could not be taken, the next attempt is made so much later."""
+
 
 class HttpPort:
     """Accepts by itself: connections in their TLS handshake count like all others."""
@@ -46,14 +49,18 @@ class HttpPort:
         self._addresses: Counter[str] = Counter()
         self._shaking: set[asyncio.Task[None]] = set()
         self._under_way = 0
+        self._again: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
-        """Begin to accept."""
+        """Begin to accept, or go on."""
+        self._again = None
         loop = asyncio.get_running_loop()
         loop.add_reader(self._listener.fileno(), self._accept)
 
     def close(self) -> None:
         """Accept no more, and end what is there."""
+        if self._again is not None:
+            self._again.cancel()
         asyncio.get_running_loop().remove_reader(self._listener.fileno())
         self._listener.close()
         for task in self._shaking:
@@ -100,9 +107,14 @@ class HttpPort:
                 client, _ = self._listener.accept()
             except BlockingIOError:
                 return
+            except ConnectionAbortedError:
+                continue
             except OSError as error:
-                # The client has gone, or there is no descriptor left: the next turn looks again.
+                # No descriptor is left, or no memory, and who waits would wake the loop at once.
                 logger.warning("connection not accepted: %s", error.strerror)
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(self._listener.fileno())
+                self._again = loop.call_later(AGAIN_S, self.open)
                 return
             if len(self._connections) + len(self._shaking) >= self._limits.connections:
                 self.refused()
