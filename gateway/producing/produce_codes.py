@@ -37,7 +37,7 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.names.group_topics import RETRY_PREFIX, dead_letter_topic
 from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import RETRIES_VERSION, Command, SendCommand
+from ledgermq.remoting.command import ONEWAY, RETRIES_VERSION, Command, SendCommand
 from ledgermq.remoting.send_reply import TRACED, encode_json_reply, encode_send_reply
 from ledgermq.remoting.send_request import SendRequest, decode_send
 from ledgermq.rules.messages.transactions import check_half
@@ -123,7 +123,9 @@ class ProduceCodes(PortPart):
 
     def _take_open(self, connection: Connection, command: Command) -> bool:
         """Have a message stored that is as nearly all are; false where ``_send`` has to look."""
-        if type(command) is not SendCommand or self._writer.welcome is not self._welcome:
+        if type(command) is not SendCommand or (
+            self._writer.link.last_welcome is not self._welcome
+        ):
             return False
         sent = command.sent
         topic, queue_id = self._topics.known(sent[4]), sent[5]
@@ -335,18 +337,6 @@ class ProduceCodes(PortPart):
             )
             self._send_bytes(asked.connection, reply)
 
-    def _tell(self, waiting: _Sent, outcome: Place | LedgerError) -> None:
-        command = waiting.command
-        if isinstance(outcome, LedgerError):
-            asked = Asked(waiting.connection, command, 0)
-            self._reply(asked, refusal_of_send(command, outcome))
-        elif not command.is_oneway:
-            queue_offset, positions, known_queue = outcome
-            queue_id = command.sent[5] if known_queue is None else known_queue
-            id_ = f"{self._id_prefix}{positions[0]:016X}"
-            reply = encode_json_reply(id_, queue_id, queue_offset, command.opaque)
-            self._send_bytes(waiting.connection, reply)
-
     def _stored(self, waiting: _Waiting, place: Place) -> StoredMessages:
         ids = encode_offset_ids(self._id_host, place.positions)
         known = place.known_queue
@@ -378,7 +368,16 @@ class _Sent:
 
     def take(self, outcome: Place | LedgerError) -> None:
         """Answer it."""
-        self.codes._tell(self, outcome)
+        codes, command = self.codes, self.command
+        if isinstance(outcome, LedgerError):
+            asked = Asked(self.connection, command, 0)
+            codes._reply(asked, refusal_of_send(command, outcome))
+        elif not command.flag & ONEWAY:
+            queue_offset, positions, known_queue = outcome
+            queue_id = command.sent[5] if known_queue is None else known_queue
+            id_ = f"{codes._id_prefix}{positions[0]:016X}"
+            reply = encode_json_reply(id_, queue_id, queue_offset, command.opaque)
+            codes._send_bytes(self.connection, reply)
 
 
 def refusal_of_send(command: Command, error: LedgerError) -> Command:

@@ -250,7 +250,17 @@ class RemotingSockets:
             if connection._tls is not None:
                 data = connection._tls.seal([data])
             connection._queued.append(data)
-            self._note_queued(connection, len(data))
+            size = len(data)
+            if (
+                connection.queued_bytes + size > self.limits.queued_bytes
+                or self._unread + size > self.limits.answers_bytes
+            ):
+                self._note_queued(connection, size)
+                return
+            # As ``_note_queued``, with each reply to a message.
+            connection.queued_bytes += size
+            self._unread += size
+            self._unsent[connection.fd] = connection
 
     def _queue(self, connection: Connection, parts: Sequence[bytes | memoryview]) -> None:
         if connection._tls is not None:
@@ -427,13 +437,13 @@ class RemotingSockets:
             if frame is not None:
                 command = decode_command(frame)
                 self._touch(connection)
-                yield Arrival(connection, command)
+                yield tuple.__new__(Arrival, (connection, command))
                 return
             for frame in connection._splitter.feed(data):
                 command = decode_command(frame)
                 if connection.last_ms != self._now_ms:
                     self._touch(connection)
-                yield Arrival(connection, command)
+                yield tuple.__new__(Arrival, (connection, command))
                 if not connection.is_open:
                     return
         except ProtocolError as error:
