@@ -30,6 +30,7 @@ the sequence up, so a reader never waits, not even for a writer that died inside
     64-231 counters   that one    64 counters, eight slots a process (``ipc/counters.py``)
     232-248 process   that one    those of the port processes and the observer, as 8-12
     256-263 counters  observer    as 64-231
+    264-269 times     writer      histograms, three slots each (``ipc/time_histogram.py``)
 
 Everything here is disposable: a process that starts again rebuilds its slots from the files. Times
 named ``_ns`` are CLOCK_MONOTONIC, the same for all processes of one boot; ``_ms`` are epoch
@@ -90,8 +91,7 @@ _NEVER_READ = -1, None
 _READ_ATTEMPTS = 10_000
 
 assert _PROCESS + 5 <= _SPACE < _QUEUE_BEGIN < _PROOF < _RELEASED < _ABSENT < _QUEUES
-assert _QUEUES < _SECOND_COPY
-assert _SECOND_COPY + _QUEUES < _COUNTERS
+assert _QUEUES < _SECOND_COPY < _COUNTERS - _QUEUES
 
 
 class Role(IntEnum):
@@ -513,12 +513,12 @@ class CursorPage:
 
     def asleep_cell(self, role: Role) -> memoryview:
         """The one cell of ``set_asleep`` and ``is_asleep``, for who needs it with each message."""
-        return self._lend(_PROCESS_AT[role] + 2, 1)
+        return self.lend(_PROCESS_AT[role] + 2, 1)
 
     def cursor_cells(self) -> tuple[memoryview, ...]:
         """Cells that change with what is published: written, durable, committed, the grant."""
         slots = _WRITTEN, _DURABLE, _COMMITTED, _GRANT
-        return tuple(self._lend(slot * FIELDS, 1) for slot in slots)
+        return tuple(self.lend(slot * FIELDS, 1) for slot in slots)
 
     def is_asleep(self, role: Role) -> bool:
         """Whether ``role`` wants a bell."""
@@ -532,14 +532,18 @@ class CursorPage:
 
     def counters(self, role: Role) -> memoryview:
         """``COUNTERS_MAX`` 64-bit counters of ``role``, writable by that process alone."""
-        return self._lend(_COUNTERS_AT[role], COUNTERS_MAX)
+        return self.lend(_COUNTERS_AT[role], COUNTERS_MAX)
 
     def read_counters(self, role: Role) -> list[int]:
         """What ``role`` has counted, as it is now."""
-        at = _COUNTERS_AT[role]
-        return self._cells[at : at + COUNTERS_MAX].tolist()
+        return self.read_cells(_COUNTERS_AT[role], COUNTERS_MAX)
 
-    def _lend(self, at: int, count: int) -> memoryview:
+    def read_cells(self, at: int, count: int) -> list[int]:
+        """What ``count`` cells from ``at`` on hold now."""
+        return self._cells[at : at + count].tolist()
+
+    def lend(self, at: int, count: int) -> memoryview:
+        """``count`` cells from ``at`` on, until ``close``; for who knows what stands there."""
         self._lent.append(self._cells[at : at + count])
         return self._lent[-1]
 

@@ -13,6 +13,7 @@ from ledgermq.gateway.requests import Asked, Code, Freshness
 from ledgermq.gateway.transport.addresses import broker_id
 from ledgermq.ipc.counters import BrokerCounter, WriterCounter
 from ledgermq.ipc.cursor_page import PublishedRole, Role
+from ledgermq.ipc.time_histogram import TimeKind, read_times
 from ledgermq.model.config.broker_conf_keys import TRANSLATED
 from ledgermq.model.config.settings import AckMode, LogKind
 from ledgermq.model.names.queue_name import QueueName
@@ -50,13 +51,9 @@ _ZEROS = (
     "pullThreadPoolQueueHeadWaitTimeMills",
     "queryThreadPoolQueueHeadWaitTimeMills",
     "EndTransactionThreadPoolQueueHeadWaitTimeMills",
-    "pageCacheLockTimeMills",
-    "putMessageEntireTimeMax",
     "putMessageFailedTimes",
     "getMessageEntireTimeMax",
     "dispatchMaxBuffer",
-    "putLatency99",
-    "putLatency999",
     "remainHowManyDataToCommit",
     "remainTransientStoreBufferNumbs",
     "startAcceptSendRequestTimeStamp",
@@ -147,11 +144,25 @@ class BrokerCodes(PortPart):
         table = {
             **dict.fromkeys(_ZEROS, "0"),
             **dict.fromkeys(_CAPACITIES, "0"),
+            **self._figures_of_puts(),
             **self._figures_of_log(),
             **self._figures_of_messages(),
             **self._figures_of_delays(),
         }
         return asked.command.reply(body=encode_body({"table": table}))
+
+    def _figures_of_puts(self) -> dict[str, str]:
+        """How long puts took since the node was started, in ms: bounds that were not exceeded."""
+        page = self._environment.page
+        times, lock = read_times(page, TimeKind.PUT_LOCK), page.read_put_lock()
+        now_ns = self._environment.clock.monotonic_ns()
+        held_ns = max(0, now_ns - lock.since_ns) if lock.holder else 0
+        return {
+            "pageCacheLockTimeMills": str(held_ns // 1_000_000),
+            "putMessageEntireTimeMax": str(-(-times.quantile_ns(1) // 1_000_000)),
+            "putLatency99": f"{times.quantile_ns(0.99) / 1e6:.3f}",
+            "putLatency999": f"{times.quantile_ns(0.999) / 1e6:.3f}",
+        }
 
     def _figures_of_log(self) -> dict[str, str]:
         page, now_ms = self._environment.page, self._figures.epoch_ms()

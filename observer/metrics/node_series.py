@@ -12,6 +12,7 @@ import ledgermq
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import PORTS, CursorPage, PublishedRole, Role
 from ledgermq.ipc.space_slots import HeldBy, SpaceState
+from ledgermq.ipc.time_histogram import TimeKind, read_times
 from ledgermq.members.damage_report import read_report
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import LedgerError
@@ -119,6 +120,8 @@ class NodeSeries:
         _, held_by = page.read_released()
         for by in HeldBy:
             samples.put("ledgermq_retention_held", by is held_by, by.name.lower())
+        samples.put_times("ledgermq_sync_seconds", read_times(page, TimeKind.SYNC))
+        samples.put_times("ledgermq_put_lock_hold_seconds", read_times(page, TimeKind.PUT_LOCK))
         lock = page.read_put_lock()
         samples.put("ledgermq_put_lock_taken_total", lock.taken)
         samples.put("ledgermq_put_lock_slow_total", lock.slow)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 
-from ledgermq.observer.metrics.series import CATALOG, SeriesKind
+from ledgermq.ipc.time_histogram import BOUNDS_NS, Times
+from ledgermq.observer.metrics.series import CATALOG, Series, SeriesKind
 
 
 class Samples:
@@ -15,15 +16,24 @@ class Samples:
 
     def __init__(self) -> None:
         self._values: dict[str, list[tuple[tuple[str, ...], float]]] = {}
+        self._times: dict[str, Times] = {}
 
     def put(self, name: str, value: float, *labels: str) -> None:
         """A value of series ``name``, with values of its labels in their order."""
         assert len(labels) == len(CATALOG[name].labels), (name, labels)
         self._values.setdefault(name, []).append((labels, value))
 
+    def put_times(self, name: str, times: Times) -> None:
+        """A histogram of times, in seconds."""
+        assert CATALOG[name].kind is SeriesKind.HISTOGRAM, name
+        self._times[name] = times
+
     def collect(self) -> Iterator[Metric]:
         """For prometheus-client."""
         for name, series in CATALOG.items():
+            if name in self._times:
+                yield _histogram(series, self._times[name])
+                continue
             values = self._values.get(name)
             if values is None:
                 continue
@@ -38,3 +48,14 @@ class Samples:
         """OpenMetrics, or Prometheus' older text, as the scraper takes it; and the content type."""
         encoder, content_type = choose_encoder(accept)
         return encoder(self), content_type
+
+
+def _histogram(series: Series, times: Times) -> Metric:
+    buckets, count = [], 0
+    for bound_ns, observed in zip(BOUNDS_NS, times.counts, strict=False):
+        count += observed
+        buckets.append((repr(bound_ns / 1e9), float(count)))
+    buckets.append(("+Inf", float(times.total)))
+    return HistogramMetricFamily(
+        series.name, series.help, buckets=buckets, sum_value=times.sum_ns / 1e9
+    )

@@ -22,6 +22,7 @@ class SeriesKind(StrEnum):
 
     COUNTER = "counter"
     GAUGE = "gauge"
+    HISTOGRAM = "histogram"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,9 @@ _OF_NODE = (
              "Times that it was held longer than limits.put_lock_warn_ms"),
     _counter("ledgermq_put_lock_recovered_total", "Times that its holder had died"),
     _gauge("ledgermq_put_lock_held_seconds", "For how long it is held now, else 0"),
+    Series("ledgermq_sync_seconds", SeriesKind.HISTOGRAM, "How long syncs of the log took"),
+    Series("ledgermq_put_lock_hold_seconds", SeriesKind.HISTOGRAM,
+           "How long the put lock was held: a write of all that had come"),
     _gauge("ledgermq_disk_free_bytes", "What is free on the file system of the store"),
     _gauge("ledgermq_disk_size_bytes", "Size of that file system"),
     _gauge("ledgermq_disk_full", "1 while producers are refused for want of space"),

@@ -102,6 +102,11 @@ def test_messages_and_lags_are_those_of_the_log(node: Node) -> None:
     assert 0 < later[f"ledgermq_consumer_lag_seconds{{{labels}}}"] < 60 + waited_s
     age_ms = later[f"rocketmq_consumer_lag_latency_milliseconds{{{named}}}"]
     assert age_ms == pytest.approx(later[f"ledgermq_consumer_lag_seconds{{{labels}}}"] * 1_000)
+    for name in ("ledgermq_sync_seconds", "ledgermq_put_lock_hold_seconds"):
+        counts = [value for key, value in later.items() if key.startswith(f"{name}_bucket")]
+        assert counts == sorted(counts) and counts[-1] == later[f"{name}_count"] > 0
+        assert later[f"{name}_sum"] > 0
+    assert later["ledgermq_put_lock_hold_seconds_count"] <= later["ledgermq_put_lock_taken_total"]
     assert values["ledgermq_writer_messages_total"] >= 42
     assert values['ledgermq_broker_messages_total{process="broker"}'] >= 30
 

@@ -207,6 +207,9 @@ def test_the_broker_tells_its_figures_and_what_does_not_apply(node: Administered
 
     assert figures["brokerVersionDesc"] == "V4_9_4"
     assert len(figures["putTps"].split()) == 3
+    assert 0 < float(figures["putLatency99"]) <= float(figures["putLatency999"])
+    assert int(figures["putMessageEntireTimeMax"]) >= float(figures["putLatency999"])
+    assert int(figures["pageCacheLockTimeMills"]) >= 0
     assert int(figures["putMessageTimesTotal"]) >= ALL
     assert all(isinstance(value, str) for value in figures.values())
     assert (config["brokerName"], config["enablePropertyFilter"]) == ("broker-a", "true")

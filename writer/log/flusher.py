@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.ipc.time_histogram import TimeHistogram, TimeKind
 from ledgermq.model.errors import StorageError
 from ledgermq.model.events import Event
 from ledgermq.model.exit_status import EXIT_BUG, EXIT_STORAGE
@@ -77,6 +78,7 @@ class Flusher:
         self._plan = plan
         self._write_checkpoint = write_checkpoint
         self._rule = FlushRule(page, plan, log.end, time.monotonic_ns())
+        self._times = TimeHistogram(page, TimeKind.SYNC)
         self._lock = threading.Lock()
         self._condition = threading.Condition(self._lock)
         self._stopping = False
@@ -145,9 +147,12 @@ class Flusher:
         with self._condition:
             is_needed = self._rule.begin_sync()
         if is_needed:
+            began_ns = time.monotonic_ns()
             self._log.sync()
+            now_ns = time.monotonic_ns()
+            self._times.observe(now_ns - began_ns)
             with self._condition:
-                self._rule.end_sync(time.monotonic_ns())
+                self._rule.end_sync(now_ns)
                 self._condition.notify_all()
             bell.ring()
         now_ns = time.monotonic_ns()

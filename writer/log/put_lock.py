@@ -13,6 +13,7 @@ import time
 from types import TracebackType
 
 from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.ipc.time_histogram import TimeHistogram, TimeKind
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ class PutLockHolder:
         self._page = page
         self._warn_ns = warn_ms * 1_000_000
         self._pid = os.getpid()
+        self._times = TimeHistogram(page, TimeKind.PUT_LOCK)
         left = page.read_put_lock()
         self._since_ns = 0
         self._taken, self._slow, self._recovered = left.taken, left.slow, left.recovered
@@ -50,6 +52,7 @@ class PutLockHolder:
         trace: TracebackType | None,
     ) -> None:
         held_ns = time.monotonic_ns() - self._since_ns
+        self._times.observe(held_ns)
         if held_ns > self._warn_ns:
             self._slow += 1
             logger.warning("put lock held for long: ms=%d", held_ns // 1_000_000)
