@@ -186,6 +186,14 @@ class EntryExchange:
         self._cached = (first, until, size_max, span)
         return span
 
+    def will_need(self, begin: Position, end: Position) -> None:
+        """Entries between these positions, which are committed, are read soon.
+
+        Raises:
+            StorageError: the log cannot be read.
+        """
+        self._opened().will_need(begin, end)
+
     def _chain_before(self, first: Index) -> int | None:
         """The chain of CRCs up to an entry; None when that can be read no more.
 

@@ -29,6 +29,9 @@ SHORT_FRAMES = 4
 """So many of the frames that a lagging member gets while nobody waits make one: an entry that comes
 behind one waits for it to be read and encrypted."""
 
+FRAMES_AHEAD = 4
+"""So many frames to a member that lags are read from the disk before they are needed."""
+
 
 class EntrySender:
     """Carries out what the core wants replicated.
@@ -57,8 +60,9 @@ class EntrySender:
         self.granted_after = NO_INDEX
         self._settings = settings
         self._frame_bytes = settings.raft.frame_bytes
+        self._window_bytes = settings.raft.in_flight_bytes
         self._pace = CatchUpPace(
-            window_bytes=settings.raft.in_flight_bytes,
+            window_bytes=self._window_bytes,
             frame_bytes=self._frame_bytes,
             short_frame_bytes=max(1, self._frame_bytes // SHORT_FRAMES),
             bytes_per_s=settings.raft.catch_up_bytes_per_s,
@@ -72,6 +76,8 @@ class EntrySender:
         self._send = send
         self._suspect = suspect
         self._sent_to: dict[str, Index] = {}
+        self._ahead_bytes = FRAMES_AHEAD * self._frame_bytes
+        self._asked_for: dict[str, Position] = {}
 
     def feed(self, wants: Sequence[tuple[str, int, int]]) -> None:
         """Send what the straight line wants sent: a peer, its first entry, the last one there is.
@@ -159,6 +165,17 @@ class EntrySender:
         end = Position(span.position + len(span.data))
         committed = self._page.read_committed().position
         self._pace.sent(peer, begin=span.position, end=end, committed=committed)
+        if peer in self._lagging:
+            # What was written a while ago may be on the disk alone, and a turn that waits for the
+            # disk keeps all others waiting.
+            begin = Position(max(end, self._asked_for.get(peer, end)))
+            if begin > end + self._ahead_bytes + self._window_bytes:
+                # It was sent that much once, and has lost more than what may be under way.
+                begin = end
+            until = Position(min(committed, end + self._ahead_bytes))
+            if begin < until:
+                self._asked_for[peer] = until
+                self._exchange.will_need(begin, until)
 
     def _read(self, peer: str, first: Index, until: Index) -> EntrySpan | None:
         """The entries as far as one frame holds them; None where they are damaged.

@@ -253,6 +253,23 @@ class EntryFiles:
         data = self._read(self._data, begin, size, self.file_size)
         return EntrySpan(first, Index(first + len(items) - 1), Position(begin), data, items)
 
+    def will_need(self, begin: Position, end: Position) -> None:
+        """Have the kernel read from ``begin`` to ``end`` into its page cache, without waiting.
+
+        Raises:
+            StorageError: the files cannot be read.
+        """
+        at = int(begin)
+        while at < end:
+            start = at - at % self.file_size
+            size = min(int(end), start + self.file_size) - at
+            try:
+                fd = self._descriptor(self._data, start)
+                os.posix_fadvise(fd, at - start, size, os.POSIX_FADV_WILLNEED)
+            except OSError as error:
+                raise _not_read(error, self._data, start) from error
+            at += size
+
     def term_runs(self, first: Index, last: Index) -> list[TermStart]:
         """The terms of the entries from ``first`` to ``last``: where each begins.
 
@@ -314,12 +331,7 @@ class EntryFiles:
         try:
             data = os.pread(self._descriptor(folder, start), size, at - start)
         except OSError as error:
-            raise StorageError(
-                "log not read",
-                errno=error.errno,
-                file=str(folder / file_name(start)),
-                reason=error.strerror,
-            ) from error
+            raise _not_read(error, folder, start) from error
         if len(data) != size:
             file = str(folder / file_name(start))
             raise CorruptLogError("log ends too early", file=file, offset=at - start, size=size)
@@ -338,6 +350,15 @@ class EntryFiles:
             # hole, and it would fill pages with zeros for it.
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
         return fd
+
+
+def _not_read(error: OSError, folder: Path, start: int) -> StorageError:
+    return StorageError(
+        "log not read",
+        errno=error.errno,
+        file=str(folder / file_name(start)),
+        reason=error.strerror,
+    )
 
 
 def first_entry_position(data: Path, start: int) -> Position:

@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from ledgermq.model.config.settings import AckMode
-from ledgermq.model.ids import NodeId
+from ledgermq.model.ids import NodeId, Position
 from ledgermq.raft.message_codec import decode_message
 from ledgermq.raft.messages import Append
+from ledgermq.raft_node.entries.entry_sender import FRAMES_AHEAD
 from ledgermq.sim.machine.events import MS
 from ledgermq.sim.machine.network import Weather
 from ledgermq.sim.node import Node
 from ledgermq.sim.world import Shape, World
+from ledgermq.store.log.entry_files import EntryFiles
 
 PER_S = 20_000
 SHAPE = Shape(ack=AckMode.MAJORITY_MEMORY, producers=4, catch_up_bytes_per_s=PER_S)
@@ -112,6 +114,28 @@ def test_it_gets_what_producers_write_and_its_own_bytes() -> None:
         assert position(leader) - position(away) < lacked
         # Not because producers have stopped, nor in their pauses alone.
         assert grown > 3 * lacked and sent.paced > 10 * sent.idle
+
+
+@pytest.mark.slow
+def test_what_it_gets_next_is_asked_of_the_disk_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    will_need = EntryFiles.will_need
+
+    def noted(files: EntryFiles, begin: Position, end: Position) -> None:
+        asked.append((begin, end))
+        will_need(files, begin, end)
+
+    with World(4, SHAPE) as world:
+        begin(world, 100_000)
+        monkeypatch.setattr(EntryFiles, "will_need", noted)
+        world.events.run(400 * MS)
+        frame = world.nodes[AWAY].settings.raft.frame_bytes
+
+    assert len(asked) > 10
+    assert all(0 < end - begin <= FRAMES_AHEAD * frame for begin, end in asked)
+    # Again only where the network's order has made much be sent again.
+    whole = max(end for _, end in asked) - min(begin for begin, _ in asked)
+    assert sum(end - begin for begin, end in asked) < 1.25 * whole
 
 
 @pytest.mark.slow
