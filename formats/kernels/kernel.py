@@ -5,12 +5,18 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
+
+_Any = TypeVar("_Any")
 
 _NAMES = (
     "ledgermq.formats.kernels._scan",
@@ -38,8 +44,76 @@ def load_plain(name: str) -> ModuleType:
     return module
 
 
-if os.environ.get("LEDGERMQ_PURE") == "1":
-    sys.modules.update({name: load_plain(name) for name in _NAMES})
+_TYPES = (
+    "Py_ssize_t", "bint", "const", "int", "longlong", "p_uchar", "p_uint", "size_t", "uchar",
+    "uint", "ulonglong", "void",
+)  # fmt: skip
+
+
+class _Type:
+    """A type of C, or an array of such."""
+
+    def __getitem__(self, _index: object) -> _Type:
+        return self
+
+
+def _unchanged(decorated: _Any) -> _Any:
+    return decorated
+
+
+def _exceptval(_value: object = None, check: bool = True) -> Callable[[_Any], _Any]:
+    return _unchanged
+
+
+def _cast(_type: object, value: _Any) -> _Any:
+    return value
+
+
+def _declare(_type: object = None, value: object = None, **_words: object) -> object:
+    return value
+
+
+def _module() -> ModuleType:
+    module = ModuleType("cython")
+    words = dict.fromkeys(("cclass", "cfunc", "inline"), _unchanged)
+    vars(module).update(
+        words, compiled=False, cast=_cast, declare=_declare, exceptval=_exceptval,
+        **dict.fromkeys(_TYPES, _Type()),
+    )  # fmt: skip
+    return module
+
+
+def _is_installed() -> bool:
+    # It is not imported: compiled kernels do without.
+    try:
+        return importlib.util.find_spec("cython") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@contextmanager
+def _cython_or_stand_in() -> Iterator[None]:
+    """While kernels are imported there is a module ``cython``; others never see the stand-in.
+
+    A client needs pyzmq alone, and its wheel for any machine has plain kernels: what they take from
+    Cython are types, which mean nothing there, and decorators, which change nothing.
+    """
+    if "cython" in sys.modules or _is_installed():
+        yield
+        return
+    sys.modules["cython"] = _module()
+    try:
+        yield
+    finally:
+        del sys.modules["cython"]
+
+
+with _cython_or_stand_in():
+    for _name in _NAMES:
+        if os.environ.get("LEDGERMQ_PURE") == "1":
+            sys.modules[_name] = load_plain(_name)
+        else:
+            importlib.import_module(_name)
 
 from ledgermq.formats.kernels import _rows, _stamp  # noqa: E402
 from ledgermq.formats.kernels._columns import (  # noqa: E402
