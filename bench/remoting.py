@@ -1,7 +1,8 @@
 """What do RocketMQ's own Java clients get of a group of three, beside RocketMQ with DLedger?
 
 With ``--single`` the same of one node, beside one broker of RocketMQ: its memory beside the page
-cache (``ASYNC_FLUSH``), and in both modes the disk (``SYNC_FLUSH``).
+cache (``ASYNC_FLUSH``), and in both modes the disk (``SYNC_FLUSH``). A run of it takes seven
+minutes on two cores; what was found is printed system by system, and kept at the end alone.
 
 The same load program and the same consumer, unchanged, against both: one in flight, 32 threads,
 the async client with two threads (256 unanswered each), batches of 32 by four threads and of 256
