@@ -117,6 +117,7 @@ LIKELY: dict[Callable[[Patch], None], int] = {
     a_snapshot_does_not_wait_for_what_was_sent_before: 4,
     a_cut_move_is_made_again_from_its_beginning: 1,
     a_batch_that_runs_again_is_taken_again: 8,
+    rolled_back_halves_are_committed: 4,
 }
 
 
