@@ -179,7 +179,8 @@ def _troubles(signs: Signs, limit_ms: int) -> Iterator[tuple[HealthTrouble, str]
             yield trouble, f"{' and '.join(roles)} {verb} {text}"
     age_ms = _majority_age_ms(signs)
     if age_ms is None or age_ms > limit_ms:
-        yield HealthTrouble.NO_MAJORITY, f"no majority was heard of for {limit_ms} ms"
+        since = "since this start" if age_ms is None else f"for {limit_ms} ms"
+        yield HealthTrouble.NO_MAJORITY, f"no majority was heard of {since}"
     if signs.not_durable_ms > limit_ms:
         yield HealthTrouble.NOT_DURABLE, f"what was written is not durable after {limit_ms} ms"
     if signs.not_committed_ms > limit_ms:

@@ -98,7 +98,7 @@ def test_in_an_election_it_is_ready_as_long_as_the_proof_is_young() -> None:
         (
             {"proof": Proof(0, False, False)},
             "no_majority",
-            "no majority was heard of for 5000 ms",
+            "no majority was heard of since this start",
         ),
         (
             {"not_durable_ms": 5_001},
