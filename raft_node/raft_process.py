@@ -561,6 +561,7 @@ class RaftWorker:
         self._publish_grant()
 
     def _publish_grant(self) -> None:
+        self._beside_due_ns = 0
         if self._core.role is not RaftRole.LEADER:
             self._reader.forget()
         self._page.publish_grant(

@@ -46,6 +46,9 @@ class HealthWatch:
         self._flushes = FlushWatch()
         self._commits = CommitWatch()
         self._was_ready = True
+        # A start is over before somebody leads: until it has served, or had the time for it.
+        self._has_served = False
+        self._began_ns = 0
 
     def reopened(self) -> None:
         """Another log is in place: what waited of the old one counts no more."""
@@ -101,12 +104,17 @@ class HealthWatch:
             now_ns=now_ns,
         )
         health = judge(signs, within_ms(settings))
-        self._tell(health)
+        self._tell(health, now_ns, within_ms(settings))
         return health
 
-    def _tell(self, health: Health) -> None:
+    def _tell(self, health: Health, now_ns: int, limit_ms: int) -> None:
         if health["state"] not in (HealthState.READY, HealthState.NOT_READY):
             return
+        self._began_ns = self._began_ns or now_ns
+        is_new = now_ns - self._began_ns <= limit_ms * 1_000_000
+        if is_new and not (health["ready"] or self._has_served):
+            return
+        self._has_served = True
         if health["ready"] and not self._was_ready:
             logger.info("node serves again", extra={"event": Event.NODE_SERVES})
         elif not health["ready"] and self._was_ready:
