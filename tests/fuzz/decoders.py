@@ -74,7 +74,7 @@ def _read_stream(data: bytes) -> list[list[bytes]]:
     reader = MessageReader(1 << 20)
     for at in range(0, len(data), 7):
         reader.feed(data[at : at + 7])
-        assert 0 <= reader.held <= len(data)
+        assert 0 <= len(reader.begun) <= len(data)
         assert reader.missing > 0
     return list(reader.messages)
 

@@ -276,5 +276,5 @@ def test_ten_thousand_topics_and_two_thousand_groups_have_as_many_series_as_are_
     assert per_pair == dict.fromkeys(per_pair, SERIES_MAX)
     assert lag == 3 * SERIES_MAX
     assert values["ledgermq_topics_others"] == values["ledgermq_topics"] - SERIES_MAX
-    assert values["ledgermq_topics"] > TOPICS
+    assert values["ledgermq_topics"] >= TOPICS
     assert len(values) < 350 + 6 * SERIES_MAX

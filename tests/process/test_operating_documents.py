@@ -134,7 +134,7 @@ def host(make_node: Callable[[], Node], golden_copy: Golden, tmp_path: Path) -> 
     server = make_node_key(key)
 
     def listen_over_tcp(member: Member) -> None:
-        lines = [f'curve_secret_file = "{key}"']
+        lines = [f'curve_secret_file = "{key}"', 'http = "unix"']
         for name, port in (("produce", 10_921), ("consume", 10_922)):
             ports[f"{member.name} {port}"] = free_port()
             lines.append(f'{name} = "tcp://127.0.0.1:{ports[f"{member.name} {port}"]}"')

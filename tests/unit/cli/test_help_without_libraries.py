@@ -64,7 +64,7 @@ def test_the_optional_libraries_are_those_of_the_extras() -> None:
     text = (SOURCE.parent / "pyproject.toml").read_text()
     extras = tomli.loads(text)["project"]["optional-dependencies"]
     named = {
-        requirement.partition(">")[0].lower()
+        requirement.partition(">")[0].lower().replace("-", "_")
         for extra in ("server", "spark", "compression")
         for requirement in extras[extra]
     }
