@@ -59,20 +59,10 @@ class Changes:
         Args:
             made, refused: see ``PortCalls.answer``.
         """
-        act = act_of(asked.who, verb, arguments)
         answer = replying(
             self._reply, asked, made or (lambda _done: asked.command.reply()), refused=refused
         )
-
-        def take(outcome: Result | LedgerError) -> None:
-            if isinstance(outcome, NotLeaderError) and self._relay.hand_on(asked):
-                return
-            audit(act, outcome if isinstance(outcome, LedgerError) else None)
-            answer(outcome)
-
-        self._calls.ask(
-            verb, arguments, asked.now_ms, take, check_topic=asked.check_topic, owner=asked.owner
-        )
+        _Series(self._calls, self._relay, asked, [lambda: (verb, arguments)], answer).go_on()
 
     def ask_all(self, asked: Asked, steps: Sequence[Step]) -> None:
         """Have all steps done in their order; the client is answered after the last one, or at the

@@ -118,6 +118,10 @@ class AckSection:
     mode: AckMode = AckMode.MAJORITY_FSYNC
 
 
+VIP_DISTANCE = 2
+"""RocketMQ's clients take this from a broker's port (``MixAll.brokerVIPChannel``)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenSection:
     """Sockets for clients: always ipc; ``produce`` and ``consume`` are ``tcp://`` endpoints.

@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.model.config.amounts import parse_amount
-from ledgermq.model.config.settings import ClusterState, LogKind, NodeSection, Settings, TlsMode
+from ledgermq.model.config.settings import (
+    VIP_DISTANCE,
+    ClusterState,
+    LogKind,
+    NodeSection,
+    Settings,
+    TlsMode,
+)
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import (
@@ -93,7 +100,8 @@ def _remoting_conflicts(settings: Settings) -> Iterator[Conflict]:
             " one out",
         )
     if listen.vip_channel and listen.remoting is not None:
-        vip, own = int(listen.remoting.rpartition(":")[2]) - 2, f"{settings.node.self_id}-"
+        vip = int(listen.remoting.rpartition(":")[2]) - VIP_DISTANCE
+        own = f"{settings.node.self_id}-"
         if any(peer.startswith(own) and peer.endswith(f":{vip}") for peer in settings.node.peers):
             yield Conflict(
                 "listen.vip_channel",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledgermq.model.config.settings import ListenSection
+from ledgermq.model.config.settings import VIP_DISTANCE, ListenSection
 from ledgermq.model.errors import ConfigError
 from ledgermq.process.systemd.inherited_sockets import inherited_at, inherited_sockets
 
@@ -10,8 +10,6 @@ ANYWHERE = "0.0.0.0"  # noqa: S104 - bound when the operator has named no addres
 """What ``*`` stands for."""
 
 VIP_SETTING = "listen.vip_channel"
-VIP_DISTANCE = 2
-"""RocketMQ's clients take this from a broker's port (``MixAll.brokerVIPChannel``)."""
 
 PortAddress = tuple[str, int]
 """Host and port."""

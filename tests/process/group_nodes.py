@@ -21,9 +21,9 @@ from tests.process.node_start import run_command
 from tests.process.running import topics_document
 
 from ledgermq.client import Producer, ProducerOptions
+from ledgermq.model.config.settings import VIP_DISTANCE
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import NodeId
-from ledgermq.process.systemd.port_addresses import VIP_DISTANCE
 from ledgermq.sessions.keys.peer_keys import init_keys
 from ledgermq.store.store_view import StoreView
 
