@@ -121,16 +121,18 @@ def run_broker(base: Path, *, is_synced: bool, seconds: float) -> Figures:
         return loads(name_server, seconds=seconds)
 
 
+def add_row(rows: dict[str, list[Figures]], name: str, run: Callable[[], Figures]) -> None:
+    """What ``run`` measures, as one more row of ``name``."""
+    rows.setdefault(name, []).append(run())
+    print(name, rows[name][-1], flush=True)
+
+
 def measure_single(
     base: Path, *, runs: int, seconds: float, with_rocketmq: bool
 ) -> dict[str, list[Figures]]:
     """One node of each in turn, in both modes, so many times over."""
     rows: dict[str, list[Figures]] = {}
-
-    def add(name: str, run: Callable[[], Figures]) -> None:
-        rows.setdefault(name, []).append(run())
-        print(name, rows[name][-1], flush=True)
-
+    add = partial(add_row, rows)
     for _ in range(runs):
         for mode, rival in zip(MODES, SINGLE_RIVALS, strict=True):
             add(f"ledgermq {mode}", partial(run_single, base, ack=mode, seconds=seconds))
@@ -145,11 +147,7 @@ def measure(
 ) -> dict[str, list[Figures]]:
     """Every system in turn, so many times over."""
     rows: dict[str, list[Figures]] = {}
-
-    def add(name: str, run: Callable[[], Figures]) -> None:
-        rows.setdefault(name, []).append(run())
-        print(name, rows[name][-1], flush=True)
-
+    add = partial(add_row, rows)
     for _ in range(runs):
         for ack in MODES:
             run = partial(run_ledgermq, base, ack=ack, curve=curve, seconds=seconds)
