@@ -1,0 +1,124 @@
+"""Parts of ``make check-all``: what is run for longer, or on machines that are made for it.
+
+Each part ends within two hours on two cores, most within half of one, so that whoever cannot give a
+machine away for a day runs them one after the other, on as many days as it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+
+class Part(NamedTuple):
+    """One thing that is run as a whole.
+
+    Attributes:
+        tools: what ``packaging/install-tools.sh`` installs for it.
+        tests: files and folders that pytest is given, with words of its own.
+        command: in the place of pytest, where it is not.
+        environment: how long, how often, and what must not be left out quietly.
+        at_once: whether tests may run beside one another.
+    """
+
+    name: str
+    tools: Sequence[str] = ()
+    tests: Sequence[str] = ()
+    command: Sequence[str] = ()
+    environment: Mapping[str, str] = {}
+    at_once: bool = True
+
+
+_BARE = {"LEDGERMQ_BARE": "1", "LEDGERMQ_BARE_LONG": "1"}
+_BOOT = {"LEDGERMQ_BOOT": "1", "LEDGERMQ_BOOT_LONG": "1", "LEDGERMQ_ANSIBLE": "1"}
+_EXEC = {"LEDGERMQ_EXEC_NODES": "1"}
+_KILLS = {"LEDGERMQ_LEADER_KILLS": "100"} | _EXEC
+_NOT_ORACLE = ("-m", "not oracle")
+
+KILL_TESTS = (
+    "tests/process/test_delivery.py",
+    "tests/process/test_service_kills.py",
+    "tests/process/test_state_log.py",
+    "tests/process/test_transaction_kills.py",
+)
+POINT_TESTS = ("tests/process/test_kill_points.py", "tests/process/test_truncation_kills.py")
+FAULT_TESTS = ("tests/process/test_group_faults.py", "tests/linearizability")
+
+PARTS = (
+    Part("check", command=("make", "check")),
+    Part("audit", command=("make", "audit")),
+    Part(
+        "rules",
+        tests=(
+            "tests/unit", "tests/format", "tests/datadriven", "tests/fuzz", "tests/suite",
+            "tests/test_constants.py", "tests/test_documents.py", "tests/test_known_races.py",
+            "tests/test_layout.py", "tests/test_maps.py", "tests/test_operating_commands.py",
+        ),
+        environment={"LEDGERMQ_FLIP_STEP": "1", "LEDGERMQ_CONVERSION_KILLS": "260"},
+    ),
+    Part(
+        "simulator",
+        tests=("tests/sim", "tests/raft_group"),
+        environment={"LEDGERMQ_SEEDS": "2000"},
+    ),
+    Part(
+        "processes",
+        tools=("metrics", "browser"),
+        tests=(
+            "tests/process", *_NOT_ORACLE,
+            *(f"--ignore={name}" for name in (*KILL_TESTS, *POINT_TESTS, *FAULT_TESTS[:1])),
+        ),
+        environment={
+            "LEDGERMQ_KILLS": "20", "LEDGERMQ_MEMBER_KILLS": "5", "LEDGERMQ_FULL_DISK_ROUNDS": "5",
+            "LEDGERMQ_FUZZ_S": "60", "LEDGERMQ_BROWSER": "1",
+        } | _EXEC,
+    ),
+    Part("kills", tests=KILL_TESTS, environment=_KILLS),
+    Part("kill-points", tests=POINT_TESTS, environment={"LEDGERMQ_KILL_POINTS": "200"} | _EXEC),
+    Part(
+        "faults",
+        tests=FAULT_TESTS,
+        environment={
+            "LEDGERMQ_FAULT_ROUNDS": "3", "LEDGERMQ_FAULT_S": "30", "LEDGERMQ_PORCUPINE": "1",
+        } | _EXEC,
+    ),
+    Part(
+        "acknowledged",
+        tests=("tests/acknowledged",),
+        environment={"LEDGERMQ_ACKNOWLEDGED_KILLS": "200"} | _EXEC,
+    ),
+    Part("attacks", tests=("tests/adversary",), environment=_EXEC),
+    Part(
+        "power",
+        tools=("power",),
+        tests=("tests/power",),
+        environment={"LEDGERMQ_POWER": "1", "LEDGERMQ_POWER_CUTS": "10"},
+    ),
+    Part(
+        "oracle",
+        tests=("tests/compat",),
+        environment={"LEDGERMQ_JAVA_KILLS": "10", "LEDGERMQ_MIGRATE_LONG": "1"},
+    ),
+    Part(
+        "spark",
+        tools=("browser",),
+        tests=("tests/spark",),
+        environment={
+            "LEDGERMQ_SPARK": "1", "LEDGERMQ_SPARK_KILLS": "10", "LEDGERMQ_SPARK_DRIVER_KILLS": "5",
+            "LEDGERMQ_SPARK_WHEEL": "1", "LEDGERMQ_SPARK_SPECULATION": "1", "LEDGERMQ_BROWSER": "1",
+        },
+    ),
+    Part("packages", tools=("deb",), command=("packaging/check-deb.sh",)),
+    # A test in a root of its own takes all processors.
+    Part("bare", tools=("bare",), tests=("tests/bare",), environment=_BARE, at_once=False),
+    Part("boot", tools=("boot",), tests=("tests/boot",), environment=_BOOT, at_once=False),
+)  # fmt: skip
+
+
+def part(name: str) -> Part:
+    """The part of that name.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return {one.name: one for one in PARTS}[name]
