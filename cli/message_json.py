@@ -1,4 +1,4 @@
-"""Messages as JSON: as RocketMQ's client shows a stored one, and as a client of ours got it.
+"""Stored messages as JSON, as RocketMQ's client shows them.
 
 Bodies of stored ones come decompressed, hosts in Java's notation, and a message that was read from
 a queue has two properties more, which the client adds: the queue's bounds at that moment.
@@ -6,7 +6,6 @@ a queue has two properties more, which the client adds: the queue's bounds at th
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING
@@ -18,7 +17,6 @@ from ledgermq.formats.records.message_id import OffsetId, encode_offset_id
 from ledgermq.model.errors import BodyUnreadableError
 
 if TYPE_CHECKING:
-    from ledgermq.client.core.received import ReceivedMessage
     from ledgermq.store.store_view import QueuedMessage
 
 MIN_OFFSET = "MIN_OFFSET"
@@ -67,38 +65,6 @@ def queued_message_as_json(queued: QueuedMessage) -> Json:
     properties[MAX_OFFSET] = str(queued.queue.end)
     document["properties"] = dict(sorted(properties.items()))
     return {"readTopic": queued.queue.topic, "readQueue": queued.queue.queue_id, **document}
-
-
-def received_as_json(message: ReceivedMessage) -> Json:
-    """All that is known of ``message``, under RocketMQ's names where it has one.
-
-    A body that cannot be decompressed is given as it is stored, and ``bodyFault`` says why.
-
-    Raises:
-        CorruptLogError: its body is not the one that was sent.
-    """
-    fault = message.body_fault
-    body = bytes(message.body if fault is None else message.stored_body)
-    row: Json = {
-        "topic": message.topic,
-        "queue": message.queue_id,
-        "queueOffset": message.queue_offset,
-        "physicalOffset": message.physical_offset,
-        "flag": message.flag,
-        "reconsumeTimes": message.reconsume_times,
-        "bornTimestamp": message.born_timestamp,
-        "storeTimestamp": message.store_timestamp,
-        "msgId": message.unique_id or message.offset_message_id,
-        "offsetMsgId": message.offset_message_id,
-        "properties": message.properties,
-    }
-    try:
-        row["body"] = body.decode()
-    except UnicodeDecodeError:
-        row["bodyBase64"] = base64.b64encode(body).decode()
-    if fault is not None:
-        row["bodyFault"] = str(fault)
-    return row
 
 
 def plain_body(message: Message) -> bytes | bytearray | memoryview:

@@ -10,13 +10,13 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from ledgermq.cli.message_json import received_as_json
 from ledgermq.cli.message_text import preview, print_details
 from ledgermq.cli.messages.query_command import EXIT_NOTHING
 from ledgermq.cli.node_options import NAME, add_node_options
 from ledgermq.cli.output import print_table, tell, time_text
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.reading.dead_letters import DeadLetter, DeadLetterQueue, DeadLetters, Replay
+from ledgermq.client.reading.received_json import dead_letter_as_json, dead_letter_sums
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX
 
@@ -83,8 +83,8 @@ def _list(arguments: argparse.Namespace) -> int:
             for queue in queues
             for letter in _read(letters, queue, arguments.first, arguments.max)
         ][: arguments.max]
-    rows = [_as_json(letter) for letter in found] if arguments.json else []
-    document = {"group": arguments.group, "queues": _sums(queues), "messages": rows}
+    rows = [dead_letter_as_json(letter) for letter in found] if arguments.json else []
+    document = {"group": arguments.group, "queues": dead_letter_sums(queues), "messages": rows}
     total = sum(queue.end - max(queue.begin, arguments.first) for queue in queues)
     none = f"no dead letters of group {arguments.group}"
     return tell(arguments, document, (lambda: _print_letters(found, total)) if found else none)
@@ -111,7 +111,7 @@ def _list_groups(arguments: argparse.Namespace) -> int:
         arguments.group = group
         with _open(arguments) as letters:
             found.append((group, letters.queues()))
-    rows = [{"group": group, "queues": _sums(queues)} for group, queues in found]
+    rows = [{"group": group, "queues": dead_letter_sums(queues)} for group, queues in found]
     none = "no group has dead letters"
     return tell(arguments, {"groups": rows}, (lambda: _print_groups(found)) if found else none)
 
@@ -142,7 +142,7 @@ def _show(arguments: argparse.Namespace) -> int:
         tell(arguments, {"message": None}, lambda: print(none, file=sys.stderr))
         return EXIT_NOTHING
     known = letter
-    document = {"message": _as_json(known)} if arguments.json else None
+    document = {"message": dead_letter_as_json(known)} if arguments.json else None
     return tell(arguments, document, lambda: _print_letter(known))
 
 
@@ -215,23 +215,3 @@ def _row(letter: DeadLetter) -> tuple[str, ...]:
         message.unique_id or message.offset_message_id,
         preview(message),
     )
-
-
-def _as_json(letter: DeadLetter) -> dict[str, object]:
-    return {
-        **received_as_json(letter.message),
-        "firstTopic": letter.first_topic,
-        "replayed": letter.is_replayed,
-    }
-
-
-def _sums(queues: list[DeadLetterQueue]) -> list[dict[str, int]]:
-    return [
-        {
-            "queue": queue.queue_id,
-            "min": queue.begin,
-            "max": queue.end,
-            "replayed": queue.replayed_count,
-        }
-        for queue in queues
-    ]

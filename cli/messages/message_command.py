@@ -9,7 +9,6 @@ import argparse
 from collections.abc import Iterator
 from itertools import islice
 
-from ledgermq.cli.message_json import received_as_json
 from ledgermq.cli.message_text import preview, print_details
 from ledgermq.cli.messages.query_command import (
     add_key_options,
@@ -23,6 +22,7 @@ from ledgermq.cli.output import print_table, tell, time_text
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.reading.message_track import Track
 from ledgermq.client.reading.queries import Queries
+from ledgermq.client.reading.received_json import received_as_json
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import TIMESTAMP_MAX
 

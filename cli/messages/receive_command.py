@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 
-from ledgermq.cli.message_json import received_as_json
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
+from ledgermq.client.reading.received_json import received_as_json
 from ledgermq.client.reading.start_offsets import Start
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.message_filter import MessageFilter

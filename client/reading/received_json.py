@@ -1,0 +1,78 @@
+"""Received messages and dead letters as JSON objects, as commands and the observer show them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+
+from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.client.reading.dead_letters import DeadLetter, DeadLetterQueue
+
+Json = dict[str, object]
+
+
+def received_as_json(message: ReceivedMessage, *, body_max: int | None = None) -> Json:
+    """All that is known of ``message``, under RocketMQ's names where it has one.
+
+    A body that cannot be decompressed is given as it is stored, and ``bodyFault`` says why.
+
+    Args:
+        body_max: of a longer body only so many bytes are given, and ``bodySize`` says how many it
+            has.
+
+    Raises:
+        CorruptLogError: its body is not the one that was sent.
+    """
+    fault = message.body_fault
+    body = bytes(message.body if fault is None else message.stored_body)
+    row: Json = {
+        "topic": message.topic,
+        "queue": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "physicalOffset": message.physical_offset,
+        "flag": message.flag,
+        "reconsumeTimes": message.reconsume_times,
+        "bornTimestamp": message.born_timestamp,
+        "storeTimestamp": message.store_timestamp,
+        "msgId": message.unique_id or message.offset_message_id,
+        "offsetMsgId": message.offset_message_id,
+        "properties": message.properties,
+    }
+    size = len(body) if body_max is None else body_max
+    try:
+        whole = body.decode()
+        # A letter that is cut is left out.
+        row["body"] = whole if len(body) <= size else body[:size].decode(errors="ignore")
+    except UnicodeDecodeError:
+        row["bodyBase64"] = base64.b64encode(body[:size]).decode()
+    if len(body) > size:
+        row["bodySize"] = len(body)
+    if fault is not None:
+        row["bodyFault"] = str(fault)
+    return row
+
+
+def dead_letter_as_json(letter: DeadLetter) -> Json:
+    """A dead letter: its message, the topic that it was first sent to, whether it was replayed.
+
+    Raises:
+        CorruptLogError: its body is not the one that was sent.
+    """
+    return {
+        **received_as_json(letter.message),
+        "firstTopic": letter.first_topic,
+        "replayed": letter.is_replayed,
+    }
+
+
+def dead_letter_sums(queues: Iterable[DeadLetterQueue]) -> list[dict[str, int]]:
+    """What queues of dead letters hold: offsets, and how many were replayed."""
+    return [
+        {
+            "queue": queue.queue_id,
+            "min": queue.begin,
+            "max": queue.end,
+            "replayed": queue.replayed_count,
+        }
+        for queue in queues
+    ]
