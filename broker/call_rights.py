@@ -45,6 +45,8 @@ def check_call(
         rights.check_listed(name)
         return None
     needs = verb.needs
+    if rights.only_looks and needs.is_look:
+        return None
     if needs.need is VerbNeed.ADMIN:
         act = act_of(rights.who.name, name, arguments)
         try:

@@ -81,6 +81,8 @@ class VerbNeeds(NamedTuple):
         topic_to_create: the right in its place where the argument ``create`` is true.
         is_of_group: the argument ``group`` needs a right, too.
         is_audited: each such call leaves a line in the log.
+        is_look: it changes nothing, and its answer is names and numbers: who may only look may
+            make it.
     """
 
     need: VerbNeed
@@ -88,6 +90,7 @@ class VerbNeeds(NamedTuple):
     topic_to_create: Right | None = None
     is_of_group: bool = False
     is_audited: bool = False
+    is_look: bool = False
 
 
 USER = VerbNeeds(VerbNeed.USER)
@@ -98,6 +101,11 @@ ADMIN_ANYWHERE = VerbNeeds(VerbNeed.ADMIN_ANYWHERE)
 ADMIN = VerbNeeds(VerbNeed.ADMIN)
 CHANGE = VerbNeeds(VerbNeed.ADMIN, is_audited=True)
 GROUP = VerbNeeds(VerbNeed.USER, is_of_group=True)
+
+
+def shown(needs: VerbNeeds) -> VerbNeeds:
+    """The same, and who may only look may make the call."""
+    return needs._replace(is_look=True)
 
 
 def topic_right(right: Right, *, to_create: Right | None = None) -> VerbNeeds:

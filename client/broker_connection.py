@@ -17,6 +17,7 @@ from ledgermq.client.core.nodes import AnyLink, broker_link
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.loop_watch import AsyncRequests
 from ledgermq.model.errors import ConfigError
+from ledgermq.wire.session import SpokenFor
 
 TIMEOUT_S = 15.0
 
@@ -93,9 +94,15 @@ class AsyncBrokerClient:
         *,
         name: str | None = None,
         timeout_s: float = TIMEOUT_S,
+        speaks_for: SpokenFor | None = None,
     ) -> None:
-        """See ``BrokerClient``."""
-        self._link = _link_to(address, self.NAME if name is None else name)
+        """See ``BrokerClient``.
+
+        Args:
+            speaks_for: whose rights this has; at the unix socket of a node, where an operator alone
+                may speak for others.
+        """
+        self._link = _link_to(address, self.NAME if name is None else name, speaks_for)
         self._timeout_s = timeout_s
         self._requests: AsyncRequests | None = None
 
@@ -129,6 +136,8 @@ class AsyncBrokerClient:
         self.close()
 
 
-def _link_to(address: str | Sequence[str], name: str) -> AnyLink:
+def _link_to(
+    address: str | Sequence[str], name: str, speaks_for: SpokenFor | None = None
+) -> AnyLink:
     context: Context = zmq.Context.instance()
-    return broker_link(context, parse_addresses(address), client=name)
+    return broker_link(context, parse_addresses(address), client=name, speaks_for=speaks_for)

@@ -39,6 +39,9 @@ ANSWER_TIMEOUT_S = 5.0
 CLIENTS_MAX = 16
 REQUEST_SIZE_MAX = 4_096
 ANSWER_SIZE_MAX = 1024 * 1024
+NAME_SIZE_MAX = 255
+"""Of a caller for whom an operator speaks."""
+
 IDLE_MAX_NS = 30_000_000_000
 """A client that was silent for so long makes room when there is none."""
 
@@ -186,7 +189,10 @@ class ControlServer:
             return _refusal(error)
         subject = str(request.get("node", request.get("target", "")))[:64]
         uid = _uid_of(asker)
-        act = {"who": f"uid {uid}", "act": verb, "on": subject}
+        # Only who may do so is believed for whom it speaks.
+        named = request.get("speaks_for") if uid in (0, os.geteuid()) else None
+        who = f"{named[:NAME_SIZE_MAX]} (uid {uid})" if isinstance(named, str) else f"uid {uid}"
+        act = {"who": who, "act": verb, "on": subject}
         try:
             if uid not in (0, os.geteuid()):
                 raise NoPermissionError(

@@ -193,6 +193,11 @@ class ClientRights:
         return self._who
 
     @property
+    def only_looks(self) -> bool:
+        """Whether the client may ask for names and numbers of all, and for nothing else."""
+        return False
+
+    @property
     def is_admin(self) -> bool:
         """Whether the client may do with what belongs to any user as that does."""
         if not self._gate.is_on or self.who.is_operator:

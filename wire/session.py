@@ -117,14 +117,49 @@ class Refusal:
         return error
 
 
+LOOKS = "look"
+ADMIN = "admin"
+ANY_USER = "user"
+ACCOUNT = "account"
+
+SPOKEN_SIZE_MAX = 255
+ID_MAX = 2**32 - 1
+
+
+class SpokenFor(NamedTuple):
+    """For whom a session speaks that an operator opens for somebody else.
+
+    Attributes:
+        kind: ``look`` sees names and numbers, no message, and changes nothing; ``admin`` may do
+            what an operator may, but see what the node notes for itself; ``user`` is one of the
+            node's users; ``account`` is what an account of this machine would be at the socket.
+        name: for people: in the log its acts are told under it.
+        user: of kind ``user``, in the table of users.
+        uid, gid: of kind ``account``.
+    """
+
+    kind: str
+    name: str
+    user: str = ""
+    uid: int = 0
+    gid: int = 0
+
+
 def encode_hello(
-    request_id: int, *, client: str, library: str, instance: str = "", group: str = ""
+    request_id: int,
+    *,
+    client: str,
+    library: str,
+    instance: str = "",
+    group: str = "",
+    speaks_for: SpokenFor | None = None,
 ) -> list[bytes]:
     """The parts of a HELLO.
 
     Args:
         instance: the same text for all connections of one producer or consumer, one after another.
         group: the subscription group that pulls of this session are for; empty for none.
+        speaks_for: whose rights the session has; None: those of who opens it.
     """
     body: dict[str, object] = {
         "client": client,
@@ -135,6 +170,8 @@ def encode_hello(
     }
     if group:
         body["group"] = group
+    if speaks_for is not None:
+        body["speaks_for"] = speaks_for._asdict()
     return [encode_header(Kind.HELLO, request_id), encode_body(body)]
 
 
@@ -178,6 +215,33 @@ def hello_group(body: bytes | memoryview) -> str:
     if not isinstance(group, str) or len(group) > GROUP_SIZE_MAX:
         raise ProtocolError("group is not a short text", field="group", limit=GROUP_SIZE_MAX)
     return group
+
+
+def hello_speaks_for(body: bytes | memoryview) -> SpokenFor | None:
+    """For whom a HELLO speaks that ``decode_hello`` has passed; None: for who has sent it.
+
+    Raises:
+        ProtocolError: it does not say whom it means.
+    """
+    fields = decode_body(body).get("speaks_for")
+    if fields is None:
+        return None
+    if not isinstance(fields, dict):
+        raise ProtocolError("field not an object", field="speaks_for")
+    spoken = SpokenFor(
+        _text(fields, "kind"),
+        _text(fields, "name"),
+        _text(fields, "user"),
+        _integer(fields, "uid"),
+        _integer(fields, "gid"),
+    )
+    if spoken.kind not in (LOOKS, ADMIN, ANY_USER, ACCOUNT):
+        raise ProtocolError("kind of a caller not known here", kind=spoken.kind[:64])
+    if max(len(spoken.name), len(spoken.user)) > SPOKEN_SIZE_MAX or not spoken.name:
+        raise ProtocolError("name of a caller empty or too long", limit=SPOKEN_SIZE_MAX)
+    if not (0 <= spoken.uid <= ID_MAX and 0 <= spoken.gid <= ID_MAX):
+        raise ProtocolError("no account", uid=spoken.uid, gid=spoken.gid, limit=ID_MAX)
+    return spoken
 
 
 def hello_version(body: bytes | memoryview) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import ledgermq
 from ledgermq.broker.call_arguments import optional_integer
 from ledgermq.broker.callers import Caller
-from ledgermq.broker.calls import CHANGE, USER, Call, Result, Verb, Verbs
+from ledgermq.broker.calls import CHANGE, USER, Call, Result, Verb, Verbs, shown
 from ledgermq.broker.service import Service
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
@@ -57,7 +57,7 @@ class FeatureCalls(Service):
         self._first_term = 0
         log.begin_log = self._begin_log
         self.verbs: Verbs = (
-            Verb("features", self._features, USER, whatever_tables=True),
+            Verb("features", self._features, shown(USER), whatever_tables=True),
             Verb("feature_enable", self._enable, CHANGE),
         )
 

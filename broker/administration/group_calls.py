@@ -22,6 +22,7 @@ from ledgermq.broker.calls import (
     Verb,
     Verbs,
     both_rights,
+    shown,
 )
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.sliced_answers import SlicedAnswers
@@ -69,13 +70,13 @@ class GroupCalls:
         self._members = members
         self._warnings = warnings
         self.verbs: Verbs = (
-            Verb("groups", self._groups, USER),
-            Verb("group_list", self._list, USER),
-            Verb("group_show", self._show, GROUP),
+            Verb("groups", self._groups, shown(USER)),
+            Verb("group_list", self._list, shown(USER)),
+            Verb("group_show", self._show, shown(GROUP)),
             Verb("group_create", self._create, CHANGE),
             Verb("group_alter", self._alter, CHANGE),
             Verb("group_delete", self._delete, CHANGE),
-            Verb("group_lag", self._lag_rows, both_rights(Right.SUB)),
+            Verb("group_lag", self._lag_rows, shown(both_rights(Right.SUB))),
         )
 
     def check_may_consume(self, group: str) -> None:

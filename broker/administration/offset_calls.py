@@ -13,7 +13,7 @@ from ledgermq.broker.call_arguments import (
     queue_ids,
     text,
 )
-from ledgermq.broker.calls import CHANGE, Call, Members, Result, Verb, Verbs, both_rights
+from ledgermq.broker.calls import CHANGE, Call, Members, Result, Verb, Verbs, both_rights, shown
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import StateRequest
@@ -57,7 +57,7 @@ class OffsetCalls:
         self._known = known
         self._members = members
         self.verbs: Verbs = (
-            Verb("group_offset", self._committed, both_rights(Right.SUB)),
+            Verb("group_offset", self._committed, shown(both_rights(Right.SUB))),
             Verb("group_commit", self._commit, both_rights(Right.SUB)),
             Verb("offset_reset", self._reset, CHANGE),
             Verb("offset_clone", self._clone, CHANGE),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ledgermq.broker.call_arguments import integer
-from ledgermq.broker.calls import ANY, Call, Result, Verb, Verbs, topic_right
+from ledgermq.broker.calls import ANY, Call, Result, Verb, Verbs, shown, topic_right
 from ledgermq.broker.reading.known_topics import KnownTopics
 
 
@@ -14,9 +14,16 @@ class QueueCalls:
         self._store = known.store
         self._known = known
         self.verbs: Verbs = (
-            Verb("queue", self._queue, topic_right(ANY), whatever_tables=True),
-            Verb("offset_by_time", self._offset_by_time, topic_right(ANY), whatever_tables=True),
-            Verb("earliest_time", self._earliest_time, topic_right(ANY), whatever_tables=True),
+            Verb("queue", self._queue, shown(topic_right(ANY)), whatever_tables=True),
+            Verb(
+                "offset_by_time",
+                self._offset_by_time,
+                shown(topic_right(ANY)),
+                whatever_tables=True,
+            ),
+            Verb(
+                "earliest_time", self._earliest_time, shown(topic_right(ANY)), whatever_tables=True
+            ),
         )
 
     def _queue(self, call: Call) -> Result:

@@ -13,7 +13,7 @@ from ledgermq.broker.call_arguments import (
     optional_text,
     text,
 )
-from ledgermq.broker.calls import ANY, CHANGE, USER, Call, Result, Verb, Verbs, topic_right
+from ledgermq.broker.calls import ANY, CHANGE, USER, Call, Result, Verb, Verbs, shown, topic_right
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.sliced_answers import SlicedAnswers
 from ledgermq.broker.state.state_log import StateLog
@@ -58,8 +58,8 @@ class TopicCalls:
         self._notice = notice
         self._slices = slices
         self.verbs: Verbs = (
-            Verb("topics", self._topics, USER),
-            Verb("topic_show", self._show, topic_right(ANY)),
+            Verb("topics", self._topics, shown(USER)),
+            Verb("topic_show", self._show, shown(topic_right(ANY))),
             Verb("route", self._route, topic_right(ANY, to_create=Right.PUB)),
             Verb("topic_create", self._create, CHANGE),
             Verb("topic_alter", self._alter, CHANGE),

@@ -11,7 +11,7 @@ from functools import partial
 
 from ledgermq.broker.call_arguments import flag, integer, text
 from ledgermq.broker.callers import Caller
-from ledgermq.broker.calls import CHANGE, GROUP, Arguments, Call, Result, Verb, Verbs
+from ledgermq.broker.calls import CHANGE, GROUP, Arguments, Call, Result, Verb, Verbs, shown
 from ledgermq.broker.consumers.retry_topics import RetryTopics
 from ledgermq.broker.deliveries.moves import Buffer, Moves
 from ledgermq.broker.reading.known_topics import KnownTopics
@@ -67,7 +67,7 @@ class DeadLetterCalls(Service):
         self._replaying: set[QueueName] = set()
         self._mailbox = mailbox
         self.verbs: Verbs = (
-            Verb("dead_letters", self._dead_letters, GROUP),
+            Verb("dead_letters", self._dead_letters, shown(GROUP)),
             Verb("dead_letters_replay", self._replay, CHANGE),
         )
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ledgermq.broker.call_arguments import Arguments, flag, text
 from ledgermq.broker.callers import Caller
-from ledgermq.broker.calls import GROUP, Call, Result, Verb, Verbs
+from ledgermq.broker.calls import GROUP, Call, Result, Verb, Verbs, shown
 from ledgermq.broker.consumers.other_members import OTHER_OWNER_PREFIX, OtherMembers
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.service import Mailbox, Service
@@ -137,7 +137,7 @@ class MemberCalls(Service):
             Verb("group_leave", self._leave, GROUP),
             Verb("queue_lock", self._lock, GROUP),
             Verb("queue_unlock", self._unlock, GROUP),
-            Verb("group_members", self._group_members, GROUP),
+            Verb("group_members", self._group_members, shown(GROUP)),
         )
 
     def clients(self, group: str) -> list[str]:

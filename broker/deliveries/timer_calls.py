@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ledgermq.broker.call_arguments import integer, text
-from ledgermq.broker.calls import USER, Call, Result, Verb, Verbs
+from ledgermq.broker.calls import USER, Call, Result, Verb, Verbs, shown
 from ledgermq.broker.deliveries.timer_records import cancel_record
 from ledgermq.broker.deliveries.timer_service import QUEUE, TimerService
 from ledgermq.broker.state.state_log import StateLog
@@ -48,7 +48,7 @@ class TimerCalls:
         self._find = find
         self._address = (settings.node.broker_ip, settings.node.listen_port)
         self.verbs: Verbs = (
-            Verb("timers", self._list, USER),
+            Verb("timers", self._list, shown(USER)),
             Verb("timer_cancel", self._cancel, USER),
         )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ledgermq.broker.call_rights import Act, audit, check_call
 from ledgermq.broker.call_service import CallService
 from ledgermq.broker.callers import Caller, Client, OwnClient
+from ledgermq.broker.calls import anybody
 from ledgermq.broker.pulls.answers_on_way import AnswersOnWay
 from ledgermq.broker.pulls.pull_answers import Answer
 from ledgermq.broker.pulls.pull_service import PullService
@@ -34,12 +35,13 @@ from ledgermq.process.node import Surroundings
 from ledgermq.rules.access.access import Right, UserTable
 from ledgermq.rules.messages.rate_limits import RateLimits
 from ledgermq.rules.tables.quotas import QuotaTable
-from ledgermq.sessions.client_rights import AccessGate, ClientRights, owner_of
+from ledgermq.sessions.client_rights import AccessGate, owner_of
 from ledgermq.sessions.client_socket import is_reserved, open_client_socket
 from ledgermq.sessions.leadership.welcome import welcome_of
 from ledgermq.sessions.request_faults import RequestFaults
 from ledgermq.sessions.session_server import Session, SessionServer
 from ledgermq.sessions.socket_watch import REPORTED_MAX
+from ledgermq.sessions.spoken_rights import rights_of
 from ledgermq.wire.header import Header, Kind, decode_header, encode_header
 from ledgermq.wire.pull_frame import decode_pull
 from ledgermq.wire.query_frame import decode_query
@@ -50,6 +52,7 @@ from ledgermq.wire.session import (
     decode_hello,
     encode_result,
     hello_group,
+    hello_speaks_for,
     hello_version,
 )
 
@@ -318,17 +321,19 @@ class ConsumeService:
 
     def _call(self, caller: Caller, session: ConsumerSession, body: bytes, now_ms: int) -> None:
         verb, arguments = decode_call(body)
-        act = check_call(session.rights, self._calls.verbs, verb, arguments)
+        rights = session.rights
+        act = check_call(rights, self._calls.verbs, verb, arguments)
         try:
             result = self._calls.call(
                 caller,
                 verb,
                 arguments,
                 now_ms,
-                check_topic=session.rights.check_topic,
-                user=session.rights.who.user,
-                is_admin=session.rights.is_admin,
-                owner=owner_of(session.rights.who.user, session.rights.peer.host),
+                # What who only looks may ask for is not looked at again.
+                check_topic=anybody if rights.only_looks else rights.check_topic,
+                user=rights.who.user,
+                is_admin=rights.is_admin,
+                owner=owner_of(rights.who.user, rights.peer.host),
             )
         except LedgerError as error:
             if act is not None:
@@ -383,7 +388,7 @@ class ConsumeService:
             )
         self.socket.greet(client)
         self._clients.end(client)
-        rights = ClientRights(self._gate, peer)
+        rights = rights_of(self._gate, peer, hello_speaks_for(hello))
         self._clients.begin(client, ConsumerSession(name, rights, group=hello_group(hello)))
         produce = self._produce_ipc if peer.is_local else self._settings.listen.produce or ""
         version = hello_version(hello)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ledgermq.broker.call_arguments import OFFSET_MAX, WAIT_MS_MAX, integer, text
-from ledgermq.broker.calls import USER, Call, Result, Verb, Verbs
+from ledgermq.broker.calls import USER, Call, Result, Verb, Verbs, shown
 from ledgermq.broker.transactions.transaction_service import END_MS, End, TransactionService
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.names.transactions import MESSAGES_MAX, Decision
@@ -24,7 +24,7 @@ class TransactionCalls:
         self.verbs: Verbs = (
             Verb("transaction_end", self._end, USER),
             Verb("transaction_checks", self._checks, USER),
-            Verb("transactions", self._list, USER),
+            Verb("transactions", self._list, shown(USER)),
         )
 
     def _end(self, call: Call) -> Result | None:

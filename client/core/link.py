@@ -26,7 +26,13 @@ from ledgermq.model.errors import (
     ProtocolError,
 )
 from ledgermq.wire.header import Kind, decode_header, encode_header
-from ledgermq.wire.session import Welcome, decode_refused, decode_welcome, encode_hello
+from ledgermq.wire.session import (
+    SpokenFor,
+    Welcome,
+    decode_refused,
+    decode_welcome,
+    encode_hello,
+)
 
 NEVER = float("inf")
 """A deadline that does not come."""
@@ -62,6 +68,7 @@ class Link:
         group: str = "",
         keys: ClientKeys | None = None,
         is_writers: bool = False,
+        speaks_for: SpokenFor | None = None,
     ) -> None:
         """A link that opens its first session with the first ``advance``.
 
@@ -71,8 +78,10 @@ class Link:
             client: name that the node is told.
             group: the subscription group that its pulls are for; empty for none.
             keys: for a node that asks for them, over tcp.
+            speaks_for: whose rights its sessions have, at a broker of this machine; None: ours.
         """
         self._keys = keys
+        self._speaks_for = speaks_for
         is_local = is_writers and endpoint.startswith("ipc://")
         self._path = endpoint.removeprefix("ipc://") if is_local else ""
         self._is_locked_out = False
@@ -250,6 +259,7 @@ class Link:
             library=_LIBRARY,
             instance=self._instance,
             group=self._group,
+            speaks_for=self._speaks_for,
         )
         # The node has refused the keys already, and its refusal waits in the monitor; or nobody
         # takes what was sent before.

@@ -26,7 +26,7 @@ from ledgermq.client.core.connection import POLLIN, Context, Part
 from ledgermq.client.core.link import NEVER, FoundLink, Link, keys_of
 from ledgermq.model.errors import LedgerError, NotLeaderError, ProtocolError
 from ledgermq.wire.header import Kind
-from ledgermq.wire.session import Standing, Welcome, decode_role
+from ledgermq.wire.session import SpokenFor, Standing, Welcome, decode_role
 
 LOOK_S = 0.001
 """The links to the others are looked at no more often, and only when a descriptor of theirs or the
@@ -336,15 +336,28 @@ AnyLink = Link | Group
 
 
 def broker_link(
-    context: Context, places: Sequence[Address], *, client: str, group: str = ""
+    context: Context,
+    places: Sequence[Address],
+    *,
+    client: str,
+    group: str = "",
+    speaks_for: SpokenFor | None = None,
 ) -> AnyLink:
     """The link to the broker of the only node, or of the leader.
 
     Args:
         group: the subscription group that its pulls are for; empty for none.
+        speaks_for: see ``Link``.
     """
     links = [
-        Link(context, place.consume, client=client, group=group, keys=keys_of(place))
+        Link(
+            context,
+            place.consume,
+            client=client,
+            group=group,
+            keys=keys_of(place),
+            speaks_for=speaks_for,
+        )
         for place in places
     ]
     return links[0] if len(links) == 1 else Group(links)

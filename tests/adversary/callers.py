@@ -27,7 +27,7 @@ from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.pull_frame import Pull, encode_pull
 from ledgermq.wire.query_frame import KeyQuery, PositionQuery, encode_query
 from ledgermq.wire.send_frame import SendRun, encode_send, encode_tables
-from ledgermq.wire.session import decode_refused, encode_call, encode_hello
+from ledgermq.wire.session import SpokenFor, decode_refused, encode_call, encode_hello
 
 OWN_TOPIC, OTHER_TOPIC = "orders", "other"
 OWN_GROUP, OTHER_GROUP = "billing", "strangers"
@@ -146,6 +146,7 @@ class Session:
         keys: Path | None = None,
         uid: int | None = None,
         are_known: bool = True,
+        speaks_for: SpokenFor | None = None,
     ) -> None:
         """Connect; ``are_known``: the keys are those of a user, who is heard some time."""
 
@@ -167,7 +168,9 @@ class Session:
 
         self._context, self._socket = connect() if uid is None else as_account(uid, connect)
         self._ids = itertools.count(1)
-        self._socket.send_multipart(encode_hello(0, client="caller", library="test"))
+        self._socket.send_multipart(
+            encode_hello(0, client="caller", library="test", speaks_for=speaks_for)
+        )
         self.is_heard = bool(self._socket.poll(ANSWER_MS if are_known else UNHEARD_MS))
 
     def call(self, verb: str, arguments: Mapping[str, object]) -> Outcome:

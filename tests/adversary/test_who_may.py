@@ -45,6 +45,7 @@ from ledgermq.client.broker_connection import connect_broker
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
 from ledgermq.wire.query_frame import KeyQuery, PositionQuery
+from ledgermq.wire.session import ACCOUNT, ADMIN, ANY_USER, LOOKS, SpokenFor
 
 pytestmark = pytest.mark.slow
 
@@ -52,6 +53,25 @@ TABLE = Path(__file__).with_name("who_may.txt")
 KINDS = ("PULL", "QUERY key", "QUERY position")
 SEND = "SEND"
 SYSTEM = "LEDGERMQ_SYSTEM"
+
+LOOKED_AT = {
+    "topics",
+    "topic_show",
+    "queue",
+    "offset_by_time",
+    "earliest_time",
+    "groups",
+    "group_list",
+    "group_show",
+    "group_lag",
+    "group_offset",
+    "group_members",
+    "dead_letters",
+    "timers",
+    "transactions",
+    "features",
+}
+"""What tells names and numbers, and gives no message: it is asked for by who only looks."""
 
 WORDS: Mapping[str, frozenset[str]] = {
     "all": frozenset(CALLERS),
@@ -309,6 +329,62 @@ def test_accounts_do_on_the_stream_socket_what_they_do_on_that_of_zeromq(clear: 
 
     assert found == send_as_all(partial(connect_zmq, "produce"))
     assert {outcome.is_let for row in found.values() for outcome in row.values()} == {True, False}
+
+
+@pytest.mark.parametrize("kind", [ANY_USER, ACCOUNT])
+def test_who_is_spoken_for_may_what_it_may_itself(clear: Served, kind: str) -> None:
+    def connect(caller: str) -> Session:
+        spoken = SpokenFor(kind, "http", user=caller, uid=uid_of(caller), gid=uid_of(caller))
+        return Session(f"ipc://{clear.node.runtime}/consume", speaks_for=spoken)
+
+    found = ask_all_verbs(clear, connect)
+
+    # Tokens of users come over the network, and accounts are on this machine.
+    judge(f"http, {kind}", found, is_admins_way=kind == ACCOUNT, nobody=frozenset())
+
+
+def test_where_nobody_is_checked_a_user_that_is_spoken_for_is(unchecked: Served) -> None:
+    spoken = SpokenFor(ANY_USER, "http", user="topic")
+    session = Session(f"ipc://{unchecked.node.runtime}/consume", speaks_for=spoken)
+    outcomes = [session.pull(OWN.topic), session.call("topics", {}), session.call("acl_list", {})]
+    session.close()
+
+    assert not any(one.is_let for one in outcomes), outcomes
+
+
+def test_who_only_looks_is_told_names_and_numbers_and_nothing_else(clear: Served) -> None:
+    session = Session(f"ipc://{clear.node.runtime}/consume", speaks_for=SpokenFor(LOOKS, "anybody"))
+    let = {
+        name
+        for name, arguments in verbs(clear.stored).items()
+        for about in (OWN, OTHERS)
+        if session.call(name, arguments(about)).is_let
+    }
+    messages = [
+        session.pull(OWN.topic),
+        session.pull(SYSTEM),
+        session.query(KeyQuery(OWN.topic, "k")),
+        session.query(PositionQuery(clear.stored.position(OWN))),
+    ]
+    session.close()
+
+    assert let == LOOKED_AT
+    assert not any(one.is_let for one in messages), messages
+
+
+@pytest.mark.skipif(not can_be_others(), reason="other accounts need root")
+@pytest.mark.parametrize("caller", ["admin", STRANGER])
+def test_nobody_but_operators_speaks_for_others(clear: Served, caller: str) -> None:
+    session = Session(
+        f"ipc://{clear.node.runtime}/consume",
+        uid=uid_of(caller),
+        speaks_for=SpokenFor(ADMIN, "somebody"),
+    )
+    outcome = session.call("topics", {})
+    session.close()
+
+    # Its HELLO was refused: it has no session.
+    assert "say HELLO first" in outcome.text
 
 
 def test_addresses_do_over_clear_tcp_what_the_table_says(clear: Served) -> None:
