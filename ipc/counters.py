@@ -159,7 +159,8 @@ class BrokerCounter(IntEnum):
 
 class ObserverCounter(IntEnum):
     """Of the observer; ``CONNECTIONS`` are now. What is refused was too much, too slow or no HTTP;
-    what is denied had no token.
+    what is denied had no token, or not the right. ``API_CHANGES`` are calls that changed something,
+    ``API_FAILED`` those that the caller is not to blame for.
     """
 
     CONNECTIONS = 0
@@ -168,6 +169,9 @@ class ObserverCounter(IntEnum):
     SCRAPES_FAILED = auto()
     REFUSED = auto()
     DENIED = auto()
+    API_CALLS = auto()
+    API_CHANGES = auto()
+    API_FAILED = auto()
 
 
 def _names(counters: type[IntEnum]) -> tuple[str, ...]:

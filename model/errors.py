@@ -91,6 +91,12 @@ class GroupUnknownError(LedgerError):
     number = 26
 
 
+class MessageUnknownError(LedgerError):
+    """There is no such message, or not any more."""
+
+    number = 62
+
+
 class GroupActiveError(LedgerError):
     """Members of the group consume now: they would undo what was asked for, or are of another kind
     than the one that wants to join them.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import struct
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol, cast
 from urllib.parse import unquote
 
 import h11
 
+from ledgermq.observer.callers import PEER
 from ledgermq.observer.http_limits import HttpLimits
 
 logger = logging.getLogger(__name__)
@@ -67,6 +70,7 @@ class HttpConnection(asyncio.Protocol):
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)
         self._transport: asyncio.Transport | None = None
         self._address = ""
+        self._account: tuple[int, int] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._request: h11.Request | None = None
         self._body = bytearray()
@@ -83,6 +87,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(self._limits.unsent_bytes)
         peer = transport.get_extra_info("peername")
         self._address = str(peer[0]) if isinstance(peer, tuple) else ""
+        self._account = _account_of(transport.get_extra_info("socket"))
         self._is_counted = self._counts.opened(self, self._address)
         if not self._is_counted:
             self._counts.refused()
@@ -258,6 +263,7 @@ class HttpConnection(asyncio.Protocol):
             "headers": [(name.lower(), value) for name, value in request.headers],
             "client": (self._address, 0) if self._address else None,
             "server": None,
+            PEER: self._account,
         }
 
     def _await(self, seconds: float) -> None:
@@ -278,6 +284,16 @@ class HttpConnection(asyncio.Protocol):
     def _abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+
+def _account_of(sock: socket.socket) -> tuple[int, int] | None:
+    """Account and group at the other end, as the kernel says; None of what is no unix socket."""
+    if sock.family != socket.AF_UNIX:
+        return None
+    size = struct.calcsize("3I")
+    found = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    _pid, uid, gid = struct.unpack("3I", found)
+    return uid, gid
 
 
 def _size_of(request: h11.Request) -> int:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from ledgermq.ipc.counters import Counts, ObserverCounter
 from ledgermq.model.errors import LedgerError
+from ledgermq.observer.callers import ANYBODY, HttpCaller, account_of
 from ledgermq.observer.health_source import HealthSource, silence_text
 from ledgermq.observer.tokens import Tokens
 from ledgermq.process.node_status import Health
@@ -34,23 +35,45 @@ class Pages:
         self._source = source
         self._counters = counters
 
-    def app(self, **pages: Page) -> Starlette:
-        """The application; ``pages`` are more of them, by their path without a slash."""
+    def app(self, routes: Sequence[BaseRoute] = (), **pages: Page) -> Starlette:
+        """The application.
+
+        Args:
+            routes: more of them; who may not see them is their own business (``guarded``).
+            pages: more of them, guarded, by their path without a slash.
+        """
         return Starlette(
             routes=[
                 Route("/health/live", self._live),
                 Route("/health/ready", self._ready),
                 Route("/health/leader", self._leader),
-                *(Route(f"/{path}", self._guarded(page)) for path, page in pages.items()),
+                *(Route(f"/{path}", self.guarded(page)) for path, page in pages.items()),
+                *routes,
                 # Who may not look does not learn what there is.
-                Route("/{path:path}", self._guarded(_nothing)),
+                Route("/{path:path}", self.guarded(_nothing)),
             ]
         )
 
-    def _guarded(self, page: Page) -> Page:
+    def caller(self, request: Request) -> HttpCaller | None:
+        """Who asks; None: nobody who is known, where tokens are asked for.
+
+        Whoever is at the unix socket the kernel knows; of tcp it is whose token comes along, or
+        where there are none ``ANYBODY``.
+        """
+        account = account_of(request)
+        if account is not None:
+            return account
+        if self.tokens is None:
+            return ANYBODY
+        return self.tokens.caller_of(request.headers.get("authorization", ""))
+
+    def guarded(self, page: Page) -> Page:
+        """``page`` for those alone who are known; who it is ``caller_of`` tells it."""
+
         async def answer(request: Request) -> Response:
-            tokens = self.tokens
-            if tokens is None or tokens.name_of(request.headers.get("authorization", "")):
+            caller = self.caller(request)
+            if caller is not None:
+                request.state.caller = caller
                 return await page(request)
             self._counters[ObserverCounter.DENIED] += 1
             return PlainTextResponse(

@@ -22,6 +22,7 @@ from ledgermq.model.exit_status import EXIT_STOPPED
 from ledgermq.observer.health_source import HealthSource
 from ledgermq.observer.http_limits import HttpLimits
 from ledgermq.observer.http_port import HttpPort, listen
+from ledgermq.observer.inquiries.inquirer import Sources, members_of
 from ledgermq.observer.metrics.scrapes import Scrapes
 from ledgermq.observer.pages import Pages
 from ledgermq.observer.tokens import Tokens
@@ -61,6 +62,9 @@ class ObserverService:
         if self._is_unix:
             resources.callback(paths.http.unlink, missing_ok=True)
         limits = HttpLimits.of(settings.http.connections_max)
+        asked = ThreadPoolExecutor(2, thread_name_prefix="observer-ask")
+        resources.callback(asked.shutdown, wait=False, cancel_futures=True)
+        self._sources = Sources(paths, source, asked, members_of(settings.http))
         app = self._pages.app(metrics=self._metrics)
         self._port = HttpPort(app, listener, counters, limits, tls=self._tls)
 
@@ -71,6 +75,7 @@ class ObserverService:
     def close(self) -> None:
         """Answer no more."""
         self._port.close()
+        self._sources.close()
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again, and so are certificate and tokens; bad ones change nothing,
@@ -78,6 +83,7 @@ class ObserverService:
         """
         self._settings = settings
         self._scrapes.take_settings(settings)
+        self._sources.members = members_of(settings.http)
         try:
             if self._tls is not None and self._make_tls(settings.http) is not None:
                 # Who connects from now on is shown the new one.

@@ -1,4 +1,4 @@
-"""Tokens of those who may look at the node: a file of names and tokens, read as a whole."""
+"""Tokens of HTTP: a file of names, tokens and what each may do, read as a whole."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import stat
 from pathlib import Path
 
 from ledgermq.model.errors import ConfigError
+from ledgermq.observer.callers import HttpCaller
+from ledgermq.wire.session import ADMIN, ANY_USER, LOOKS, SPOKEN_SIZE_MAX
 
 SIZE_MIN = 32
 """Characters of a token: one that is guessed is no token."""
@@ -17,14 +19,15 @@ _SETTING = "http.tokens_file"
 
 
 class Tokens:
-    """Who may look, by the digest of the token: how long a look-up takes tells nothing of it."""
+    """Callers by the digest of their token: how long a look-up takes tells nothing of it."""
 
-    def __init__(self, names: dict[bytes, str]) -> None:
-        self._names = names
+    def __init__(self, callers: dict[bytes, HttpCaller]) -> None:
+        self._callers = callers
 
     @classmethod
     def read(cls, path: Path) -> Tokens:
-        """Those of a file: a line each, ``NAME TOKEN``; empty lines and # are passed over.
+        """Those of a file: a line each, ``NAME TOKEN [look|user:USER|admin]``; without the third
+        word it is ``look``. Empty lines and # are passed over.
 
         Raises:
             ConfigError: it cannot be read, others may read it, or a line is none.
@@ -46,27 +49,44 @@ class Tokens:
             raise ConfigError(
                 "too many tokens", file=str(path), setting=_SETTING, limit_bytes=FILE_SIZE_MAX
             )
-        names: dict[bytes, str] = {}
+        callers: dict[bytes, HttpCaller] = {}
         for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
             words = line.split()
             if not words or words[0].startswith("#"):
                 continue
-            if len(words) != 2 or len(words[1]) < SIZE_MIN or not words[1].isascii():
+            caller = _caller_of(words)
+            if caller is None:
                 raise ConfigError(
-                    f"not a name and a token of at least {SIZE_MIN} characters",
+                    f"not a name, a token of at least {SIZE_MIN} characters, and look, user:USER"
+                    " or admin",
                     file=str(path), setting=_SETTING, line=number,
                 )  # fmt: skip
-            names[_digest(words[1])] = words[0]
-        if not names:
+            callers[_digest(words[1])] = caller
+        if not callers:
             raise ConfigError("no token", file=str(path), setting=_SETTING)
-        return cls(names)
+        return cls(callers)
 
-    def name_of(self, authorization: str) -> str | None:
+    def caller_of(self, authorization: str) -> HttpCaller | None:
         """Who sends this header, ``Bearer TOKEN``; None for nobody who is known."""
         scheme, _, token = authorization.partition(" ")
-        if scheme.lower() != "bearer":
-            return None
-        return self._names.get(_digest(token.strip()))
+        return self.caller_with(token.strip()) if scheme.lower() == "bearer" else None
+
+    def caller_with(self, token: str) -> HttpCaller | None:
+        """Whose token that is; None for nobody's."""
+        return self._callers.get(_digest(token))
+
+
+def _caller_of(words: list[str]) -> HttpCaller | None:
+    """Of a line; None when it is none."""
+    if not 2 <= len(words) <= 3 or len(words[1]) < SIZE_MIN or not words[1].isascii():
+        return None
+    name, right = words[0], words[2] if len(words) == 3 else LOOKS
+    kind, _, user = right.partition(":")
+    if len(name) > SPOKEN_SIZE_MAX or len(user) > SPOKEN_SIZE_MAX:
+        return None
+    if right in (LOOKS, ADMIN) or (kind == ANY_USER and user):
+        return HttpCaller(kind, name, user)
+    return None
 
 
 def _digest(token: str) -> bytes:

@@ -163,7 +163,9 @@ class RemotingSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSection:
-    """Health and metrics over HTTP (``listen.http``), by a process of its own."""
+    """HTTP (``listen.http``), by a process of its own; ``members`` are where other members of the
+    group answer it, as ``n1=https://10.0.0.2:9464``.
+    """
 
     tls_certificate_file: Path | None = None
     tls_key_file: Path | None = None
@@ -171,6 +173,7 @@ class HttpSection:
     connections_max: int = 128
     memory_bytes_max: int = 512 * 1024 * 1024
     series_max: int = 1_000
+    members: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

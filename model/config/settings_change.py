@@ -76,6 +76,7 @@ RELOADABLE = frozenset(
         "retention.keep_for_members",
         "retention.archive_wait_hours",
         "retention.archive_wait_below",
+        "http.members",
         "http.series_max",
         "supervision.restarts_max",
         "supervision.restart_window_s",

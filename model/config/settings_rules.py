@@ -150,6 +150,8 @@ def _clear_conflicts(settings: Settings) -> Iterator[Conflict]:
 def _http_conflicts(settings: Settings) -> Iterator[Conflict]:
     """This machine's own may look at the node; who comes from elsewhere shows who it is."""
     listen, http = settings.listen, settings.http
+    for name in _repeated(entry.partition("=")[0] for entry in http.members):
+        yield Conflict("http.members", f"has {name} more than once")
     if (http.tls_certificate_file is None) != (http.tls_key_file is None):
         yield Conflict("http.tls_key_file", "and http.tls_certificate_file are needed together")
     if listen.http is None or listen.trusted_network or is_local(listen.http):
@@ -369,6 +371,12 @@ _NAME_SERVER = _text(
 _MEMBER_RULE = _text(
     "one letter and a whole number, as n0", lambda text: re.fullmatch(_MEMBER, text) is not None
 )
+_MEMBER_URL = _text(
+    "ID=URL, as n1=https://10.0.0.2:9464",
+    lambda text: (
+        re.fullmatch(rf"{_MEMBER}=https?://[A-Za-z0-9.:\[\]-]{{1,255}}/?", text) is not None
+    ),
+)
 _UNIX_USER_PATTERN = r"@?[A-Za-z0-9_.-]+\$?=[A-Za-z0-9][A-Za-z0-9_.@-]*"
 _UNIX_USER = _text(
     "ACCOUNT=USER or @GROUP=USER, names or numbers of the machine's, as app=orders",
@@ -443,6 +451,7 @@ RULES = {
     "http.connections_max": _between(8, 10_000),
     "http.memory_bytes_max": _between(128 * MIB, 16_384 * MIB),
     "http.series_max": _between(10, 100_000),
+    "http.members": _each(_MEMBER_URL),
     "topics.auto_create_topic_enable": _BOOLEAN,
     "topics.default_topic_queue_nums": _between(1, 1_024),
     "topics.auto_create_subscription_group": _BOOLEAN,

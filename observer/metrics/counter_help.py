@@ -177,7 +177,10 @@ COUNTER_HELP: Mapping[Role, Mapping[IntEnum, str]] = {
         ObserverCounter.SCRAPES: "Scrapes that were answered",
         ObserverCounter.SCRAPES_FAILED: "Scrapes that failed",
         ObserverCounter.REFUSED: "What was too much, too slow or no HTTP",
-        ObserverCounter.DENIED: "HTTP requests without a token",
+        ObserverCounter.DENIED: "HTTP requests without a token, or the right",
+        ObserverCounter.API_CALLS: "Calls of the API",
+        ObserverCounter.API_CHANGES: "Calls of the API that changed something",
+        ObserverCounter.API_FAILED: "Calls of the API that failed for want of an answer",
     },
 }
 """For every counter of ``ipc/counters.py`` but those of the supervisor; by their processes, for

@@ -1,0 +1,48 @@
+"""Inquiries: everything that a caller may ask of the node and change, subject by subject.
+
+The API and the console ask here, and nowhere else. All answers are of dicts, lists, texts, numbers,
+booleans and None, with the keys of the commands' ``--json``. All refusals are ``LedgerError``:
+``NoPermissionError`` where the caller has not the right; ``NotLeaderError`` where another node is
+to be asked (``details["leader"]``, and ``details["url"]`` where ``http.members`` names it);
+``TopicUnknownError``, ``GroupUnknownError`` and ``MessageUnknownError``; ``ConfigError`` of what
+cannot be asked so.
+"""
+
+from __future__ import annotations
+
+from ledgermq.observer.callers import HttpCaller
+from ledgermq.observer.inquiries.access_inquiries import QuotaInquiries, UserInquiries
+from ledgermq.observer.inquiries.dead_letter_inquiries import DeadLetterInquiries
+from ledgermq.observer.inquiries.group_inquiries import GroupInquiries
+from ledgermq.observer.inquiries.inquirer import Inquirer, Sources
+from ledgermq.observer.inquiries.message_inquiries import MessageInquiries
+from ledgermq.observer.inquiries.node_inquiries import NodeInquiries
+from ledgermq.observer.inquiries.topic_inquiries import TopicInquiries
+from ledgermq.observer.inquiries.waiting_inquiries import TimerInquiries, TransactionInquiries
+
+
+class Inquiries:
+    """Those of one caller; made anew for each request.
+
+        found = await Inquiries(sources, caller).topics.list(limit=50, after=after)
+        await Inquiries(sources, caller).dead_letters.replay("billing", [7])
+
+    Attributes:
+        node: status, raft, feature levels, hand-over; any node answers about itself.
+        topics, groups, messages, dead_letters, timers, transactions, users, quotas: the leader
+            answers.
+    """
+
+    def __init__(self, sources: Sources, caller: HttpCaller) -> None:
+        """Inquiries with the rights of ``caller``."""
+        inquirer = Inquirer(sources, caller)
+        self.caller = caller
+        self.node = NodeInquiries(inquirer)
+        self.topics = TopicInquiries(inquirer)
+        self.groups = GroupInquiries(inquirer)
+        self.messages = MessageInquiries(inquirer)
+        self.dead_letters = DeadLetterInquiries(inquirer)
+        self.timers = TimerInquiries(inquirer)
+        self.transactions = TransactionInquiries(inquirer)
+        self.users = UserInquiries(inquirer)
+        self.quotas = QuotaInquiries(inquirer)

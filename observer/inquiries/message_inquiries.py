@@ -1,0 +1,245 @@
+"""Inquiries about messages: by id, key, time or place, and which groups have consumed one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.client.reading.received_json import received_as_json
+from ledgermq.model.errors import ConfigError, MessageUnknownError
+from ledgermq.model.limits import TIMESTAMP_MAX
+from ledgermq.observer.inquiries.broker_sessions import BrokerSession
+from ledgermq.observer.inquiries.inquirer import Inquirer
+from ledgermq.observer.inquiries.row_pages import Json, checked_limit
+
+COUNT_DEFAULT = 32
+PULLED_MAX = 32
+"""Messages that are fetched at once: there is one answer in memory for each inquiry."""
+
+BODY_DEFAULT = 64 * 1024
+BODY_MAX = 1024 * 1024
+BODIES_MAX = 4 * 1024 * 1024
+"""Of all messages of one answer: it ends with the message that reaches that."""
+
+
+class MessageInquiries:
+    """The leader answers who may consume the topic. Bodies are text, else base64, as
+    ``received_as_json`` has them; of longer ones than ``body_max`` bytes the beginning is told, and
+    their size as ``bodySize``.
+    """
+
+    def __init__(self, inquirer: Inquirer) -> None:
+        self._inquirer = inquirer
+
+    async def show(
+        self, id_: str, topic: str | None = None, *, body_max: int = BODY_DEFAULT
+    ) -> Json:
+        """As ``ledgermq message show``: by offset id, or with ``topic`` by the producer's id.
+
+        Raises:
+            MessageUnknownError: there is none of that id.
+        """
+        found = await self._inquirer.leader(lambda session: _by_id(session, id_, topic))
+        return {"message": bounded(found, body_max)}
+
+    async def track(
+        self, id_: str, topic: str | None = None, *, body_max: int = BODY_DEFAULT
+    ) -> Json:
+        """As ``ledgermq message track``: the message, and where each group stands with it.
+
+        Raises:
+            MessageUnknownError: there is none of that id.
+        """
+
+        async def inquire(session: BrokerSession) -> Json:
+            message = await _by_id(session, id_, topic)
+            groups = [
+                {"group": one.group, "state": one.state.value, "consumedTo": one.consumed_to}
+                for one in await session.track(message)
+            ]
+            return {"message": bounded(message, body_max), "groups": groups}
+
+        return await self._inquirer.leader(inquire)
+
+    async def by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin: int = 0,
+        end: int = TIMESTAMP_MAX,
+        limit: int = COUNT_DEFAULT,
+        body_max: int = BODY_DEFAULT,
+    ) -> Json:
+        """As ``ledgermq message find --key``: the newest of a key, in the order of the log.
+
+        Args:
+            begin, end: store times, epoch ms, both included.
+        """
+        count = checked_limit(limit)
+        found = await self._inquirer.leader(
+            lambda session: session.by_key(topic, key, messages_max=count, begin=begin, end=end)
+        )
+        shown = Shown(body_max)
+        for message in reversed(found.messages):
+            if shown.is_full:
+                break
+            shown.add(message)
+        index = {"timestamp": found.index_timestamp, "physicalOffset": found.index_position}
+        more = found.has_more or len(shown.rows) < len(found.messages)
+        return {"messages": shown.rows[::-1], "more": more, "index": index}
+
+    async def by_time(
+        self,
+        topic: str,
+        *,
+        begin: int,
+        end: int = TIMESTAMP_MAX,
+        limit: int = COUNT_DEFAULT,
+        body_max: int = BODY_DEFAULT,
+    ) -> Json:
+        """As ``ledgermq message find --from --to``: the first of each queue that were stored then,
+        both included (epoch ms), in the order of the log; ``more``: there may be others.
+        """
+        count = checked_limit(limit)
+
+        async def inquire(session: BrokerSession) -> Json:
+            found: list[Json] = []
+            more = False
+            for queue_id in range(await session.read_queues(topic)):
+                # Of several messages of one time any may be found: the time before is looked for.
+                first = await session.offset_by_time(topic, queue_id, max(0, begin - 1))
+                shown = Shown(body_max, BODIES_MAX // 4)
+                async for message in _walk(session, topic, queue_id, first):
+                    if message.store_timestamp > end:
+                        break
+                    if message.store_timestamp < begin:
+                        continue
+                    if len(shown.rows) == count or shown.is_full:
+                        more = True
+                        break
+                    shown.add(message)
+                found = sorted([*found, *shown.rows], key=_position)
+                more = more or len(found) > count
+                found = _within(found[:count])
+            return {"messages": found, "more": more}
+
+        return await self._inquirer.leader(inquire)
+
+    async def browse(
+        self,
+        topic: str,
+        queue: int = 0,
+        *,
+        offset: int | None = None,
+        time: int | None = None,
+        last: bool = False,
+        limit: int = COUNT_DEFAULT,
+        body_max: int = BODY_DEFAULT,
+    ) -> Json:
+        """As ``ledgermq message browse``: messages of a queue, from its first one on, from an
+        ``offset``, from a ``time`` (epoch ms), or its ``last`` ones. ``next`` is the ``offset`` of
+        the next page, None at the end; ``min`` and ``max`` are what the queue holds, half-open.
+        """
+        if (offset is not None) + (time is not None) + last > 1:
+            raise ConfigError("offset, time and last exclude one another")
+        count = checked_limit(limit)
+
+        async def inquire(session: BrokerSession) -> Json:
+            begin, end = await session.offsets(topic, queue)
+            first = begin if offset is None else offset
+            if last:
+                first = max(begin, end - count)
+            elif time is not None:
+                first = await session.offset_by_time(topic, queue, time)
+            shown = Shown(body_max)
+            next_: int | None = None
+            async for message in _walk(session, topic, queue, first):
+                if len(shown.rows) == count or shown.is_full:
+                    next_ = message.queue_offset
+                    break
+                shown.add(message)
+            return {"messages": shown.rows, "min": begin, "max": end, "next": next_}
+
+        return await self._inquirer.leader(inquire)
+
+
+class Shown:
+    """Messages of one answer, and the bytes of their bodies."""
+
+    def __init__(self, body_max: int, bodies_max: int = BODIES_MAX) -> None:
+        """None yet.
+
+        Args:
+            body_max: bytes of each body that are told.
+
+        Raises:
+            ConfigError: ``body_max`` is out of range.
+        """
+        if not 0 <= body_max <= BODY_MAX:
+            raise ConfigError("body_max out of range", body_max=body_max, limit=BODY_MAX)
+        self.rows: list[Json] = []
+        self._body_max = body_max
+        self._left = bodies_max
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for one more."""
+        return self._left <= 0
+
+    def add(self, message: ReceivedMessage, more: Json | None = None) -> None:
+        """Take one more; ``more`` is told of it besides."""
+        row = bounded(message, self._body_max)
+        self._left -= _size(row)
+        self.rows.append(row if more is None else {**row, **more})
+
+
+def bounded(message: ReceivedMessage, body_max: int) -> Json:
+    """A message as ``received_as_json`` has it, with at most so many bytes of its body; of a longer
+    one ``bodySize`` tells how many it has.
+    """
+    if not 0 <= body_max <= BODY_MAX:
+        raise ConfigError("body_max out of range", body_max=body_max, limit=BODY_MAX)
+    return received_as_json(message, body_max=body_max)
+
+
+async def _by_id(session: BrokerSession, id_: str, topic: str | None) -> ReceivedMessage:
+    found = await session.message_by_id(id_, topic=topic)
+    if found is None:
+        raise MessageUnknownError("no such message", id=id_[:64])
+    return found
+
+
+async def _walk(
+    session: BrokerSession, topic: str, queue_id: int, first: int
+) -> AsyncIterator[ReceivedMessage]:
+    """All messages of a queue from an offset up to where it ends now."""
+    begin, end = await session.offsets(topic, queue_id)
+    offset = max(begin, first)
+    while offset < end:
+        batch = await session.browse(topic, queue_id, offset, messages_max=PULLED_MAX)
+        for message in batch:
+            yield message
+        if batch.next_offset <= offset:
+            return
+        offset = batch.next_offset
+
+
+def _within(rows: list[Json]) -> list[Json]:
+    """The first of ``rows``, as many as have room in one answer."""
+    left = BODIES_MAX
+    for number, row in enumerate(rows):
+        if left <= 0:
+            return rows[:number]
+        left -= _size(row)
+    return rows
+
+
+def _size(row: Json) -> int:
+    return len(str(row.get("body", ""))) + len(str(row.get("bodyBase64", "")))
+
+
+def _position(row: Json) -> int:
+    position = row["physicalOffset"]
+    assert isinstance(position, int)
+    return position

@@ -1,0 +1,43 @@
+"""Pages of rows: how many are told at once, and where the next ones begin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from ledgermq.model.errors import ConfigError
+
+Json = dict[str, object]
+
+ROWS_DEFAULT = 100
+ROWS_MAX = 1_000
+
+Row = TypeVar("Row")
+
+
+def checked_limit(limit: int) -> int:
+    """``limit``, which is 1 to ``ROWS_MAX``.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if not 1 <= limit <= ROWS_MAX:
+        raise ConfigError("limit out of range", limit=limit, minimum=1, maximum=ROWS_MAX)
+    return limit
+
+
+def page_of(rows: Sequence[Row], after: str, limit: int) -> tuple[list[Row], str | None]:
+    """The next rows of all that there are, and the ``after`` of those behind them.
+
+    Args:
+        after: what a page before has told; empty: from the first one.
+        limit: 1 to ``ROWS_MAX``.
+
+    Raises:
+        ConfigError: nobody has told that, or the limit cannot be one.
+    """
+    if after and not (after.isascii() and after.isdecimal() and len(after) < 10):
+        raise ConfigError("not what a page before has told as next", after=after[:64])
+    begin = int(after or 0)
+    end = begin + checked_limit(limit)
+    return list(rows[begin:end]), str(end) if end < len(rows) else None
