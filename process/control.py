@@ -39,7 +39,7 @@ ANSWER_TIMEOUT_S = 5.0
 CLIENTS_MAX = 16
 REQUEST_SIZE_MAX = 4_096
 ANSWER_SIZE_MAX = 1024 * 1024
-NAME_SIZE_MAX = 255
+SPOKEN_NAME_SIZE_MAX = 255
 """Of a caller for whom an operator speaks."""
 
 IDLE_MAX_NS = 30_000_000_000
@@ -191,7 +191,11 @@ class ControlServer:
         uid = _uid_of(asker)
         # Only who may do so is believed for whom it speaks.
         named = request.get("speaks_for") if uid in (0, os.geteuid()) else None
-        who = f"{named[:NAME_SIZE_MAX]} (uid {uid})" if isinstance(named, str) else f"uid {uid}"
+        who = (
+            f"{named[:SPOKEN_NAME_SIZE_MAX]} (uid {uid})"
+            if isinstance(named, str)
+            else f"uid {uid}"
+        )
         act = {"who": who, "act": verb, "on": subject}
         try:
             if uid not in (0, os.geteuid()):

@@ -16,7 +16,7 @@ from ledgermq.observer.inquiries.broker_sessions import BrokerSession, LettersOf
 from ledgermq.observer.inquiries.inquirer import Inquirer
 from ledgermq.observer.inquiries.message_inquiries import (
     BODY_DEFAULT,
-    COUNT_DEFAULT,
+    MESSAGES_SHOWN,
     PULLED_MAX,
     Shown,
 )
@@ -54,7 +54,7 @@ class DeadLetterInquiries:
         group: str,
         *,
         offset: int = 0,
-        limit: int = COUNT_DEFAULT,
+        limit: int = MESSAGES_SHOWN,
         body_max: int = BODY_DEFAULT,
     ) -> Json:
         """As ``ledgermq dlq list GROUP``: ``next`` is the ``offset`` of the next page, or None."""

@@ -12,14 +12,11 @@ from typing import TypeVar
 from ledgermq.model.config.settings import HttpSection
 from ledgermq.model.errors import NoPermissionError, NotLeaderError
 from ledgermq.observer.callers import HttpCaller
-from ledgermq.observer.health_source import HealthSource
+from ledgermq.observer.health_source import ANSWER_S, HealthSource
 from ledgermq.observer.inquiries.broker_sessions import BrokerSessions, Inquire
 from ledgermq.process import control
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.wire.session import ACCOUNT
-
-ANSWER_S = 2.0
-"""Supervisor and raft answer within a turn."""
 
 Answer = TypeVar("Answer")
 

@@ -12,7 +12,7 @@ from ledgermq.observer.inquiries.broker_sessions import BrokerSession
 from ledgermq.observer.inquiries.inquirer import Inquirer
 from ledgermq.observer.inquiries.row_pages import Json, checked_limit
 
-COUNT_DEFAULT = 32
+MESSAGES_SHOWN = 32
 PULLED_MAX = 32
 """Messages that are fetched at once: there is one answer in memory for each inquiry."""
 
@@ -68,7 +68,7 @@ class MessageInquiries:
         *,
         begin: int = 0,
         end: int = TIMESTAMP_MAX,
-        limit: int = COUNT_DEFAULT,
+        limit: int = MESSAGES_SHOWN,
         body_max: int = BODY_DEFAULT,
     ) -> Json:
         """As ``ledgermq message find --key``: the newest of a key, in the order of the log.
@@ -95,7 +95,7 @@ class MessageInquiries:
         *,
         begin: int,
         end: int = TIMESTAMP_MAX,
-        limit: int = COUNT_DEFAULT,
+        limit: int = MESSAGES_SHOWN,
         body_max: int = BODY_DEFAULT,
     ) -> Json:
         """As ``ledgermq message find --from --to``: the first of each queue that were stored then,
@@ -134,7 +134,7 @@ class MessageInquiries:
         offset: int | None = None,
         time: int | None = None,
         last: bool = False,
-        limit: int = COUNT_DEFAULT,
+        limit: int = MESSAGES_SHOWN,
         body_max: int = BODY_DEFAULT,
     ) -> Json:
         """As ``ledgermq message browse``: messages of a queue, from its first one on, from an

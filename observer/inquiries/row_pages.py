@@ -10,19 +10,19 @@ from ledgermq.model.errors import ConfigError
 Json = dict[str, object]
 
 ROWS_DEFAULT = 100
-ROWS_MAX = 1_000
+PAGE_ROWS_MAX = 1_000
 
 Row = TypeVar("Row")
 
 
 def checked_limit(limit: int) -> int:
-    """``limit``, which is 1 to ``ROWS_MAX``.
+    """``limit``, which is 1 to ``PAGE_ROWS_MAX``.
 
     Raises:
         ConfigError: it is not.
     """
-    if not 1 <= limit <= ROWS_MAX:
-        raise ConfigError("limit out of range", limit=limit, minimum=1, maximum=ROWS_MAX)
+    if not 1 <= limit <= PAGE_ROWS_MAX:
+        raise ConfigError("limit out of range", limit=limit, minimum=1, maximum=PAGE_ROWS_MAX)
     return limit
 
 
@@ -31,7 +31,7 @@ def page_of(rows: Sequence[Row], after: str, limit: int) -> tuple[list[Row], str
 
     Args:
         after: what a page before has told; empty: from the first one.
-        limit: 1 to ``ROWS_MAX``.
+        limit: 1 to ``PAGE_ROWS_MAX``.
 
     Raises:
         ConfigError: nobody has told that, or the limit cannot be one.
