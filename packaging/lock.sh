@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . packaging/suites.sh
 
-readonly server='anyio h11 idna isal lz4 markdown-it-py mdurl numpy prometheus-client psutil Pygments
+readonly server='anyio h11 idna isal lz4 markdown-it-py mdurl numpy prometheus-client psutil py-spy Pygments
     PyYAML pyzmq rich setproctitle sdnotify starlette tomli typing_extensions zstandard'
 readonly build='Cython setuptools shtab wheel'
 

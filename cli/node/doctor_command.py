@@ -1,6 +1,8 @@
 """``ledgermq doctor``: measurements of what a node needs, and what to change.
 
-Exit status: 0 nothing fails, there may be warnings; 4 something fails; 1 the command line.
+Exit status: 0 nothing fails, there may be warnings; 4 something fails; 1 the command line. With
+``--record``: 0 the archive is written, whatever was found; 2 it cannot be; 130 it was interrupted,
+and has what there was.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from pathlib import Path
 
 from ledgermq.doctor.finding import PARTS, Diagnosis, Weight, worst
 from ledgermq.model.errors import ConfigError
+from ledgermq.model.exit_status import EXIT_INTERRUPTED, EXIT_OK
 
 CONFIG_FILE = Path("/etc/ledgermq/ledgermq.toml")
 EXIT_FAILS = 4
@@ -38,10 +41,28 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--only", metavar="PARTS", help=f"some of them: {','.join(PARTS)} (default: all)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--record", type=float, metavar="SECONDS",
+        help="watch the node for so long, and write one archive that somebody far away can read:"
+        " samples, stacks, logs, settings without secrets, findings",
+    )  # fmt: skip
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR",
+        help="folder of the archive (default: this one)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--address", metavar="ADDRESS",
+        help="with --record: nodes to be asked, too, as tcp://HOST:PORT of their consume sockets,"
+        " divided by commas",
+    )  # fmt: skip
     parser.set_defaults(func=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.record is not None:
+        return _record(arguments)
+    if arguments.output is not None or arguments.address is not None:
+        raise ConfigError("--output and --address belong to --record")
     from ledgermq.doctor.examination import examine
 
     groups = _groups(arguments.only)
@@ -52,6 +73,42 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         print(summary(shown))
     return EXIT_FAILS if verdict is Weight.FAIL else 0
+
+
+def _record(arguments: argparse.Namespace) -> int:
+    from ledgermq.cli.node.service_unit import unit_name
+    from ledgermq.doctor.recording.recorder import SECONDS_MAX, RecordWanted, record
+
+    seconds: float = arguments.record
+    if not 1 <= seconds <= SECONDS_MAX:
+        raise ConfigError("--record is out of range", given=seconds, allowed=f"1 to {SECONDS_MAX}")
+    done = record(
+        RecordWanted(
+            config=arguments.config,
+            seconds=seconds,
+            output=(arguments.output or Path()).absolute(),
+            addresses=_addresses(arguments.address),
+            unit=unit_name(arguments.config),
+            parts=_groups(arguments.only),
+        )
+    )
+    if arguments.json:
+        print(json.dumps({"archive": str(done.archive), "interrupted": done.interrupted}, indent=2))
+    else:
+        print(f"{done.summary}\nThe archive is {done.archive}")
+    return EXIT_INTERRUPTED if done.interrupted else EXIT_OK
+
+
+def _addresses(text: str | None) -> list[str]:
+    from ledgermq.client.core.address import parse_address
+    from ledgermq.doctor.recording.far_nodes import ADDRESSES_MAX
+
+    addresses = list(dict.fromkeys(text.split(","))) if text else []
+    if len(addresses) > ADDRESSES_MAX:
+        raise ConfigError("too many addresses", given=len(addresses), at_most=ADDRESSES_MAX)
+    for address in addresses:
+        parse_address(address)
+    return addresses
 
 
 def _groups(text: str | None) -> tuple[str, ...]:

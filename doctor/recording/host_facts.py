@@ -1,0 +1,163 @@
+"""Facts about the host and how the node's processes stand on it, which do not change in a minute.
+
+Addresses of interfaces, names of other programs and of accounts are left out: they say little about
+a broker, and much about a machine.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+import ledgermq
+from ledgermq.doctor.recording.node_processes import PROC, NodeProcess
+
+ABOUT_HOST = (
+    "kernel, processors, memory, clock source, disks and mounts, network interfaces (without"
+    " addresses), kernel settings, versions"
+)
+ABOUT_LIMITS = "limits of each process, its control group, its priority and processors"
+
+_BLOCKS = Path("/sys/block")
+_CLOCK = Path("/sys/devices/system/clocksource/clocksource0")
+_QUEUE = ("rotational", "scheduler", "write_cache", "nr_requests", "fua", "logical_block_size")
+_SETTINGS = (
+    "vm.swappiness", "vm.dirty_ratio", "vm.dirty_background_ratio", "vm.dirty_expire_centisecs",
+    "vm.overcommit_memory", "vm.max_map_count", "vm.min_free_kbytes", "net.core.somaxconn",
+    "net.core.rmem_max", "net.core.wmem_max", "net.ipv4.tcp_retries2",
+    "net.ipv4.tcp_keepalive_time", "net.ipv4.ip_local_port_range", "fs.file-max", "fs.file-nr",
+    "kernel.pid_max", "kernel.yama.ptrace_scope",
+)  # fmt: skip
+_GROUP_FILES = (
+    "memory.max", "memory.high", "memory.current", "memory.events", "cpu.max", "cpu.stat",
+    "io.max", "io.pressure", "pids.max", "pids.current",
+)  # fmt: skip
+_WITH_OPTIONS = ("ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "nfs", "nfs4")
+"""Those of others may name who mounted them."""
+
+_NOT_ON_DISKS = ("proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "debugfs", "tracefs")
+
+
+def host_facts(places: Iterable[Path]) -> dict[str, object]:
+    """The host.
+
+    Args:
+        places: folders of the node, whose file systems are told in full.
+    """
+    return {
+        "system": platform.uname()._asdict() | {"node": platform.node()},
+        "release": _pairs(Path("/etc/os-release")),
+        "python": sys.version,
+        "ledgermq": ledgermq.__version__,
+        "booted": psutil.boot_time(),
+        "processors": _processors(),
+        "clock_source": {
+            name: _text(_CLOCK / name) for name in ("current_clocksource", "available_clocksource")
+        },
+        "memory": psutil.virtual_memory()._asdict(),
+        "swap": psutil.swap_memory()._asdict(),
+        "huge_pages": _text(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
+        "settings": {
+            name: _text(PROC / "sys" / name.replace(".", "/")).split() for name in _SETTINGS
+        },
+        "mounts": [
+            line.split()[: 4 if line.split()[2] in _WITH_OPTIONS else 3]
+            for line in _text(PROC / "mounts").splitlines()
+            if line.split()[2] not in _NOT_ON_DISKS
+        ],
+        "disks": {path.name: _disk(path) for path in _listed(_BLOCKS)},
+        "node_places": {str(path): _place(path) for path in places},
+        "interfaces": {
+            name: {"is_up": one.isup, "duplex": one.duplex, "speed": one.speed, "mtu": one.mtu}
+            for name, one in psutil.net_if_stats().items()
+        },
+    }
+
+
+def limits_of(processes: Iterable[NodeProcess]) -> str:
+    """Limits of each process, as the kernel words them."""
+    parts = []
+    for process in processes:
+        folder = PROC / str(process.pid)
+        with suppress(psutil.Error, OSError):
+            one = psutil.Process(process.pid)
+            parts += [
+                f"== {process.title}",
+                _text(folder / "limits"),
+                f"nice {one.nice()}, processors {sorted(one.cpu_affinity() or ())},"
+                f" oom_score_adj {_text(folder / 'oom_score_adj')}",
+                *_control_group(folder),
+                "",
+            ]
+    return "\n".join(parts) + "\n"
+
+
+def _control_group(folder: Path) -> list[str]:
+    """Of the unified hierarchy alone: that is what systemd has."""
+    for line in _text(folder / "cgroup").splitlines():
+        number, _, path = line.partition("::")
+        if number == "0":
+            group = Path("/sys/fs/cgroup") / path.lstrip("/")
+            told = [f"  {name}: {_text(group / name)}" for name in _GROUP_FILES]
+            return [f"control group {path}", *(one for one in told if not one.endswith(": "))]
+    return []
+
+
+def _processors() -> dict[str, object]:
+    models = {
+        line.partition(":")[2].strip()
+        for line in _text(PROC / "cpuinfo").splitlines()
+        if line.startswith(("model name", "CPU part"))
+    }
+    return {
+        "models": sorted(models),
+        "count": psutil.cpu_count(),
+        "cores": psutil.cpu_count(logical=False),
+        "usable": len(os.sched_getaffinity(0)),
+        "governor": _text(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+    }
+
+
+def _disk(path: Path) -> dict[str, str]:
+    found = {name: _text(path / "queue" / name) for name in _QUEUE}
+    return {"size_512": _text(path / "size"), "model": _text(path / "device" / "model"), **found}
+
+
+def _place(path: Path) -> dict[str, object]:
+    try:
+        usage, kinds = shutil.disk_usage(path), os.statvfs(path)
+        device = path.stat().st_dev
+    except OSError as error:
+        return {"why_not": error.strerror}
+    return {
+        **usage._asdict(),
+        "inodes": kinds.f_files, "inodes_free": kinds.f_ffree, "block": kinds.f_bsize,
+        "device": f"{os.major(device)}:{os.minor(device)}",
+    }  # fmt: skip
+
+
+def _pairs(path: Path) -> dict[str, str]:
+    lines = (line.partition("=") for line in _text(path).splitlines())
+    return {name: value.strip('"') for name, _, value in lines}
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _text(path: Path) -> str:
+    """One of the kernel's files; empty when there is none, or it is for others."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except (OSError, ValueError):
+        return ""

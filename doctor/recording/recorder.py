@@ -1,0 +1,331 @@
+"""Recorder: what is looked at for a record, and when; whatever fails costs that part alone.
+
+Samples begin at once, in threads. What is looked at once (status, examination, logs, files) comes
+meanwhile, the quickest first; then the rest of the time is waited for. An interruption goes to the
+end from wherever it comes.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+import psutil
+
+import ledgermq
+from ledgermq.doctor.examination import examine
+from ledgermq.doctor.finding import Diagnosis
+from ledgermq.doctor.recording import connection_counts, host_facts, store_listing
+from ledgermq.doctor.recording.far_nodes import FarNodes
+from ledgermq.doctor.recording.log_excerpts import journal_of, kernel_log, log_file_of
+from ledgermq.doctor.recording.node_processes import PageWatch, processes_now
+from ledgermq.doctor.recording.record_folder import RecordFolder
+from ledgermq.doctor.recording.record_summary import README, SUMMARY, RecordTold, readme, summary
+from ledgermq.doctor.recording.timed_samples import TimedSamples
+from ledgermq.doctor.settings_checks import read_checked
+from ledgermq.ipc.cursor_page import Role
+from ledgermq.model.config.settings import Settings
+from ledgermq.model.config.settings_file import write_settings
+from ledgermq.model.errors import LedgerError
+from ledgermq.process import control
+from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.process.settings.reload import published_path
+from ledgermq.process.settings.settings_loading import load_settings
+from ledgermq.store.files.store_paths import StorePaths
+
+SECONDS_MAX = 600
+_FIRST = (README, SUMMARY)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class RecordWanted(NamedTuple):
+    """What is to be recorded.
+
+    Attributes:
+        config: the settings file.
+        seconds: for so long, 1 to ``SECONDS_MAX``.
+        output: folder of the archive.
+        addresses: of nodes that are asked over the network, this one or others.
+        unit: systemd's unit of the node.
+        parts: of the examination.
+    """
+
+    config: Path
+    seconds: float
+    output: Path
+    addresses: Sequence[str]
+    unit: str
+    parts: tuple[str, ...]
+
+
+class Recorded(NamedTuple):
+    """What came of it.
+
+    Attributes:
+        archive: where it is.
+        summary: its ``summary.txt``.
+        interrupted: what ended it before its time; empty when nothing did.
+    """
+
+    archive: Path
+    summary: str
+    interrupted: str
+
+
+class _InterruptedError(BaseException):
+    """A signal asked for the end; nobody between takes it for a failure."""
+
+
+def record(asked: RecordWanted) -> Recorded:
+    """Look at a node for some time, whether it runs or not, and make an archive of what was seen.
+
+    SIGINT, SIGTERM and SIGHUP end it early; it is called in the main thread.
+
+    Raises:
+        StorageError: the archive cannot be written.
+    """
+    began = datetime.now(UTC)
+    settings, about_file = read_checked(asked.config)
+    node = "a-node"
+    if settings is not None:
+        node = f"{settings.node.broker_name}-{settings.node.self_id}"
+    stamp = began.strftime("%Y%m%dT%H%M%SZ")
+    told = RecordTold(
+        node=node, version=f"ledgermq {ledgermq.__version__}", wanted_s=asked.seconds,
+        began=began.isoformat(timespec="seconds"), findings=[about_file],
+    )  # fmt: skip
+    signals = _Signals()
+    with signals.taken(), RecordFolder(asked.output, f"ledgermq-{node}-{stamp}") as folder:
+        _Recorder(asked, settings, folder, told, signals).run()
+        folder.note_what_does_not_fit(_FIRST)
+        text = "\n".join(summary(told, folder.missed)) + "\n"
+        folder.put(SUMMARY, "the most important things first", text)
+        folder.place(README, "what each file is")
+        folder.put(README, "what each file is", "\n".join(readme(told, folder.about)) + "\n")
+        return Recorded(folder.pack(_FIRST), text, told.interrupted)
+
+
+class _Recorder:
+    """One record under way."""
+
+    def __init__(
+        self,
+        asked: RecordWanted,
+        settings: Settings | None,
+        folder: RecordFolder,
+        told: RecordTold,
+        signals: _Signals,
+    ) -> None:
+        self._asked = asked
+        self._settings = settings
+        self._folder = folder
+        self._told = told
+        self._signals = signals
+        self._course: list[str] = []
+
+    def run(self) -> None:
+        """All of it; returns when nothing is under way any more."""
+        started = time.monotonic()
+        far = FarNodes(self._folder, self._asked.addresses)
+        watch = None
+        samples = None
+        if self._settings is None:
+            self._folder.miss("samples, stacks, store", "the settings cannot be used")
+        else:
+            watch = PageWatch(RuntimePaths(self._settings.listen.runtime_dir).cursors)
+            samples = TimedSamples(self._folder, self._settings, watch)
+        try:
+            with self._signals.ending_it():
+                self._look_once()
+                self._signals.wait(started + self._asked.seconds - time.monotonic())
+        except _InterruptedError as interruption:
+            self._told.interrupted = str(interruption)
+        self._told.lasted_s = time.monotonic() - started
+        if samples is not None:
+            stacks = samples.finish()
+            self._told.gathered = samples.gathered
+            self._told.stacks = stacks.finish()
+        self._told.far = far.finish()
+        self._look_last()
+        if watch is not None:
+            watch.close()
+
+    def _look_once(self) -> None:
+        """What is looked at once, the quickest first; an interruption ends it anywhere."""
+        put, asked = self._folder.put, self._asked
+        if self._settings is not None:
+            self._look_at_node(self._settings)
+        self._try("kernel.txt", lambda: put(
+            "kernel.txt", "the kernel's log of a day: memory, disks, clocks, programs that died",
+            kernel_log(),
+        ))  # fmt: skip
+        self._try("the log", self._log)
+        self._try("findings.json", lambda: self._findings(examine(asked.config, asked.parts)))
+        if self._settings is not None:
+            root = StorePaths.of(self._settings).root
+            self._try("store.txt", lambda: put(
+                "store.txt", store_listing.ABOUT, "\n".join(store_listing.listing(root)) + "\n"
+            ))  # fmt: skip
+
+    def _look_at_node(self, settings: Settings) -> None:
+        folder, paths = self._folder, RuntimePaths(settings.listen.runtime_dir)
+        own = settings.node.self_id
+        members = (peer.partition("-")[0] for peer in settings.node.peers)
+        self._told.others = [member for member in members if member != own]
+        self._try("settings.toml", lambda: folder.put(
+            "settings.toml", "settings of the file; of secrets they have the paths alone",
+            write_settings(settings),
+        ))  # fmt: skip
+        places = (settings.store.path_root_dir, settings.listen.runtime_dir)
+        self._try("host.json", lambda: folder.put_json(
+            "host.json", host_facts.ABOUT_HOST, host_facts.host_facts(places)
+        ))  # fmt: skip
+        self._try("cursors", lambda: folder.put(
+            "cursors", "the cursor page itself, as it was at first (ipc/cursor_page.py)",
+            paths.cursors.read_bytes(),
+        ))  # fmt: skip
+        # Each of its own: samples use theirs in another thread.
+        watch = PageWatch(paths.cursors)
+        processes = processes_now(watch, settings)
+        watch.close()
+        self._try("limits.txt", lambda: folder.put(
+            "limits.txt", host_facts.ABOUT_LIMITS, host_facts.limits_of(processes)
+        ))  # fmt: skip
+        self._try("connections.json", lambda: folder.put_json(
+            "connections.json", connection_counts.ABOUT,
+            connection_counts.connection_counts(processes),
+        ))  # fmt: skip
+        self._try("settings-in-force.toml", lambda: folder.put(
+            "settings-in-force.toml", "settings of the running node",
+            write_settings(load_settings(published_path(settings.listen.runtime_dir))),
+        ))  # fmt: skip
+        self._told.why_silent = self._status("status.json", "at first")
+        self._try("raft.json", lambda: folder.put_json(
+            "raft.json", "what the raft process says of the group (`ledgermq raft status`)",
+            control.ask(paths.raft_control, "status"),
+        ))  # fmt: skip
+
+    def _look_last(self) -> None:
+        """Also of a record that was interrupted."""
+        if self._settings is not None:
+            self._status("status-at-end.json", "at last")
+        self._folder.put("course.txt", "what was looked at when", "\n".join(self._course) + "\n")
+
+    def _status(self, name: str, when: str) -> str:
+        """Write the node's status; why there is none, else empty."""
+        assert self._settings is not None
+        path = RuntimePaths(self._settings.listen.runtime_dir).control
+        why = self._try(name, lambda: self._folder.put_json(
+            name, f"`ledgermq status --json`, {when}", control.ask(path, "status")
+        ))  # fmt: skip
+        return why
+
+    def _log(self) -> None:
+        """The journal of the unit; where there is none, the file to which the node's log goes."""
+        about = "the end of the node's log"
+        try:
+            text = journal_of(self._asked.unit)
+        except LedgerError as error:
+            why_not = error.message
+        else:
+            if text:
+                self._folder.put("journal.txt", f"{about}: journal of {self._asked.unit}", text)
+                return
+            why_not = f"the journal has nothing of {self._asked.unit}"
+        supervisor = self._supervisor()
+        if supervisor is None:
+            self._folder.miss("the log", f"{why_not}; and no node runs whose log file is known")
+            return
+        try:
+            path, text = log_file_of(supervisor)
+        except LedgerError as error:
+            self._folder.miss("the log", f"{why_not}; {error}")
+            return
+        self._folder.put("log.txt", f"{about}: {path}", text)
+
+    def _supervisor(self) -> int | None:
+        if self._settings is None:
+            return None
+        watch = PageWatch(RuntimePaths(self._settings.listen.runtime_dir).cursors)
+        found = processes_now(watch, self._settings)
+        watch.close()
+        return next((one.pid for one in found if one.role is Role.SUPERVISOR), None)
+
+    def _findings(self, findings: Iterator[Diagnosis]) -> None:
+        """Each as it comes: an interruption keeps those that there are."""
+        found = self._told.findings
+        found.clear()
+        try:
+            found.extend(findings)
+        finally:
+            self._folder.put_json(
+                "findings.json", "`ledgermq doctor --json`: all findings",
+                [{**one._asdict(), "verdict": one.verdict.name} for one in found],
+            )  # fmt: skip
+
+    def _try(self, what: str, look: Callable[[], object]) -> str:
+        """Look at one thing; why it could not be had, which is noted, else empty."""
+        began = time.time()
+        why = ""
+        try:
+            look()
+        except (LedgerError, OSError, psutil.Error, subprocess.SubprocessError) as error:
+            why = error.message if isinstance(error, LedgerError) else str(error)
+        except _InterruptedError:
+            self._folder.miss(what, "interrupted before its end")
+            raise
+        except Exception as error:  # a fault of ours in one part must not cost the others
+            why = f"failed: {error!r}"
+        if why:
+            self._folder.miss(what, why)
+        at = datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds")
+        self._course.append(f"{at} {what}: {why or 'done'} in {time.time() - began:.3f} s")
+        return why
+
+
+class _Signals:
+    """Signals that end a record: the first one while it is looked, none while it is packed.
+
+    Within the block alone; outside of it the process has the actions that it had.
+    """
+
+    def __init__(self) -> None:
+        self._came = threading.Event()
+        self._is_armed = False
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Take them from whoever has them."""
+        before = [(one, signal.signal(one, self._on_signal)) for one in _ENDING]
+        try:
+            yield
+        finally:
+            for one, action in before:
+                signal.signal(one, action)
+
+    @contextmanager
+    def ending_it(self) -> Iterator[None]:
+        """Within it the first one is raised, as ``_InterruptedError``."""
+        self._is_armed = True
+        try:
+            yield
+        finally:
+            self._is_armed = False
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, unless one came."""
+        self._came.wait(max(0.0, seconds))
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        self._came.set()
+        if self._is_armed:
+            self._is_armed = False
+            raise _InterruptedError(signal.Signals(number).name)
