@@ -54,15 +54,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 from ledgermq.ipc.name_cells import NAMES_MAX, name_cells, name_of, names_cells, names_of
+from ledgermq.ipc.page_file import MAGIC, make_file, map_file
 from ledgermq.ipc.process_slots import ProcessSlot, Proof, PutLock
 from ledgermq.ipc.space_slots import HeldBy, LogBegin, QueueBegin, Space, SpaceState
-from ledgermq.model.errors import StaleGenerationError, StorageError
+from ledgermq.model.errors import StaleGenerationError
 from ledgermq.model.ids import Index, NodeId, Position, Term
 
 PAGE_SIZE = 32_768
 SLOT_SIZE = 64
 FIELDS = SLOT_SIZE // 8
-MAGIC = 0x4547415051_4D4C
 VERSION = 4
 
 _HEADER, _WRITTEN, _DURABLE, _COMMITTED, _DISPATCHED, _PUT_LOCK, _GRANT, _READER = range(8)
@@ -80,9 +80,6 @@ _COUNTER_SLOTS = 8
 _OBSERVER_COUNTERS = 256
 COUNTERS_MAX = _COUNTER_SLOTS * FIELDS
 """Counters that each process has."""
-
-_HEADER_CELLS = 3
-"""Magic, version and generation, as in a page of any version."""
 
 Made = TypeVar("Made")
 
@@ -192,28 +189,8 @@ class CursorPage:
         The generation is one more than that of the page that was there before, which may be one
         of another version of the program.
         """
-        generation = 1
-        if path.exists():
-            generation = _generation_at(path) + 1
-            path.unlink()
-        fresh = path.with_suffix(".new")
-        try:
-            fresh.unlink(missing_ok=True)
-            # Whatever the umask says: who can write the page can cut the log.
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            with open(os.open(fresh, flags, 0o600), "wb") as file:
-                # Written, not only made long: a map of a hole is a SIGBUS when the disk is full.
-                file.write(bytes(PAGE_SIZE))
-            fresh.rename(path)
-        except OSError as error:
-            raise StorageError(
-                f"cursor page not made: {error.strerror}",
-                errno=error.errno,
-                path=str(path),
-                size=PAGE_SIZE,
-                setting="listen.runtime_dir",
-            ) from error
-        page = cls._open(path)
+        generation = make_file(path, PAGE_SIZE)
+        page = cls(path, map_file(path, PAGE_SIZE))
         cells = page._cells
         cells[1] = VERSION
         cells[2] = generation
@@ -230,26 +207,11 @@ class CursorPage:
         Raises:
             StaleGenerationError: there is none, or it is of another version of the program.
         """
-        page = cls._open(path)
+        page = cls(path, map_file(path, PAGE_SIZE))
         if (page._cells[0], page._cells[1]) != (MAGIC, VERSION):
             page.close()
             raise StaleGenerationError("not a cursor page of this version", path=str(path))
         return page
-
-    @classmethod
-    def _open(cls, path: Path) -> Self:
-        try:
-            fd = os.open(path, os.O_RDWR)
-        except OSError as error:
-            raise StorageError(
-                "cursor page not opened", errno=error.errno, path=str(path)
-            ) from error
-        try:
-            if os.fstat(fd).st_size != PAGE_SIZE:
-                raise StaleGenerationError("cursor page of another size", path=str(path))
-            return cls(path, mmap.mmap(fd, PAGE_SIZE))
-        finally:
-            os.close(fd)
 
     def reset(self) -> None:
         """Make the page as it was created; only the supervisor, and while nobody else has it.
@@ -546,24 +508,6 @@ class CursorPage:
         """``count`` cells from ``at`` on, until ``close``; for who knows what stands there."""
         self._lent.append(self._cells[at : at + count])
         return self._lent[-1]
-
-
-def _generation_at(path: Path) -> int:
-    """That of the page at ``path``; 0 when it is none.
-
-    Raises:
-        StorageError: the operating system refused.
-    """
-    size = _HEADER_CELLS * 8
-    try:
-        with path.open("rb") as file:
-            content = file.read(size)
-    except OSError as error:
-        raise StorageError("cursor page not read", errno=error.errno, path=str(path)) from error
-    if len(content) < size:
-        return 0
-    magic, _, generation = memoryview(content).cast("q").tolist()
-    return generation if magic == MAGIC else 0
 
 
 def _process_slot(role: Role) -> int:
