@@ -57,6 +57,7 @@ class BrokerServices:
     ) -> None:
         """See ``PullService`` for ``contain``."""
         settings, clock = environment.settings, environment.clock
+        limits = settings.limits
         known = KnownTopics(store, tables)
         self.queries = queries = QueryService(store, settings, known.check_queue)
         moves = Moves(store, tables, log, counts)
@@ -81,9 +82,7 @@ class BrokerServices:
         dead_letters = DeadLetterCalls(known, log, moves, settings, mailbox=mailbox, counts=counts)
         self.pulls = PullService(
             store,
-            Holds(
-                limit=settings.limits.held_pulls_max, share=settings.limits.held_pulls_per_client
-            ),
+            Holds(limit=limits.held_pulls_max, share=limits.held_pulls_per_client),
             known.check_queue,
             filters_properties=settings.reads.enable_property_filter,
             counts=counts,

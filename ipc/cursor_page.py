@@ -30,7 +30,7 @@ the sequence up, so a reader never waits, not even for a writer that died inside
     64-231 counters   that one    64 counters, eight slots a process (``ipc/counters.py``)
     232-248 process   that one    those of the port processes and the observer, as 8-12
     256-263 counters  observer    as 64-231
-    264-269 times     writer      histograms, three slots each (``ipc/time_histogram.py``)
+    264-272 times     writer      histograms, three slots each (``ipc/time_histogram.py``)
 
 Everything here is disposable: a process that starts again rebuilds its slots from the files. Times
 named ``_ns`` are CLOCK_MONOTONIC, the same for all processes of one boot; ``_ms`` are epoch
@@ -63,7 +63,7 @@ from ledgermq.model.ids import Index, NodeId, Position, Term
 PAGE_SIZE = 32_768
 SLOT_SIZE = 64
 FIELDS = SLOT_SIZE // 8
-VERSION = 4
+VERSION = 5
 
 _HEADER, _WRITTEN, _DURABLE, _COMMITTED, _DISPATCHED, _PUT_LOCK, _GRANT, _READER = range(8)
 _PROCESS = 8

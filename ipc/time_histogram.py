@@ -1,4 +1,4 @@
-"""Time histograms in the cursor page: how long things took that are done once a put or a sync.
+"""Time histograms in the cursor page: how long things took that are done once a frame, put or sync.
 
 One observation is one call, and two cells of the page that one thread alone writes. Bucket 0 has
 what took less than 65.5 µs, each next one twice as much; the last one has all that took longer.
@@ -34,6 +34,7 @@ class TimeKind(IntEnum):
 
     SYNC = 0
     PUT_LOCK = 1
+    ACKNOWLEDGEMENT = 2
 
 
 @dataclass(frozen=True, slots=True)

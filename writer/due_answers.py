@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.ipc.time_histogram import TimeHistogram, TimeKind
 from ledgermq.model.ids import Position, Term
 from ledgermq.sessions.session_server import SessionServer
 from ledgermq.wire.header import decode_header
@@ -16,12 +19,13 @@ from ledgermq.writer.log.put_batch import Put
 
 
 class Due(NamedTuple):
-    """An answer that waits for the commit cursor to reach ``position``."""
+    """An answer that waits for the commit cursor to reach ``position``, since ``since_ns``."""
 
     position: int
     identity: bytes
     answer: bytes
     size: int
+    since_ns: int
 
     @property
     def request_id(self) -> int:
@@ -39,19 +43,27 @@ class DueAnswers:
         unanswered: bytes of frames without an answer, those of ``waiting`` among them.
     """
 
-    def __init__(self, clients: SessionServer[ProducerSession], *, ack: int) -> None:
+    def __init__(
+        self, clients: SessionServer[ProducerSession], page: CursorPage, *, ack: int
+    ) -> None:
         """None waits.
 
         Args:
+            page: gets the times that acknowledgements took.
             ack: what an acknowledgement means, as a SENT has it.
         """
         self.waiting: deque[Due] = deque()
         self.unanswered = Unanswered()
         self._clients = clients
         self._ack = ack
+        self._times = TimeHistogram(page, TimeKind.ACKNOWLEDGEMENT)
 
-    def note(self, puts: Iterable[Put], term: Term) -> None:
-        """Frames are in the log: their answers wait for the commit cursor."""
+    def note(self, puts: Iterable[Put], term: Term, since_ns: int) -> None:
+        """Frames are in the log: their answers wait for the commit cursor.
+
+        Args:
+            since_ns: when they were begun with.
+        """
         for put in puts:
             duplicates = put.duplicates
             if duplicates and not self._tells_duplicates(put):
@@ -65,14 +77,19 @@ class DueAnswers:
                 duplicates=duplicates,
             )
             # As in ``LogWriter``: half the price.
-            fields = put.position, put.identity, answer, put.size
+            fields = put.position, put.identity, answer, put.size, since_ns
             self.waiting.append(tuple.__new__(Due, fields))
 
     def acknowledge(self, position: Position) -> None:
         """Answer every frame that is stored before ``position``."""
         waiting, clients, unanswered = self.waiting, self._clients, self.unanswered
+        if not waiting or waiting[0].position > position:
+            return
+        # One moment for all: it is asked for once a turn, and not with each frame.
+        now_ns, observe = time.monotonic_ns(), self._times.observe
         while waiting and waiting[0].position <= position:
-            _, identity, answer, size = waiting.popleft()
+            _, identity, answer, size, since_ns = waiting.popleft()
+            observe(now_ns - since_ns)
             left = unanswered.release(identity, size)
             session = clients.sessions.get(identity)
             # Without a session it would go to who has taken the identity since.

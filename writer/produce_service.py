@@ -147,7 +147,7 @@ class ProduceService:
             statuses=_OWN_STATUSES,
             forget=admission.forget,
         )
-        self.due = DueAnswers(self._clients, ack=_ACKS[settings.ack.mode])
+        self.due = DueAnswers(self._clients, environment.page, ack=_ACKS[settings.ack.mode])
         self._lone = LoneFrames(
             self._clients, self._counters, self._rules, admission, gate=gate, due=self.due
         )
@@ -231,7 +231,7 @@ class ProduceService:
                         break
                     taken += 1
                     size += self._lone.take(parts, batch) or self._stage_frame(batch, parts, term)
-                self.due.note(batch.publish(), term)
+                self.due.note(batch.publish(), term, self._put_lock.since_ns)
             except StorageError as error:
                 # It may have the ids of messages that are not stored.
                 self._unique.forget()
@@ -406,7 +406,7 @@ class ProduceService:
         known = len(frame.sizes) - plan.missing.records
         self._counters[WriterCounter.RESENT_FOUND] += plan.resent
         self._counters[WriterCounter.DUPLICATES] += known - plan.resent
-        self.due.note([put], batch.term)
+        self.due.note([put], batch.term, self._put_lock.since_ns)
         return known
 
     def _plan_missing(self, batch: PutBatch, payload: bytes, frame: SendFrame) -> FramePlan:
@@ -442,7 +442,7 @@ class ProduceService:
 
     def _publish(self, batch: PutBatch) -> None:
         """Write what is staged; its answers wait for the commit cursor."""
-        self.due.note(batch.publish(), batch.term)
+        self.due.note(batch.publish(), batch.term, self._put_lock.since_ns)
 
     def _trouble(self, error: CorruptLogError) -> CorruptLogError:
         """What to raise when the log cannot be read: a member of a group notes the damage."""

@@ -19,7 +19,11 @@ logger = logging.getLogger(__name__)
 
 
 class PutLockHolder:
-    """The writer's end of the put lock; ``with`` it around a put."""
+    """The writer's end of the put lock; ``with`` it around a put.
+
+    Attributes:
+        since_ns: when it was taken last.
+    """
 
     def __init__(self, page: CursorPage, warn_ms: int) -> None:
         """Recover from a dead holder, if there is one.
@@ -32,7 +36,7 @@ class PutLockHolder:
         self._pid = os.getpid()
         self._times = TimeHistogram(page, TimeKind.PUT_LOCK)
         left = page.read_put_lock()
-        self._since_ns = 0
+        self.since_ns = 0
         self._taken, self._slow, self._recovered = left.taken, left.slow, left.recovered
         if left.holder:
             self._recovered += 1
@@ -41,8 +45,8 @@ class PutLockHolder:
 
     def __enter__(self) -> None:
         self._taken += 1
-        self._since_ns = time.monotonic_ns()
-        state = self._pid, self._since_ns, self._taken, self._slow, self._recovered
+        self.since_ns = time.monotonic_ns()
+        state = self._pid, self.since_ns, self._taken, self._slow, self._recovered
         self._page.publish_put_lock(state)
 
     def __exit__(
@@ -51,7 +55,7 @@ class PutLockHolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        held_ns = time.monotonic_ns() - self._since_ns
+        held_ns = time.monotonic_ns() - self.since_ns
         self._times.observe(held_ns)
         if held_ns > self._warn_ns:
             self._slow += 1

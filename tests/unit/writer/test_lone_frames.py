@@ -186,7 +186,8 @@ class Node:
             for identity, session in service._clients.sessions.items()
         }
         places = list(service._clients.placed)
-        waiting = list(service.due.waiting)
+        # But since when they wait: the clock is the system's.
+        waiting = [due._replace(since_ns=0) for due in service.due.waiting]
         total = service.due.unanswered.total
         return self.socket.sent, slots, sessions, places, waiting, total, self.log.writer.end
 
