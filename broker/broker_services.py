@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ledgermq.broker.administration.archive_calls import ArchiveCalls
 from ledgermq.broker.administration.feature_calls import FeatureCalls
 from ledgermq.broker.administration.group_lags import GroupLags
 from ledgermq.broker.administration.node_calls import NodeCalls
@@ -103,6 +104,7 @@ class BrokerServices:
             retries,
             dead_letters,
             SinkCalls(sinks, tables),
+            ArchiveCalls(known.store, tables, log, clock),
             features := FeatureCalls(environment, tables, log, counts),
             NodeCalls(environment, lags, members=members.counts, differing=members.differing),
         ):

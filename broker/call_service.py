@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ledgermq.broker.administration.access_calls import AccessCalls
-from ledgermq.broker.administration.archive_calls import ArchiveCalls
 from ledgermq.broker.administration.group_calls import GroupCalls
 from ledgermq.broker.administration.name_calls import NameCalls
 from ledgermq.broker.administration.offset_batches import OffsetBatches
@@ -83,7 +82,6 @@ class CallService:
         self.register(OffsetBatches(known, rules, log, counts).verbs)
         self.register(PreparedGroups(known, rules, log).verbs)
         self.register(AccessCalls(tables, log, notice).verbs)
-        self.register(ArchiveCalls(known.store, tables, log).verbs)
         self.register(NameCalls(tables, log).verbs)
 
     def register(self, verbs: Verbs) -> None:

@@ -11,6 +11,7 @@ from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.model.errors import ConfigError
+from ledgermq.process.clock import Clock, epoch_ms
 from ledgermq.rules.tables.archives import ArchiveMark, check_name
 from ledgermq.rules.tables.table_changes import ArchiveSet, Change
 
@@ -21,10 +22,13 @@ POSITION_MAX = 2**62
 class ArchiveCalls:
     """Changes go through the log, and are those of all nodes when they are answered."""
 
-    def __init__(self, store: ReadableStore, tables: BrokerTables, log: StateLog) -> None:
+    def __init__(
+        self, store: ReadableStore, tables: BrokerTables, log: StateLog, clock: Clock
+    ) -> None:
         self._store = store
         self._tables = tables
         self._log = log
+        self._clock = clock
         self.verbs: Verbs = (
             Verb("archive_list", self._list, USER),
             Verb("archive_commit", self._commit, CHANGE),
@@ -66,7 +70,7 @@ class ArchiveCalls:
                     position=position,
                     archived=known.position,
                 )
-            return [ArchiveSet(name, ArchiveMark(position, call.now_ms).to_fields())]
+            return [ArchiveSet(name, ArchiveMark(position, epoch_ms(self._clock)).to_fields())]
 
         def shown() -> Result:
             mark = archives.get(name)
