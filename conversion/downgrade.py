@@ -21,6 +21,7 @@ from pathlib import Path
 
 from ledgermq.conversion import conversion_journal as journal
 from ledgermq.conversion.conversion_journal import Conversion, ConversionKind, FileRename, Phase
+from ledgermq.conversion.last_backup import NAME as LAST_BACKUP
 from ledgermq.conversion.log_conversion import Converted, LogConversion, PositionTable
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.dledger_entry import check_entry, decode_entry_header
@@ -68,6 +69,7 @@ OF_THE_GROUP = (
     f"{ENDS_NAME}-told",
     "shipped",
     "replaced",
+    LAST_BACKUP,
 )
 """What of ``ROOT/ledgermq`` says something of the log or of the group that the store leaves."""
 

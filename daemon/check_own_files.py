@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ledgermq.conversion.last_backup import NAME as LAST_BACKUP
 from ledgermq.formats.findings import START_MENDS, Finding, Severity
 from ledgermq.members.peer_identity import KnownPeers, identity_of
 from ledgermq.members.roster import RosterFile
@@ -40,6 +41,7 @@ KNOWN = frozenset(
         "reserve",
         "state-snapshot",
         "derived",
+        LAST_BACKUP,
         *OWN_TABLES,
         *(f"{name}.bak" for name in OWN_TABLES),
     }

@@ -144,11 +144,11 @@ def stopped_store(root: Path, *, as_owner: bool = True) -> Iterator[None]:
     if not root.is_dir():
         raise ConfigError("no such store directory", directory=str(root))
     if as_owner:
-        with _as_owner(root), _locked(root):
+        with acting_as_owner(root), _locked(root):
             yield
         return
     with ExitStack() as locks:
-        with _as_owner(root):
+        with acting_as_owner(root):
             locks.enter_context(_locked(root))
         yield
 
@@ -177,7 +177,8 @@ def holder_of(root: Path) -> int | None:
 
 
 @contextmanager
-def _as_owner(root: Path) -> Iterator[None]:
+def acting_as_owner(root: Path) -> Iterator[None]:
+    """A superuser acts as the owner of the store in ``root`` inside, anybody else as himself."""
     owner = root.stat()
     if os.geteuid() != 0 or owner.st_uid == 0:
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -18,9 +19,10 @@ from ledgermq.conversion.backup_manifest import (
     read_manifest,
     verify_backup,
 )
-from ledgermq.daemon.store_lock import stopped_store
+from ledgermq.conversion.last_backup import LastBackup, write_last_backup
+from ledgermq.daemon.store_lock import acting_as_owner, stopped_store
 from ledgermq.model.config.settings import NodeSection
-from ledgermq.model.errors import ConfigError, StoreLockedError
+from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError
 from ledgermq.model.ids import NodeId
 from ledgermq.model.units import MIB
 from ledgermq.store.files.disk_sync import make_directories
@@ -107,11 +109,22 @@ def _create(arguments: argparse.Namespace) -> int:
                     f"{error.message}: say --runtime-dir to back up a running node",
                     **error.details,
                 ) from error
+    _note(root, backup)
     text = (
         f"{backup.folder}: positions {backup.manifest.first:,} to {backup.manifest.end:,},"
         f" {backup.linked / MIB:,.1f} MiB linked, {backup.copied / MIB:,.1f} MiB copied"
     )
     return tell(arguments, {"backup": str(backup.folder), **_as_json(backup.manifest)}, text)
+
+
+def _note(root: Path, backup: Backup) -> None:
+    """Have the store know when it was backed up; without that the backup is whole all the same."""
+    manifest = backup.manifest
+    try:
+        with acting_as_owner(root):
+            write_last_backup(root, LastBackup(manifest.created_ms, manifest.end))
+    except StorageError as error:
+        print(f"ledgermq: the backup is made, and its time not noted: {error}", file=sys.stderr)
 
 
 def _list(arguments: argparse.Namespace) -> int:

@@ -64,6 +64,7 @@ class LagSurvey:
         Raises:
             ConfigError, CorruptLogError, StorageError: a table cannot be read.
         """
+        self._page = page
         self._tables = AppliedTables(StorePaths.of(settings).topics.parent, settings)
         self._store = ReadableStore(
             page, settings, lambda _position: None, first_offset=self._tables.first_offset
@@ -118,6 +119,12 @@ class LagSurvey:
                 samples.put("ledgermq_consumer_lag_seconds", age_ms / 1_000, group, topic)
                 if leads:
                     samples.put("rocketmq_consumer_lag_latency_milliseconds", age_ms, *labels)
+        marks = heapq.nsmallest(count, self._tables.archives, key=lambda row: row[1].at_ms)
+        committed = self._page.read_committed_position()
+        for name, mark in marks:
+            samples.put("ledgermq_archive_timestamp_seconds", mark.at_ms / 1_000, name)
+            behind = max(0, committed - mark.position)
+            samples.put("ledgermq_archive_behind_bytes", behind, name)
         pairs = [one for look in self._topics.values() for one in look.groups.values()]
         others = sum(one.messages for one in pairs) - sum(one.messages for *_, one in shown)
         samples.put("ledgermq_consumer_lag_others_messages", others)

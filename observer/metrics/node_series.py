@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 
 import ledgermq
+from ledgermq.conversion.last_backup import read_last_backup
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import PORTS, CursorPage, PublishedRole, Role
 from ledgermq.ipc.space_slots import HeldBy, SpaceState
@@ -16,8 +17,10 @@ from ledgermq.ipc.time_histogram import TimeKind, read_times
 from ledgermq.members.damage_report import read_report
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import LedgerError
+from ledgermq.model.ids import Index
 from ledgermq.observer.metrics.certificates import certificates_of, expiry_s, key_files_of
 from ledgermq.observer.metrics.counter_help import COUNTER_HELP, SUPERVISOR_HELP
+from ledgermq.observer.metrics.member_lag import member_lag
 from ledgermq.observer.metrics.samples import Samples
 from ledgermq.observer.metrics.series import counter_name
 from ledgermq.process import control
@@ -55,6 +58,7 @@ class NodeSeries:
         for role in roles_in_use(self._page):
             self._process(samples, role, now_ns)
         self._keys(samples)
+        self._backup(samples)
 
     def _names(self, samples: Samples) -> None:
         node = self._settings.node
@@ -91,8 +95,16 @@ class NodeSeries:
         except LedgerError:
             # It hangs or is being started again: health says so.
             return
+        last, written = Index(status["last"]["index"]), self._page.read_written()
         for peer in status["peers"]:
             samples.put("ledgermq_member_behind_entries", peer["behind"], peer["node"])
+            try:
+                lag = member_lag(self._settings, Index(peer["match"]), last, written.position)
+                samples.put("ledgermq_member_behind_bytes", lag.bytes, peer["node"])
+                samples.put("ledgermq_member_behind_seconds", lag.seconds, peer["node"])
+            except LedgerError:
+                # What it lacks is not there any more: it gets whole files.
+                pass
             samples.put("ledgermq_member_in_flight_bytes", peer["in_flight_bytes"], peer["node"])
             samples.put("ledgermq_member_silent_seconds", peer["silent_ms"] / 1_000, peer["node"])
 
@@ -120,8 +132,12 @@ class NodeSeries:
         _, held_by = page.read_released()
         for by in HeldBy:
             samples.put("ledgermq_retention_held", by is held_by, by.name.lower())
-        samples.put_times("ledgermq_sync_seconds", read_times(page, TimeKind.SYNC))
-        samples.put_times("ledgermq_put_lock_hold_seconds", read_times(page, TimeKind.PUT_LOCK))
+        for name, kind in (
+            ("ledgermq_acknowledgement_seconds", TimeKind.ACKNOWLEDGEMENT),
+            ("ledgermq_sync_seconds", TimeKind.SYNC),
+            ("ledgermq_put_lock_hold_seconds", TimeKind.PUT_LOCK),
+        ):
+            samples.put_times(name, read_times(page, kind))
         lock = page.read_put_lock()
         samples.put("ledgermq_put_lock_taken_total", lock.taken)
         samples.put("ledgermq_put_lock_slow_total", lock.slow)
@@ -193,3 +209,14 @@ class NodeSeries:
                 # A file that is gone has no age; who reads it says what is wrong.
                 continue
             samples.put("ledgermq_key_file_timestamp_seconds", written_s, setting)
+
+    def _backup(self, samples: Samples) -> None:
+        try:
+            last = read_last_backup(self._settings.store.path_root_dir)
+        except LedgerError:
+            # A note that cannot be read is none; `store check` has more to say of it.
+            return
+        if last is not None:
+            behind = max(0, self._page.read_committed().position - last.end)
+            samples.put("ledgermq_backup_timestamp_seconds", last.created_ms / 1_000)
+            samples.put("ledgermq_backup_behind_bytes", behind)

@@ -75,6 +75,11 @@ _OF_NODE = (
     _gauge("ledgermq_member_behind_entries",
            "Entries of the leader's log that a member is not known to hold; at the leader",
            "member"),
+    _gauge("ledgermq_member_behind_bytes",
+           "Bytes of the leader's log that a member is not known to hold; at the leader",
+           "member"),
+    _gauge("ledgermq_member_behind_seconds",
+           "Age of the oldest entry that a member is not known to hold; at the leader", "member"),
     _gauge("ledgermq_member_in_flight_bytes", "Bytes of entries on their way; at the leader",
            "member"),
     _gauge("ledgermq_member_silent_seconds", "Time since a member was heard of; at the leader",
@@ -93,6 +98,8 @@ _OF_NODE = (
              "Times that it was held longer than limits.put_lock_warn_ms"),
     _counter("ledgermq_put_lock_recovered_total", "Times that its holder had died"),
     _gauge("ledgermq_put_lock_held_seconds", "For how long it is held now, else 0"),
+    Series("ledgermq_acknowledgement_seconds", SeriesKind.HISTOGRAM,
+           "How long frames of producers took from the put to the acknowledgement"),
     Series("ledgermq_sync_seconds", SeriesKind.HISTOGRAM, "How long syncs of the log took"),
     Series("ledgermq_put_lock_hold_seconds", SeriesKind.HISTOGRAM,
            "How long the put lock was held: a write of all that had come"),
@@ -116,6 +123,9 @@ _OF_NODE = (
            "When a certificate ends, since the epoch", "setting"),
     _gauge("ledgermq_key_file_timestamp_seconds",
            "When a file of keys, tokens or a certificate was written last", "setting"),
+    _gauge("ledgermq_backup_timestamp_seconds",
+           "When the last backup of this node's store was begun, since the epoch"),
+    _gauge("ledgermq_backup_behind_bytes", "Committed bytes that are not in that backup"),
 )  # fmt: skip
 
 _OF_TOPICS = (
@@ -135,6 +145,10 @@ _OF_TOPICS = (
            "Pairs of group and topic without a series of their own"),
     _gauge("ledgermq_consumer_lag_look_age_seconds",
            "Time since the topic was looked at that was looked at longest ago"),
+    _gauge("ledgermq_archive_timestamp_seconds",
+           "When an archive said last how far it is, since the epoch", "archive"),
+    _gauge("ledgermq_archive_behind_bytes", "Committed bytes that an archive has not",
+           "archive"),
     _gauge("ledgermq_scrape_duration_seconds", "Time that it took to find these values"),
 )  # fmt: skip
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +20,7 @@ from ledgermq.raft.entry_terms import UNKNOWN_TERM, EntryTerms
 from ledgermq.raft.messages import NO_ENTRY, EntryId, TermRun
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.log.entry_check import EntryPoint, check_entries
-from ledgermq.store.log.entry_files import EntryFiles, EntrySpan, Items, LogPlaces
+from ledgermq.store.log.entry_files import EntryFiles, EntrySpan, Items, LogPlaces, file_size_in
 from ledgermq.store.log.log_writer import LogEnd
 from ledgermq.store.recovery.recovery import COMMIT_LOG_FILE_SIZE
 
@@ -79,8 +77,8 @@ class EntryExchange:
         self._files = EntryFiles(
             self._data,
             self._index,
-            file_size=self._configured or _size_of(self._data, COMMIT_LOG_FILE_SIZE),
-            index_file_size=_size_of(self._index, INDEX_FILE_SIZE),
+            file_size=self._configured or file_size_in(self._data, COMMIT_LOG_FILE_SIZE),
+            index_file_size=file_size_in(self._index, INDEX_FILE_SIZE),
         )
         self._cached = None
         # A file may have been closed by a blank since: what comes next begins at ``position``.
@@ -309,19 +307,6 @@ def _whole_part(span: EntrySpan, chain: int | None) -> EntrySpan:
         span.data[: checked.size],
         np.frombuffer(checked.items, ENTRY_ITEM),
     )
-
-
-def _size_of(folder: Path, default: int) -> int:
-    """Size of the files in ``folder``; the last one may just be made, and have none yet.
-
-    The first ones may just be deleted.
-    """
-    sizes = [0]
-    for path in folder.iterdir():
-        if path.name.isdigit():
-            with suppress(FileNotFoundError):
-                sizes.append(path.stat().st_size)
-    return max(sizes) or default
 
 
 def _offset_of(data: memoryview, index: Index) -> int:

@@ -8,6 +8,7 @@ time, and a process that only passes entries on should not count gigabytes of ma
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -350,6 +351,19 @@ class EntryFiles:
             # hole, and it would fill pages with zeros for it.
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
         return fd
+
+
+def file_size_in(folder: Path, default: int) -> int:
+    """Size of the files in ``folder``; the last one may just be made, and have none yet.
+
+    The first ones may just be deleted.
+    """
+    sizes = [0]
+    for path in folder.iterdir():
+        if path.name.isdigit():
+            with suppress(FileNotFoundError):
+                sizes.append(path.stat().st_size)
+    return max(sizes) or default
 
 
 def _not_read(error: OSError, folder: Path, start: int) -> StorageError:

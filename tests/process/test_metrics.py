@@ -15,9 +15,13 @@ from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.group_nodes import TOPIC, Member, make_group, producer
 from tests.process.http_client import HttpAnswer, get
+from tests.process.node_start import run_command
 from tests.process.running import topics_document
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, Producer
+from ledgermq.client.admin.archive_admin import ArchiveAdmin
+from ledgermq.client.broker_connection import connect_broker
 from ledgermq.observer.metrics.series import CATALOG
 
 pytestmark = pytest.mark.slow
@@ -102,10 +106,16 @@ def test_messages_and_lags_are_those_of_the_log(node: Node) -> None:
     assert 0 < later[f"ledgermq_consumer_lag_seconds{{{labels}}}"] < 60 + waited_s
     age_ms = later[f"rocketmq_consumer_lag_latency_milliseconds{{{named}}}"]
     assert age_ms == pytest.approx(later[f"ledgermq_consumer_lag_seconds{{{labels}}}"] * 1_000)
-    for name in ("ledgermq_sync_seconds", "ledgermq_put_lock_hold_seconds"):
+    for name in (
+        "ledgermq_acknowledgement_seconds",
+        "ledgermq_sync_seconds",
+        "ledgermq_put_lock_hold_seconds",
+    ):
         counts = [value for key, value in later.items() if key.startswith(f"{name}_bucket")]
         assert counts == sorted(counts) and counts[-1] == later[f"{name}_count"] > 0
         assert later[f"{name}_sum"] > 0
+    frames = later["ledgermq_writer_frames_total"]
+    assert later["ledgermq_acknowledgement_seconds_count"] == frames
     assert later["ledgermq_put_lock_hold_seconds_count"] <= later["ledgermq_put_lock_taken_total"]
     assert values["ledgermq_writer_messages_total"] >= 42
     assert values['ledgermq_broker_messages_total{process="broker"}'] >= 30
@@ -146,6 +156,10 @@ def test_every_series_is_of_the_catalogue_and_has_its_help(node: Node) -> None:
     # What a node that leads, without TLS and without other members, has nothing to tell of.
     assert {name for name in set(CATALOG) - set(helps) if "member_" not in name} <= {
         "ledgermq_not_ready_reason",
+        "ledgermq_archive_behind_bytes",
+        "ledgermq_archive_timestamp_seconds",
+        "ledgermq_backup_behind_bytes",
+        "ledgermq_backup_timestamp_seconds",
         "ledgermq_certificate_expiry_timestamp_seconds",
         "ledgermq_key_file_timestamp_seconds",
         "ledgermq_consumer_lag_look_age_seconds",
@@ -207,6 +221,7 @@ def test_a_leader_tells_of_its_members(make_node: Callable[[], Node]) -> None:
     group.wait_equal()
     level = wait_value(leader.node, f'ledgermq_member_behind_entries{{member="{first.name}"}}', 0)
     follows = scrape(first.node)
+    begun = time.monotonic()
     second.kill()
     with producer(leader) as one:
         one.send_batch(TOPIC, [b"body"] * 10).result()
@@ -214,14 +229,50 @@ def test_a_leader_tells_of_its_members(make_node: Callable[[], Node]) -> None:
     behind: dict[str, float] = wait_until(
         lambda: (found := scrape(leader.node))[name] > 0 and found, "a member to be behind"
     )
+    waited_s = time.monotonic() - begun
     first.kill()
     alone = wait_value(leader.node, 'ledgermq_not_ready_reason{code="no_majority"}', 1)
 
-    assert f'ledgermq_member_behind_entries{{member="{second.name}"}}' in level
+    for unit in ("entries", "bytes", "seconds"):
+        assert level[f'ledgermq_member_behind_{unit}{{member="{first.name}"}}'] == 0
+        assert f'ledgermq_member_behind_{unit}{{member="{second.name}"}}' in level
+    lags = [
+        behind[f'ledgermq_member_behind_{unit}{{member="{second.name}"}}']
+        for unit in ("entries", "bytes", "seconds")
+    ]
+    assert lags[1] > lags[0] * len(b"body")
+    assert 0 < lags[2] <= waited_s
     assert not [key for key in follows if key.startswith(("ledgermq_member_", "rocketmq_mess"))]
     assert follows["ledgermq_ready"] == 1 and follows["ledgermq_leads"] == 0
     assert behind[f'ledgermq_member_silent_seconds{{member="{second.name}"}}'] > 0
     assert (alone["ledgermq_ready"], alone["ledgermq_leads"]) == (0, 0)
+
+
+def test_ages_of_backups_and_archives_are_told(node: Node) -> None:
+    before = scrape(node)
+    begun_s = time.time()
+    answer = run_command(
+        "backup", "create", str(node.root), str(node.folder / "backups"),
+        "--runtime-dir", str(node.runtime),
+    )  # fmt: skip
+    with connect_broker([f"ipc://{node.runtime}"], name="test", timeout_s=PATIENCE_S) as broker:
+        ArchiveAdmin(broker).commit("nightly", 0)
+    archived = 'ledgermq_archive_timestamp_seconds{archive="nightly"}'
+    wait_until(lambda: archived in scrape(node), "the archive")
+    with Producer(f"ipc://{node.runtime}") as one:
+        one.send("orders", b"later").result()
+    values: dict[str, float] = wait_until(
+        lambda: (found := scrape(node))["ledgermq_backup_behind_bytes"] > 0 and found,
+        "bytes that are not in the backup",
+    )
+
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert "ledgermq_backup_timestamp_seconds" not in before
+    for name in ("ledgermq_backup_timestamp_seconds", archived):
+        assert begun_s - 1 <= values[name] <= time.time() + 1
+    # It has nothing; the position of the log is read a moment earlier.
+    committed = values['ledgermq_log_position_bytes{cursor="committed"}']
+    assert values['ledgermq_archive_behind_bytes{archive="nightly"}'] >= committed
 
 
 TOPICS, GROUPS, PAIRS_PER_GROUP, SERIES_MAX = 10_000, 2_000, 20, 50

@@ -1,0 +1,48 @@
+"""Note of the last backup: when it was made, and how far it goes.
+
+``ROOT/ledgermq/last-backup`` is a checked document, ``{"created_ms": …, "end": …}``; it is not in
+a backup itself. Who watches the node learns from it that backups are made no more.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.store.files.checked_document import read_document, write_document
+
+NAME = "last-backup"
+
+
+class LastBackup(NamedTuple):
+    """When the backup was made, epoch ms, and up to which position it has the log."""
+
+    created_ms: int
+    end: int
+
+
+def write_last_backup(root: Path, backup: LastBackup) -> None:
+    """Note a backup of the store in ``root`` that is whole; durable on return.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    write_document(root / "ledgermq" / NAME, backup._asdict())
+
+
+def read_last_backup(root: Path) -> LastBackup | None:
+    """The last backup of the store in ``root``; None when none was ever noted.
+
+    Raises:
+        CorruptLogError: the note is torn, or no note.
+        StorageError: the operating system refused.
+    """
+    path = root / "ledgermq" / NAME
+    document = read_document(path)
+    if document is None:
+        return None
+    created_ms, end = document.get("created_ms"), document.get("end")
+    if not isinstance(created_ms, int) or not isinstance(end, int):
+        raise CorruptLogError("note of a backup lacks a number", file=str(path))
+    return LastBackup(created_ms, end)
