@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ledgermq.cli.node.doctor_command import CONFIG_FILE
-from ledgermq.cli.node.service_journal import LastEvents, Told, last_events
 from ledgermq.cli.node.service_unit import Unit, look_at_unit, unit_name
 from ledgermq.cli.node.service_unit import describe as describe_unit
 from ledgermq.cli.node.status_command import duration_text, health_lines, size_text
@@ -22,6 +21,7 @@ from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.process import control
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.settings.settings_loading import load_settings
+from ledgermq.process.systemd.last_events import LastEvents, Told, last_events
 
 if TYPE_CHECKING:
     from ledgermq.daemon.health.status import NodeStatus

@@ -10,8 +10,8 @@ import pytest
 
 from ledgermq.cli.main import main
 from ledgermq.cli.node.service_command import describe
-from ledgermq.cli.node.service_journal import LastEvents, Told
 from ledgermq.cli.node.service_unit import Unit
+from ledgermq.process.systemd.last_events import LastEvents, Told
 
 DIED = Told(
     datetime(2026, 1, 4, 10, 0, 1, tzinfo=UTC), "ERROR", "PROCESS_DIED", "supervisor",
