@@ -23,11 +23,12 @@ App = Callable[
 ]
 """An ASGI application."""
 
-_SENT_ALWAYS = (
+_SENT_ALWAYS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'"),
 )
+"""With each answer that does not say otherwise itself."""
 
 
 class HttpCounts(Protocol):
@@ -209,7 +210,9 @@ class HttpConnection(asyncio.Protocol):
         if self._is_gone.is_set() or self._transport is None:
             raise asyncio.CancelledError
         if event["type"] == "http.response.start":
-            headers = [*event.get("headers", ()), *_SENT_ALWAYS]
+            own = list(event.get("headers", ()))
+            given = {name for name, _ in own}
+            headers = [*own, *(one for one in _SENT_ALWAYS if one[0] not in given)]
             head = h11.Response(status_code=event["status"], headers=headers)
             self._transport.write(self._http.send(head) or b"")
             return

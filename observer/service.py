@@ -9,6 +9,7 @@ import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,6 +31,9 @@ from ledgermq.process import log_lines
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.settings import reload
 from ledgermq.sessions.keys.tls_files import server_context
+
+if TYPE_CHECKING:
+    from ledgermq.observer.console.console import Console
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +69,17 @@ class ObserverService:
         asked = ThreadPoolExecutor(2, thread_name_prefix="observer-ask")
         resources.callback(asked.shutdown, wait=False, cancel_futures=True)
         self._sources = Sources(paths, source, asked, members_of(settings.http))
-        app = self._pages.app(metrics=self._metrics)
+        self._console: Console | None = None
+        if settings.http.console:
+            # Who has no console does not carry its libraries.
+            from ledgermq.observer.console.console import Console, ConsoleParts
+
+            self._console = Console(settings, ConsoleParts(
+                page, self._pages, self._sources, source, self._scrapes, counters, found,
+                has_tls=self._tls is not None,
+            ))  # fmt: skip
+        routes = () if self._console is None else self._console.routes()
+        app = self._pages.app(routes, metrics=self._metrics)
         self._port = HttpPort(app, listener, counters, limits, tls=self._tls)
 
     def open(self) -> None:
@@ -76,6 +90,11 @@ class ObserverService:
         """Answer no more."""
         self._port.close()
         self._sources.close()
+
+    def sample(self) -> None:
+        """Keep what curves are drawn of: with each wake-up."""
+        if self._console is not None:
+            self._console.sample()
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again, and so are certificate and tokens; bad ones change nothing,
@@ -137,6 +156,7 @@ async def _turn(
     observer.open()
     while not stop.reason:
         page.beat(Role.OBSERVER, time.monotonic_ns())
+        observer.sample()
         with suppress(TimeoutError):
             await asyncio.wait_for(is_told.wait(), sleep_max_s)
         if is_told.is_set():

@@ -75,6 +75,10 @@ class Tokens:
         """Whose token that is; None for nobody's."""
         return self._callers.get(_digest(token))
 
+    def caller_of_digest(self, digest: bytes) -> HttpCaller | None:
+        """Whose token has that SHA-256; None for nobody's."""
+        return self._callers.get(digest)
+
 
 def _caller_of(words: list[str]) -> HttpCaller | None:
     """Of a line; None when it is none."""

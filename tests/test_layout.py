@@ -40,6 +40,12 @@ FOLDERS = sorted(
 DOUBLED: set[str] = set()
 """Public class names that stand twice: it only ever gets smaller."""
 
+IMPORTED_AS = {
+    "PyYAML": "yaml",
+    "markdown-it-py": "markdown_it",
+    "prometheus-client": "prometheus_client",
+}
+
 MODULES_MAX = 14
 PROGRAMS = {"py-spy"}
 """What extras bring that is run, and not imported."""
@@ -155,7 +161,7 @@ def test_no_package_can_be_imported_under_its_bare_name() -> None:
 def test_whoever_lacks_a_library_is_told_of_the_extra_that_brings_it() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     wanted = {
-        {"PyYAML": "yaml", "prometheus-client": "prometheus_client"}.get(name, name): extra
+        IMPORTED_AS.get(name, name): extra
         for extra in ("spark", "compression", "server")
         for name in (re.split(r"[<>=]", requirement)[0] for requirement in extras[extra])
         if name not in PROGRAMS

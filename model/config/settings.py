@@ -173,6 +173,7 @@ class HttpSection:
     connections_max: int = 128
     memory_bytes_max: int = 512 * 1024 * 1024
     series_max: int = 1_000
+    console: bool = True
     members: tuple[str, ...] = ()
 
 

@@ -451,6 +451,7 @@ RULES = {
     "http.connections_max": _between(8, 10_000),
     "http.memory_bytes_max": _between(128 * MIB, 16_384 * MIB),
     "http.series_max": _between(10, 100_000),
+    "http.console": _BOOLEAN,
     "http.members": _each(_MEMBER_URL),
     "topics.auto_create_topic_enable": _BOOLEAN,
     "topics.default_topic_queue_nums": _between(1, 1_024),

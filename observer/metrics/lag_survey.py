@@ -18,6 +18,7 @@ from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.state.state_reader import StateReader
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import BusyError
 from ledgermq.model.names.group_topics import RETRY_PREFIX
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.observer.metrics.samples import Samples
@@ -80,15 +81,31 @@ class LagSurvey:
         Raises:
             LedgerError: a file is not what it should be, or the node is just starting.
         """
+        if not self._catch_up():
+            return
+        self._look_at_greatest(count)
+        self._look_at_others()
+
+    def secret_of(self, user: str) -> str:
+        """The secret of a user; empty: there is none of that name, or it has none.
+
+        Raises:
+            BusyError: the tables are not those of the log yet.
+            LedgerError: a file is not what it should be, or the secret cannot be opened here.
+        """
+        if not self._catch_up() or self._reader.is_behind:
+            raise BusyError("users are not known yet: the node is starting")
+        found = self._tables.users.get(user)
+        return "" if found is None else self._tables.secrets.opened(user, found.secret)
+
+    def _catch_up(self) -> bool:
+        """Apply commands of the log for a bounded time; whether the store can be read."""
         self._store.look()
         until = time.monotonic() + APPLY_S
         self._reader.apply()
         while self._reader.is_behind and time.monotonic() < until:
             self._reader.apply()
-        if not self._store.is_ready:
-            return
-        self._look_at_greatest(count)
-        self._look_at_others()
+        return self._store.is_ready
 
     def put(self, samples: Samples, count: int, rocketmq: tuple[str, ...], *, leads: bool) -> None:
         """Put what was found; names of RocketMQ's at the leader, so that sums are right there."""
@@ -101,7 +118,7 @@ class LagSurvey:
             if leads:
                 samples.put("rocketmq_messages_in_total", messages, *rocketmq, topic)
         samples.put("ledgermq_topics_others", max(0, len(self._tables.topics) - len(topics)))
-        shown = self._greatest_pairs(count)
+        shown = self.greatest_pairs(count)
         left = TIMES_PER_LOOK_MAX
         now_ms = time.time_ns() // 1_000_000
         for topic, group, waiting in shown:
@@ -137,7 +154,8 @@ class LagSurvey:
     def _greatest_topics(self, count: int) -> list[str]:
         return heapq.nlargest(count, self._topics, key=lambda name: self._topics[name].messages)
 
-    def _greatest_pairs(self, count: int) -> list[tuple[str, str, PairLag]]:
+    def greatest_pairs(self, count: int) -> list[tuple[str, str, PairLag]]:
+        """Topics and groups with the most that waits between them, as they were looked at last."""
         pairs = (
             (topic, group, waiting)
             for topic, look in self._topics.items()
@@ -147,7 +165,7 @@ class LagSurvey:
 
     def _look_at_greatest(self, count: int) -> None:
         """Those that were looked at longest ago first: in short scrapes it takes several."""
-        names = {topic for topic, _, _ in self._greatest_pairs(count)}
+        names = {topic for topic, _, _ in self.greatest_pairs(count)}
         names.update(self._greatest_topics(count))
         until = time.monotonic() + LOOK_S
         for name in sorted(names, key=lambda name: self._topics[name].looked_ns):

@@ -60,6 +60,21 @@ class Scrapes:
         self._counters[ObserverCounter.SCRAPES] += 1
         return encoded
 
+    async def greatest_lags(self, count: int) -> list[tuple[str, str]]:
+        """Topics and groups with the most that waits between them; none while it is not known."""
+        await self._samples()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._greatest, count)
+
+    async def secret_of(self, user: str) -> str:
+        """The secret of a user of the node's; empty: it has none, or there is no such user.
+
+        Raises:
+            LedgerError: it is not known just now.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._secret, user)
+
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again."""
         self._settings = settings
@@ -106,9 +121,21 @@ class Scrapes:
         samples.put("ledgermq_scrape_duration_seconds", time.monotonic() - began)
         return samples
 
-    def _look_at_lags(self, samples: Samples, *, leads: bool) -> None:
-        count = self._settings.http.series_max
+    def _greatest(self, count: int) -> list[tuple[str, str]]:
+        if self._survey is None:
+            return []
+        return [(topic, group) for topic, group, _ in self._survey.greatest_pairs(count)]
+
+    def _secret(self, user: str) -> str:
+        return self._surveyed().secret_of(user)
+
+    def _surveyed(self) -> LagSurvey:
         if self._survey is None:
             self._survey = LagSurvey(self._page, self._settings)
-        self._survey.look(count)
-        self._survey.put(samples, count, self._node.rocketmq, leads=leads)
+        return self._survey
+
+    def _look_at_lags(self, samples: Samples, *, leads: bool) -> None:
+        count = self._settings.http.series_max
+        survey = self._surveyed()
+        survey.look(count)
+        survey.put(samples, count, self._node.rocketmq, leads=leads)

@@ -84,7 +84,8 @@ def test_the_observer_is_a_process_of_the_node_that_is_started_again(
     [
         (b"GET /health/../../etc/passwd HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 404),
         (b"GET /%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 404),
-        (b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 404),
+        (b"GET /no-such HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 404),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 403),
         (b"POST /health/live HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", 405),
         (b"BREW /health/live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 405),
         (b"GET /health/live HTTP/1.1\r\n\r\n", 400),

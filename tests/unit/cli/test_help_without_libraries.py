@@ -40,6 +40,8 @@ def helps(parser, words):
 print(json.dumps(list(helps(main.whole_parser(), []))))
 """
 
+NAMED_AS = {"markdown_it": "markdown_it_py", "yaml": "pyyaml"}
+
 
 @pytest.mark.slow
 def test_every_command_and_verb_explains_itself_without_any_optional_library() -> None:
@@ -70,4 +72,4 @@ def test_the_optional_libraries_are_those_of_the_extras() -> None:
         if not requirement.startswith("py-spy")  # which is run, and not imported
     }
 
-    assert {"pyyaml" if one == "yaml" else one for one in EXTRA_OF_PACKAGE} == named
+    assert {NAMED_AS.get(one, one) for one in EXTRA_OF_PACKAGE} == named

@@ -1,0 +1,418 @@
+"""The console: its addresses, who may open them, and what becomes of forms and refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from contextlib import suppress
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import parse_qsl, quote
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from ledgermq.ipc.counters import Counts, ObserverCounter
+from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import (
+    ConfigError,
+    GroupUnknownError,
+    LedgerError,
+    MessageUnknownError,
+    NoPermissionError,
+    NotLeaderError,
+    ProtocolError,
+    QuotaError,
+    TopicUnknownError,
+)
+from ledgermq.observer.callers import HttpCaller
+from ledgermq.observer.console import access_pages, documents, message_pages, topic_pages
+from ledgermq.observer.console.group_pages import GroupPages
+from ledgermq.observer.console.history import History, LagHistory
+from ledgermq.observer.console.node_pages import NodePages
+from ledgermq.observer.console.rendering import FOLDER, HEADERS, Rendering
+from ledgermq.observer.console.sign_in import SignIn, is_anybody, is_from_here
+from ledgermq.observer.console.tables import exported
+from ledgermq.observer.console.views import ConsolePage, Form, PageAsked, View, address
+from ledgermq.observer.console.visits import Visit
+from ledgermq.observer.health_source import HealthSource
+from ledgermq.observer.inquiries.inquirer import Sources
+from ledgermq.observer.inquiries.inquiries import Inquiries
+from ledgermq.observer.metrics.scrapes import Scrapes
+from ledgermq.observer.pages import Pages
+from ledgermq.process.node_status import Health
+from ledgermq.wire.session import LOOKS
+
+FIELDS_MAX = 64
+"""Of one form."""
+
+_NAME_MAX = 255
+_ITSELF = HttpCaller(LOOKS, "console")
+"""Who follows lags for curves; who may see one is asked when it is shown."""
+
+_STATIC = FOLDER / "static"
+_MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+SECTIONS = (
+    ("Node", (
+        ("/", "The group"), ("/processes", "Processes"), ("/disk", "Disk and files"),
+        ("/events", "Events"),
+    )),
+    ("Messages", (
+        ("/topics", "Topics"), ("/groups", "Consumer groups"), ("/messages", "Messages"),
+        ("/dead-letters", "Dead letters"), ("/timers", "Timers"),
+        ("/transactions", "Transactions"),
+    )),
+    ("Access", (("/users", "Users"), ("/quotas", "Quotas"))),
+    ("Help", (("/handbook", "Handbook"),)),
+)  # fmt: skip
+
+_STATUSES: tuple[tuple[type[LedgerError], HTTPStatus], ...] = (
+    (NoPermissionError, HTTPStatus.FORBIDDEN),
+    (TopicUnknownError, HTTPStatus.NOT_FOUND),
+    (GroupUnknownError, HTTPStatus.NOT_FOUND),
+    (MessageUnknownError, HTTPStatus.NOT_FOUND),
+    (QuotaError, HTTPStatus.TOO_MANY_REQUESTS),
+    (ConfigError, HTTPStatus.BAD_REQUEST),
+    (ProtocolError, HTTPStatus.BAD_REQUEST),
+)
+
+
+class ConsoleParts(NamedTuple):
+    """What the console has of the observer.
+
+    Attributes:
+        thread: for files, and the journal.
+        has_tls: whether browsers come by TLS.
+    """
+
+    page: CursorPage
+    pages: Pages
+    sources: Sources
+    health: HealthSource
+    scrapes: Scrapes
+    counters: Counts
+    thread: Executor
+    has_tls: bool
+
+
+class Console:
+    """All pages; what they show and do is asked of ``Inquiries`` with the caller's rights."""
+
+    def __init__(self, settings: Settings, parts: ConsoleParts) -> None:
+        """Read the static files."""
+        scrapes = parts.scrapes
+        self._history = History(parts.page)
+        self._lags = LagHistory()
+        self._sampling: asyncio.Task[None] | None = None
+        self._sources = parts.sources
+        self._health = parts.health
+        self._counters = parts.counters
+        self._sign_in = SignIn(settings, parts.pages, scrapes.secret_of, has_tls=parts.has_tls)
+        node_pages = NodePages(settings, scrapes, parts.thread)
+        node = settings.node
+        self._names = {
+            "cluster": node.broker_cluster_name, "broker": node.broker_name, "node": node.self_id,
+        }  # fmt: skip
+        self._files = {
+            path.name: path.read_bytes() for path in _STATIC.iterdir() if path.suffix in _MEDIA
+        }
+        digest = hashlib.sha256(b"".join(self._files[name] for name in sorted(self._files)))
+        self._version = digest.hexdigest()[:16]
+        self._rendering = Rendering(self._version)
+        self._groups = GroupPages(self._lags)
+        self._pages: tuple[ConsolePage, ...] = (
+            *node_pages.pages, *topic_pages.PAGES, *self._groups.pages, *message_pages.PAGES,
+            *access_pages.PAGES, ConsolePage("/handbook", _handbook),
+            ConsolePage("/handbook/{name}", _document),
+        )  # fmt: skip
+
+    def routes(self) -> list[BaseRoute]:
+        """Where all of it is."""
+        return [
+            Route("/static/{version}/{name}", self._static),
+            Route("/sign-in", self._sign_in_page),
+            Route("/sign-in", self._signed_in, methods=["POST"]),
+            Route("/sign-out", self._signed_out, methods=["POST"]),
+            Route("/curves.json", self._curves),
+            Route("/groups/{group}/lag.json", self._lag_curve),
+            *(Route(page.path, partial(self._show, page), methods=["GET"]) for page in self._pages),
+            *(
+                Route(page.path, partial(self._change, page), methods=["POST"])
+                for page in self._pages
+                if page.acts
+            ),
+        ]
+
+    def sample(self) -> None:
+        """Follow the node's rates, and the lags of groups that are looked at; with each wake-up."""
+        self._history.look()
+        groups = self._lags.due()
+        if groups and (self._sampling is None or self._sampling.done()):
+            self._sampling = asyncio.get_running_loop().create_task(self._sample(groups))
+
+    async def _sample(self, groups: tuple[str, ...]) -> None:
+        inquiries = Inquiries(self._sources, _ITSELF).groups
+        for group in groups:
+            # Another node leads, or the group has gone: its curve has a gap.
+            with suppress(LedgerError):
+                state = await inquiries.show(group)
+                lag = state["lag"]
+                assert isinstance(lag, dict)
+                self._lags.put(group, sum(lag.values()))
+
+    async def _show(self, page: ConsolePage, request: Request) -> Response:
+        try:
+            caller, visit = await self._sign_in.find(request)
+        except LedgerError as error:
+            return await self._outside(error)
+        if caller is None:
+            return _see(address("/sign-in", to=_here(request)))
+        visit_id = ""
+        if visit is None and not is_anybody(caller) and "authorization" not in request.headers:
+            visit_id, visit = self._sign_in.begin(caller, "", is_signed_in=False)
+        asked = PageAsked(request, caller, self._sources, await self._health_now())
+        try:
+            view = await page.show(asked)
+        except LedgerError as error:
+            response = self._trouble(asked, visit, error)
+        else:
+            table = next((one for one in view.tables if one.name == asked.export), None)
+            if table is not None:
+                return exported(table, request.query_params["export"])
+            response = self._view(asked, visit, view)
+        if visit_id:
+            self._sign_in.keep(response, visit_id)
+        return response
+
+    async def _change(self, page: ConsolePage, request: Request) -> Response:
+        try:
+            caller, visit = await self._sign_in.find(request)
+            if caller is None:
+                return _see(address("/sign-in", to=request.url.path))
+            form = await _form(request)
+            if visit is None or not (is_from_here(request) and visit.allows(_key(form))):
+                raise NoPermissionError("nothing was done: the form is not one of this visit's")
+            act = page.acts.get(form.get("act", ""))
+            if act is None:
+                raise ConfigError("no such act", act=form.get("act", "")[:64])
+        except LedgerError as error:
+            return await self._outside(error)
+        asked = PageAsked(request, caller, self._sources, await self._health_now())
+        try:
+            done = await act(asked, form)
+        except LedgerError as error:
+            visit.notice = ("bad", _sentence(error))
+            return _see(_here(request))
+        visit.notice = ("ok", done.text)
+        return _see(done.to)
+
+    async def _curves(self, request: Request) -> Response:
+        return await self._data(request, self._rates)
+
+    async def _rates(self, _asked: PageAsked) -> Mapping[str, object]:
+        return self._history.curves()
+
+    async def _lag_curve(self, request: Request) -> Response:
+        return await self._data(request, self._groups.lag_curve)
+
+    async def _data(
+        self, request: Request, find: Callable[[PageAsked], Awaitable[Mapping[str, object]]]
+    ) -> Response:
+        """What a curve is drawn from."""
+        try:
+            caller, _ = await self._sign_in.find(request)
+            if caller is None:
+                return JSONResponse({}, HTTPStatus.UNAUTHORIZED)
+            return JSONResponse(await find(PageAsked(request, caller, self._sources, None)))
+        except LedgerError as error:
+            return JSONResponse({"error": error.message}, _status_of(error))
+
+    async def _sign_in_page(self, request: Request) -> Response:
+        to = _local(request.query_params.get("to", "/"))
+        return self._page_outside("sign_in.html", "Sign in", {"to": to, "refused": ""})
+
+    async def _signed_in(self, request: Request) -> Response:
+        try:
+            form = await _form(request)
+            if not is_from_here(request):
+                raise NoPermissionError("the form was sent by a page of another place")
+            to = _local(form.get("to", "/"))
+            name = form.get("user", "") if form.get("by") == "user" else ""
+            shown = form.get("secret" if name else "token", "")
+            visit_id = await self._sign_in.sign_in(request, name.strip()[:_NAME_MAX], shown.strip())
+        except LedgerError as error:
+            self._counters[ObserverCounter.DENIED] += 1
+            values = {"to": "/", "refused": _sentence(error)}
+            return self._page_outside("sign_in.html", "Sign in", values, _status_of(error))
+        response = _see(to)
+        self._sign_in.keep(response, visit_id)
+        return response
+
+    async def _signed_out(self, request: Request) -> Response:
+        visit_id = request.cookies.get(self._sign_in.cookie, "")
+        visit = self._sign_in.visits.find(visit_id)
+        try:
+            form = await _form(request)
+            if visit is not None and visit.allows(_key(form)):
+                self._sign_in.visits.end(visit_id)
+        except LedgerError as error:
+            return await self._outside(error)
+        response = _see("/sign-in" if self._sign_in.needs_token else "/")
+        self._sign_in.keep(response, "")
+        return response
+
+    async def _static(self, request: Request) -> Response:
+        name = str(request.path_params["name"])
+        content = self._files.get(name)
+        if content is None:
+            return PlainTextResponse("no such file\n", HTTPStatus.NOT_FOUND)
+        headers = {
+            "cache-control": "public, max-age=31536000, immutable",
+            "cross-origin-resource-policy": "same-origin",
+        }
+        return Response(content, media_type=_MEDIA[Path(name).suffix], headers=headers)
+
+    async def _health_now(self) -> Health | None:
+        with suppress(LedgerError):
+            return await self._health.health()
+        return None
+
+    def _view(self, asked: PageAsked, visit: Visit | None, view: View) -> Response:
+        notice = None
+        if visit is not None:
+            notice, visit.notice = visit.notice, None
+        if visit is None:
+            view = view._replace(changes=())
+        values = {"view": view, "asked": asked, "notice": notice, **view.values}
+        return self._rendering.page(
+            view.template, {**self._around(asked, visit), **values}, view.status
+        )
+
+    def _trouble(self, asked: PageAsked, visit: Visit | None, error: LedgerError) -> Response:
+        """A page that could not be made, and why."""
+        values = {
+            "view": View("Not here" if isinstance(error, NotLeaderError) else "Not now"),
+            "asked": asked,
+            "notice": None,
+            "text": _sentence(error),
+            "leader": error.details.get("leader", ""),
+            "url": error.details.get("url", ""),
+            "is_elsewhere": isinstance(error, NotLeaderError),
+        }
+        status = _status_of(error)
+        if asked.export:
+            return PlainTextResponse(f"{values['text']}\n", status)
+        return self._rendering.page(
+            "trouble.html", {**self._around(asked, visit), **values}, status
+        )
+
+    async def _outside(self, error: LedgerError) -> Response:
+        """A refusal before it is known who asks, or of a form."""
+        self._counters[ObserverCounter.DENIED] += 1
+        values = {"text": _sentence(error)}
+        return self._page_outside("refused.html", "Refused", values, _status_of(error))
+
+    def _page_outside(
+        self, template: str, title: str, values: Mapping[str, object], status: int = HTTPStatus.OK
+    ) -> Response:
+        around = {"title": title, "names": self._names, "theme": "", **values}
+        return self._rendering.page(template, around, status)
+
+    def _around(self, asked: PageAsked, visit: Visit | None) -> dict[str, object]:
+        """What stands around each page."""
+        health = asked.health
+        path = asked.request.url.path
+        theme = asked.request.cookies.get("ledgermq-theme", "")
+        return {
+            "names": self._names,
+            "sections": SECTIONS,
+            "here": "/" + path.strip("/").partition("/")[0],
+            "state": health["state"] if health is not None else "silent",
+            "is_ready": health is not None and health["ready"],
+            "role": health["role"] if health is not None else "",
+            "change_key": visit.change_key if visit is not None else "",
+            "is_signed_in": visit is not None and visit.is_signed_in,
+            "theme": theme if theme in ("light", "dark") else "",
+        }
+
+
+async def _handbook(asked: PageAsked) -> View:
+    return View(
+        "Handbook", template="handbook.html", values={"titles": documents.titles()},
+        text="The operating documents of this version, as they are in its package.",
+    )  # fmt: skip
+
+
+async def _document(asked: PageAsked) -> View:
+    found = documents.document(asked.part("name"))
+    if found is None:
+        return View(
+            "No such page", "The handbook has none of that name.", back=("/handbook", "Handbook"),
+            status=HTTPStatus.NOT_FOUND,
+        )  # fmt: skip
+    return View(
+        found.title, back=("/handbook", "Handbook"), template="document.html",
+        values={"document": found},
+    )  # fmt: skip
+
+
+async def _form(request: Request) -> Form:
+    """The fields of a form, the last one of each name.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise ProtocolError("not a form", content_type=kind[:64])
+    try:
+        text = (await request.body()).decode("ascii")
+        fields = parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict")
+    except ValueError as error:
+        raise ProtocolError("form cannot be read", reason=str(error)[:64]) from None
+    return dict(fields)
+
+
+def _key(form: Form) -> str:
+    return form.get("change_key", "")
+
+
+def _see(to: str) -> Response:
+    """Go on with a page that is asked for anew."""
+    return Response(status_code=HTTPStatus.SEE_OTHER, headers={**HEADERS, "location": to})
+
+
+def _here(request: Request) -> str:
+    """The page that was asked for, with its query."""
+    query = request.url.query
+    path = quote(request.url.path, safe="/%")
+    return f"{path}?{query}" if query else path
+
+
+def _local(to: str) -> str:
+    """An address of this console, else its first page: nobody is led away by a link to it."""
+    is_here = to.startswith("/") and not to.startswith(("//", "/\\"))
+    return to if is_here and to.isascii() and to.isprintable() and " " not in to else "/"
+
+
+def _status_of(error: LedgerError) -> HTTPStatus:
+    for kind, status in _STATUSES:
+        if isinstance(error, kind):
+            return status
+    return HTTPStatus.SERVICE_UNAVAILABLE
+
+
+def _sentence(error: LedgerError) -> str:
+    """What an error says, with the values that it names."""
+    details = ", ".join(
+        f"{name} {value}" for name, value in error.details.items() if name not in ("url",)
+    )
+    words = f"{error.message} ({details})" if details else error.message
+    return words[:1].upper() + words[1:]

@@ -1,0 +1,136 @@
+"""Documents: the operating pages as HTML, and the section of them that helps with a trouble."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markupsafe import Markup
+
+from ledgermq.observer.console.rendering import FOLDER
+
+PAGES = FOLDER / "documents"
+"""A link to docs/operating in a checkout; the files themselves where it is installed."""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+_TITLE = re.compile(r"^# (.+)$", re.M)
+
+
+class Document(NamedTuple):
+    """A page: its name, title, and HTML, to which anchors as GitHub's lead."""
+
+    name: str
+    title: str
+    html: Markup
+
+
+def titles() -> list[tuple[str, str]]:
+    """Names and titles of all pages there are, by title."""
+    found = []
+    for path in PAGES.glob("*.md"):
+        match = _TITLE.search(path.read_text(encoding="utf-8"))
+        if match is not None and path.stem != "README":
+            found.append((path.stem, match[1].replace("`", "")))
+    return sorted(found, key=lambda page: page[1].lower())
+
+
+@lru_cache(16)
+def document(name: str) -> Document | None:
+    """The page of that name; None: there is none."""
+    tokens = _tokens(name)
+    if tokens is None:
+        return None
+    title = next((one.content for one in tokens if one.type == "inline"), name)
+    return Document(name, title.replace("`", ""), _rendered(tokens))
+
+
+@lru_cache(64)
+def section(see: str) -> Markup:
+    """What stands under an anchor, as ``docs/operating/what-to-do.md#the-disk-is-full``; without
+    an anchor the first paragraphs of the page. Empty: there is none.
+    """
+    path, _, anchor = see.partition("#")
+    tokens = _tokens(path.rpartition("/")[2].removesuffix(".md"))
+    if tokens is None:
+        return Markup()
+    begin = next(
+        (at for at, token in enumerate(tokens) if token.attrs.get("id") == anchor or not anchor), -1
+    )
+    if begin < 0:
+        return Markup()
+    level = tokens[begin].tag
+    end = next(
+        (
+            at
+            for at in range(begin + 3, len(tokens))
+            if tokens[at].type == "heading_open" and (not anchor or tokens[at].tag <= level)
+        ),
+        len(tokens),
+    )
+    # Without its heading, which the page around it gives.
+    return _rendered(tokens[begin + 3 : end])
+
+
+def address_of(see: str) -> str:
+    """Where the console has the page that a reason names."""
+    path, _, anchor = see.partition("#")
+    name = path.rpartition("/")[2].removesuffix(".md")
+    return f"/handbook/{name}" + (f"#{anchor}" if anchor else "")
+
+
+_markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+
+
+def _tokens(name: str) -> list[Token] | None:
+    path = PAGES / f"{name}.md"
+    if _NAME.fullmatch(name) is None or not path.is_file():
+        return None
+    tokens = _markdown.parse(path.read_text(encoding="utf-8"))
+    taken: set[str] = set()
+    for at, token in enumerate(tokens):
+        # A style in a page is refused by its policy.
+        if token.attrs.pop("style", "") == "text-align:right":
+            token.attrs["class"] = "number"
+        if token.type == "heading_open":
+            token.attrs["id"] = _anchor(tokens[at + 1].content, taken)
+        for child in token.children or ():
+            if child.type == "link_open":
+                child.attrs["href"] = _link(str(child.attrs["href"]))
+            elif child.type == "image":
+                child.type, child.tag = "text", ""
+    return tokens
+
+
+def _rendered(tokens: Sequence[Token]) -> Markup:
+    """HTML of our own documents; html that stands in them is shown as text."""
+    html: str = _markdown.renderer.render(tokens, _markdown.options, {})
+    html = html.replace("<table>", '<div class="scroll"><table>')
+    return Markup(html.replace("</table>", "</table></div>"))  # noqa: S704 - no text of others
+
+
+def _anchor(title: str, taken: set[str]) -> str:
+    """As GitHub makes them."""
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower()
+    first = anchor = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+    number = 1
+    while anchor in taken:
+        anchor = f"{first}-{number}"
+        number += 1
+    taken.add(anchor)
+    return anchor
+
+
+def _link(target: str) -> str:
+    """Where a link of a document leads within the console."""
+    path, _, anchor = target.partition("#")
+    if "://" in target or not path:
+        return target
+    name = path.removesuffix(".md")
+    if path.endswith(".md") and "/" not in path and (PAGES / path).is_file():
+        return f"/handbook/{name}" + (f"#{anchor}" if anchor else "")
+    # What lies elsewhere is not brought along.
+    return "/handbook"

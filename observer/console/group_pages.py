@@ -1,0 +1,321 @@
+"""Pages of consumer groups: all of them, one with its lag and members, and its dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from ledgermq.client.admin.admin import Target
+from ledgermq.model.errors import ConfigError
+from ledgermq.observer.console.bodies import message_columns, message_row
+from ledgermq.observer.console.history import LagHistory
+from ledgermq.observer.console.rendering import number_text
+from ledgermq.observer.console.tables import Row, ShownTable, TableColumn
+from ledgermq.observer.console.topic_pages import topic_link
+from ledgermq.observer.console.views import (
+    Change,
+    Chart,
+    ConsolePage,
+    Done,
+    Fact,
+    Field,
+    Form,
+    PageAsked,
+    View,
+    address,
+    check_typed,
+    checked_text,
+    needed_number,
+    number_of,
+    path_of,
+    rows_of,
+)
+
+_SWITCHES = (
+    ("consumeEnable", "May consume"),
+    ("consumeBroadcastEnable", "May broadcast"),
+)
+
+
+def group_link(row: Row) -> str:
+    """The page of the group that a row names."""
+    return path_of("groups", row["group"])
+
+
+async def _groups(asked: PageAsked) -> View:
+    all_ = asked.text("system") == "yes"
+
+    async def find(limit: int, after: str) -> Mapping[str, object]:
+        return await asked.inquiries.groups.list(all_=all_, limit=limit, after=after)
+
+    rows, next_ = await asked.rows("groups", find, "groups")
+    shown = [{**row, "retries": _field(row, "retryMaxTimes")} for row in rows]
+    table = ShownTable("groups", "Consumer groups", (
+        TableColumn("group", "Group", "code", group_link),
+        TableColumn("topics", "Has consumed of", "list"),
+        TableColumn("retries", "Retries", "number"),
+        TableColumn("exists", "In the table", "state"),
+    ), shown, "No group has consumed yet.", next_)  # fmt: skip
+    create = Change("create", "Create a group", "Create", (
+        Field("group", "Name", is_needed=True),
+        Field("retryMaxTimes", "Retries before a message is dead", "number", "16"),
+    ))  # fmt: skip
+    return View(
+        "Consumer groups",
+        search=(Field("system", "Those of the system, too", "checkbox", "yes" if all_ else ""),),
+        tables=(table,),
+        changes=(create,) if asked.may_change else (),
+    )
+
+
+class GroupPages:
+    """Pages of one group; who looks at one has its lag followed."""
+
+    def __init__(self, lags: LagHistory) -> None:
+        self._lags = lags
+        self.pages = (
+            ConsolePage("/groups", _groups, {"create": _create}),
+            ConsolePage(
+                "/groups/{group}",
+                self._group,
+                {"alter": _alter, "delete": _delete, "reset": _reset, "clone": _clone},
+            ),
+            ConsolePage("/dead-letters", _dead_groups),
+            ConsolePage("/dead-letters/{group}", _letters, {"replay": _replay}),
+        )
+
+    async def _group(self, asked: PageAsked) -> View:
+        name = asked.part("group")
+        inquiries = asked.inquiries.groups
+        group = await inquiries.show(name)
+
+        async def find(limit: int, after: str) -> Mapping[str, object]:
+            return await inquiries.lag(name, limit=limit, after=after)
+
+        queues, next_ = await asked.rows("lag", find, "queues")
+        lag = sum(cast("dict[str, int]", group["lag"]).values())
+        members = await inquiries.members(name)
+        if group["exists"] or queues:
+            self._lags.watch(name)
+        warnings = cast("list[str]", group["warnings"])
+        there = rows_of(members, "members")
+        facts = (
+            Fact("Lag", number_text(lag), "warn" if lag and not there else ""),
+            Fact("Members", number_text(len(there)), "" if there else "warn"),
+            Fact("Retries", str(_field(group, "retryMaxTimes") or "–")),
+            *(Fact(title, "yes" if _field(group, key) else "no") for key, title in _SWITCHES),
+        )
+        chart = Chart(
+            "Lag in messages", f"{path_of('groups', name)}/lag.json", (("lag", "messages"),)
+        )
+        return View(
+            name, back=("/groups", "Consumer groups"), facts=facts, charts=(chart,),
+            text="; ".join(warnings),
+            tables=(_lag_table(queues, next_), _members_table(members)),
+            changes=_changes(group) if asked.may_change and not group["system"] else (),
+        )  # fmt: skip
+
+    async def lag_curve(self, asked: PageAsked) -> Mapping[str, object]:
+        """The course of a group's lag, to who may see the group."""
+        name = asked.part("group")
+        await asked.inquiries.groups.show(name)
+        return self._lags.curve(name)
+
+
+def _lag_table(queues: list[Row], next_: str) -> ShownTable:
+    return ShownTable("lag", "Lag by queue", (
+        TableColumn("topic", "Topic", "code", topic_link),
+        TableColumn("queue", "Queue", "number"),
+        TableColumn("offset", "Next to consume", "number"),
+        TableColumn("end", "End", "number"),
+        TableColumn("lag", "Lag", "number"),
+        TableColumn("last_consumed", "Consumed up to (UTC)", "time"),
+    ), queues, "It has consumed nothing yet.", next_)  # fmt: skip
+
+
+def _members_table(members: Mapping[str, object]) -> ShownTable:
+    queues = rows_of(members, "queues")
+    rows: list[Row] = [
+        {
+            **member,
+            "subscribed": [
+                topic if expression == "*" else f"{topic} ({expression})"
+                for topic, expression in cast("dict[str, str]", member["subscription"]).items()
+            ],
+            "queues": sum(queue["client"] == member["client"] for queue in queues),
+        }
+        for member in rows_of(members, "members")
+    ]
+    return ShownTable("members", "Members that consume now", (
+        TableColumn("client", "Client", "code"),
+        TableColumn("host", "From", "code"),
+        TableColumn("model", "Model"),
+        TableColumn("strategy", "Queues are shared by"),
+        TableColumn("subscribed", "Subscribed", "list"),
+        TableColumn("queues", "Queues", "number"),
+    ), rows, "Nobody consumes for it now.")  # fmt: skip
+
+
+def _changes(group: Mapping[str, object]) -> tuple[Change, ...]:
+    name = str(group["group"])
+    topics = [(topic, topic) for topic in cast("dict[str, int]", group["lag"])]
+    force = Field("force", "Although members consume now", "checkbox")
+    changes = []
+    if topics:
+        changes.append(Change("reset", "Go on elsewhere", "Move the group", (
+            Field("topic", "Topic", "select", choices=topics),
+            Field("to", "To", "select", choices=(
+                ("first", "the first message there is"), ("last", "behind the last message"),
+                ("time", "a time (epoch ms)"), ("number", "a queue offset"))),
+            Field("value", "Time or offset", "number"), force,
+        ), text="What lies between is consumed again, or never.", is_dangerous=True))  # fmt: skip
+    changes += [
+        Change("clone", "Be as far as another group", "Move the group", (
+            Field("source", "The other group", is_needed=True), force,
+        ), is_dangerous=True),
+        Change("alter", "Alter", "Alter", (
+            Field("retryMaxTimes", "Retries before a message is dead", "number",
+                  str(_field(group, "retryMaxTimes") or 16), is_needed=True),
+            *(Field(key, title, "checkbox", "yes" if _field(group, key) else "")
+              for key, title in _SWITCHES),
+        )),
+        Change("delete", "Delete", "Delete this group", (
+            Field("offsets", "Its offsets, too", "checkbox"),
+            Field("topics", "Its retries and dead letters, too", "checkbox"),
+        ), typed=name, is_dangerous=True),
+    ]  # fmt: skip
+    return tuple(changes)
+
+
+async def _create(asked: PageAsked, form: Form) -> Done:
+    name = checked_text("group", form.get("group", ""))
+    retries = number_of("retryMaxTimes", form.get("retryMaxTimes", ""))
+    fields: dict[str, bool | int] = {} if retries is None else {"retryMaxTimes": retries}
+    await asked.inquiries.groups.create(name, fields)
+    return Done(f"Group {name} was created.", path_of("groups", name))
+
+
+async def _alter(asked: PageAsked, form: Form) -> Done:
+    name = asked.part("group")
+    fields: dict[str, bool | int] = {key: form.get(key) == "yes" for key, _ in _SWITCHES}
+    fields["retryMaxTimes"] = needed_number(form, "retryMaxTimes")
+    await asked.inquiries.groups.alter(name, fields)
+    return Done(f"Group {name} was altered.", path_of("groups", name))
+
+
+async def _delete(asked: PageAsked, form: Form) -> Done:
+    name = asked.part("group")
+    check_typed(form, name)
+    await asked.inquiries.groups.delete(
+        name, with_offsets=form.get("offsets") == "yes", with_topics=form.get("topics") == "yes"
+    )
+    return Done(f"Group {name} was deleted.", "/groups")
+
+
+async def _reset(asked: PageAsked, form: Form) -> Done:
+    name, to = asked.part("group"), form.get("to", "")
+    if to not in ("first", "last", "time", "number"):
+        raise ConfigError("not a place to go on at", to=to[:64])
+    value = number_of("value", form.get("value", "")) if to in ("time", "number") else None
+    topic = checked_text("topic", form.get("topic", ""))
+    moved = await asked.inquiries.groups.reset(
+        name, topic, cast("Target", to), value, force=form.get("force") == "yes"
+    )
+    return Done(_moved_text(name, moved), path_of("groups", name))
+
+
+async def _clone(asked: PageAsked, form: Form) -> Done:
+    name = asked.part("group")
+    source = checked_text("source", form.get("source", ""))
+    moved = await asked.inquiries.groups.clone(name, source, force=form.get("force") == "yes")
+    return Done(_moved_text(name, moved), path_of("groups", name))
+
+
+def _moved_text(group: str, moved: Mapping[str, object]) -> str:
+    return f"Group {group} goes on elsewhere in {len(rows_of(moved, 'queues'))} queues."
+
+
+async def _dead_groups(asked: PageAsked) -> View:
+    rows, next_ = await asked.rows("dead-letters", _find_dead(asked), "groups")
+    table = ShownTable("dead-letters", "Groups with dead letters", (
+        TableColumn("group", "Group", "code", lambda row: path_of("dead-letters", row["group"])),
+        TableColumn("letters", "Dead letters", "number"),
+        TableColumn("replayed", "Replayed", "number"),
+        TableColumn("left", "Not replayed", "number"),
+    ), rows, "No message was given up.", next_)  # fmt: skip
+    text = "What a group has given up after its last retry lies here until its files go."
+    return View("Dead letters", text=text, tables=(table,))
+
+
+def _find_dead(asked: PageAsked):  # type: ignore[no-untyped-def]
+    async def find(limit: int, after: str) -> Mapping[str, object]:
+        found = await asked.inquiries.dead_letters.groups(limit=limit, after=after)
+        return {
+            "groups": [{"group": row["group"], **_sums(row)} for row in rows_of(found, "groups")],
+            "next": found["next"],
+        }
+
+    return find
+
+
+def _sums(group: Mapping[str, object]) -> dict[str, int]:
+    queues = cast("list[dict[str, int]]", group["queues"])
+    letters = sum(queue["max"] - queue["min"] for queue in queues)
+    replayed = sum(queue["replayed"] for queue in queues)
+    return {"letters": letters, "replayed": replayed, "left": letters - replayed}
+
+
+async def _letters(asked: PageAsked) -> View:
+    name = asked.part("group")
+    found = await asked.inquiries.dead_letters.list(
+        name, offset=asked.number("offset") or 0, body_max=256
+    )
+    rows = [message_row(row) for row in rows_of(found, "messages")]
+    sums = _sums(found)
+    next_ = asked.address(offset=found["next"]) if found["next"] else ""
+    table = ShownTable("letters", f"Dead letters of {name}", (
+        TableColumn("queueOffset", "Offset", "number", lambda row: address(
+            "/messages/one", id=row["offsetMsgId"])),
+        TableColumn("firstTopic", "First sent to", "code"),
+        *message_columns(),
+        TableColumn("reconsumeTimes", "Tried again", "number"),
+        TableColumn("replayed", "Replayed", "state"),
+    ), rows, "It has none.", next_)  # fmt: skip
+    replay = Change("replay", "Replay", "Replay", (
+        Field("offsets", "Offsets", hint="such as 3, 5, 9; empty: all that were not replayed"),
+        Field("origin", "To the topic it was first sent to, for all groups", "checkbox"),
+        Field("again", "Also what was replayed already", "checkbox"),
+    ), text="A replayed message is consumed again, with its retries counted anew.")  # fmt: skip
+    return View(
+        f"Dead letters of {name}",
+        back=("/dead-letters", "Dead letters"),
+        facts=(
+            Fact("Dead letters", number_text(sums["letters"])),
+            Fact("Not replayed", number_text(sums["left"]), "warn" if sums["left"] else "ok"),
+        ),
+        tables=(table,),
+        changes=(replay,) if asked.may_change and sums["letters"] else (),
+    )
+
+
+async def _replay(asked: PageAsked, form: Form) -> Done:
+    name = asked.part("group")
+    words = form.get("offsets", "").replace(",", " ").split()
+    offsets = [number for word in words if (number := number_of("offsets", word)) is not None]
+    done = await asked.inquiries.dead_letters.replay(
+        name,
+        offsets or None,
+        origin=form.get("origin") == "yes",
+        again=form.get("again") == "yes",
+    )
+    counts = {key: len(cast("list[int]", done[key])) for key in ("replayed", "already", "missing")}
+    text = f"{counts['replayed']} replayed"
+    if counts["already"]:
+        text += f", {counts['already']} had been replayed already"
+    if counts["missing"]:
+        text += f", {counts['missing']} not there"
+    return Done(f"{text}.", path_of("dead-letters", name))
+
+
+def _field(group: Mapping[str, object], name: str) -> int:
+    return cast("dict[str, int]", group["fields"]).get(name, 0)

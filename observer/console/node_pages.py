@@ -1,0 +1,304 @@
+"""Pages of the node and its group: at a glance, its processes, its disk, and its last events."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import LedgerError, StorageError
+from ledgermq.observer.console.documents import address_of, section
+from ledgermq.observer.console.group_pages import group_link
+from ledgermq.observer.console.rendering import bytes_text, duration_text, number_text
+from ledgermq.observer.console.tables import Row, ShownTable, TableColumn
+from ledgermq.observer.console.topic_pages import topic_link
+from ledgermq.observer.console.views import (
+    Change,
+    Chart,
+    ConsolePage,
+    Done,
+    Fact,
+    Field,
+    Form,
+    PageAsked,
+    View,
+    checked_text,
+)
+from ledgermq.observer.metrics.scrapes import Scrapes
+from ledgermq.process.systemd.last_events import last_events
+from ledgermq.store.files.store_paths import StorePaths
+
+CURVES = "/curves.json"
+EVENTS_SHOWN = 200
+LAGS_SHOWN = 10
+FILES_MAX = 10_000
+
+_CHARTS = (
+    Chart("Messages a second", CURVES, (("messages_in", "stored"), ("messages_out", "given out"))),
+    Chart("Bytes a second", CURVES, (("bytes_in", "stored"), ("bytes_out", "given out")), "bytes"),
+    Chart(
+        "Bytes that wait", CURVES,
+        (("not_committed_bytes", "to commit"), ("not_dispatched_bytes", "to dispatch")),
+        "bytes",
+    ),
+    Chart("A sync of the log, median", CURVES, (("sync_ms", "sync"),), "ms"),
+)  # fmt: skip
+
+
+class NodePages:
+    """Of the node itself; any member answers them."""
+
+    def __init__(self, settings: Settings, scrapes: Scrapes, thread: Executor) -> None:
+        """Nothing is read yet.
+
+        Args:
+            thread: for files, and the journal.
+        """
+        self._settings = settings
+        self._scrapes = scrapes
+        self._thread = thread
+        self.pages = (
+            ConsolePage("/", self._overview, {"transfer": _transfer}),
+            ConsolePage("/processes", _processes),
+            ConsolePage("/disk", self._disk),
+            ConsolePage("/events", self._events),
+        )
+
+    async def _overview(self, asked: PageAsked) -> View:
+        status: Any = await asked.inquiries.node.status()
+        members, raft = await _members(asked, status)
+        health = asked.health
+        reasons = [
+            {**reason, "link": address_of(reason["see"]), "words": section(reason["see"])}
+            for reason in (health["reasons"] if health is not None else ())
+        ]
+        tables = [members]
+        if health is not None and health["leads"]:
+            tables.append(await self._lags(asked))
+        others = [row["node"] for row in members.rows if row["role"] == "follower"]
+        transfer = Change("transfer", "Hand the leadership over", "Hand over", (
+            Field("node", "To", "select", choices=[(str(name), str(name)) for name in others]),
+        ), text="Producers wait for some tenths of a second meanwhile.")  # fmt: skip
+        may = asked.is_operator and status["raft"]["role"] == "leader"
+        return View(
+            "The group",
+            facts=_facts(status, raft),
+            charts=_CHARTS,
+            tables=tables,
+            changes=(transfer,) if may and others else (),
+            template="overview.html",
+            values={"reasons": reasons, "status": status},
+        )
+
+    async def _lags(self, asked: PageAsked) -> ShownTable:
+        """The pairs with the most that waits, of those that the caller may see."""
+        rows: list[Row] = []
+        for topic, group in await self._scrapes.greatest_lags(4 * LAGS_SHOWN):
+            with suppress(LedgerError):
+                state: Any = await asked.inquiries.groups.show(group)
+                lag = state["lag"].get(topic, 0)
+                members = len(state["members"])
+                rows.append({"group": group, "topic": topic, "lag": lag, "members": members})
+            if len(rows) == LAGS_SHOWN:
+                break
+        rows.sort(key=lambda row: (-int(str(row["lag"])), str(row["group"])))
+        return ShownTable("lags", "Who lags most", (
+            TableColumn("group", "Group", "code", group_link),
+            TableColumn("topic", "Topic", "code", topic_link),
+            TableColumn("lag", "Lag", "number"),
+            TableColumn("members", "Members", "number"),
+        ), rows, "No group has consumed yet.")  # fmt: skip
+
+    async def _disk(self, asked: PageAsked) -> View:
+        status: Any = await asked.inquiries.node.status()
+        disk = status["disk"]
+        loop = asyncio.get_running_loop()
+        files = await loop.run_in_executor(self._thread, _log_files, self._settings)
+        used = 1 - disk["free"] / disk["total"] if disk["total"] else 0
+        facts = (
+            Fact("State", disk["state"], "ok" if disk["state"] == "roomy" else "bad"),
+            Fact("Free", bytes_text(disk["free"]), more=f"of {bytes_text(disk['total'])}"),
+            Fact("Used", f"{used:.0%}", "warn" if used > 0.85 else ""),
+            Fact("The store", bytes_text(disk["used_by_store"]), more=disk["path"]),
+        )
+        damages = ShownTable("damages", "Damaged places", (
+            TableColumn("file", "File", "code"),
+            TableColumn("position", "Position", "number"),
+            TableColumn("fault", "What is wrong"),
+            TableColumn("unrepairable", "Cannot be mended, for"),
+        ), status["damages"], "Nothing that was read is damaged.")  # fmt: skip
+        log = ShownTable("log-files", "Files of the log", (
+            TableColumn("file", "File", "code"),
+            TableColumn("begin", "First position", "number"),
+            TableColumn("size", "Size", "bytes"),
+            TableColumn("written", "Last written (UTC)", "time"),
+        ), files, "There is no file.")  # fmt: skip
+        return View("Disk and files", facts=facts, tables=(damages, log))
+
+    async def _events(self, asked: PageAsked) -> View:
+        asked.inquirer.check_operator()
+        loop = asyncio.get_running_loop()
+        node = self._settings.node.self_id
+        found = await loop.run_in_executor(self._thread, last_events, node, EVENTS_SHOWN)
+        rows: list[Row] = [
+            {
+                "at": int(one.at.timestamp() * 1_000),
+                "level": one.level,
+                "event": one.event,
+                "process": one.process,
+                "text": one.text,
+            }
+            for one in reversed(found.told)
+        ]
+        table = ShownTable("events", "Last events, the newest first", (
+            TableColumn("at", "When (UTC)", "time"),
+            TableColumn("level", "Weight", "state"),
+            TableColumn("event", "Event", "code"),
+            TableColumn("process", "Process"),
+            TableColumn("text", "What happened"),
+        ), rows, f"There is nothing to see: {found.why_not}.")  # fmt: skip
+        text = "journalctl -u ledgermq --catalog explains each of them."
+        return View("Events", text=text, tables=(table,))
+
+
+async def _members(asked: PageAsked, status: Any) -> tuple[ShownTable, Any]:
+    """The members as this node sees them, and what raft told; None of a node that is alone."""
+    raft: Any = None
+    with suppress(LedgerError):
+        raft = await asked.inquiries.node.raft()
+    own = status["raft"]
+    rows: list[Row] = [{
+        "node": status["node"]["self_id"], "role": own["role"], "behind": 0, "silent_ms": 0,
+        "in_flight_bytes": 0, "state": "this node",
+    }]  # fmt: skip
+    for peer in raft["peers"] if raft is not None else ():
+        leads = peer["node"] == raft["leader"]
+        learns = peer["node"] in raft["learners"]
+        refused = raft["refusals"].get(peer["node"], "")
+        knows = own["role"] == "leader"
+        rows.append({
+            "node": peer["node"],
+            "role": "leader" if leads else "learner" if learns else "follower",
+            "behind": peer["behind"] if knows else None,
+            "in_flight_bytes": peer["in_flight_bytes"] if knows else None,
+            "silent_ms": peer["silent_ms"] if knows else None,
+            "state": refused or (peer["mode"] if knows else "the leader knows"),
+        })  # fmt: skip
+    table = ShownTable("members", "Members", (
+        TableColumn("node", "Node", "code"),
+        TableColumn("role", "Role", "state"),
+        TableColumn("behind", "Entries behind", "number"),
+        TableColumn("in_flight_bytes", "On the way", "bytes"),
+        TableColumn("silent_ms", "Silent for", "ms"),
+        TableColumn("state", "Is"),
+    ), sorted(rows, key=lambda row: str(row["node"])))  # fmt: skip
+    return table, raft
+
+
+def _facts(status: Any, raft: Any) -> Sequence[Fact]:
+    cursors, counters = status["cursors"], status["counters"]
+    role = status["raft"]["role"]
+    leader = (raft or {}).get("leader") or ""
+    restarts = sum(process["restarts"] for process in status["processes"])
+    return (
+        Fact("Role", role, more=f"term {status['raft']['term']}"
+             + (f", {leader} leads" if leader and role != "leader" else "")),
+        Fact("Stored", number_text(counters["writer"]["messages"]),
+             more="messages since the start"),
+        Fact("Given out", number_text(_given_out(counters)), more="messages since the start"),
+        Fact("Log", bytes_text(cursors["written"]["position"]),
+             more=f"{bytes_text(cursors['not_committed_bytes'])} not committed"),
+        Fact("Disk", f"{bytes_text(status['disk']['free'])} free",
+             "" if status["disk"]["state"] == "roomy" else "bad",
+             more=f"of {bytes_text(status['disk']['total'])}"),
+        Fact("Up", duration_text(status["uptime_s"] * 1_000),
+             more=f"{restarts} restarts of processes"),
+    )  # fmt: skip
+
+
+def _given_out(counters: Mapping[str, Mapping[str, int]]) -> int:
+    return sum(
+        values["messages"]
+        for name, values in counters.items()
+        if name == "broker" or name.startswith("port-")
+    )
+
+
+async def _processes(asked: PageAsked) -> View:
+    status: Any = await asked.inquiries.node.status()
+    processes = ShownTable("processes", "Processes", (
+        TableColumn("role", "Process", "code"),
+        TableColumn("state", "State", "state"),
+        TableColumn("pid", "Pid", "code"),
+        TableColumn("restarts", "Restarts", "number"),
+        TableColumn("beat_age_ms", "Sign of life, ago", "ms"),
+        TableColumn("cpu_percent", "Processor, %", "number"),
+        TableColumn("pss", "Memory", "bytes"),
+        TableColumn("last_exit", "Ended last with"),
+    ), status["processes"])  # fmt: skip
+    ports = ShownTable("ports", "Addresses of clients", (
+        TableColumn("setting", "Setting", "code"),
+        TableColumn("address", "Address", "code"),
+        TableColumn("unit", "Held by systemd's unit", "code"),
+    ), status["ports"], "Unix sockets alone.")  # fmt: skip
+    counts = ShownTable("counters", "Counters since the node was started", (
+        TableColumn("process", "Process", "code"),
+        TableColumn("counter", "Counter", "code"),
+        TableColumn("value", "Value", "number"),
+    ), [
+        {"process": process, "counter": name, "value": value}
+        for process, values in status["counters"].items()
+        for name, value in values.items()
+    ])  # fmt: skip
+    lock, versions = status["put_lock"], status["versions"]
+    facts = (
+        Fact("Version", str(versions.get("ledgermq", "")), more=f"kernel {status['kernel']}"),
+        Fact("Acknowledged", status["ack_mode"]),
+        Fact("Put lock", "held" if lock["holder"] else "free", more=f"{lock['slow']} times slow"),
+        Fact("Durable", "all" if not status["cursors"]["not_durable_bytes"] else bytes_text(
+            status["cursors"]["not_durable_bytes"]) + " wait"),
+    )  # fmt: skip
+    return View("Processes", facts=facts, tables=(processes, ports, counts))
+
+
+async def _transfer(asked: PageAsked, form: Form) -> Done:
+    node = checked_text("node", form.get("node", ""))
+    done = await asked.inquiries.node.transfer(node)
+    return Done(f"{node} leads in term {done['term']}, after {done['took_ms']} ms.", "/")
+
+
+def _log_files(settings: Settings) -> list[Row]:
+    paths = StorePaths.of(settings)
+    folders = [folder for folder in (paths.old, paths.data) if folder is not None]
+    return [row for folder in folders for row in _files_of(folder)][:FILES_MAX]
+
+
+def _files_of(folder: Path) -> list[Row]:
+    """Those of a folder whose names are positions; none where there is no folder.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            found = [(entry.name, entry.stat()) for entry in entries if entry.name.isdecimal()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StorageError(
+            f"folder not read: {error.strerror}", errno=error.errno, path=str(folder)
+        ) from error
+    return [
+        {
+            "file": name,
+            "begin": int(name),
+            "size": stat.st_size,
+            "written": stat.st_mtime_ns // 1_000_000,
+        }
+        for name, stat in sorted(found)
+    ]

@@ -1,0 +1,92 @@
+"""Tables of the console: rows under columns, as HTML shows them and as they are exported."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from starlette.responses import Response
+
+Row = Mapping[str, object]
+"""Values by the key of their column, as JSON has them."""
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""A text that begins so is a formula to programs that open CSV."""
+
+
+class TableColumn(NamedTuple):
+    """One of a table's.
+
+    Attributes:
+        show: how a value is written: ``text``, ``code``, ``wrap`` (code on several lines),
+            ``preview`` (its beginning), ``number``, ``bytes``, ``time``, ``ms``, ``list``, or
+            ``state``.
+        link: where a row's value leads to; empty for nowhere.
+    """
+
+    key: str
+    title: str
+    show: str = "text"
+    link: Callable[[Row], str] | None = None
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether its values stand at the right."""
+        return self.show in ("number", "bytes", "ms")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTable:
+    """Rows of one kind.
+
+    Attributes:
+        name: in addresses and file names: letters and hyphens.
+        empty: what is said where there is no row.
+        next_: address of the rows behind these; empty where there are none.
+        note: a sentence below it.
+        act: template of a last cell with what may be done with a row; empty for none.
+    """
+
+    name: str
+    caption: str
+    columns: Sequence[TableColumn]
+    rows: Sequence[Row]
+    empty: str = "There are none."
+    next_: str = ""
+    note: str = ""
+    act: str = ""
+
+
+def exported(table: ShownTable, form: str) -> Response:
+    """``table`` as a file to keep, ``csv`` or else JSON."""
+    if form == "csv":
+        content, media = as_csv(table), "text/csv; charset=utf-8"
+    else:
+        form = "json"
+        rows = [{column.key: row.get(column.key) for column in table.columns} for row in table.rows]
+        content, media = json.dumps(rows, ensure_ascii=False, indent=1), "application/json"
+    name = f'attachment; filename="{table.name}.{form}"'
+    return Response(content, media_type=media, headers={"content-disposition": name})
+
+
+def as_csv(table: ShownTable) -> str:
+    """RFC 4180, with a line of titles; no text in it is a formula to who opens it."""
+    file = io.StringIO()
+    writer = csv.writer(file)
+    writer.writerow(column.key for column in table.columns)
+    for row in table.rows:
+        writer.writerow(_cell(row.get(column.key)) for column in table.columns)
+    return file.getvalue()
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None or isinstance(value, int | float):
+        return value
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -1,0 +1,209 @@
+"""Pages of topics: all of them, and one with its queues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from ledgermq.client.admin.admin import TopicFields
+from ledgermq.observer.console.rendering import number_text
+from ledgermq.observer.console.tables import Row, ShownTable, TableColumn
+from ledgermq.observer.console.views import (
+    Change,
+    ConsolePage,
+    Done,
+    Fact,
+    Field,
+    Form,
+    PageAsked,
+    View,
+    address,
+    check_typed,
+    checked_text,
+    needed_number,
+    number_of,
+    path_of,
+    rows_of,
+)
+from ledgermq.observer.inquiries.row_pages import PAGE_ROWS_MAX
+
+SEARCHED_MAX = 50_000
+"""Topics that are looked through for a part of a name."""
+
+PERMS = ((6, "read and write"), (4, "read"), (2, "write"), (0, "none"))
+
+
+def topic_link(row: Row) -> str:
+    """The page of the topic that a row names."""
+    return path_of("topics", row["topic"])
+
+
+_COLUMNS = (
+    TableColumn("topic", "Topic", "code", topic_link),
+    TableColumn("messages", "Messages", "number"),
+    TableColumn("read_queues", "Read queues", "number"),
+    TableColumn("write_queues", "Write queues", "number"),
+    TableColumn("perm_text", "Clients may"),
+    TableColumn("deduplication_window_ms", "Deduplication", "ms"),
+)
+
+_QUEUE_FIELDS = (
+    Field("read_queues", "Read queues", "number"),
+    Field("write_queues", "Write queues", "number"),
+    Field(
+        "perm", "Clients may", "select", choices=[(str(bits), text) for bits, text in PERMS]
+    ),
+    Field("deduplication_window_ms", "Deduplication window, ms", "number", hint="0: none"),
+)  # fmt: skip
+
+
+async def _topics(asked: PageAsked) -> View:
+    all_ = asked.text("system") == "yes"
+    part = asked.text("name")
+
+    async def find(limit: int, after: str) -> Mapping[str, object]:
+        if part:
+            return await _named(asked, part, limit, after, all_=all_)
+        return await asked.inquiries.topics.list(all_=all_, limit=limit, after=after)
+
+    rows, next_ = await asked.rows("topics", find, "topics")
+    table = ShownTable(
+        "topics", "Topics", _COLUMNS, [_with_words(row) for row in rows],
+        "No topic has that in its name." if part else "There are no topics yet.", next_,
+    )  # fmt: skip
+    search = (
+        Field("name", "Name contains", "search", part),
+        Field("system", "Those of the system, too", "checkbox", "yes" if all_ else ""),
+    )
+    create = Change(
+        "create", "Create a topic", "Create",
+        (Field("topic", "Name", is_needed=True), *_with_values(_QUEUE_FIELDS, {
+            "read_queues": 8, "write_queues": 8, "perm": 6, "deduplication_window_ms": 0,
+        })),
+    )  # fmt: skip
+    changes = (create,) if asked.may_change else ()
+    return View("Topics", search=search, tables=(table,), changes=changes)
+
+
+async def _named(
+    asked: PageAsked, part: str, limit: int, after: str, *, all_: bool
+) -> Mapping[str, object]:
+    """Topics with ``part`` in their names, whatever case it is in."""
+    rows: list[Row] = []
+    looked = 0
+    while looked < SEARCHED_MAX:
+        found = await asked.inquiries.topics.list(all_=all_, limit=PAGE_ROWS_MAX, after=after)
+        page = rows_of(found, "topics")
+        looked += len(page)
+        for row in page:
+            if part.lower() not in str(row["topic"]).lower():
+                continue
+            if len(rows) == limit:
+                return {"topics": rows, "next": rows[-1]["topic"]}
+            rows.append(row)
+        if not found["next"]:
+            break
+        after = str(found["next"])
+    return {"topics": rows, "next": None}
+
+
+async def _topic(asked: PageAsked) -> View:
+    name = asked.part("topic")
+    topic = await asked.inquiries.topics.show(name)
+    queues = rows_of(topic, "queues")
+    groups = [{"group": group} for group in cast("list[str]", topic["groups"])]
+    held = sum(cast("int", row["end"]) - cast("int", row["begin"]) for row in queues)
+    shown = [
+        {**row, "messages": cast("int", row["end"]) - cast("int", row["begin"])} for row in queues
+    ]
+    facts = (
+        Fact("Messages", number_text(held)),
+        Fact("Queues", f"{topic['read_queues']} read, {topic['write_queues']} write"),
+        Fact("Clients may", _perm_text(topic["perm"])),
+        Fact("Filter", str(topic["filter_type"])),
+    )
+    tables = (
+        ShownTable("queues", "Queues", (
+            TableColumn("queue", "Queue", "number", lambda row: address(
+                "/messages", topic=name, queue=row["queue"], by="last")),
+            TableColumn("begin", "First offset", "number"),
+            TableColumn("end", "End", "number"),
+            TableColumn("messages", "Messages", "number"),
+            TableColumn("last_stored", "Last stored (UTC)", "time"),
+        ), shown, "No queue has had a message yet."),
+        ShownTable("consumers", "Groups that have consumed it", (
+            TableColumn("group", "Group", "code", lambda row: path_of("groups", row["group"])),
+        ), groups, "No group has consumed of it yet."),
+    )  # fmt: skip
+    return View(
+        name, back=("/topics", "Topics"), facts=facts, tables=tables,
+        changes=_changes(topic) if asked.may_change and not topic["system"] else (),
+        text="One of the system's own." if topic["system"] else "",
+    )  # fmt: skip
+
+
+def _changes(topic: Mapping[str, object]) -> tuple[Change, ...]:
+    name = str(topic["topic"])
+    return (
+        Change(
+            "alter", "Alter", "Alter",
+            (*_with_values(_QUEUE_FIELDS, topic), Field(
+                "force", "Even if messages in queues that go are then read by nobody", "checkbox")),
+        ),
+        Change(
+            "delete", "Delete", "Delete this topic", typed=name, is_dangerous=True,
+            text="Its messages cannot be read any more, and its queues begin anew under that name.",
+        ),
+    )  # fmt: skip
+
+
+async def _create(asked: PageAsked, form: Form) -> Done:
+    name = checked_text("topic", form.get("topic", ""))
+    await asked.inquiries.topics.create(name, **_fields(form))
+    return Done(f"Topic {name} was created.", path_of("topics", name))
+
+
+async def _alter(asked: PageAsked, form: Form) -> Done:
+    name = asked.part("topic")
+    force = form.get("force") == "yes"
+    await asked.inquiries.topics.alter(name, force=force, **_fields(form))
+    return Done(f"Topic {name} was altered.", path_of("topics", name))
+
+
+async def _delete(asked: PageAsked, form: Form) -> Done:
+    name = asked.part("topic")
+    check_typed(form, name)
+    await asked.inquiries.topics.delete(name)
+    return Done(f"Topic {name} was deleted.", "/topics")
+
+
+def _fields(form: Form) -> TopicFields:
+    return {
+        "read_queues": needed_number(form, "read_queues"),
+        "write_queues": needed_number(form, "write_queues"),
+        "perm": needed_number(form, "perm"),
+        "deduplication_window_ms": number_of(
+            "deduplication_window_ms", form.get("deduplication_window_ms", "")
+        ) or 0,
+    }  # fmt: skip
+
+
+def _with_words(row: Row) -> Row:
+    return {**row, "perm_text": _perm_text(row["perm"])}
+
+
+def _perm_text(perm: object) -> str:
+    bits = cast("int", perm) & 6
+    return dict(PERMS)[bits]
+
+
+def _with_values(fields: tuple[Field, ...], values: Mapping[str, object]) -> tuple[Field, ...]:
+    return tuple(
+        field._replace(value=str(values.get(field.name, "")), is_needed=True) for field in fields
+    )
+
+
+PAGES = (
+    ConsolePage("/topics", _topics, {"create": _create}),
+    ConsolePage("/topics/{topic}", _topic, {"alter": _alter, "delete": _delete}),
+)

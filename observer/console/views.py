@@ -1,0 +1,271 @@
+"""Views: what a page of the console is made of, and what a request of one has asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import NamedTuple
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+
+from ledgermq.model.errors import ConfigError, NoPermissionError
+from ledgermq.observer.callers import HttpCaller
+from ledgermq.observer.console.tables import Row, ShownTable
+from ledgermq.observer.inquiries.inquirer import Inquirer, Sources
+from ledgermq.observer.inquiries.inquiries import Inquiries
+from ledgermq.observer.inquiries.row_pages import PAGE_ROWS_MAX
+from ledgermq.process.node_status import Health
+
+ROWS_SHOWN = 100
+"""Of a table in a page; an export has all."""
+
+EXPORTED_MAX = 100_000
+TEXT_MAX = 1_000
+"""Characters of one thing that is asked for or typed."""
+
+Form = Mapping[str, str]
+
+
+class Fact(NamedTuple):
+    """One thing to know; ``tone`` is ``ok``, ``warn``, ``bad``, or none."""
+
+    title: str
+    text: str
+    tone: str = ""
+    more: str = ""
+
+
+class Chart(NamedTuple):
+    """Curves over the last hour, of ``source`` (JSON: ``time`` and each of ``series``).
+
+    Attributes:
+        series: key and title of each curve.
+        unit: ``number``, ``bytes`` or ``ms``, of all of them.
+    """
+
+    title: str
+    source: str
+    series: Sequence[tuple[str, str]]
+    unit: str = "number"
+
+
+class Field(NamedTuple):
+    """One to be filled in; ``kind`` is an ``input``'s, or ``select`` with ``choices``."""
+
+    name: str
+    title: str
+    kind: str = "text"
+    value: str = ""
+    hint: str = ""
+    choices: Sequence[tuple[str, str]] = ()
+    is_needed: bool = False
+
+
+class Change(NamedTuple):
+    """A form by which something is changed.
+
+    Attributes:
+        act: which of the page's acts it is.
+        hidden: fields that are known already.
+        typed: what has to be typed to confirm it; empty: nothing.
+        is_dangerous: it takes something away.
+    """
+
+    act: str
+    title: str
+    button: str
+    fields: Sequence[Field] = ()
+    hidden: Mapping[str, str] = {}
+    text: str = ""
+    typed: str = ""
+    is_dangerous: bool = False
+
+
+class View(NamedTuple):
+    """A page.
+
+    Attributes:
+        search: fields of a form that asks for this page again, and changes nothing.
+        values: for a template of its own.
+    """
+
+    title: str
+    text: str = ""
+    facts: Sequence[Fact] = ()
+    charts: Sequence[Chart] = ()
+    search: Sequence[Field] = ()
+    tables: Sequence[ShownTable] = ()
+    changes: Sequence[Change] = ()
+    back: tuple[str, str] | None = None
+    template: str = "page.html"
+    values: Mapping[str, object] = {}
+    status: int = HTTPStatus.OK
+
+
+class Done(NamedTuple):
+    """A change was made: what to say of it, and where to go on."""
+
+    text: str
+    to: str
+
+
+class PageAsked:
+    """One request of a page.
+
+    Attributes:
+        inquirer, inquiries: with the caller's rights.
+        health: the node's; None: its supervisor does not answer.
+        export: the table of which all rows are wanted; empty: a page is.
+    """
+
+    def __init__(
+        self, request: Request, caller: HttpCaller, sources: Sources, health: Health | None
+    ) -> None:
+        self.request = request
+        self.caller = caller
+        self.inquirer = Inquirer(sources, caller)
+        self.inquiries = Inquiries(sources, caller)
+        self.health = health
+        self.export = request.query_params.get("table", "") if self._is_export else ""
+
+    @property
+    def _is_export(self) -> bool:
+        return self.request.query_params.get("export", "") in ("csv", "json")
+
+    @property
+    def may_change(self) -> bool:
+        """Whether forms are of any use to the caller; the broker has the last word."""
+        return not self.caller.only_looks
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether the caller may do what only operators may."""
+        try:
+            self.inquirer.check_operator()
+        except NoPermissionError:
+            return False
+        return True
+
+    def text(self, name: str) -> str:
+        """What was asked for under ``name``; empty: nothing.
+
+        Raises:
+            ConfigError: it is too long.
+        """
+        return checked_text(name, self.request.query_params.get(name, ""))
+
+    def part(self, name: str) -> str:
+        """A part of the address."""
+        return checked_text(name, str(self.request.path_params[name]))
+
+    def number(self, name: str) -> int | None:
+        """The same as a number from 0 on; None: nothing."""
+        return number_of(name, self.text(name))
+
+    def address(self, **changes: object) -> str:
+        """This page with other things asked for; None and empty ones are left out."""
+        asked = {
+            name: value
+            for name, value in self.request.query_params.items()
+            if name not in ("export", "table")
+        }
+        asked.update({name: str(value) for name, value in changes.items()})
+        return address(self.request.url.path, **asked)
+
+    async def rows(
+        self, table: str, find: Callable[[int, str], Awaitable[Mapping[str, object]]], key: str
+    ) -> tuple[list[Row], str]:
+        """A page of rows, and the address of those behind; where ``table`` is exported, all rows.
+
+        Args:
+            find: gives rows under ``key``, and ``next``, of a limit and what a page before told.
+        """
+        if self.export != table:
+            found = await find(ROWS_SHOWN, self.text(f"{table}-after"))
+            next_ = found.get("next")
+            more = self.address(**{f"{table}-after": next_}) if next_ else ""
+            return rows_of(found, key), more
+        rows: list[Row] = []
+        after: object = ""
+        while after is not None and len(rows) < EXPORTED_MAX:
+            found = await find(PAGE_ROWS_MAX, str(after))
+            rows += rows_of(found, key)
+            after = found.get("next")
+        return rows, ""
+
+
+Show = Callable[[PageAsked], Awaitable[View]]
+Act = Callable[[PageAsked, Form], Awaitable[Done]]
+
+
+class ConsolePage(NamedTuple):
+    """Where a page is, what it shows, and what may be done there, by the name of the act."""
+
+    path: str
+    show: Show
+    acts: Mapping[str, Act] = {}
+
+
+def rows_of(found: Mapping[str, object], key: str) -> list[Row]:
+    """Rows that an inquiry told under ``key``."""
+    rows = found[key]
+    assert isinstance(rows, list | tuple), key
+    return list(rows)
+
+
+def path_of(*parts: object) -> str:
+    """An address whose parts may be any text."""
+    return "".join(f"/{quote(str(part), safe='')}" for part in parts)
+
+
+def address(path: str, **asked: object) -> str:
+    """``path`` with what is asked for; what is None or empty is left out."""
+    left = {name: str(value) for name, value in asked.items() if value not in (None, "")}
+    return f"{path}?{urlencode(left)}" if left else path
+
+
+def checked_text(name: str, text: str) -> str:
+    """``text`` without blanks around it.
+
+    Raises:
+        ConfigError: it is too long.
+    """
+    if len(text) > TEXT_MAX:
+        raise ConfigError("text too long", field=name, length=len(text), limit=TEXT_MAX)
+    return text.strip()
+
+
+def number_of(name: str, text: str) -> int | None:
+    """A number from 0 on; None: nothing was given.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
+        raise ConfigError("not a number from 0 on", field=name, value=text[:64])
+    return int(text)
+
+
+def needed_number(form: Form, name: str) -> int:
+    """A number from 0 on of a form.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    number = number_of(name, form.get(name, ""))
+    if number is None:
+        raise ConfigError("number missing", field=name)
+    return number
+
+
+def check_typed(form: Form, wanted: str) -> None:
+    """Have what is dear to undo confirmed.
+
+    Raises:
+        ConfigError: something else was typed.
+    """
+    if form.get("typed", "") != wanted:
+        raise ConfigError("nothing was done: the name was not typed to confirm it", name=wanted)

@@ -1,0 +1,441 @@
+"""The console without a browser: its pages, who may see and change what, and what attackers try."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.console_client import ConsoleClient
+from tests.process.group_nodes import free_port
+from tests.process.http_client import connect, read_all
+from tests.suite.patience import PATIENCE_S
+
+from ledgermq.client import Admin, Consumer, DeadLetters, Producer
+from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.observer.console.visits import ATTEMPTS
+
+pytestmark = pytest.mark.slow
+
+ADMIN, LOOK, USER = (f"{kind}-0123456789abcdef0123456789abcdef" for kind in ("adm", "loo", "usr"))
+SECRET = "till-and-its-secret"
+HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>"
+LINK = "javascript:alert(1)"
+
+PAGES = (
+    "/", "/processes", "/disk", "/events", "/topics", "/topics/orders", "/groups",
+    "/groups/billing", "/messages", "/messages?topic=orders&by=last", "/dead-letters",
+    "/dead-letters/billing", "/timers", "/transactions", "/users", "/quotas", "/handbook",
+    "/handbook/what-to-do",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    """A node that checks users, with a hostile message and a dead letter."""
+    with nodes_made() as make:
+        made = make()
+        tokens = made.folder / "tokens"
+        tokens.write_text(f"operator {ADMIN} admin\nboard {LOOK}\nshop {USER} user:till\n")
+        tokens.chmod(0o600)
+        start_client_node(
+            made,
+            access={"enabled": True},
+            listen={"http": f"127.0.0.1:{free_port()}"},
+            http={"tokens_file": str(tokens)},
+        )
+        fill(f"ipc://{made.runtime}")
+        wait_until(lambda: answers(made), "the observer to answer")
+        yield made
+
+
+def fill(address: str) -> None:
+    with connect_broker(address, name="test", timeout_s=PATIENCE_S) as broker:
+        AccessAdmin(broker).set_user(
+            "till",
+            {"topicPerms": ["orders=PUB|SUB"], "groupPerms": ["billing=SUB"], "secretKey": SECRET},
+            mode="add",
+        )
+    with Producer(address) as producer:
+        properties = {HOSTILE: HOSTILE, "link": LINK}
+        producer.send(
+            "orders", HOSTILE.encode(), keys=["order-1"], tag="t", properties=properties, queue_id=0
+        ).result(PATIENCE_S)
+        producer.send("other", b"of somebody else", queue_id=0).result(PATIENCE_S)
+        producer.send("orders", b"later", delay=3_600_000).result(PATIENCE_S)
+    with Admin(address, timeout_s=PATIENCE_S) as admin:
+        admin.create_group("billing")
+        wait_until(lambda: admin.topic("orders").messages, "dispatch")
+    with Consumer(address, topic="orders", group="billing") as consumer:
+        message = next(iter(consumer))
+        consumer.retry_later(message, delay_level=1, times_max=0)
+        consumer.commit(message)
+    with DeadLetters(address, group="billing") as letters:
+        wait_until(lambda: letters.queues() and letters.queues()[0].end, "the dead letter")
+
+
+def where(node: Node) -> tuple[str, int]:
+    text = node.config.read_text()
+    port = next(line for line in text.splitlines() if line.startswith("http = "))
+    return "127.0.0.1", int(port.rpartition(":")[2].strip('"'))
+
+
+def answers(node: Node) -> bool:
+    try:
+        return ConsoleClient(where(node)).get("/sign-in").status == 200
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def admin(node: Node) -> ConsoleClient:
+    return signed_in(node, token=ADMIN)
+
+
+def signed_in(node: Node, **fields: str) -> ConsoleClient:
+    client = ConsoleClient(where(node))
+    assert client.sign_in(**fields).status == 303
+    return client
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_each_page_is_there_for_an_admin_and_bounds_what_it_may(
+    admin: ConsoleClient, path: str
+) -> None:
+    page = admin.get(path)
+
+    assert page.status == 200, page.text
+    policy = page.headers["content-security-policy"]
+    assert "script-src 'self'" in policy and "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert page.headers["x-content-type-options"] == "nosniff"
+    assert page.headers["referrer-policy"] == "same-origin"
+    assert page.headers["cache-control"] == "no-store"
+    assert '<html lang="en"' in page.text and page.text.count("<h1>") == 1
+    assert " style=" not in page.text and "<script>" not in page.text
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/curves.json", "/groups/billing/lag.json"])
+def test_nobody_sees_a_page_without_having_signed_in(node: Node, path: str) -> None:
+    page = ConsoleClient(where(node)).get(path)
+
+    assert page.status == 401 if path.endswith(".json") else page.status == 303
+    if page.status == 303:
+        assert page.headers["location"].startswith("/sign-in")
+
+
+def test_a_visit_is_kept_from_scripts_and_other_sites(node: Node) -> None:
+    client = signed_in(node, token=ADMIN)
+    (cookie,) = client.set_cookies
+
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert ADMIN not in cookie
+
+
+def test_who_signs_out_is_out(admin: ConsoleClient) -> None:
+    key, kept = admin.change_key(), dict(admin.cookies)
+    refused = admin.post("/sign-out", {"change_key": "another"})
+    assert refused.status == 303
+    admin.cookies = dict(kept)
+    assert admin.get("/").status == 200, "a form of another place signs nobody out"
+    admin.post("/sign-out", {"change_key": key})
+    admin.cookies = kept
+
+    assert admin.get("/").status == 303
+
+
+def test_a_user_signs_in_by_name_and_secret_and_sees_what_is_theirs(node: Node) -> None:
+    client = signed_in(node, user="till", secret=SECRET)
+    message = client.get("/messages?topic=orders&by=last&queue=0")
+    other = client.get("/messages?topic=other&by=last&queue=0")
+
+    assert message.status == 200
+    assert "order-1" in message.text
+    assert other.status == 403
+    assert "of somebody else" not in other.text
+    assert client.get("/topics/other").status == 403
+    assert client.get("/users").status == 403
+    assert client.get("/quotas").status == 403
+    assert client.get("/events").status == 403
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"token": "x" * 40},
+        {"token": ""},
+        {"user": "till", "secret": "wrong"},
+        {"user": "till", "secret": ""},
+        {"user": "nobody", "secret": SECRET},
+        {"user": HOSTILE, "secret": HOSTILE},
+    ],
+)
+def test_who_is_nobody_does_not_get_in(node: Node, fields: dict[str, str]) -> None:
+    client = ConsoleClient(where(node))
+    refused = client.sign_in(**fields)
+
+    assert refused.status in (403, 429)
+    assert client.cookies == {}
+    assert "<script>alert" not in refused.text
+
+
+def test_a_token_that_only_looks_sees_no_body_and_has_no_form(node: Node) -> None:
+    client = signed_in(node, token=LOOK)
+    topics = client.get("/topics")
+
+    assert "/topics/orders" in topics.text
+    assert 'name="act"' not in topics.text
+    assert client.get("/messages?topic=orders&by=last&queue=0").status == 403
+    assert client.get("/users").status == 403
+    key = client.change_key()
+    fields = {"topic": "x", "read_queues": "1", "write_queues": "1", "perm": "6"}
+    done = client.post("/topics", {"change_key": key, "act": "create", **fields})
+    assert done.status == 303
+    assert "notice bad" in client.get("/topics").text
+
+
+def test_a_change_needs_the_visits_own_key(admin: ConsoleClient, node: Node) -> None:
+    other = signed_in(node, token=ADMIN).change_key()
+    form = {"act": "create", "topic": "forged", "read_queues": "1", "write_queues": "1",
+            "perm": "6"}  # fmt: skip
+    without = admin.post("/topics", form)
+    foreign = admin.post("/topics", {**form, "change_key": other})
+    own = admin.change_key()
+    from_elsewhere = admin.post("/topics", {**form, "change_key": own}, sec_fetch_site="cross-site")
+    of_origin = admin.post("/topics", {**form, "change_key": own}, origin="https://evil.example")
+    as_text = admin.post("/topics", {**form, "change_key": own}, content_type="text/plain")
+
+    refused = [without, foreign, from_elsewhere, of_origin, as_text]
+    assert [one.status for one in refused] == [403, 403, 403, 403, 400]
+    assert "forged" not in admin.get("/topics").text
+
+
+def test_a_bearer_may_look_and_not_change(node: Node) -> None:
+    client = ConsoleClient(where(node))
+    page = client.get("/topics", authorization=f"Bearer {ADMIN}")
+
+    assert page.status == 200
+    assert 'name="act"' not in page.text
+    assert client.cookies == {}
+    assert client.post(
+        "/topics", {"act": "create", "topic": "x"}, authorization=f"Bearer {ADMIN}"
+    ).status == 403  # fmt: skip
+
+
+def test_a_topic_is_made_altered_and_deleted(admin: ConsoleClient) -> None:
+    fields = {"read_queues": "2", "write_queues": "2", "perm": "6",
+              "deduplication_window_ms": "0"}  # fmt: skip
+    made = admin.act("/topics", "create", topic="made-here", **fields)
+    altered = admin.act("/topics/made-here", "alter", **{**fields, "write_queues": "3",
+                                                         "read_queues": "3"})  # fmt: skip
+    kept = admin.act("/topics/made-here", "delete", typed="something else")
+    deleted = admin.act("/topics/made-here", "delete", typed="made-here")
+
+    assert "Topic made-here was created." in made.text
+    assert "3 read, 3 write" in altered.text
+    assert "nothing was done" in kept.text.lower()
+    assert "Topic made-here was deleted." in deleted.text
+    assert admin.get("/topics/made-here").status == 404
+
+
+def test_a_group_is_made_moved_and_deleted(admin: ConsoleClient) -> None:
+    assert "was created" in admin.act("/groups", "create", group="movers").text
+    moved = admin.act("/groups/billing", "reset", topic="orders", to="first", value="")
+    cloned = admin.act("/groups/movers", "clone", source="billing")
+    altered = admin.act("/groups/movers", "alter", retryMaxTimes="3", consumeEnable="yes")
+    deleted = admin.act("/groups/movers", "delete", typed="movers", offsets="yes")
+
+    assert "goes on elsewhere" in moved.text
+    assert "goes on elsewhere" in cloned.text
+    assert "was altered" in altered.text, altered.text[altered.text.index("notice") :][:300]
+    assert "was deleted" in deleted.text
+
+
+def test_users_and_quotas_are_set_and_removed(admin: ConsoleClient) -> None:
+    added = admin.act(
+        "/users", "add", user="clerk", topicPerms="orders=SUB, other=SUB", defaultTopicPerm="DENY",
+        defaultGroupPerm="DENY", groupPerms="", secretKey="clerk-secret",
+    )  # fmt: skip
+    users = json.loads(admin.get("/users?export=json&table=users").text)
+    quota = admin.act("/quotas", "set", owner="user:clerk", produce_bytes="1000")
+    removed = admin.act("/quotas", "remove", owner="user:clerk")
+    gone = admin.act("/users", "remove", user="clerk", typed="clerk")
+
+    assert "User clerk was added." in added.text
+    assert "clerk-secret" not in added.text + json.dumps(users)
+    assert next(row for row in users if row["user"] == "clerk")["topics"] == [
+        "orders=SUB", "other=SUB",
+    ]  # fmt: skip
+    assert "user:clerk" in quota.text and "notice ok" in quota.text
+    assert "notice ok" in removed.text
+    assert "User clerk was removed." in gone.text
+
+
+def test_a_dead_letter_is_replayed_and_a_timer_cancelled(admin: ConsoleClient) -> None:
+    replayed = admin.act("/dead-letters/billing", "replay", offsets="0")
+    again = admin.act("/dead-letters/billing", "replay", offsets="0")
+    timers = json.loads(admin.get("/timers?export=json&table=timers").text)
+    cancelled = admin.act("/timers", "cancel", unique_id=timers[0]["unique_id"])
+
+    assert "1 replayed." in replayed.text
+    assert "1 had been replayed already" in again.text
+    assert "is not delivered" in cancelled.text
+    assert "notice bad" in admin.act("/timers", "cancel", unique_id="none").text
+
+
+def test_what_a_client_has_written_is_text_in_every_page(admin: ConsoleClient) -> None:
+    (message,) = json.loads(
+        admin.get("/messages?topic=orders&by=key&at=order-1&export=json&table=messages").text
+    )
+    page = admin.get(f"/messages/one?id={message['offsetMsgId']}").text
+    pages = [
+        page,
+        admin.get("/messages?topic=orders&by=last&queue=0").text,
+        admin.get("/dead-letters/billing").text,
+        admin.get("/messages?topic=%3Cscript%3Ealert(1)%3C/script%3E&by=last").text,
+        admin.get("/topics?name=%22%3E%3Cscript%3Ealert(1)%3C/script%3E").text,
+        admin.get("/groups/%3Cscript%3Ealert(1)%3C%2Fscript%3E").text,
+        admin.get("/handbook/%3Cscript%3Ealert(1)%3C%2Fscript%3E").text,
+    ]
+
+    assert "&lt;script&gt;alert(1)" in page
+    for text in pages:
+        assert "<script>alert" not in text
+        assert "<img src=x" not in text
+        assert f'href="{LINK}' not in text
+
+
+def test_every_table_of_a_page_is_a_file_too(admin: ConsoleClient) -> None:
+    csv = admin.get("/topics?export=csv&table=topics")
+    rows = json.loads(admin.get("/topics?export=json&table=topics").text)
+
+    assert csv.headers["content-disposition"] == 'attachment; filename="topics.csv"'
+    assert csv.text.splitlines()[0].startswith("topic,messages,")
+    assert {"orders", "other"} <= {row["topic"] for row in rows}
+    assert (
+        admin.get("/topics?export=csv&table=nothing")
+        .headers["content-type"]
+        .startswith("text/html")
+    )
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/messages?topic=orders&by=time&at=yesterday", "/messages?topic=orders&by=offset&at=-1",
+     "/messages?by=key&at=x", f"/topics?name={'x' * 2_000}",
+     "/messages?topic=orders&queue=99999999999999999999"],
+)  # fmt: skip
+def test_what_cannot_be_asked_so_is_told(admin: ConsoleClient, path: str) -> None:
+    page = admin.get(path)
+
+    assert page.status == 400
+    assert "verdict bad" in page.text
+
+
+def test_curves_of_a_group_are_for_who_may_see_it(node: Node, admin: ConsoleClient) -> None:
+    till = signed_in(node, user="till", secret=SECRET)
+    admin.get("/groups/billing")
+
+    wait_until(
+        lambda: json.loads(admin.get("/groups/billing/lag.json").text)["lag"], "a sample of lag"
+    )
+    wait_until(lambda: json.loads(till.get("/curves.json").text)["messages_in"], "a sample")
+    assert till.get("/groups/billing/lag.json").status == 200
+    assert till.get("/groups/nobodys/lag.json").status in (403, 404)
+
+
+def test_static_files_are_kept_for_good_and_nothing_else_is_one(admin: ConsoleClient) -> None:
+    page = admin.get("/").text
+    at = page.index("/static/")
+    path = page[at : page.index('"', at)]
+    version = path.split("/")[2]
+
+    assert "immutable" in admin.get(f"/static/{version}/console.css").headers["cache-control"]
+    for name in ("..%2Frendering.py", "README.md", "%2e%2e", "console.css%00"):
+        assert admin.get(f"/static/{version}/{name}").status in (401, 404)
+
+
+def test_a_secret_that_is_another_now_ends_the_visits(node: Node) -> None:
+    address = f"ipc://{node.runtime}"
+    with connect_broker(address, name="test", timeout_s=PATIENCE_S) as broker:
+        access = AccessAdmin(broker)
+        access.set_user("courier", {"secretKey": "first-secret"}, mode="add")
+        client = ConsoleClient(where(node))
+        wait_until(
+            lambda: client.sign_in(user="courier", secret="first-secret").status == 303, "sign-in"
+        )
+        assert client.get("/topics").status == 200
+        access.set_user("courier", {"secretKey": "second-secret"}, mode="alter")
+        wait_until(lambda: client.get("/topics").status == 303, "the visit to end")
+
+
+def test_who_guesses_is_told_to_wait(node: Node) -> None:
+    """Last: this address waits for a while then."""
+    client = ConsoleClient(where(node))
+    found = [client.sign_in(user="till", secret=f"guess-{n}").status for n in range(ATTEMPTS + 1)]
+
+    assert found[-1] == 429
+    assert client.sign_in(user="till", secret=SECRET).status == 429
+
+
+def test_without_tokens_an_address_shows_numbers_to_its_own_machine_alone(
+    make_node: Callable[[], Node],
+) -> None:
+    node, port = make_node(), free_port()
+    start_client_node(node, listen={"http": f"127.0.0.1:{port}"})
+    wait_until(lambda: answers(node), "the observer to answer")
+    here = ConsoleClient(where(node))
+    with Producer(f"ipc://{node.runtime}") as producer:
+        producer.send("orders", b"not for everybody", queue_id=0).result(PATIENCE_S)
+
+    wait_until(lambda: here.get("/topics").status == 200, "the node to lead")
+    assert here.cookies == {}
+    wait_until(
+        lambda: here.get("/messages?topic=orders&by=last").status == 403, "the message's refusal"
+    )
+    assert ConsoleClient(where(node), host=f"localhost:{port}").get("/topics").status == 200
+    assert ConsoleClient(where(node), host="evil.example").get("/topics").status == 403
+    assert ConsoleClient(where(node), host="evil.example").get("/curves.json").status == 403
+
+
+def test_at_the_unix_socket_the_account_is_who_asks(make_node: Callable[[], Node]) -> None:
+    node = make_node()
+    start_client_node(node, listen={"http": "unix"})
+    path: Path = node.runtime / "http.sock"
+    wait_until(path.exists, "the socket")
+    client = ConsoleClient(path, host="localhost")
+    wait_until(lambda: client.get("/topics").status == 200, "the node to lead")
+    fields = {"read_queues": "1", "write_queues": "1", "perm": "6"}
+
+    assert "Topic mine was created." in client.act("/topics", "create", topic="mine", **fields).text
+    forged = ConsoleClient(path, host="localhost")
+    assert forged.post("/topics", {"act": "create", "topic": "forged", **fields}).status == 403
+    assert ConsoleClient(path, host="evil.example").get("/topics").status == 403
+
+
+def test_a_node_may_have_no_console(make_node: Callable[[], Node]) -> None:
+    node, port = make_node(), free_port()
+    start_client_node(node, listen={"http": f"127.0.0.1:{port}"}, http={"console": False})
+
+    def asked(path: str) -> str:
+        try:
+            with connect(("127.0.0.1", port)) as client:
+                client.sendall(
+                    f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode()
+                )
+                client.shutdown(socket.SHUT_WR)
+                return read_all(client).decode().partition("\r\n")[0]
+        except OSError:
+            return ""
+
+    wait_until(lambda: "200" in asked("/health/live"), "the observer to answer")
+    assert "404" in asked("/")
+    assert "404" in asked("/sign-in")
+    pid = node.child("observer")["pid"]
+    assert "jinja2" not in Path(f"/proc/{pid}/maps").read_text()
