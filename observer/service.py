@@ -20,6 +20,7 @@ from ledgermq.model.config.settings import HttpSection, Settings
 from ledgermq.model.config.settings_rules import HTTP_UNIX
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.exit_status import EXIT_STOPPED
+from ledgermq.observer.api.api import Api
 from ledgermq.observer.health_source import HealthSource
 from ledgermq.observer.http_limits import HttpLimits
 from ledgermq.observer.http_port import HttpPort, listen
@@ -79,7 +80,8 @@ class ObserverService:
                 has_tls=self._tls is not None,
             ))  # fmt: skip
         routes = () if self._console is None else self._console.routes()
-        app = self._pages.app(routes, metrics=self._metrics)
+        api = Api(self._sources, counters, self._pages)
+        app = self._pages.app([*api.routes, *routes], metrics=self._metrics)
         self._port = HttpPort(app, listener, counters, limits, tls=self._tls)
 
     def open(self) -> None:

@@ -13,7 +13,7 @@ from ledgermq.client.core.questions import ask, offsets_of
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.requests import Steps
 from ledgermq.client.reading.pull_pipeline import pull_request, pulled_batch
-from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.model.errors import ConfigError, NoPermissionError, ProtocolError
 from ledgermq.wire.pull_frame import BYTES_MAX, MESSAGES_MAX, Pull
 
 
@@ -63,14 +63,19 @@ def track(message: ReceivedMessage) -> Steps[list[Track]]:
 
     A group has consumed what lies before its offset, as RocketMQ judges it: what it has given back
     counts, too, and is tracked by its copy in the retry topic. One that has not consumed it, and
-    has no members now, is not online; a ``Consumer`` is no member, and is not known of.
+    has no members now, is not online; a ``Consumer`` is no member, and is not known of. Whether a
+    group of somebody else is online is not told.
     """
     # Nodes that know of no ``topic`` tell of all, which are left out below.
     told = yield from ask("groups", topic=message.stored_topic)
     found = []
     for one in sorted(_tracks(elements(told, "groups"), message)):
         if one.state is not TrackState.CONSUMED:
-            told = yield from ask("group_members", group=one.group)
+            try:
+                told = yield from ask("group_members", group=one.group)
+            except NoPermissionError:
+                found.append(one)
+                continue
             if not told.get("members"):
                 found.append(one._replace(state=TrackState.NOT_ONLINE))
                 continue

@@ -58,6 +58,7 @@ class DeadLetterInquiries:
         body_max: int = BODY_DEFAULT,
     ) -> Json:
         """As ``ledgermq dlq list GROUP``: ``next`` is the ``offset`` of the next page, or None."""
+        self._inquirer.check_sees_messages()
         count = checked_limit(limit)
 
         async def inquire(session: BrokerSession) -> Json:
@@ -82,6 +83,7 @@ class DeadLetterInquiries:
         Raises:
             MessageUnknownError: there is none at that offset.
         """
+        self._inquirer.check_sees_messages()
 
         async def inquire(session: BrokerSession) -> Json:
             found = await session.letters(group).read(offset, queue_id=queue, messages_max=1)

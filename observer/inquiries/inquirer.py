@@ -102,6 +102,17 @@ class Inquirer:
         told = {**fields, "speaks_for": f"{self.caller.name} (http)"}
         return await self._control(self.sources.paths.raft_control, verb, **told)
 
+    def check_sees_messages(self) -> None:
+        """Refuse who only looks, also where there is no message for the broker to refuse.
+
+        Raises:
+            NoPermissionError: the caller only looks.
+        """
+        if self.caller.only_looks:
+            raise NoPermissionError(
+                "who may only look sees no message, and changes nothing", user=self.caller.name
+            )
+
     def check_operator(self) -> None:
         """Refuse who may not do what the node's operators alone may at its control sockets.
 

@@ -39,6 +39,7 @@ class MessageInquiries:
         Raises:
             MessageUnknownError: there is none of that id.
         """
+        self._inquirer.check_sees_messages()
         found = await self._inquirer.leader(lambda session: _by_id(session, id_, topic))
         return {"message": bounded(found, body_max)}
 
@@ -50,6 +51,7 @@ class MessageInquiries:
         Raises:
             MessageUnknownError: there is none of that id.
         """
+        self._inquirer.check_sees_messages()
 
         async def inquire(session: BrokerSession) -> Json:
             message = await _by_id(session, id_, topic)
@@ -76,6 +78,7 @@ class MessageInquiries:
         Args:
             begin, end: store times, epoch ms, both included.
         """
+        self._inquirer.check_sees_messages()
         count = checked_limit(limit)
         found = await self._inquirer.leader(
             lambda session: session.by_key(topic, key, messages_max=count, begin=begin, end=end)
@@ -101,6 +104,7 @@ class MessageInquiries:
         """As ``ledgermq message find --from --to``: the first of each queue that were stored then,
         both included (epoch ms), in the order of the log; ``more``: there may be others.
         """
+        self._inquirer.check_sees_messages()
         count = checked_limit(limit)
 
         async def inquire(session: BrokerSession) -> Json:
@@ -143,6 +147,7 @@ class MessageInquiries:
         """
         if (offset is not None) + (time is not None) + last > 1:
             raise ConfigError("offset, time and last exclude one another")
+        self._inquirer.check_sees_messages()
         count = checked_limit(limit)
 
         async def inquire(session: BrokerSession) -> Json:
