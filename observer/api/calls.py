@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from ledgermq.observer.api.fields import Field, Given
+from ledgermq.observer.api.fields import CallField, Given
 from ledgermq.observer.inquiries.inquiries import Inquiries
 from ledgermq.observer.inquiries.row_pages import Json
 
@@ -48,9 +48,9 @@ class ApiCall(NamedTuple):
     needs: Needs
     answer: Answer
     shape: dict[str, str]
-    path_fields: Sequence[Field] = ()
-    query: Sequence[Field] = ()
-    body: Sequence[Field] = ()
+    path_fields: Sequence[CallField] = ()
+    query: Sequence[CallField] = ()
+    body: Sequence[CallField] = ()
 
     @property
     def changes(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import ledgermq
 from ledgermq.observer.api.calls import PREFIX, ApiCall
-from ledgermq.observer.api.fields import INTEGER, INTEGERS, ITEMS_MAX, TEXTS, Field
+from ledgermq.observer.api.fields import INTEGER, INTEGERS, ITEMS_MAX, TEXTS, CallField
 from ledgermq.observer.api.problems import CONTENT_TYPE
 
 Schema = dict[str, object]
@@ -94,7 +94,7 @@ def _operation(call: ApiCall) -> Schema:
     return told
 
 
-def _parameter(field: Field, place: str) -> Schema:
+def _parameter(field: CallField, place: str) -> Schema:
     return {
         "name": field.name,
         "in": place,
@@ -115,7 +115,7 @@ def _body(call: ApiCall) -> Schema:
     }
 
 
-def _schema(field: Field) -> Schema:
+def _schema(field: CallField) -> Schema:
     bounds: Schema = {"minimum": field.least, "maximum": field.most}
     if field.kind == INTEGER:
         schema: Schema = {"type": "integer", **bounds}

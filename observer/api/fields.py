@@ -24,7 +24,7 @@ TEXT, INTEGER, BOOLEAN = "string", "integer", "boolean"
 TEXTS, INTEGERS, OBJECT = "strings", "integers", "object"
 
 
-class Field(NamedTuple):
+class CallField(NamedTuple):
     """One of them.
 
     Attributes:
@@ -45,15 +45,15 @@ class Field(NamedTuple):
     default: str | int | bool | None = None
 
 
-TOPIC = Field("topic", TEXT, "Name of a topic", is_needed=True)
-QUEUE = Field("queue", INTEGER, "Number of a queue", most=QUEUE_ID_MAX, default=0)
-OFFSET = Field("offset", INTEGER, "Queue offset of the first one")
-ALL = Field("all", BOOLEAN, "Those of the system, too", default=False)
-LIMIT = Field(
+TOPIC = CallField("topic", TEXT, "Name of a topic", is_needed=True)
+QUEUE = CallField("queue", INTEGER, "Number of a queue", most=QUEUE_ID_MAX, default=0)
+OFFSET = CallField("offset", INTEGER, "Queue offset of the first one")
+ALL = CallField("all", BOOLEAN, "Those of the system, too", default=False)
+LIMIT = CallField(
     "limit", INTEGER, "So many at once", least=1, most=PAGE_ROWS_MAX, default=ROWS_DEFAULT
 )
-NEXT = Field("after", TEXT, "The next of the page before")
-BODY_SIZE = Field(
+NEXT = CallField("after", TEXT, "The next of the page before")
+BODY_SIZE = CallField(
     "body_max", INTEGER, "Bytes of each body; of a longer one bodySize is told",
     most=BODY_MAX, default=BODY_DEFAULT,
 )  # fmt: skip
@@ -111,7 +111,7 @@ class Given:
         return {name: value for name, value in found.items() if isinstance(value, bool | int)}
 
 
-def of_query(fields: Sequence[Field], pairs: Iterable[tuple[str, str]]) -> Values:
+def of_query(fields: Sequence[CallField], pairs: Iterable[tuple[str, str]]) -> Values:
     """The values of a query, by name; those that are left out are not there.
 
     Raises:
@@ -130,7 +130,7 @@ def of_query(fields: Sequence[Field], pairs: Iterable[tuple[str, str]]) -> Value
     return values
 
 
-def of_body(fields: Sequence[Field], body: bytes) -> Values:
+def of_body(fields: Sequence[CallField], body: bytes) -> Values:
     """The values of a JSON object, by name; of no body at all there are none.
 
     Raises:
@@ -147,7 +147,7 @@ def of_body(fields: Sequence[Field], body: bytes) -> Values:
     return values
 
 
-def checked(field: Field, value: Value) -> Value:
+def checked(field: CallField, value: Value) -> Value:
     """``value``, which is within the field's bounds.
 
     Raises:
@@ -168,7 +168,7 @@ def checked(field: Field, value: Value) -> Value:
     return value
 
 
-def _of_text(field: Field, text: str) -> Value:
+def _of_text(field: CallField, text: str) -> Value:
     if field.kind == INTEGER:
         digits = text.removeprefix("-")
         if not (digits.isascii() and digits.isdecimal()) or len(digits) > 20:
@@ -182,7 +182,7 @@ def _of_text(field: Field, text: str) -> Value:
     return checked(field, text)
 
 
-def _of_json(field: Field, value: object) -> Value:
+def _of_json(field: CallField, value: object) -> Value:
     match field.kind, value:
         case "boolean", bool():
             return value
@@ -243,7 +243,7 @@ def _no_number(name: str) -> object:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def _check_text(field: Field, text: str) -> None:
+def _check_text(field: CallField, text: str) -> None:
     if len(text) > TEXT_SIZE_MAX:
         raise ProtocolError("text too long", name=field.name, size=len(text), limit=TEXT_SIZE_MAX)
     if any(letter < " " or "\x7f" <= letter <= "\x9f" or "\ud800" <= letter <= "\udfff"
@@ -251,13 +251,13 @@ def _check_text(field: Field, text: str) -> None:
         raise ProtocolError("text has letters that cannot be seen", name=field.name)
 
 
-def _check_needed(fields: Sequence[Field], values: Values) -> None:
+def _check_needed(fields: Sequence[CallField], values: Values) -> None:
     missing = [field.name for field in fields if field.is_needed and field.name not in values]
     if missing:
         raise ProtocolError("something is missing", names=missing)
 
 
-def _unknown(name: str, known: Mapping[str, Field]) -> ProtocolError:
+def _unknown(name: str, known: Mapping[str, CallField]) -> ProtocolError:
     return ProtocolError("name not known here", name=name[:64], expected=sorted(known))
 
 

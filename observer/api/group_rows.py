@@ -18,12 +18,12 @@ from ledgermq.observer.api.fields import (
     QUEUE,
     TEXT,
     TOPIC,
-    Field,
+    CallField,
 )
 from ledgermq.observer.inquiries.message_inquiries import BODY_DEFAULT, MESSAGES_SHOWN
 from ledgermq.observer.inquiries.row_pages import ROWS_DEFAULT
 
-_GROUP = Field("group", TEXT, "Name of a group", is_needed=True)
+_GROUP = CallField("group", TEXT, "Name of a group", is_needed=True)
 _SHAPE = {
     "group": "string",
     "exists": "boolean",
@@ -31,17 +31,17 @@ _SHAPE = {
     "fields": "object",
 }
 _FIELDS = (
-    Field("consumeEnable", BOOLEAN, "False: its consumers are refused"),
-    Field("consumeFromMinEnable", BOOLEAN, "New queues are consumed from their beginning"),
-    Field("consumeBroadcastEnable", BOOLEAN, "Its consumers may each get all messages"),
-    Field("notifyConsumerIdsChangedEnable", BOOLEAN, "Members hear at once of others"),
-    Field("retryQueueNums", INTEGER, "Queues of its retry topic"),
-    Field("retryMaxTimes", INTEGER, "So often is a message given again"),
-    Field("brokerId", INTEGER, "The broker to pull from: 0 is the leader"),
-    Field("whichBrokerWhenConsumeSlowly", INTEGER, "The broker for readers of old messages"),
+    CallField("consumeEnable", BOOLEAN, "False: its consumers are refused"),
+    CallField("consumeFromMinEnable", BOOLEAN, "New queues are consumed from their beginning"),
+    CallField("consumeBroadcastEnable", BOOLEAN, "Its consumers may each get all messages"),
+    CallField("notifyConsumerIdsChangedEnable", BOOLEAN, "Members hear at once of others"),
+    CallField("retryQueueNums", INTEGER, "Queues of its retry topic"),
+    CallField("retryMaxTimes", INTEGER, "So often is a message given again"),
+    CallField("brokerId", INTEGER, "The broker to pull from: 0 is the leader"),
+    CallField("whichBrokerWhenConsumeSlowly", INTEGER, "The broker for readers of old messages"),
 )
-_FORCE = Field("force", BOOLEAN, "Although members consume now")
-_DRY_RUN = Field("dry_run", BOOLEAN, "Only tell what would be done")
+_FORCE = CallField("force", BOOLEAN, "Although members consume now")
+_DRY_RUN = CallField("dry_run", BOOLEAN, "Only tell what would be done")
 _ONLY_TOPIC = TOPIC._replace(is_needed=False, about="Only in this topic")
 _MOVES = {"group": "string", "done": "boolean", "queues": "array"}
 
@@ -90,8 +90,8 @@ GROUP_CALLS = (
         {"deleted": "string"},
         path_fields=(_GROUP,),
         query=(
-            Field("offsets", BOOLEAN, "Forget what it has consumed"),
-            Field("topics", BOOLEAN, "Delete its retry topic and its dead letters"),
+            CallField("offsets", BOOLEAN, "Forget what it has consumed"),
+            CallField("topics", BOOLEAN, "Delete its retry topic and its dead letters"),
         ),
     ),
     ApiCall(
@@ -131,12 +131,12 @@ GROUP_CALLS = (
         path_fields=(_GROUP,),
         body=(
             TOPIC,
-            Field(
+            CallField(
                 "to", TEXT, "Where; a time and a number need a value", is_needed=True,
                 among=("first", "last", "time", "number"),
             ),
-            Field("value", INTEGER, "Epoch milliseconds of a time, or a queue offset"),
-            Field("queues", INTEGERS, "Only these"),
+            CallField("value", INTEGER, "Epoch milliseconds of a time, or a queue offset"),
+            CallField("queues", INTEGERS, "Only these"),
             _FORCE,
             _DRY_RUN,
         ),
@@ -155,7 +155,7 @@ GROUP_CALLS = (
         _MOVES,
         path_fields=(_GROUP,),
         body=(
-            Field("source", TEXT, "The other group", is_needed=True),
+            CallField("source", TEXT, "The other group", is_needed=True),
             _ONLY_TOPIC,
             _FORCE,
             _DRY_RUN,
@@ -210,13 +210,13 @@ GROUP_CALLS = (
         {"group": "string", "replayed": "array", "already": "array", "missing": "array"},
         path_fields=(_GROUP,),
         body=(
-            Field("offsets", INTEGERS, "These; all that were not replayed yet when left out"),
+            CallField("offsets", INTEGERS, "These; all that were not replayed yet when left out"),
             QUEUE,
-            Field(
+            CallField(
                 "to", TEXT, "This group alone, or the topics that they were first sent to",
                 among=("group", "origin"), default="group",
             ),
-            Field("again", BOOLEAN, "Also what was replayed before"),
+            CallField("again", BOOLEAN, "Also what was replayed before"),
         ),
     ),
 )  # fmt: skip

@@ -17,14 +17,14 @@ from ledgermq.observer.api.fields import (
     QUEUE,
     TEXT,
     TOPIC,
-    Field,
+    CallField,
     Given,
 )
 from ledgermq.observer.inquiries.inquiries import Inquiries
 from ledgermq.observer.inquiries.message_inquiries import BODY_DEFAULT, MESSAGES_SHOWN
 from ledgermq.observer.inquiries.row_pages import ROWS_DEFAULT, Json
 
-_ID = Field("id", TEXT, "An offset id, or with topic a producer's unique id", is_needed=True)
+_ID = CallField("id", TEXT, "An offset id, or with topic a producer's unique id", is_needed=True)
 _IN_TOPIC = TOPIC._replace(is_needed=False, about="Where a producer's unique id is looked for")
 _COUNT = LIMIT._replace(default=MESSAGES_SHOWN)
 _DECISIONS = tuple(one.value for one in Decision)
@@ -61,8 +61,8 @@ MESSAGE_CALLS = (
         query=(
             QUEUE,
             OFFSET,
-            Field("time", INTEGER, "From what was stored then, epoch ms", most=TIMESTAMP_MAX),
-            Field("last", BOOLEAN, "The last ones in the place of the first ones"),
+            CallField("time", INTEGER, "From what was stored then, epoch ms", most=TIMESTAMP_MAX),
+            CallField("last", BOOLEAN, "The last ones in the place of the first ones"),
             _COUNT,
             BODY_SIZE,
         ),
@@ -75,9 +75,9 @@ MESSAGE_CALLS = (
         {"messages": "array", "more": "boolean"},
         path_fields=(TOPIC,),
         query=(
-            Field("key", TEXT, "A key, or a unique id"),
-            Field("begin", INTEGER, "Stored then or later, epoch ms", most=TIMESTAMP_MAX),
-            Field("end", INTEGER, "Stored then or before, epoch ms", most=TIMESTAMP_MAX),
+            CallField("key", TEXT, "A key, or a unique id"),
+            CallField("begin", INTEGER, "Stored then or later, epoch ms", most=TIMESTAMP_MAX),
+            CallField("end", INTEGER, "Stored then or before, epoch ms", most=TIMESTAMP_MAX),
             _COUNT,
             BODY_SIZE,
         ),
@@ -116,7 +116,7 @@ MESSAGE_CALLS = (
         Needs.SENDS,
         lambda ask, given: ask.timers.cancel(given.text("id")),
         {"cancelled": "string"},
-        body=(Field("id", TEXT, "Unique id of the message", is_needed=True),),
+        body=(CallField("id", TEXT, "Unique id of the message", is_needed=True),),
     ),
     ApiCall(
         "GET", "/transactions", "listTransactions", "Those that wait for their end, oldest first",
@@ -136,10 +136,10 @@ MESSAGE_CALLS = (
         ),
         {"decision": "string", "messages": "integer"},
         body=(
-            Field("group", TEXT, "Of its producers", is_needed=True),
-            Field("id", TEXT, "Of the transaction", is_needed=True),
-            Field("decision", TEXT, "What shall become of it", is_needed=True, among=_DECISIONS),
-            Field("messages", INTEGER, "How many it has: a commit needs that", most=MESSAGES_MAX),
+            CallField("group", TEXT, "Of its producers", is_needed=True),
+            CallField("id", TEXT, "Of the transaction", is_needed=True),
+            CallField("decision", TEXT, "What shall become of it", is_needed=True, among=_DECISIONS),
+            CallField("messages", INTEGER, "How many it has: a commit needs that", most=MESSAGES_MAX),
         ),
     ),
 )  # fmt: skip

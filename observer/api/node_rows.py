@@ -10,21 +10,21 @@ from ledgermq.observer.api.fields import (
     NEXT,
     TEXT,
     TEXTS,
-    Field,
+    CallField,
 )
 from ledgermq.observer.inquiries.row_pages import ROWS_DEFAULT
 
-_USER = Field("user", TEXT, "Name of a user", is_needed=True)
-_OWNER = Field("owner", TEXT, "topic:NAME, user:NAME or client:NAME", is_needed=True)
+_USER = CallField("user", TEXT, "Name of a user", is_needed=True)
+_OWNER = CallField("owner", TEXT, "topic:NAME, user:NAME or client:NAME", is_needed=True)
 _RIGHTS = (
-    Field("topicPerms", TEXTS, "As orders=PUB|SUB, or DENY; in the place of those before"),
-    Field("groupPerms", TEXTS, "As billing=SUB, or DENY; in the place of those before"),
-    Field("defaultTopicPerm", TEXT, "For topics that are not named"),
-    Field("defaultGroupPerm", TEXT, "For groups that are not named"),
-    Field("publicKeys", TEXTS, "CURVE keys (Z85)"),
-    Field("whiteRemoteAddress", TEXT, "Known by these addresses alone"),
-    Field("admin", BOOLEAN, "Whether it is an admin"),
-    Field("secretKey", TEXT, "Key of RocketMQ's clients; it is never told"),
+    CallField("topicPerms", TEXTS, "As orders=PUB|SUB, or DENY; in the place of those before"),
+    CallField("groupPerms", TEXTS, "As billing=SUB, or DENY; in the place of those before"),
+    CallField("defaultTopicPerm", TEXT, "For topics that are not named"),
+    CallField("defaultGroupPerm", TEXT, "For groups that are not named"),
+    CallField("publicKeys", TEXTS, "CURVE keys (Z85)"),
+    CallField("whiteRemoteAddress", TEXT, "Known by these addresses alone"),
+    CallField("admin", BOOLEAN, "Whether it is an admin"),
+    CallField("secretKey", TEXT, "Key of RocketMQ's clients; it is never told"),
 )
 _USER_SHAPE = {
     "user": "string",
@@ -65,7 +65,7 @@ NODE_CALLS = (
         Needs.OPERATOR,
         lambda ask, given: ask.node.transfer(given.text("target")),
         {"leader": "string", "term": "integer", "took_ms": "integer"},
-        body=(Field("target", TEXT, "Who shall lead, as n1", is_needed=True),),
+        body=(CallField("target", TEXT, "Who shall lead, as n1", is_needed=True),),
     ),
     ApiCall(
         "GET", "/features", "features", "Feature levels, as ledgermq cluster features",
@@ -125,7 +125,7 @@ NODE_CALLS = (
         ),
         _QUOTA_SHAPE,
         path_fields=(_OWNER,),
-        body=tuple(Field(name, INTEGER, "A second; 0: no limit") for name in _QUOTA_NAMES),
+        body=tuple(CallField(name, INTEGER, "A second; 0: no limit") for name in _QUOTA_NAMES),
     ),
     ApiCall(
         "DELETE", "/quotas/{owner}", "removeQuota", "Let the settings hold for an owner again",

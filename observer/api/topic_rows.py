@@ -12,7 +12,7 @@ from ledgermq.observer.api.fields import (
     NEXT,
     TEXT,
     TOPIC,
-    Field,
+    CallField,
     Given,
 )
 from ledgermq.observer.inquiries.row_pages import ROWS_DEFAULT
@@ -30,14 +30,14 @@ _SHAPE = {
     "deduplication_window_ms": "integer",
 }
 _FIELDS = (
-    Field("queues", INTEGER, "For reading and writing"),
-    Field("read_queues", INTEGER, "For reading"),
-    Field("write_queues", INTEGER, "For writing"),
-    Field("perm", INTEGER, "RocketMQ's bits: 4 read, 2 write, 1 inherit"),
-    Field("order", BOOLEAN, "An order topic"),
-    Field("filter_type", TEXT, "Of tags", among=("SINGLE_TAG", "MULTI_TAG")),
-    Field("sys_flag", INTEGER, "RocketMQ's topicSysFlag"),
-    Field("deduplication_window_ms", INTEGER, "How long unique ids count; 0: they do not"),
+    CallField("queues", INTEGER, "For reading and writing"),
+    CallField("read_queues", INTEGER, "For reading"),
+    CallField("write_queues", INTEGER, "For writing"),
+    CallField("perm", INTEGER, "RocketMQ's bits: 4 read, 2 write, 1 inherit"),
+    CallField("order", BOOLEAN, "An order topic"),
+    CallField("filter_type", TEXT, "Of tags", among=("SINGLE_TAG", "MULTI_TAG")),
+    CallField("sys_flag", INTEGER, "RocketMQ's topicSysFlag"),
+    CallField("deduplication_window_ms", INTEGER, "How long unique ids count; 0: they do not"),
 )
 
 TOPIC_CALLS = (
@@ -74,7 +74,7 @@ TOPIC_CALLS = (
         ),
         _SHAPE,
         path_fields=(TOPIC,),
-        body=(*_FIELDS, Field("force", BOOLEAN, "Take queues from readers, whatever they hold")),
+        body=(*_FIELDS, CallField("force", BOOLEAN, "Take queues from readers, whatever they hold")),
     ),
     ApiCall(
         "DELETE", "/topics/{topic}", "deleteTopic",

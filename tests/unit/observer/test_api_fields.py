@@ -17,7 +17,7 @@ from ledgermq.observer.api.fields import (
     TEXT,
     TEXT_SIZE_MAX,
     TEXTS,
-    Field,
+    CallField,
     Given,
     checked,
     of_body,
@@ -25,14 +25,14 @@ from ledgermq.observer.api.fields import (
 )
 
 FIELDS = (
-    Field("name", TEXT, ""),
-    Field("count", INTEGER, "", least=1, most=1_000),
-    Field("all", BOOLEAN, ""),
-    Field("to", TEXT, "", among=("first", "last")),
-    Field("offsets", INTEGERS, ""),
-    Field("rights", TEXTS, ""),
+    CallField("name", TEXT, ""),
+    CallField("count", INTEGER, "", least=1, most=1_000),
+    CallField("all", BOOLEAN, ""),
+    CallField("to", TEXT, "", among=("first", "last")),
+    CallField("offsets", INTEGERS, ""),
+    CallField("rights", TEXTS, ""),
 )
-NEEDED = (Field("name", TEXT, "", is_needed=True),)
+NEEDED = (CallField("name", TEXT, "", is_needed=True),)
 
 
 def test_what_is_said_in_a_query_has_the_types_of_its_fields() -> None:
