@@ -138,8 +138,8 @@ MESSAGE_CALLS = (
         body=(
             CallField("group", TEXT, "Of its producers", is_needed=True),
             CallField("id", TEXT, "Of the transaction", is_needed=True),
-            CallField("decision", TEXT, "What shall become of it", is_needed=True, among=_DECISIONS),
-            CallField("messages", INTEGER, "How many it has: a commit needs that", most=MESSAGES_MAX),
+            CallField("decision", TEXT, "What becomes of it", is_needed=True, among=_DECISIONS),
+            CallField("messages", INTEGER, "How many it has; of a commit", most=MESSAGES_MAX),
         ),
     ),
 )  # fmt: skip

@@ -74,7 +74,7 @@ TOPIC_CALLS = (
         ),
         _SHAPE,
         path_fields=(TOPIC,),
-        body=(*_FIELDS, CallField("force", BOOLEAN, "Take queues from readers, whatever they hold")),
+        body=(*_FIELDS, CallField("force", BOOLEAN, "Take queues from readers all the same")),
     ),
     ApiCall(
         "DELETE", "/topics/{topic}", "deleteTopic",
