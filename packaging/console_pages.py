@@ -47,7 +47,7 @@ DOCUMENTS = Path(__file__).parents[1] / "docs" / "operating" / "console"
 NODES = 3
 TOKEN = "console-pages-0123456789abcdef0123"  # noqa: S105 - of nodes that live for minutes
 SEED = 22
-COLOURS = 96
+COLOURS = 128
 PATIENCE_S = 60.0
 WIDE, NARROW = (1_280, 860), (390, 844)
 

@@ -301,7 +301,7 @@ class Console:
             "view": View("Not here" if isinstance(error, NotLeaderError) else "Not now"),
             "asked": asked,
             "notice": None,
-            "text": _sentence(error),
+            "text": _sentence(error, details=not isinstance(error, NotLeaderError)),
             "leader": error.details.get("leader", ""),
             "url": error.details.get("url", ""),
             "is_elsewhere": isinstance(error, NotLeaderError),
@@ -409,10 +409,8 @@ def _status_of(error: LedgerError) -> HTTPStatus:
     return HTTPStatus.SERVICE_UNAVAILABLE
 
 
-def _sentence(error: LedgerError) -> str:
+def _sentence(error: LedgerError, *, details: bool = True) -> str:
     """What an error says, with the values that it names."""
-    details = ", ".join(
-        f"{name} {value}" for name, value in error.details.items() if name not in ("url",)
-    )
-    words = f"{error.message} ({details})" if details else error.message
+    named = ", ".join(f"{name} {value}" for name, value in error.details.items() if details)
+    words = f"{error.message} ({named})" if named else error.message
     return words[:1].upper() + words[1:]

@@ -171,33 +171,45 @@ async def _members(asked: PageAsked, status: Any) -> tuple[ShownTable, Any]:
     raft: Any = None
     with suppress(LedgerError):
         raft = await asked.inquiries.node.raft()
-    own = status["raft"]
-    rows: list[Row] = [{
-        "node": status["node"]["self_id"], "role": own["role"], "behind": 0, "silent_ms": 0,
-        "in_flight_bytes": 0, "state": "this node",
-    }]  # fmt: skip
-    for peer in raft["peers"] if raft is not None else ():
-        leads = peer["node"] == raft["leader"]
-        learns = peer["node"] in raft["learners"]
-        refused = raft["refusals"].get(peer["node"], "")
-        knows = own["role"] == "leader"
+    own, names = status["raft"], status["node"]
+    peers = {peer["node"]: peer for peer in raft["peers"]} if raft is not None else {}
+    members = {names["self_id"], *(_names(raft) if raft is not None else ())}
+    urls = asked.inquirer.sources.members
+    rows: list[Row] = []
+    for node in sorted(members):
+        peer = peers.get(node, {})
+        if node == names["self_id"]:
+            role, state = own["role"], "this node"
+            if role == "leader":
+                peer = {"behind": 0, "in_flight_bytes": 0, "silent_ms": 0}
+        else:
+            role, state = _role(node, raft), peer.get("mode", "the leader knows")
         rows.append({
-            "node": peer["node"],
-            "role": "leader" if leads else "learner" if learns else "follower",
-            "behind": peer["behind"] if knows else None,
-            "in_flight_bytes": peer["in_flight_bytes"] if knows else None,
-            "silent_ms": peer["silent_ms"] if knows else None,
-            "state": refused or (peer["mode"] if knows else "the leader knows"),
+            "node": node, "role": role, "behind": peer.get("behind"),
+            "in_flight_bytes": peer.get("in_flight_bytes"), "silent_ms": peer.get("silent_ms"),
+            "state": (raft or {}).get("refusals", {}).get(node) or state, "url": urls.get(node, ""),
         })  # fmt: skip
     table = ShownTable("members", "Members", (
-        TableColumn("node", "Node", "code"),
+        TableColumn("node", "Node", "code", lambda row: str(row["url"])),
         TableColumn("role", "Role", "state"),
         TableColumn("behind", "Entries behind", "number"),
         TableColumn("in_flight_bytes", "On the way", "bytes"),
         TableColumn("silent_ms", "Silent for", "ms"),
         TableColumn("state", "Is"),
-    ), sorted(rows, key=lambda row: str(row["node"])))  # fmt: skip
+    ), rows)  # fmt: skip
     return table, raft
+
+
+def _names(raft: Any) -> set[str]:
+    return {*raft["voters"], *raft["learners"], *raft["witnesses"]}
+
+
+def _role(node: str, raft: Any) -> str:
+    if node == raft["leader"]:
+        return "leader"
+    if node in raft["learners"]:
+        return "learner"
+    return "witness" if node in raft["witnesses"] else "follower"
 
 
 def _facts(status: Any, raft: Any) -> Sequence[Fact]:
@@ -209,15 +221,15 @@ def _facts(status: Any, raft: Any) -> Sequence[Fact]:
         Fact("Role", role, more=f"term {status['raft']['term']}"
              + (f", {leader} leads" if leader and role != "leader" else "")),
         Fact("Stored", number_text(counters["writer"]["messages"]),
-             more="messages since the start"),
-        Fact("Given out", number_text(_given_out(counters)), more="messages since the start"),
+             more="since the start"),
+        Fact("Given out", number_text(_given_out(counters)), more="since the start"),
         Fact("Log", bytes_text(cursors["written"]["position"]),
              more=f"{bytes_text(cursors['not_committed_bytes'])} not committed"),
         Fact("Disk", f"{bytes_text(status['disk']['free'])} free",
              "" if status["disk"]["state"] == "roomy" else "bad",
              more=f"of {bytes_text(status['disk']['total'])}"),
         Fact("Up", duration_text(status["uptime_s"] * 1_000),
-             more=f"{restarts} restarts of processes"),
+             more=f"{restarts} restarts"),
     )  # fmt: skip
 
 

@@ -189,7 +189,8 @@ def _fields(form: Form) -> TopicFields:
 
 
 def _with_words(row: Row) -> Row:
-    return {**row, "perm_text": _perm_text(row["perm"])}
+    window_ms = row["deduplication_window_ms"] or None
+    return {**row, "perm_text": _perm_text(row["perm"]), "deduplication_window_ms": window_ms}
 
 
 def _perm_text(perm: object) -> str:
