@@ -20,6 +20,7 @@ import socket
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -230,11 +231,21 @@ class Load:
             self._end.wait()
 
 
+def look_on(nodes: Sequence[DemoNode], ports: Sequence[int], seconds: float) -> None:
+    """Look at a group's page now and then, wherever that is: its lag is followed then."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        address = f"http://127.0.0.1:{ports[leader_of(nodes)]}/groups/reports"
+        asked = urllib.request.Request(address, headers={"authorization": f"Bearer {TOKEN}"})
+        with suppress(OSError), urllib.request.urlopen(asked):  # noqa: S310 - of loopback
+            pass
+        time.sleep(min(10.0, max(0.0, end - time.monotonic())))
+
+
 def pictures(browser: Browser, address: str, folder: Path) -> None:
     """Look at the pages, and keep what is seen."""
     folder.mkdir(parents=True, exist_ok=True)
     wide = _page(browser, address, WIDE, "light")
-    wide.goto(f"{address}/groups/reports")
     for name, path in (
         ("group", "/"), ("topics", "/topics"), ("consumers", "/groups/reports"),
         ("messages", "/messages?topic=orders&by=last"), ("dead-letters", "/dead-letters/mail"),
@@ -247,6 +258,13 @@ def pictures(browser: Browser, address: str, folder: Path) -> None:
     _shot(dark, f"{address}/", folder / "group-dark.png")
     narrow = _page(browser, address, NARROW, "light")
     _shot(narrow, f"{address}/", folder / "group-narrow.png")
+
+
+def picture_of_trouble(browser: Browser, address: str, folder: Path) -> None:
+    """What a member shows that is alone."""
+    page = _page(browser, address, WIDE, "light")
+    page.locator("#verdict .bad").first.wait_for()
+    _shot(page, f"{address}/", folder / "alone.png")
 
 
 def _page(browser: Browser, address: str, size: tuple[int, int], scheme: str) -> Page:
@@ -295,19 +313,24 @@ def main() -> None:
         nodes, ports = nodes_in(Path(folder))
         with running(nodes):
             load = Load([node.address for node in nodes])
-            address = f"http://127.0.0.1:{ports[leader_of(nodes)]}"
             load.start()
-            print(f"{address}, token {TOKEN}", flush=True)
             try:
-                time.sleep(arguments.load_s)
+                look_on(nodes, ports, arguments.load_s)
+                number = leader_of(nodes)
+                address = f"http://127.0.0.1:{ports[number]}"
+                print(f"{address}, token {TOKEN}", flush=True)
                 with sync_playwright() as playwright:
                     browser = playwright.chromium.launch(
                         executable_path=chromium, args=["--no-sandbox"]
                     )
                     pictures(browser, address, arguments.to)
+                    while arguments.keep:
+                        time.sleep(1)
+                    for other, node in enumerate(nodes):
+                        if other != number:
+                            node.kill_all()
+                    picture_of_trouble(browser, address, arguments.to)
                     browser.close()
-                while arguments.keep:
-                    time.sleep(1)
             except KeyboardInterrupt:
                 pass
             finally:

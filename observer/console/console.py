@@ -114,6 +114,7 @@ class Console:
         self._sources = parts.sources
         self._health = parts.health
         self._counters = parts.counters
+        self._thread = parts.thread
         self._sign_in = SignIn(settings, parts.pages, scrapes.secret_of, has_tls=parts.has_tls)
         node_pages = NodePages(settings, scrapes, parts.thread)
         node = settings.node
@@ -185,7 +186,10 @@ class Console:
         else:
             table = next((one for one in view.tables if one.name == asked.export), None)
             if table is not None:
-                return exported(table, request.query_params["export"])
+                # There may be a hundred thousand rows, and others ask for health meanwhile.
+                form = request.query_params["export"]
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self._thread, exported, table, form)
             response = self._view(asked, visit, view)
         if visit_id:
             self._sign_in.keep(response, visit_id)
@@ -195,7 +199,7 @@ class Console:
         try:
             caller, visit = await self._sign_in.find(request)
             if caller is None:
-                return _see(address("/sign-in", to=request.url.path))
+                return _see(address("/sign-in", to=request.scope["path"]))
             form = await _form(request)
             if visit is None or not (is_from_here(request) and visit.allows(_key(form))):
                 raise NoPermissionError("nothing was done: the form is not one of this visit's")
@@ -260,8 +264,9 @@ class Console:
         visit = self._sign_in.visits.find(visit_id)
         try:
             form = await _form(request)
-            if visit is not None and visit.allows(_key(form)):
-                self._sign_in.visits.end(visit_id)
+            if visit is None or not (is_from_here(request) and visit.allows(_key(form))):
+                raise NoPermissionError("nobody was signed out: the form is not this visit's")
+            self._sign_in.visits.end(visit_id)
         except LedgerError as error:
             return await self._outside(error)
         response = _see("/sign-in" if self._sign_in.needs_token else "/")
@@ -328,7 +333,7 @@ class Console:
     def _around(self, asked: PageAsked, visit: Visit | None) -> dict[str, object]:
         """What stands around each page."""
         health = asked.health
-        path = asked.request.url.path
+        path = asked.request.scope["path"]
         theme = asked.request.cookies.get("ledgermq-theme", "")
         return {
             "names": self._names,
@@ -391,8 +396,8 @@ def _see(to: str) -> Response:
 
 def _here(request: Request) -> str:
     """The page that was asked for, with its query."""
-    query = request.url.query
-    path = quote(request.url.path, safe="/%")
+    path = quote(request.scope["path"], safe="/%")
+    query = request.scope["query_string"].decode("ascii", "replace")
     return f"{path}?{query}" if query else path
 
 

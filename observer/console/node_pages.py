@@ -30,6 +30,7 @@ from ledgermq.observer.console.views import (
     checked_text,
 )
 from ledgermq.observer.metrics.scrapes import Scrapes
+from ledgermq.process.node_status import HealthReason
 from ledgermq.process.systemd.last_events import last_events
 from ledgermq.store.files.store_paths import StorePaths
 
@@ -73,10 +74,7 @@ class NodePages:
         status: Any = await asked.inquiries.node.status()
         members, raft = await _members(asked, status)
         health = asked.health
-        reasons = [
-            {**reason, "link": address_of(reason["see"]), "words": section(reason["see"])}
-            for reason in (health["reasons"] if health is not None else ())
-        ]
+        reasons = _with_words(health["reasons"] if health is not None else ())
         tables = [members]
         if health is not None and health["leads"]:
             tables.append(await self._lags(asked))
@@ -198,6 +196,18 @@ async def _members(asked: PageAsked, status: Any) -> tuple[ShownTable, Any]:
         TableColumn("state", "Is"),
     ), rows)  # fmt: skip
     return table, raft
+
+
+def _with_words(reasons: Sequence[HealthReason]) -> list[dict[str, object]]:
+    """Reasons with what their pages say, once where several reasons have the same one."""
+    told: set[str] = set()
+    found: list[dict[str, object]] = []
+    for reason in reasons:
+        see, text = reason["see"], reason["text"]
+        words = section(see) if see not in told else ""
+        told.add(see)
+        found.append({"text": text[:1].upper() + text[1:], "link": address_of(see), "words": words})
+    return found
 
 
 def _names(raft: Any) -> set[str]:

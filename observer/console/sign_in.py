@@ -61,7 +61,7 @@ class SignIn:
         caller = self._pages.caller(request)
         if caller is None:
             return None, None
-        if "authorization" not in request.headers:
+        if not self.needs_token or account_of(request) is not None:
             # Its address, or its account, speaks for a browser: no other site may borrow that.
             check_host(request)
         if visit is not None and visit.caller == caller:

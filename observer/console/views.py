@@ -171,7 +171,7 @@ class PageAsked:
             if name not in ("export", "table")
         }
         asked.update({name: str(value) for name, value in changes.items()})
-        return address(self.request.url.path, **asked)
+        return address(quote(self.request.scope["path"]), **asked)
 
     async def rows(
         self, table: str, find: Callable[[int, str], Awaitable[Mapping[str, object]]], key: str

@@ -261,7 +261,6 @@
     const selection = getSelection();
     return (
       region.contains(document.activeElement) ||
-      region.querySelector("details[open]") !== null ||
       (selection !== null && !selection.isCollapsed && region.contains(selection.anchorNode))
     );
   }
@@ -290,6 +289,9 @@
       const next = fresh.getElementById(region.id);
       if (!next || isInUse(region)) continue;
       const place = region.querySelector(".scroll")?.scrollLeft || 0;
+      const open = [...region.querySelectorAll("details")].map((one) => one.open);
+      const details = [...next.querySelectorAll("details")];
+      if (open.length === details.length) details.forEach((one, at) => (one.open = open[at]));
       region.replaceWith(next);
       dress(next);
       const scroll = next.querySelector(".scroll");
