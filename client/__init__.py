@@ -53,6 +53,8 @@ from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.client.sending.request_reply import asks_for_reply
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.client.sending.transaction_requests import HalfMessage, UndecidedTransaction
+from ledgermq.client.trace_topic import TraceTopic
+from ledgermq.client.tracing.tracing import Tracing
 from ledgermq.model.message_filter import MessageFilter
 from ledgermq.model.names.transactions import Decision
 
@@ -88,6 +90,8 @@ __all__ = [
     "TopicRow",
     "TopicSettings",
     "TopicState",
+    "TraceTopic",
+    "Tracing",
     "Transaction",
     "TransactionError",
     "TransactionResult",

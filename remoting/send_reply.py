@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from struct import Struct
 
+from ledgermq.formats.records.trace_record import REGION
 from ledgermq.remoting.command import (
     VERSION,
     Command,
     HeaderKind,
     encode_command,
 )
-
-REGION = "DefaultRegion"
-"""RocketMQ's default; clients note it in their traces."""
 
 TRACED = {"MSG_REGION": REGION, "TRACE_ON": "true"}
 """Fields of every reply to a send, whatever came of it: Java's client reads them unasked."""

@@ -18,13 +18,15 @@ from ledgermq.cli.messages.query_command import (
     show_message,
 )
 from ledgermq.cli.node_options import parse_time
-from ledgermq.cli.output import print_table, tell, time_text
+from ledgermq.cli.output import print_table, shown, tell, time_text
 from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.client.reading.message_life import LifeEvent, MessageLife
 from ledgermq.client.reading.message_track import Track
 from ledgermq.client.reading.queries import Queries
 from ledgermq.client.reading.received_json import received_as_json
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import TIMESTAMP_MAX
+from ledgermq.model.names.system_topics import TRACE_TOPIC
 
 COUNT_DEFAULT = 32
 PULLED_MAX = 256
@@ -41,10 +43,17 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     show = add_query(verbs, "show", "all about one message", _show)
-    track = add_query(verbs, "track", "which groups have consumed a message", _track)
+    track = add_query(
+        verbs, "track", "which groups have consumed a message, and what has happened to it", _track
+    )
     for verb in (show, track):
         verb.add_argument("id", metavar="ID", help="an offset id, or with --topic a unique id")
         verb.add_argument("--topic", help="where a producer's unique id is looked for")
+
+    track.add_argument(
+        "--trace-topic", default=TRACE_TOPIC, metavar="TOPIC",
+        help=f"where clients write traces (default: {TRACE_TOPIC})",
+    )  # fmt: skip
 
     find = add_query(verbs, "find", "the messages of a topic with a key, or of a time", _find)
     find.add_argument("topic", metavar="TOPIC")
@@ -75,17 +84,44 @@ def _track(queries: Queries, arguments: argparse.Namespace) -> int:
     if message is None:
         return nothing_found(arguments, {"message": None})
     tracks = queries.track(message)
-    none = f"no group has consumed anything of topic {message.stored_topic} yet"
-    rows = [_track_json(one) for one in tracks]
-    document = {"message": received_as_json(message), "groups": rows} if arguments.json else None
-    return tell(arguments, document, (lambda: _print_tracks(tracks)) if tracks else none)
+    groups = [one.group for one in tracks]
+    life = queries.life(message, groups=groups, traces=arguments.trace_topic)
+    document = None
+    if arguments.json:
+        document = {
+            "message": received_as_json(message),
+            "groups": [_track_json(one) for one in tracks],
+            "life": [_event_json(one) for one in life.events],
+            "tracesFault": life.traces_fault,
+        }
+    return tell(arguments, document, lambda: _print_track(message, tracks, life))
 
 
-def _print_tracks(tracks: list[Track]) -> None:
+def _print_track(message: ReceivedMessage, tracks: list[Track], life: MessageLife) -> None:
+    if tracks:
+        print_table(
+            ("group", "state", "consumed up to"),
+            ((one.group, one.state, str(one.consumed_to)) for one in tracks),
+        )
+    else:
+        print(f"no group has consumed anything of topic {shown(message.stored_topic)} yet")
+    print()
     print_table(
-        ("group", "state", "consumed up to"),
-        ((one.group, one.state, str(one.consumed_to)) for one in tracks),
+        ("time", "what", "by or in", "told by", "ms", "given back"),
+        (
+            (
+                time_text(one.time),
+                one.stage,
+                one.by,
+                one.host,
+                "-" if one.cost_ms is None else str(one.cost_ms),
+                "-" if one.retries is None else str(one.retries),
+            )
+            for one in life.events
+        ),
     )
+    if life.traces_fault:
+        print(f"traces not read: {shown(life.traces_fault)}")
 
 
 def _find(queries: Queries, arguments: argparse.Namespace) -> int:
@@ -182,3 +218,14 @@ def _print_rows(found: list[ReceivedMessage]) -> None:
 
 def _track_json(track: Track) -> dict[str, object]:
     return {"group": track.group, "state": track.state, "consumedTo": track.consumed_to}
+
+
+def _event_json(event: LifeEvent) -> dict[str, object]:
+    return {
+        "time": event.time,
+        "what": event.stage,
+        "by": event.by,
+        "host": event.host,
+        "costMs": event.cost_ms,
+        "retries": event.retries,
+    }

@@ -9,6 +9,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import Self
 
+from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.loop_watch import AsyncRequests
@@ -99,8 +100,10 @@ class AsyncConsumer(TopicReader):
         asked = give_back_requests(
             (message, *more), group, delay_level=delay_level, times_max=times_max
         )
-        await requests.ask_all(asked)
-        found = [given_back(request) for request in asked]
+        settled = (message, *more)
+        with settling(self._tracing, "retry_later", message.topic, self._reader, settled):
+            await requests.ask_all(asked)
+            found = [given_back(request) for request in asked]
         retries = self._begun().retries
         if retries is not None:
             retries.look()
@@ -119,12 +122,15 @@ class AsyncConsumer(TopicReader):
 
     async def _next_batch(self, timeout: float | None) -> MessageBatch:
         pulls = self._begun()
+        since_ns = 0 if self._tracing is None else time.time_ns()
         until = None if timeout is None else time.monotonic() + timeout
         while (requests := self._requests) is not None:
             batch = pulls.take()
             if batch is not None:
                 # The next question leaves before the application works on this answer.
                 requests.turn()
+                if self._tracing is not None:
+                    self._tracing.received(batch, self._reader, since_ns)
                 return batch
             self._arrived.clear()
             requests.turn()

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Self
 
 from ledgermq.client.closing import AsyncClosing
+from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.groups.group_member import Course, GroupMember, Notice
@@ -71,8 +72,10 @@ class AsyncGroupConsumer(Subscriber, AsyncClosing):
         """See ``GroupConsumer.retry_later``."""
         member = self._begun()
         requests = member.give_back((message, *more), delay_level=delay_level, times_max=times_max)
-        await self._open().ask_all(requests)
-        return [given_back(request) for request in requests]
+        settled = (message, *more)
+        with settling(self._tracing, "retry_later", message.topic, self._reader, settled):
+            await self._open().ask_all(requests)
+            return [given_back(request) for request in requests]
 
     async def run(self, steps: Steps[Result]) -> Result:
         """What ``steps`` come to; for the questions that both forms of consumer ask."""
@@ -97,6 +100,7 @@ class AsyncGroupConsumer(Subscriber, AsyncClosing):
 
     async def _next_batch(self, timeout: float | None) -> MessageBatch:
         member = self._begun()
+        since_ns = 0 if self._tracing is None else time.time_ns()
         until = None if timeout is None else time.monotonic() + timeout
         while (requests := self._requests) is not None:
             self._polled_at = time.monotonic()
@@ -110,6 +114,8 @@ class AsyncGroupConsumer(Subscriber, AsyncClosing):
             if batch is not None:
                 # The next question leaves before the application works on this answer.
                 requests.turn()
+                if self._tracing is not None:
+                    self._tracing.received(batch, self._reader, since_ns)
                 return batch
             if self._arrived.is_set():
                 continue

@@ -30,6 +30,7 @@ from ledgermq.client.sending.request_reply import reply_target
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions, SendPipeline
 from ledgermq.client.sending.sender import RECORD_AROUND, RouteTable, Sender, batch_size
+from ledgermq.client.tracing.tracing import Tracing
 from ledgermq.model.errors import (
     ConfigError,
     TimedOutError,
@@ -51,12 +52,14 @@ class AsyncProducer(AsyncClosing):
         *,
         name: str = "producer",
         options: ProducerOptions | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         """A producer, with the arguments of ``Producer``."""
         self.options = options or ProducerOptions()
         self._compressor = self.options.compressor()
         self._places = parse_addresses(address)
         self._name = name
+        self._tracing = tracing
         self._context: Context = zmq.Context.instance()
         self._routes = RouteTable()
         self._asking: dict[str, asyncio.Lock] = {}
@@ -98,8 +101,16 @@ class AsyncProducer(AsyncClosing):
         **options: Unpack[MessageOptions],
     ) -> asyncio.Future[SendResult]:
         """Send one message once there is room for it; the future of where it is stored."""
-        choice, message = outgoing(topic, body, **options)
-        return await self.submit_to(choice, message, queues=await self.write_queues(topic))
+        if self._tracing is None:
+            choice, message = outgoing(topic, body, **options)
+            return await self.submit_to(choice, message, queues=await self.write_queues(topic))
+        course = self._tracing.send(topic, body, options, client=self._name)
+        with course.beginning():
+            choice, message = outgoing(topic, body, **options)
+            queues = await self.write_queues(topic)
+            outcome = await self.submit_to(choice, message, queues=queues)
+        outcome.add_done_callback(course.settle)
+        return outcome
 
     async def submit_to(
         self, choice: QueueChoice, message: OutgoingMessage, *, queues: int = 1
@@ -133,6 +144,20 @@ class AsyncProducer(AsyncClosing):
         **options: Unpack[BatchOptions],
     ) -> asyncio.Future[BatchResult]:
         """Send messages of one queue once there is room; the future of where they are stored."""
+        if self._tracing is None:
+            return await self._submit_batch(topic, messages, options)
+        messages, course = self._tracing.send_batch(topic, messages, options, client=self._name)
+        with course.beginning():
+            outcome = await self._submit_batch(topic, messages, options)
+        outcome.add_done_callback(course.settle_batch)
+        return outcome
+
+    async def _submit_batch(
+        self,
+        topic: str,
+        messages: Sequence[Body] | Sequence[OutgoingMessage],
+        options: BatchOptions,
+    ) -> asyncio.Future[BatchResult]:
         choice, shared = outgoing(topic, b"", unique_id=None, **options)
         queues = await self.write_queues(topic)
         messages = self._compressor.batch(messages, shared)

@@ -28,6 +28,7 @@ from ledgermq.client.sending.request_reply import (
     request_properties,
 )
 from ledgermq.client.sending.send_pipeline import ProducerOptions
+from ledgermq.client.tracing.tracing import Tracing
 from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.model.message_filter import MessageFilter
 
@@ -46,11 +47,12 @@ class AsyncRequester(AsyncClosing):
         *,
         name: str = "requester",
         options: ProducerOptions | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._address = address
         self._name = name
         self._client = client_id()
-        self._producer = AsyncProducer(address, name=name, options=options)
+        self._producer = AsyncProducer(address, name=name, options=options, tracing=tracing)
         self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
         self._is_wanted = asyncio.Event()
         self._last_error: LedgerError | None = None

@@ -30,6 +30,7 @@ from ledgermq.client.sending.transaction_requests import (
     UndecidedTransaction,
     checks_steps,
 )
+from ledgermq.client.tracing.tracing import Tracing
 from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.model.names.transactions import Decision
 
@@ -62,9 +63,16 @@ class AsyncTransaction:
         Raises:
             LedgerError: as from ``Transaction.send``.
         """
-        choice, message = half_outgoing(topic, body, **options)
-        queue_id = await self._producer.choose_queue(topic, choice)
-        future = await self._producer.send_half(self._parts.add(topic, queue_id, message))
+        producer = self._producer
+        if producer.tracing is None:
+            future = await self._send(topic, body, options)
+        else:
+            course = producer.tracing.send(
+                topic, body, options, client=producer.group, is_half=True
+            )
+            with course.beginning():
+                future = await self._send(topic, body, options)
+            future.add_done_callback(course.settle)
         self._sent.append(future)
         return future
 
@@ -103,6 +111,13 @@ class AsyncTransaction:
         stored, _ = await self._outcomes()
         await self._producer.run(self._course.end_badly(self._parts, stored))
 
+    async def _send(
+        self, topic: str, body: Body, options: HalfOptions
+    ) -> asyncio.Future[SendResult]:
+        choice, message = half_outgoing(topic, body, **options)
+        queue_id = await self._producer.choose_queue(topic, choice)
+        return await self._producer.send_half(self._parts.add(topic, queue_id, message))
+
     async def _outcomes(self) -> tuple[list[SendResult], LedgerError | None]:
         """Where the messages are that are stored, and why the first that is not is not."""
         stored: list[SendResult] = []
@@ -126,13 +141,15 @@ class AsyncTransactionalProducer(AsyncClosing):
         listener: AsyncListener | None = None,
         name: str = "transactional-producer",
         options: ProducerOptions | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         """A producer, with the arguments of ``TransactionalProducer``."""
         self.group = check_group(group)
         self._address = address
         self._listener = listener
         self._name = name
-        self._course = TransactionCourse(self.group)
+        self._course = TransactionCourse(self.group, None if tracing is None else tracing.ended)
+        self.tracing = tracing
         self._turns = Turns()
         self._producer = AsyncProducer(address, name=name, options=options)
         self.options = self._producer.options

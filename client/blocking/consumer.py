@@ -9,6 +9,7 @@ from functools import cached_property
 from ledgermq.client.blocking.broker import Broker, wait_for_link
 from ledgermq.client.closing import Closing
 from ledgermq.client.core.link import NEVER
+from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.reading.pull_pipeline import OffsetReset, pulled_batch
@@ -107,8 +108,10 @@ class Consumer(TopicReader, Closing):
         requests = give_back_requests(
             (message, *more), group, delay_level=delay_level, times_max=times_max
         )
-        self._broker.wait_all(requests)
-        found = [given_back(request) for request in requests]
+        settled = (message, *more)
+        with settling(self._tracing, "retry_later", message.topic, self._reader, settled):
+            self._broker.wait_all(requests)
+            found = [given_back(request) for request in requests]
         if self._reading.retries is not None:
             self._reading.retries.look()
         return found
@@ -124,6 +127,7 @@ class Consumer(TopicReader, Closing):
 
     def _next_batch(self, timeout: float | None) -> MessageBatch:
         pulls, requests = self._begun(), self._broker.requests
+        since_ns = 0 if self._tracing is None else time.time_ns()
         until = NEVER if timeout is None else time.monotonic() + timeout
         while True:
             now = time.monotonic()
@@ -132,6 +136,8 @@ class Consumer(TopicReader, Closing):
             if batch is not None:
                 # The next question leaves before the application works on this answer.
                 pulls.advance(now)
+                if self._tracing is not None:
+                    self._tracing.received(batch, self._reader, since_ns)
                 return batch
             if now >= until:
                 return no_messages(self.topic)

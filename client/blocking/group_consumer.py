@@ -11,6 +11,7 @@ from ledgermq.client.blocking.consumer import ITERATION_POLL_S
 from ledgermq.client.blocking.heartbeat_thread import HeartbeatThread
 from ledgermq.client.closing import Closing
 from ledgermq.client.core.link import NEVER
+from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.groups.group_member import Course, GroupMember, Notice
@@ -79,8 +80,10 @@ class GroupConsumer(Subscriber, Closing):
         """
         member = self._begun()
         requests = member.give_back((message, *more), delay_level=delay_level, times_max=times_max)
-        self._broker.wait_all(requests)
-        return [given_back(request) for request in requests]
+        settled = (message, *more)
+        with settling(self._tracing, "retry_later", message.topic, self._reader, settled):
+            self._broker.wait_all(requests)
+            return [given_back(request) for request in requests]
 
     def run(self, steps: Steps[Result]) -> Result:
         """What ``steps`` come to; for the questions that both forms of consumer ask."""
@@ -110,6 +113,7 @@ class GroupConsumer(Subscriber, Closing):
 
     def _next_batch(self, timeout: float | None) -> MessageBatch:
         member, thread = self._begin()
+        since_ns = 0 if self._tracing is None else time.time_ns()
         requests = self._broker.requests
         until = NEVER if timeout is None else time.monotonic() + timeout
         while True:
@@ -123,6 +127,8 @@ class GroupConsumer(Subscriber, Closing):
             if batch is not None:
                 # The next question leaves before the application works on this answer.
                 member.reader.advance(now)
+                if self._tracing is not None:
+                    self._tracing.received(batch, self._reader, since_ns)
                 return batch
             if now >= until:
                 return no_messages("")

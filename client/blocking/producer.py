@@ -31,6 +31,7 @@ from ledgermq.client.sending.request_reply import reply_target
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions, SendPipeline
 from ledgermq.client.sending.sender import RECORD_AROUND, RouteTable, Sender, batch_size
+from ledgermq.client.tracing.tracing import Tracing
 from ledgermq.model.errors import LedgerError, TimedOutError
 
 Future = TypeVar("Future")
@@ -56,6 +57,7 @@ class Producer(Closing):
         *,
         name: str = "producer",
         options: ProducerOptions | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         """A producer, which connects in the background; one tcp node's broker must answer now.
 
@@ -64,6 +66,7 @@ class Producer(Closing):
                 consume socket; of several nodes of a group, in a list or divided by commas, the
                 leader gets the messages, and its successor what the leader did not answer.
             name: of this client, as the node's operator sees it.
+            tracing: is told of each message.
 
         Raises:
             ConfigError: the address cannot be one, or the node takes no messages there.
@@ -71,6 +74,8 @@ class Producer(Closing):
         """
         self.options = options or ProducerOptions()
         self._compressor = self.options.compressor()
+        self._tracing = tracing
+        self._name = name
         places = parse_addresses(address)
         context: Context = zmq.Context.instance()
         self._broker = Broker(
@@ -124,6 +129,8 @@ class Producer(Closing):
             BusyError: there is no room; nothing was sent.
             NotLeaderError: no node answers; nothing was sent.
         """
+        if self._tracing is not None:
+            return self._send_traced(self._tracing, topic, body, callback, options, block=block)
         if not options and callback is None and type(body) is bytes:
             lone = self._send_lone(topic, body)
             if lone is not None:
@@ -174,18 +181,13 @@ class Producer(Closing):
             BusyError: there is no room; nothing was sent.
             NotLeaderError: no node answers; nothing was sent.
         """
+        if self._tracing is not None:
+            return self._send_batch_traced(
+                self._tracing, topic, messages, callback, options, block=block
+            )
         # Messages of one batch have no unique id in common.
         choice, shared = outgoing(topic, b"", unique_id=None, **options)
-        queues = self.write_queues(topic)
-        messages = self._compressor.batch(messages, shared)
-        return self._put(
-            batch_size(messages),
-            lambda now: self._sender.put_batch(
-                choice, messages, shared, queues=queues, now=now, callback=callback
-            ),
-            block=block,
-            is_urgent=callback is not None,
-        )
+        return self._put_batch(choice, messages, shared, callback, block=block)
 
     def cancel(self, unique_id: str) -> None:
         """Take back a message that was sent with ``delay`` or ``deliver_at``, and waits.
@@ -285,6 +287,59 @@ class Producer(Closing):
         if pipeline.callbacks:
             driver.deliver()
         return future
+
+    def _send_traced(
+        self,
+        tracing: Tracing,
+        topic: str,
+        body: Body,
+        callback: OneCallback | None,
+        options: MessageOptions,
+        *,
+        block: bool,
+    ) -> SendFuture[SendResult]:
+        course = tracing.send(topic, body, options, client=self._name)
+        with course.beginning():
+            choice, message = outgoing(topic, body, **options)
+            queues = self.write_queues(topic)
+            traced = course.callback(callback)
+            return self.send_to(choice, message, queues=queues, callback=traced, block=block)
+
+    def _send_batch_traced(
+        self,
+        tracing: Tracing,
+        topic: str,
+        messages: Sequence[Body] | Sequence[OutgoingMessage],
+        callback: BatchCallback | None,
+        options: BatchOptions,
+        *,
+        block: bool,
+    ) -> SendFuture[BatchResult]:
+        messages, course = tracing.send_batch(topic, messages, options, client=self._name)
+        with course.beginning():
+            choice, shared = outgoing(topic, b"", unique_id=None, **options)
+            traced = course.batch_callback(callback)
+            return self._put_batch(choice, messages, shared, traced, block=block)
+
+    def _put_batch(
+        self,
+        choice: QueueChoice,
+        messages: Sequence[Body] | Sequence[OutgoingMessage],
+        shared: OutgoingMessage,
+        callback: BatchCallback | None,
+        *,
+        block: bool,
+    ) -> SendFuture[BatchResult]:
+        queues = self.write_queues(choice.topic.decode())
+        messages = self._compressor.batch(messages, shared)
+        return self._put(
+            batch_size(messages),
+            lambda now: self._sender.put_batch(
+                choice, messages, shared, queues=queues, now=now, callback=callback
+            ),
+            block=block,
+            is_urgent=callback is not None,
+        )
 
     def _send_lone(self, topic: str, body: bytes) -> SendFuture[SendResult] | None:
         """The way of most messages that are sent singly; None: it is not for this one."""

@@ -26,6 +26,7 @@ from ledgermq.client.sending.request_reply import (
     request_properties,
 )
 from ledgermq.client.sending.send_pipeline import ProducerOptions
+from ledgermq.client.tracing.tracing import Tracing
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.message_filter import MessageFilter
 
@@ -54,12 +55,13 @@ class Requester(Closing):
         *,
         name: str = "requester",
         options: ProducerOptions | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         """A requester; the arguments are those of ``Producer``."""
         self._address = address
         self._name = name
         self._client = client_id()
-        self._producer = Producer(address, name=name, options=options)
+        self._producer = Producer(address, name=name, options=options, tracing=tracing)
         self._news = threading.Condition()
         self._waiting: dict[str, ReceivedMessage | None] = {}
         self._last_error: LedgerError | None = None

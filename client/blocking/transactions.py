@@ -24,6 +24,7 @@ from ledgermq.client.core.connection import Context
 from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.core.results import SendResult
+from ledgermq.client.sending.frames import OneCallback
 from ledgermq.client.sending.known_transactions import TransactionResult
 from ledgermq.client.sending.message_options import HalfOptions, QueueChoice, half_outgoing
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage
@@ -37,6 +38,7 @@ from ledgermq.client.sending.transaction_requests import (
     UndecidedTransaction,
     checks_steps,
 )
+from ledgermq.client.tracing.tracing import Tracing
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.names.transactions import Decision
 
@@ -76,9 +78,15 @@ class Transaction:
         Raises:
             LedgerError: as from ``Producer.send``; or the transaction is full, or has been ended.
         """
-        choice, message = half_outgoing(topic, body, **options)
-        queue_id = self._producer.choose_queue(topic, choice)
-        future = self._producer.send_half(self._parts.add(topic, queue_id, message))
+        producer = self._producer
+        if producer.tracing is None:
+            future = self._send(topic, body, options)
+        else:
+            course = producer.tracing.send(
+                topic, body, options, client=producer.group, is_half=True
+            )
+            with course.beginning():
+                future = self._send(topic, body, options, course.callback(None))
         self._sent.append(future)
         return future
 
@@ -133,6 +141,14 @@ class Transaction:
         stored, _ = self._outcomes()
         self._producer.run(self._course.end_badly(self._parts, stored))
 
+    def _send(
+        self, topic: str, body: Body, options: HalfOptions, callback: OneCallback | None = None
+    ) -> SendFuture[SendResult]:
+        choice, message = half_outgoing(topic, body, **options)
+        queue_id = self._producer.choose_queue(topic, choice)
+        half = self._parts.add(topic, queue_id, message)
+        return self._producer.send_half(half, callback=callback)
+
     def _outcomes(self) -> tuple[list[SendResult], LedgerError | None]:
         """Where the messages are that are stored, and why the first that is not is not."""
         stored: list[SendResult] = []
@@ -160,6 +176,7 @@ class TransactionalProducer(Closing):
         listener: Listener | None = None,
         name: str = "transactional-producer",
         options: ProducerOptions | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         """A producer, which connects in the background; see ``Producer`` for the other arguments.
 
@@ -174,7 +191,8 @@ class TransactionalProducer(Closing):
         """
         self.group = check_group(group)
         self._listener = listener
-        self._course = TransactionCourse(self.group)
+        self._course = TransactionCourse(self.group, None if tracing is None else tracing.ended)
+        self.tracing = tracing
         self._turns = Turns()
         self._turns_lock = threading.Lock()
         self._producer = Producer(address, name=name, options=options)
@@ -234,9 +252,11 @@ class TransactionalProducer(Closing):
         with self._turns_lock:
             return self._turns.choose(choice, queues)
 
-    def send_half(self, message: OutgoingMessage) -> SendFuture[SendResult]:
+    def send_half(
+        self, message: OutgoingMessage, *, callback: OneCallback | None = None
+    ) -> SendFuture[SendResult]:
         """Store a half message; for ``Transaction``."""
-        return self._producer.send_to(HALF, message)
+        return self._producer.send_to(HALF, message, callback=callback)
 
     def run(self, steps: Steps[Result]) -> Result:
         """What ``steps`` come to; for ``Transaction``."""

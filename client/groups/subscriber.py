@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import zmq
 
@@ -11,6 +12,8 @@ from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.connection import Context
 from ledgermq.client.core.nodes import AnyLink, broker_link
+from ledgermq.client.core.read_traces import Reader, ReadTraces, processing, settling
+from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import RequestPipeline, Steps
 from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.group_member import GroupMember, GroupOptions, Subscriptions, client_id
@@ -32,6 +35,7 @@ class Subscriber(ABC):
         listener: RebalanceListener | None = None,
         group_options: GroupOptions | None = None,
         options: ConsumerOptions | None = None,
+        tracing: ReadTraces | None = None,
     ) -> None:
         """A member that joins with its first ``poll``; ``subscribe`` before.
 
@@ -41,6 +45,7 @@ class Subscriber(ABC):
             name: unique in the group; one that is started anew under its name goes on with its
                 queues at once. Made up when left out.
             listener: is told when queues come and go.
+            tracing: a ``Tracing``, which is told of what is received, processed and settled.
 
         Raises:
             ConfigError: an argument cannot be used.
@@ -51,6 +56,8 @@ class Subscriber(ABC):
         self._places = parse_addresses(address)
         self.name = client_id(name, self.group_options.model, self._places)
         self._link = self._new_link(self.name)
+        self._tracing = tracing
+        self._reader = Reader(self.group, self.name)
         self._listener = listener or RebalanceListener()
         self._subscriptions = Subscriptions()
         self._member: GroupMember | None = None
@@ -95,7 +102,12 @@ class Subscriber(ABC):
         Raises:
             MessageIllegalError: an offset is below the committed one, or outside of its queue.
         """
-        return self._begun().commit(offsets)
+        with settling(self._tracing, "commit", "", self._reader):
+            yield from self._begun().commit(offsets)
+
+    def processing(self, message: ReceivedMessage) -> AbstractContextManager[None]:
+        """The work on a message, as a ``with`` block; see ``Consumer.processing``."""
+        return processing(self._tracing, message, self._reader)
 
     def positions(self) -> dict[TopicQueue, int]:
         """Queue offset of the next message to be given, by queue."""

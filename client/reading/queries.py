@@ -6,6 +6,7 @@ not committed. Of several nodes the leader is asked.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ledgermq.client.broker_connection import AsyncBrokerClient, BrokerClient
@@ -17,10 +18,19 @@ from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import ask
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.requests import Request, Steps
+from ledgermq.client.reading.message_life import MessageLife, groups_in, life_of, traced_id
 from ledgermq.client.reading.message_track import browse, track
 from ledgermq.formats.records.message_id import decode_offset_id
-from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.model.errors import (
+    ConfigError,
+    MessageIllegalError,
+    NoPermissionError,
+    ProtocolError,
+    TopicUnknownError,
+)
 from ledgermq.model.limits import TIMESTAMP_MAX
+from ledgermq.model.names.group_topics import dead_letter_topic, retry_topic
+from ledgermq.model.names.system_topics import TRACE_TOPIC
 from ledgermq.wire.header import Kind
 from ledgermq.wire.query_frame import (
     MESSAGES_DEFAULT,
@@ -122,6 +132,36 @@ class QueriesVerbs:
         return (yield from _query(KeyQuery(topic, key, messages_max, begin, end)))
 
     @asked
+    def life(
+        self, message: ReceivedMessage, *, groups: Iterable[str] = (), traces: str = TRACE_TOPIC
+    ) -> Steps[MessageLife]:
+        """What has happened to a message, in order of time.
+
+        Args:
+            groups: whose retry topics and dead letters are looked through; those that the traces
+                tell of are, too. ``track`` knows the groups.
+            traces: the topic that clients have written their traces to.
+        """
+        id_ = traced_id(message)
+        fault = ""
+        try:
+            told = yield from _copies(traces, id_)
+        except NoPermissionError as error:
+            told, fault = [], str(error)
+        copies: list[ReceivedMessage] = []
+        for group in sorted({*groups, *groups_in(told, id_)}):
+            for topic in (retry_topic(group), dead_letter_topic(group)):
+                try:
+                    found = yield from _copies(topic, id_)
+                except (MessageIllegalError, NoPermissionError):
+                    # Not this user's group, or a name that somebody made up in a trace.
+                    continue
+                copies += [one for one in found if traced_id(one) == id_]
+        places = {one.physical_offset: one for one in copies}
+        places.pop(message.physical_offset, None)
+        return life_of(message, list(places.values()), told, fault)
+
+    @asked
     def earliest_time(self, topic: str | None = None, queue_id: int = 0) -> Steps[int | None]:
         """Store time of the first message of a queue, or of the log without a topic, epoch ms.
 
@@ -177,6 +217,14 @@ def _query(query: AnyQuery) -> Steps[KeyedMessages]:
     return KeyedMessages(
         messages, queried.has_more, queried.index_timestamp, queried.index_position
     )
+
+
+def _copies(topic: str, key: str) -> Steps[list[ReceivedMessage]]:
+    """The newest messages of a topic that have ``key``; none when there is no such topic."""
+    try:
+        return (yield from _query(KeyQuery(topic, key, MESSAGES_MAX))).messages
+    except TopicUnknownError:
+        return []
 
 
 def message_at(position: int) -> Steps[ReceivedMessage | None]:

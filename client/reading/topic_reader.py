@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 
 import zmq
 
@@ -13,6 +14,8 @@ from ledgermq.client.core.asked import asked
 from ledgermq.client.core.connection import Context
 from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.questions import group_commit, group_offset
+from ledgermq.client.core.read_traces import Reader, ReadTraces, processing, settling
+from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import Request, RequestPipeline, Steps
 from ledgermq.client.reading.pull_pipeline import (
     ConsumerOptions,
@@ -48,6 +51,7 @@ class TopicReader(ABC):
         name: str = "consumer",
         options: ConsumerOptions | None = None,
         retries: bool | None = None,
+        tracing: ReadTraces | None = None,
     ) -> None:
         """A consumer, which connects when it is first used.
 
@@ -63,6 +67,7 @@ class TopicReader(ABC):
                 out, a consumer with a group that reads all queues does. These messages come in
                 batches of their own, whose topic is the group's retry topic; each has the topic
                 that it was sent to. All members of a group had better read the same topics.
+            tracing: a ``Tracing``, which is told of what is received, processed and settled.
 
         Raises:
             ConfigError: an argument cannot be used.
@@ -77,6 +82,8 @@ class TopicReader(ABC):
         self._reads_retries = reads_retries(group, queues, retries)
         self._queues = None if queues is None else list(queues)
         self._start = check_start(start)
+        self._tracing = tracing
+        self._reader = Reader(group or "", name)
 
     @asked
     def committed(self) -> Steps[dict[int, int]]:
@@ -101,7 +108,16 @@ class TopicReader(ABC):
         """
         group = checked_group(self.group)
         for topic, noted in marked(offsets, self.topic, self._begun).items():
-            yield from group_commit(group, topic, noted)
+            with settling(self._tracing, "commit", topic, self._reader):
+                yield from group_commit(group, topic, noted)
+
+    def processing(self, message: ReceivedMessage) -> AbstractContextManager[None]:
+        """The work on a message, as a ``with`` block; without ``tracing`` it does nothing.
+
+        Its span is the current one within the block, and goes on with the trace of who sent the
+        message. An error that leaves the block is noted, and raised.
+        """
+        return processing(self._tracing, message, self._reader)
 
     @asked
     def ends(self) -> Steps[dict[int, int]]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ledgermq.client.core.requests import Steps
 from ledgermq.client.core.results import SendResult
@@ -30,11 +30,17 @@ from ledgermq.model.names.transactions import Decision
 logger = logging.getLogger(__name__)
 
 
+OnEnd = Callable[[str, str, Decision, Sequence[SendResult], Sequence[str]], None]
+"""Is told group, id and end of a transaction, its messages, and the topics that they belong to."""
+
+
 class TransactionCourse:
     """The transactions of one producer, from the first message to the end that is confirmed."""
 
-    def __init__(self, group: str) -> None:
+    def __init__(self, group: str, on_end: OnEnd | None = None) -> None:
+        """The transactions of a producer of ``group``; ``on_end`` is told of those that end."""
         self.group = group
+        self._on_end = on_end
         self._known = KnownTransactions()
 
     def begin(self) -> Parts:
@@ -93,6 +99,8 @@ class TransactionCourse:
                     raise
                 raise unknown from error
         self._known.confirm(parts.id)
+        if self._on_end is not None:
+            self._on_end(self.group, parts.id, decision, stored, parts.topics)
         return TransactionResult(parts.id, decision, tuple(stored))
 
     def end_badly(self, parts: Parts, stored: Sequence[SendResult]) -> Steps[None]:

@@ -52,6 +52,8 @@ class Turns:
 class Parts:
     """The messages of one transaction: counted, and made into half messages.
 
+    ``topics`` are where they are to go, in their order.
+
     Invariant: once ``close`` was called, no message is added.
     """
 
@@ -59,6 +61,7 @@ class Parts:
         self.id = uuid.uuid4().hex.upper()
         self.group = group
         self.count = 0
+        self.topics: list[str] = []
         self._size = 0
         self._is_closed = False
 
@@ -89,6 +92,7 @@ class Parts:
             message, group=self.group, transaction=self.id, topic=topic, queue_id=queue_id
         )
         self.count += 1
+        self.topics.append(topic)
         self._size = size
         return half
 

@@ -17,6 +17,7 @@ from ledgermq.ipc.time_histogram import TimeKind, read_times
 from ledgermq.model.config.broker_conf_keys import TRANSLATED
 from ledgermq.model.config.settings import AckMode, LogKind
 from ledgermq.model.names.queue_name import QueueName
+from ledgermq.model.names.system_topics import TRACE_TOPIC
 from ledgermq.process.node_status import given_out
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import VERSION, Command
@@ -74,7 +75,7 @@ _CAPACITIES = (
 
 _AS_IN_ROCKETMQ = {
     "filterServerNums": "0",
-    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
+    "msgTraceTopicName": TRACE_TOPIC,
     "slaveReadEnable": "true",
     "traceOn": "true",
     "traceTopicEnable": "false",

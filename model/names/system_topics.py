@@ -6,7 +6,11 @@ from ledgermq.model.limits import FORBIDDEN_TOPICS
 
 TEMPLATE_TOPIC = "TBW102"
 SYSTEM_PREFIX = "rmq_sys_"
-SYSTEM_TOPICS = FORBIDDEN_TOPICS | {TEMPLATE_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC"}
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+"""Where clients note the way of messages. Everybody who is known may write to it
+(``PlainPermissionManager``)."""
+
+SYSTEM_TOPICS = FORBIDDEN_TOPICS | {TEMPLATE_TOPIC, "BenchmarkTest", TRACE_TOPIC}
 """Names that no client may create (RocketMQ's ``TopicValidator`` and our own)."""
 
 

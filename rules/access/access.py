@@ -22,6 +22,7 @@ from typing import Self
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import FORBIDDEN_TOPICS
 from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from ledgermq.model.names.system_topics import TRACE_TOPIC
 from ledgermq.rules.access.remote_address import check_pattern
 from ledgermq.rules.access.sealed_secret import SEALED_SIZE_MAX, is_sealed
 from ledgermq.rules.tables.documents import Document, read_flag, read_table
@@ -40,9 +41,6 @@ SECRET_SIZE_MIN, SECRET_SIZE_MAX = 7, 255
 
 PUBLIC_KEYS_MAX = 16
 PERMS_MAX = 10_000
-
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-"""Everybody who is known may write to it (``PlainPermissionManager``)."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]*")
 _PUBLIC_KEY = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")

@@ -25,7 +25,12 @@ from ledgermq.model.limits import (
     TOPIC_NAME,
     TOPIC_SIZE_MAX,
 )
-from ledgermq.model.names.system_topics import SYSTEM_TOPICS, TEMPLATE_TOPIC, is_system_topic
+from ledgermq.model.names.system_topics import (
+    SYSTEM_TOPICS,
+    TEMPLATE_TOPIC,
+    TRACE_TOPIC,
+    is_system_topic,
+)
 from ledgermq.rules.tables.documents import (
     DataVersion,
     Document,
@@ -343,7 +348,8 @@ class TopicTable(Table[TopicSet]):
         Raises:
             TopicUnknownError: creation on first use is switched off.
             MessageIllegalError: the name breaks a rule.
-            NoPermissionError: the name is reserved for the broker.
+            NoPermissionError: the name is reserved for the broker; the trace topic's is not for
+                this: its first writer makes it, as in RocketMQ.
         """
         existing = self._topics.get(name)
         if existing is not None:
@@ -355,7 +361,8 @@ class TopicTable(Table[TopicSet]):
                 topic=name,
                 setting="topics.auto_create_topic_enable",
             )
-        planned = self.plan(name, max(rules.default_topic_queue_nums, queues_found))
+        queues = max(rules.default_topic_queue_nums, queues_found)
+        planned = Topic(name, queues, queues) if name == TRACE_TOPIC else self.plan(name, queues)
         return planned.beginning_at(first_offsets) if first_offsets else planned
 
     def plan(self, name: str, queues: int) -> Topic:

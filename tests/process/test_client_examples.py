@@ -28,6 +28,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
         ),
         ("request_reply", ["tea 3", "coffee 4", "gold not sold"]),
         ("compressed_bodies", ["True"]),
+        (
+            "trace_orders",
+            ["send orders: send", "poll orders: receive", "billed: 3 books",
+             "process orders: process as part of what sent it", "commit: settle",
+             "records: 3 written, 0 dropped"],
+        ),
         ("remind_later", ["order 3", "order 1", "all orders"]),
     ],
 )  # fmt: skip

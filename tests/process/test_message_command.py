@@ -13,11 +13,22 @@ from tests.process.conftest import Node, nodes_made, wait_until
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
-from ledgermq.client import Consumer, OutgoingMessage, Producer, Queries, SendResult
+from ledgermq.client import (
+    Consumer,
+    OutgoingMessage,
+    Producer,
+    Queries,
+    ReceivedMessage,
+    SendResult,
+    TraceTopic,
+    Tracing,
+)
 from ledgermq.client.aio import AsyncQueries
 from ledgermq.client.blocking.group_consumer import GroupConsumer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.reading.message_track import Track, TrackState
+from ledgermq.formats.records.trace_record import TracedKind, TracedSend
+from ledgermq.model.names.system_topics import TRACE_TOPIC
 
 pytestmark = pytest.mark.slow
 
@@ -145,12 +156,76 @@ def test_a_track_says_who_has_consumed_a_message(node: Node, topic: str, show: S
         ("all", "CONSUMED"),
         ("some", "NOT_CONSUME_YET"),
     ]
-    assert [line.split()[:2] for line in table[1:]] == [
+    assert [line.split()[:2] for line in table[1:3]] == [
         ["all", "CONSUMED"],
         ["some", "NOT_ONLINE"],
     ]
+    assert [event["what"] for event in told["life"]] == ["born", "stored"]
     assert tracks == [
         Track("all", TrackState.CONSUMED, 3),
         Track("some", TrackState.CONSUMED, 1),
     ]
     assert asyncio.run(steps()) == (tracks, 2, 4)
+
+
+def first(consumer: Consumer) -> ReceivedMessage:
+    batch = wait_until(lambda: consumer.poll(1.0), "a message")
+    return batch[0]
+
+
+def test_the_life_of_a_message_is_told_from_the_send_to_the_dead_letter(
+    node: Node, topic: str, show: Show
+) -> None:
+    address = f"ipc://{node.runtime}"
+    with TraceTopic(address) as traces:
+        tracing = Tracing(spans=False, topic=traces)
+        with Producer(address, name="shop", tracing=tracing) as producer:
+            sent = producer.send(topic, b"x").result()
+        with Consumer(address, topic=topic, group="life", tracing=tracing) as consumer:
+            for _ in range(2):
+                message = first(consumer)
+                with consumer.processing(message):
+                    consumer.retry_later(message, delay_level=1, times_max=1)
+                consumer.commit(message)
+    words = ("track", sent.unique_id, "--topic", topic)
+
+    def stages(*more: str) -> list[str]:
+        return [event["what"] for event in document(show(*words, *more, "--json"))["life"]]
+
+    wait_until(lambda: len(stages()) == 9, "all of it")
+    life = document(show(*words, "--json"))["life"]
+    table = [line.split() for line in show(*words)[1].splitlines()]
+
+    assert stages()[:2] in (["born", "sent"], ["sent", "born"])
+    assert stages()[2:] == [
+        "stored", "delivered", "failed", "given back", "delivered", "failed", "dead"
+    ] or stages()[2:] == [
+        "stored", "delivered", "failed", "given back", "delivered", "dead", "failed"
+    ]  # fmt: skip
+    assert [event["time"] for event in life] == sorted(event["time"] for event in life)
+    assert {event["by"] for event in life} == {topic, "shop", "life", "%RETRY%life", "%DLQ%life"}
+    assert ["dead", "%DLQ%life"] in [line[1:3] for line in table]
+    assert stages("--trace-topic", "nowhere") == ["born", "stored", "given back", "dead"]
+
+
+def test_traces_that_are_none_or_too_many_are_left_out_and_said_to_be(
+    node: Node, topic: str, show: Show
+) -> None:
+    (sent,) = send(node, topic, [b"x"], 0)
+    record = TracedSend(
+        1, "any\x1b[2J", topic, sent.unique_id, "", "", "", 1, 2, TracedKind.NORMAL, "", True
+    )
+    many = (record.encode() * 1_100).encode()
+    address = f"ipc://{node.runtime}"
+    with Producer(address) as producer, Queries(address) as queries:
+        for body in (b"\xff", many):
+            place = producer.send(TRACE_TOPIC, body, keys=[sent.unique_id]).result()
+        wait_until(
+            lambda: queries.message_by_id(place.unique_id, topic=TRACE_TOPIC), "the last trace"
+        )
+    words = ("track", sent.unique_id, "--topic", topic)
+    told, text = document(show(*words, "--json")), show(*words)[1]
+
+    assert len(told["life"]) == 1_002
+    assert "more than 1000" in told["tracesFault"] and "more than 1000" in text
+    assert "\x1b" not in text

@@ -16,6 +16,7 @@ from ledgermq.model.errors import (
     NoPermissionError,
     TopicUnknownError,
 )
+from ledgermq.model.names.system_topics import TRACE_TOPIC
 from ledgermq.rules.tables.topics import (
     READ_WRITE,
     Permission,
@@ -169,6 +170,17 @@ def test_creation_on_first_use_can_be_switched_off_and_names_its_setting() -> No
         table.plan_on_first_use("t", TopicsSection(auto_create_topic_enable=False))
     assert table.version == 0
     assert table.get("t") is None
+
+
+def test_the_trace_topic_is_made_by_its_first_writer_and_by_no_other_way() -> None:
+    table = TopicTable()
+    made = table.plan_on_first_use(TRACE_TOPIC, TopicsSection())
+
+    assert (made.name, made.write_queues) == (TRACE_TOPIC, 8)
+    with pytest.raises(NoPermissionError, match="reserved"):
+        table.plan(TRACE_TOPIC, 8)
+    with pytest.raises(NoPermissionError, match="reserved"):
+        table.plan_on_first_use("rmq_sys_other", TopicsSection())
 
 
 def test_first_use_of_a_known_topic_changes_nothing() -> None:
