@@ -33,7 +33,7 @@ class TraceSink(Protocol):
         ...
 
 
-class Done(Protocol[Result_co]):
+class KnownOutcome(Protocol[Result_co]):
     """A future that is done, of either kind."""
 
     def result(self) -> Result_co:
@@ -113,7 +113,7 @@ class SendCourse:
 
         return settle
 
-    def settle(self, future: Done[SendResult], unique_id: str = "") -> None:
+    def settle(self, future: KnownOutcome[SendResult], unique_id: str = "") -> None:
         """The outcome of a message is known, or nobody wants to know it any more."""
         error = _error_of(future)
         if error is None:
@@ -121,7 +121,7 @@ class SendCourse:
         else:
             self.failed(error, unique_id)
 
-    def settle_batch(self, future: Done[BatchResult]) -> None:
+    def settle_batch(self, future: KnownOutcome[BatchResult]) -> None:
         """The same of a batch."""
         error = _error_of(future)
         if error is None:
@@ -214,7 +214,7 @@ def with_properties(
     return [replace(one, properties=own) for one, own in zip(messages, properties, strict=True)]
 
 
-def _error_of(future: Done[object]) -> BaseException | None:
+def _error_of(future: KnownOutcome[object]) -> BaseException | None:
     try:
         return future.exception()
     except BaseException as error:
