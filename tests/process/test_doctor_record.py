@@ -102,7 +102,7 @@ def node(make_node: Callable[[], Node]) -> Node:
 def test_a_record_has_what_somebody_far_away_asks_for(node: Node) -> None:
     address = f"ipc://{node.runtime}"
     gone = f"tcp://127.0.0.1:{free_port()}"
-    archive = record(node, 4, "--address", f"{address},{gone}")
+    archive = record(node, 6, "--address", f"{address},{gone}")
     again = record(node, 1)
 
     assert stat.S_IMODE(archive.path.stat().st_mode) == 0o600
@@ -113,7 +113,7 @@ def test_a_record_has_what_somebody_far_away_asks_for(node: Node) -> None:
     readme = archive.text("README").splitlines()
     assert [name for name in archive.content if name not in readme] == []
     pages = archive.lines("samples/page.jsonl")
-    assert len(pages) >= 3
+    assert len(pages) >= 2
     assert pages[0]["raft"]["role"] == "leader"
     assert pages[-1]["counters"]["broker"]["calls"] > pages[0]["counters"]["broker"]["calls"]
     assert {line["role"] for line in archive.lines("samples/processes.jsonl")} == {
@@ -121,7 +121,7 @@ def test_a_record_has_what_somebody_far_away_asks_for(node: Node) -> None:
     }  # fmt: skip
     assert archive.lines("samples/host.jsonl")[0]["memory"]["MemTotal"] > 0
     report = archive.lines(f"nodes/ipc-{str(node.runtime).strip('/').replace('/', '-')}.jsonl")
-    assert report[0]["node"]["self_id"] == "n7"
+    assert "n7" in [line["node"]["self_id"] for line in report if "node" in line]
     assert "did not answer" in archive.section("WHAT STANDS OUT")
     assert json.loads(archive.text("status.json"))["state"] == "ready"
     assert "node is ready" in archive.text("log.txt")
