@@ -54,7 +54,7 @@ class BrokerContext(PortContext):
 
     Attributes:
         service: who answers verbs.
-        relay: the way to the node that leads.
+        relay: the way of changes to the node that leads.
         figures: of queues, as tools want them.
     """
 

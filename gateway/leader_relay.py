@@ -1,34 +1,64 @@
-"""Relay of requests from a follower to the leader: those of administrators, and sends."""
+"""Relay of requests from a follower to the leader: those of administrators, and sends.
+
+Each kind has a connection of its own, so that neither holds up the other; of what waits for the
+leader each owner of requests has at most a share.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from enum import Enum
+
 from ledgermq.gateway.requests import Asked, ReplyLater, replying
 from ledgermq.gateway.transport.addresses import GroupAddresses
-from ledgermq.gateway.transport.server_links import ServerLinks, is_address
-from ledgermq.model.errors import BusyError, TimedOutError
+from ledgermq.gateway.transport.server_links import SERVER_WAITING_MAX, ServerLinks, is_address
+from ledgermq.model.errors import BusyError, LedgerError, TimedOutError
 from ledgermq.remoting.command import Command
 
 TIMEOUT_MS = 3_000
+
+SHARE_REQUESTS = SERVER_WAITING_MAX // 4
+SHARE_BYTES = 8 * 1024 * 1024
+"""Of one owner (a user, or the clients of a host): requests that wait for the leader, and bytes of
+their bodies; one more request is let over the bytes."""
 
 RELAYED_KEY = "ledgermqRelayed"
 """A field of requests that another node has handed on: they are not handed on again. It is not
 signed, and gives no right."""
 
 
+class Relayed(Enum):
+    """What is handed on: each kind by a connection of its own."""
+
+    CHANGES = "changes of administrators"
+    SENDS = "sends"
+
+
 class LeaderRelay:
     """Hands a request on as it has come: the leader checks the signature itself."""
 
-    def __init__(self, links: ServerLinks, addresses: GroupAddresses, reply: ReplyLater) -> None:
+    def __init__(
+        self, links: ServerLinks, addresses: GroupAddresses, reply: ReplyLater, kind: Relayed
+    ) -> None:
         self._links = links
         self._addresses = addresses
         self._reply = reply
+        self._kind = kind
+        self._requests: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
 
     def hand_on(self, asked: Asked) -> bool:
-        """Have the leader answer; false when that cannot be, and nothing was done."""
+        """Have the leader answer; false when that cannot be, and nothing was done.
+
+        It cannot where its owner has a whole share of requests under way already.
+        """
         address = self._addresses.of_leader
         if RELAYED_KEY in asked.command.fields:
             return False
         if address is None or self._addresses.leads or not is_address(address):
+            return False
+        owner, size = asked.owner, len(asked.command.body)
+        if self._requests[owner] >= SHARE_REQUESTS or self._bytes[owner] >= SHARE_BYTES:
             return False
         command = asked.command
         fields = {**command.fields, RELAYED_KEY: self._addresses.self_id}
@@ -45,9 +75,24 @@ class LeaderRelay:
                 told.code, fields=told.fields, body=bytes(told.body), remark=told.remark
             )
 
-        link, take = self._links.to(address), replying(self._reply, asked, made)
+        take = replying(self._reply, asked, made)
+
+        def taken(outcome: Command | LedgerError) -> None:
+            self._count(owner, -1, -size)
+            take(outcome)
+
+        self._count(owner, 1, size)
+        link = self._links.to(address, self._kind.value)
         try:
-            link.ask(relayed, now_ms=asked.now_ms, timeout_ms=TIMEOUT_MS, take=take)
+            link.ask(relayed, now_ms=asked.now_ms, timeout_ms=TIMEOUT_MS, take=taken)
         except (BusyError, TimedOutError):
+            self._count(owner, -1, -size)
             return False
         return True
+
+    def _count(self, owner: str, requests: int, size: int) -> None:
+        """Change what an owner has under way; one who has nothing is forgotten."""
+        self._requests[owner] += requests
+        self._bytes[owner] += size
+        if not self._requests[owner]:
+            del self._requests[owner], self._bytes[owner]

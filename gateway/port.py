@@ -33,7 +33,7 @@ from ledgermq.gateway.consuming.return_codes import ReturnCodes
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.dispatcher import Dispatcher
 from ledgermq.gateway.far_sockets import FarSockets
-from ledgermq.gateway.leader_relay import LeaderRelay
+from ledgermq.gateway.leader_relay import LeaderRelay, Relayed
 from ledgermq.gateway.names.name_value_codes import NameValueCodes
 from ledgermq.gateway.names.registrations import Registrations
 from ledgermq.gateway.names.route_codes import RouteCodes
@@ -116,7 +116,7 @@ class RemotingPort:
         commits = OffsetCommits(calls, tables)
         sockets = _sockets(environment, counts, commits)
         addresses = GroupAddresses(environment.settings, environment.page.read_absent)
-        relay = LeaderRelay(self._links, addresses, self.reply)
+        relay = LeaderRelay(self._links, addresses, self.reply, Relayed.CHANGES)
         figures = QueueFigures(service.known.store, tables, environment.clock, addresses.broker)
         return BrokerContext(
             environment=environment,
@@ -141,7 +141,8 @@ class RemotingPort:
 
     def _made(self, context: BrokerContext) -> PortParts:
         """All parts, in the order of their turns."""
-        connections, produce = ConnectionCodes(context), ProduceCodes(context, context.relay)
+        sends = LeaderRelay(self._links, context.addresses, self.reply, Relayed.SENDS)
+        connections, produce = ConnectionCodes(context), ProduceCodes(context, sends)
         return PortParts(
             context.addresses,
             self._links,

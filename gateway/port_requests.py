@@ -67,6 +67,7 @@ class PortRequests:
         self._clients = ClientTable(settings.limits)
         self._writer = PortProducer(environment, self._epoll, greeted=sockets.listen)
         self._now_ms = environment.clock.monotonic_ns() // 1_000_000
+        self._is_led_elsewhere = False
         context = PortContext(
             environment=environment,
             tables=tables,
@@ -130,6 +131,7 @@ class PortRequests:
 
     def tell_standing(self, standing: Standing) -> None:
         """This node is something else in its group now, or another one leads."""
+        self._is_led_elsewhere = bool(standing.leader) and not standing.leads
         self._parts.tell_standing(standing)
 
     def flush(self) -> None:
@@ -151,8 +153,10 @@ class PortRequests:
         if self._tables.is_starting:
             return True
         sends = self._dispatcher.sends
-        # Messages of one producer stay in their order.
-        return row.code in sends and self._broker.waits_for(connection, sends)
+        if row.code not in sends:
+            return False
+        # The broker process hands them on to the leader. Those of one producer stay in their order.
+        return self._is_led_elsewhere or self._broker.waits_for(connection, sends)
 
     def reply(self, asked: Asked, reply: Command) -> None:
         """See ``dispatcher.Port``; what the broker process may know better is handed over."""

@@ -1,7 +1,9 @@
 """Outgoing connections of the node: to name servers, and to the leader.
 
-None waits for anything: a connection is made with the first request, ends when an answer stays out,
-and is made anew with the next request. Hosts are addresses: to look a name up would wait.
+None waits for anything: a connection is made with the first request, ends when nothing comes from
+it while an answer stays out, and is made anew with the next request. Where other answers came
+meanwhile, whoever waits for the one that is late is told alone. Hosts are addresses: to look a name
+up would wait.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ TakeReply = Callable[[Command | LedgerError], None]
 
 class _Waiting(NamedTuple):
     take: TakeReply
+    asked_ms: int
     until_ms: int
 
 
@@ -48,6 +51,7 @@ class ServerLink:
         self._splitter = FrameSplitter()
         self._unsent = bytearray()
         self._waiting: dict[int, _Waiting] = {}
+        self._heard_ms = -1
 
     @property
     def fileno(self) -> int | None:
@@ -71,7 +75,7 @@ class ServerLink:
             raise BusyError("too many requests wait for a server", limit=SERVER_WAITING_MAX)
         self._queue(command)
         # First: writing may find that nobody is there, and tells those who wait.
-        self._waiting[command.opaque] = _Waiting(take, now_ms + timeout_ms)
+        self._waiting[command.opaque] = _Waiting(take, now_ms, now_ms + timeout_ms)
         self._write()
 
     def tell(self, command: Command) -> None:
@@ -81,18 +85,28 @@ class ServerLink:
             self._queue(command)
             self._write()
 
-    def take(self, events: int) -> None:
+    def take(self, events: int, now_ms: int) -> None:
         """The connection can be read or written, or has ended."""
         if events & select.EPOLLOUT:
             self._write()
         if events & ~select.EPOLLOUT and self._sock is not None:
-            self._read(self._sock)
+            self._read(self._sock, now_ms)
 
     def expire(self, now_ms: int) -> None:
-        """An answer that stays out ends the connection."""
+        """Tell those whose answers stay out; the connection ends where none came since they asked.
+
+        A server that answers others is there, and only slow with one.
+        """
         due_ms = self.next_deadline_ms()
-        if due_ms is not None and due_ms <= now_ms:
+        if due_ms is None or due_ms > now_ms:
+            return
+        late = {number: one for number, one in self._waiting.items() if one.until_ms <= now_ms}
+        if any(self._heard_ms <= one.asked_ms for one in late.values()):
             self.close("has not answered in time")
+            return
+        for number, one in late.items():
+            if self._waiting.pop(number, None) is not None:
+                one.take(TimedOutError("server has not answered in time", address=self.address))
 
     def close(self, reason: str = "connection has ended") -> None:
         """End the connection; those who wait are told."""
@@ -147,7 +161,7 @@ class ServerLink:
         events = select.EPOLLIN | (select.EPOLLOUT if self._unsent else 0)
         self._epoll.modify(self._sock.fileno(), events)
 
-    def _read(self, sock: socket.socket) -> None:
+    def _read(self, sock: socket.socket, now_ms: int) -> None:
         try:
             data = sock.recv(READ_SIZE)
         except BlockingIOError:
@@ -163,6 +177,8 @@ class ServerLink:
         except ProtocolError as error:
             self.close(f"sends what is no reply: {error}")
             return
+        if replies:
+            self._heard_ms = now_ms
         for reply in replies:
             waiting = self._waiting.pop(reply.opaque, None) if reply.is_reply else None
             if waiting is not None:
@@ -174,17 +190,17 @@ class ServerLinks(PortPart):
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._links: dict[str, ServerLink] = {}
+        self._links: dict[tuple[str, str], ServerLink] = {}
 
     def fileno(self) -> int:
         """For the port's own."""
         return self._epoll.fileno()
 
-    def to(self, address: str) -> ServerLink:
-        """The link to ``HOST:PORT``."""
-        link = self._links.get(address)
+    def to(self, address: str, purpose: str = "") -> ServerLink:
+        """The link to ``HOST:PORT`` for a purpose, which others do not hold up."""
+        link = self._links.get((address, purpose))
         if link is None:
-            link = self._links[address] = ServerLink(address, self._epoll)
+            link = self._links[address, purpose] = ServerLink(address, self._epoll)
         return link
 
     def turn(self, now_ms: int) -> None:
@@ -197,7 +213,7 @@ class ServerLinks(PortPart):
         for fd, events in self._epoll.poll(0):
             link = by_fd.get(fd)
             if link is not None and link.fileno == fd:
-                link.take(events)
+                link.take(events, now_ms)
         for link in self._links.values():
             link.expire(now_ms)
 

@@ -124,11 +124,12 @@ def test_a_member_that_is_down_is_in_no_route_until_it_is_back(
     assert group.stop() == [0, 0, 0]
 
 
+@pytest.mark.parametrize("processes", [1, 2])
 def test_sends_to_a_node_that_does_not_lead_are_stored_by_the_one_that_does(
-    make_node: Callable[[], Node],
+    make_node: Callable[[], Node], processes: int
 ) -> None:
     """As those of RocketMQ's producers, which ask for routes every half minute, behind a change."""
-    group, _ = make_remoting_group(make_node)
+    group, _ = make_remoting_group(make_node, tables={"remoting": {"processes": processes}})
     before = group.leader()
     client = connected(port_of(before))
     single, batch = (

@@ -1,0 +1,171 @@
+"""Requests that a follower hands on: whoever has many, or a slow one, holds up nobody else."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import NamedTuple, cast
+
+import pytest
+from tests.readable import is_readable
+from tests.suite.patience import PATIENCE_S
+
+from ledgermq.gateway.leader_relay import (
+    SHARE_BYTES,
+    SHARE_REQUESTS,
+    TIMEOUT_MS,
+    LeaderRelay,
+    Relayed,
+)
+from ledgermq.gateway.requests import Asked
+from ledgermq.gateway.transport.addresses import GroupAddresses
+from ledgermq.gateway.transport.remoting_sockets import Connection
+from ledgermq.gateway.transport.server_links import ServerLinks
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.command import Command, decode_command, encode_command
+from ledgermq.remoting.frames import FrameSplitter
+
+
+class Known(NamedTuple):
+    """What a follower knows of its leader."""
+
+    of_leader: str
+    leads: bool = False
+    self_id: str = "n1"
+
+
+class From(NamedTuple):
+    """A client."""
+
+    peer: tuple[str, int]
+
+
+class Leader:
+    """A listening socket, and a follower's relays to it."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.settimeout(PATIENCE_S)
+        self.links = ServerLinks()
+        known = cast("GroupAddresses", Known(f"127.0.0.1:{self.listener.getsockname()[1]}"))
+        self.sends, self.changes = (
+            LeaderRelay(self.links, known, self._told, kind)
+            for kind in (Relayed.SENDS, Relayed.CHANGES)
+        )
+        self.told: list[tuple[Asked, Command]] = []
+
+    def accept(self) -> Served:
+        """The connection that was made first, of those that nobody has accepted."""
+        sock, _ = self.listener.accept()
+        sock.settimeout(PATIENCE_S)
+        return Served(sock)
+
+    def until_told(self, count: int, now_ms: int = 0) -> list[int]:
+        """Codes of the replies, once there are so many."""
+        while len(self.told) < count:
+            assert is_readable(self.links, PATIENCE_S), "nothing more happens"
+            self.links.turn(now_ms)
+        return [reply.code for _, reply in self.told]
+
+    def _told(self, asked: Asked, reply: Command) -> None:
+        self.told.append((asked, reply))
+
+
+class Served:
+    """A connection at the leader's end."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._splitter = FrameSplitter()
+
+    def requests(self, links: ServerLinks, count: int) -> list[Command]:
+        found: list[Command] = []
+        while len(found) < count:
+            links.turn(0)
+            found += [
+                decode_command(frame) for frame in self._splitter.feed(self.sock.recv(65_536))
+            ]
+        return found
+
+    def answer(self, request: Command) -> None:
+        reply = Command(ResponseCode.SUCCESS, request.opaque, flag=1)
+        self.sock.sendall(b"".join(encode_command(reply)))
+
+
+@pytest.fixture
+def leader() -> Iterator[Leader]:
+    made = Leader()
+    yield made
+    made.links.close()
+    made.listener.close()
+
+
+def asked(host: str, *, body: bytes = b"", now_ms: int = 0, user: str = "") -> Asked:
+    command = Command(RequestCode.SEND_MESSAGE_V2, 1, {"b": "orders"}, body)
+    return Asked(cast("Connection", From((host, 1))), command, now_ms, user=user)
+
+
+def test_one_owner_has_a_share_of_what_waits_and_leaves_room_for_others(leader: Leader) -> None:
+    greedy = [leader.sends.hand_on(asked("192.0.2.1")) for _ in range(SHARE_REQUESTS + 1)]
+    same_host = leader.sends.hand_on(asked("192.0.2.1", user="shop"))
+    other = leader.sends.hand_on(asked("192.0.2.2"))
+    served = leader.accept()
+    came = served.requests(leader.links, SHARE_REQUESTS + 2)
+    served.answer(came[0])
+    leader.until_told(1)
+
+    assert greedy == [True] * SHARE_REQUESTS + [False]
+    assert (same_host, other) == (True, True)
+    assert leader.sends.hand_on(asked("192.0.2.1"))
+    assert not leader.sends.hand_on(asked("192.0.2.1"))
+
+
+def test_the_share_counts_bytes_too(leader: Leader) -> None:
+    large = bytes(SHARE_BYTES // 2)
+    taken = [leader.sends.hand_on(asked("192.0.2.1", body=large)) for _ in range(3)]
+
+    assert taken == [True, True, False]
+    assert leader.sends.hand_on(asked("192.0.2.2", body=large))
+
+
+def test_sends_hold_up_no_administrator(leader: Leader) -> None:
+    for number in range(SHARE_REQUESTS * 4):
+        assert leader.sends.hand_on(asked(f"192.0.2.{number % 4}"))
+    full = leader.sends.hand_on(asked("192.0.2.9"))
+    changed = leader.changes.hand_on(asked("192.0.2.9"))
+    silent, served = leader.accept(), leader.accept()
+    (request,) = served.requests(leader.links, 1)
+    served.answer(request)
+
+    assert (full, changed) == (False, True)
+    assert leader.until_told(1) == [ResponseCode.SUCCESS]
+    assert silent.requests(leader.links, SHARE_REQUESTS * 4)
+
+
+def test_one_late_answer_costs_nobody_else_theirs(leader: Leader) -> None:
+    late, quick, last = asked("192.0.2.1"), asked("192.0.2.2"), asked("192.0.2.3", now_ms=2_000)
+    for one in (late, quick, last):
+        assert leader.sends.hand_on(one)
+    served = leader.accept()
+    came = served.requests(leader.links, 3)
+    served.answer(came[1])
+    leader.until_told(1, now_ms=1_000)
+    leader.links.turn(TIMEOUT_MS)
+    served.answer(came[0])
+    served.answer(came[2])
+    codes = leader.until_told(3, now_ms=TIMEOUT_MS)
+
+    assert [one for one, _ in leader.told] == [quick, late, last]
+    assert codes[0] == codes[2] == ResponseCode.SUCCESS != codes[1]
+
+
+def test_a_leader_that_answers_nobody_is_let_go_of(leader: Leader) -> None:
+    assert leader.sends.hand_on(asked("192.0.2.1"))
+    assert leader.sends.hand_on(asked("192.0.2.2", now_ms=2_000))
+    served = leader.accept()
+    served.requests(leader.links, 2)
+    leader.links.turn(TIMEOUT_MS)
+
+    assert len(leader.told) == 2
+    assert served.sock.recv(1) == b""
+    assert leader.sends.hand_on(asked("192.0.2.1"))
