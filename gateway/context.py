@@ -55,6 +55,7 @@ class BrokerContext(PortContext):
     Attributes:
         service: who answers verbs.
         relay: the way of changes to the node that leads.
+        consumer_relay: that of what consumers tell it.
         figures: of queues, as tools want them.
     """
 
@@ -66,5 +67,6 @@ class BrokerContext(PortContext):
     requests: ClientRequests
     addresses: GroupAddresses
     relay: LeaderRelay
+    consumer_relay: LeaderRelay
     changes: Changes
     figures: QueueFigures

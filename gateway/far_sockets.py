@@ -32,9 +32,17 @@ QUEUED_MAX = 64 * 1024 * 1024
 class FarConnection(Connection):
     """A client's connection to a port process; ``number`` is this process's own."""
 
-    __slots__ = ("far_number", "link")
+    __slots__ = ("_has_tls", "far_number", "link")
 
-    def __init__(self, link: PortLink, far_number: int, peer: tuple[str, int], number: int) -> None:
+    def __init__(
+        self,
+        link: PortLink,
+        far_number: int,
+        peer: tuple[str, int],
+        number: int,
+        *,
+        is_sealed: bool,
+    ) -> None:
         """Open; of what a connection has, only what the port's parts use is there."""
         self.link = link
         self.far_number = far_number
@@ -42,6 +50,12 @@ class FarConnection(Connection):
         self.number = number
         self.is_open = True
         self.queued_bytes = 0
+        self._has_tls = is_sealed
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether it has TLS, at its port process."""
+        return self._has_tls
 
 
 class FarSockets:
@@ -176,9 +190,11 @@ class FarSockets:
             link.close()
 
     def _opened(self, link: PortLink, frame: LinkFrame) -> FarConnection:
-        host, port = json.loads(bytes(frame.payload))
+        host, port, is_sealed = json.loads(bytes(frame.payload))
         self._count += 1
-        return FarConnection(link, frame.number, (host, port), self._count)
+        return FarConnection(
+            link, frame.number, (host, port), self._count, is_sealed=bool(is_sealed)
+        )
 
     def _forget_ended(self, fd: int, link: PortLink) -> None:
         if link.is_open or self._links.get(fd) is not link:

@@ -1,6 +1,6 @@
-"""Relay of requests from a follower to the leader: those of administrators, and sends.
+"""Relay of requests from a follower to the leader: changes, sends, offsets and locks of consumers.
 
-Each kind has a connection of its own, so that neither holds up the other; of what waits for the
+Each kind has a connection of its own, so that none holds up another; of what waits for the
 leader each owner of requests has at most a share.
 """
 
@@ -32,6 +32,7 @@ class Relayed(Enum):
 
     CHANGES = "changes of administrators"
     SENDS = "sends"
+    CONSUMERS = "offsets and locks of consumers"
 
 
 class LeaderRelay:
@@ -50,8 +51,11 @@ class LeaderRelay:
     def hand_on(self, asked: Asked) -> bool:
         """Have the leader answer; false when that cannot be, and nothing was done.
 
-        It cannot where its owner has a whole share of requests under way already.
+        It cannot where the owner has a whole share of requests under way already, and where the
+        client has TLS: connections among nodes are in clear.
         """
+        if asked.connection.is_sealed:
+            return False
         address = self._addresses.of_leader
         if RELAYED_KEY in asked.command.fields:
             return False

@@ -135,6 +135,7 @@ class RemotingPort:
             requests=ClientRequests(sockets),
             addresses=addresses,
             relay=relay,
+            consumer_relay=LeaderRelay(self._links, addresses, self.reply, Relayed.CONSUMERS),
             changes=Changes(calls, relay, self.reply),
             figures=figures,
         )

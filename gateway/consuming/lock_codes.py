@@ -45,10 +45,11 @@ class _Wish(NamedTuple):
 
 
 class LockCodes(PortPart):
-    """Answered when the lock is in the log, or is known to be refused."""
+    """Answered when the lock is in the log, or is known to be refused; a follower hands it on."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._calls = context.calls
+        self._relay = context.consumer_relay
         self.codes = (
             Code(RequestCode.LOCK_BATCH_MQ, self._lock, named(_group_that_locks)),
             Code(RequestCode.UNLOCK_BATCH_MQ, self._unlock, named(_group_that_locks)),
@@ -56,6 +57,8 @@ class LockCodes(PortPart):
 
     def _lock(self, asked: Asked) -> None:
         wish = _wish(asked.command)
+        if self._relay.hand_on(asked):
+            return
 
         def made(result: Result) -> Command:
             owned = result["owned"]
@@ -70,7 +73,9 @@ class LockCodes(PortPart):
         self._calls.answer(asked, "queue_lock", wish.arguments(), made)
 
     def _unlock(self, asked: Asked) -> None:
-        self._calls.answer(asked, "queue_unlock", _wish(asked.command).arguments())
+        wish = _wish(asked.command)
+        if not self._relay.hand_on(asked):
+            self._calls.answer(asked, "queue_unlock", wish.arguments())
 
 
 def _group_that_locks(command: Command) -> Named:

@@ -23,12 +23,16 @@ NOTHING = ReadableRange(0, 0)
 
 
 class OffsetCodes(PortPart):
-    """Commits are gathered (``OffsetCommits``); who wants a reply gets it once they are stored."""
+    """Commits are gathered (``OffsetCommits``); who wants a reply gets it once they are stored.
+
+    A follower hands them on: consumers ask for routes every half minute, and tell the one before.
+    """
 
     def __init__(self, context: BrokerContext) -> None:
         self._known = context.service.known
         self._store = self._known.store
         self._commits = context.commits
+        self._relay = context.consumer_relay
         self._reply = context.reply
         self.codes = (
             Code(RequestCode.QUERY_CONSUMER_OFFSET, self._committed, both_rights("consumerGroup")),
@@ -76,12 +80,14 @@ class OffsetCodes(PortPart):
         offset = int64(command.fields, "commitOffset")
         group, queue = text(command.fields, "consumerGroup"), _queue(command)
         if command.is_oneway:
-            if offset >= 0:
+            if offset >= 0 and not self._relay.hand_on(asked):
                 self._commits.note(group, queue.topic, queue.queue_id, offset, owner=asked.owner)
             return None
         if offset < 0:
             # Some clients say so when they know of none: what is stored stays.
             return command.reply()
+        if self._relay.hand_on(asked):
+            return None
 
         def done(error: LedgerError | None) -> None:
             self._reply(asked, command.reply() if error is None else refusal(command, error))

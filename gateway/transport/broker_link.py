@@ -199,7 +199,8 @@ class BrokerLink(PortPart):
         number = connection.number
         if number not in self._told:
             self._told[number] = connection
-            link.put(LinkKind.OPENED, number, [json.dumps(connection.peer).encode()])
+            about = json.dumps([*connection.peer, connection.is_sealed])
+            link.put(LinkKind.OPENED, number, [about.encode()])
         self._tell_offsets(link)
         link.put(LinkKind.COMMAND, number, encode_command(command))
 

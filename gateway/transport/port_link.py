@@ -9,7 +9,7 @@ A frame, big-endian:
     n     payload
 
     kind     sent by       payload
-    OPENED   port process  host and port of the client: a JSON list
+    OPENED   port process  host and port of the client, whether it has TLS: a JSON list
     CLOSED   port process  nothing
     COMMAND  both          a command as it is on the client's connection, its size in front
     OFFSETS  port process  what consumers have committed: a JSON list of group, topic, queue, offset

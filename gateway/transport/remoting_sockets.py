@@ -112,6 +112,11 @@ class Connection(PortClient):
         self.unfinished_bytes = 0
         self.last_ms = now_ms
 
+    @property
+    def is_sealed(self) -> bool:
+        """Whether it has TLS."""
+        return self._tls is not None
+
 
 class Arrival(NamedTuple):
     """A command that has come."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from tests.certificates import make_certificate
 from tests.compat.remoting_group import make_remoting_group
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Member
@@ -59,13 +62,13 @@ class Consumer:
             client.close()
 
 
-def connected(address: str) -> RemotingClient:
+def connected(address: str, tls: ssl.SSLContext | None = None) -> RemotingClient:
     """A connection to a node, as soon as its port is open."""
     made: list[RemotingClient] = []
 
     def is_open() -> bool:
         try:
-            made.append(RemotingClient(address))
+            made.append(RemotingClient(address, tls=tls))
         except ConnectionRefusedError:
             return False
         return True
@@ -173,6 +176,35 @@ def test_sends_to_a_node_that_does_not_lead_are_stored_by_the_one_that_does(
     assert group.stop() == [0, 0]
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_came_over_tls_is_not_handed_on_in_clear(
+    make_node: Callable[[], Node], tmp_path: Path, processes: int
+) -> None:
+    made, key = make_certificate(tmp_path)
+    files = {"tls_certificate_file": str(made), "tls_key_file": str(key)}
+    group, _ = make_remoting_group(
+        make_node, tables={"remoting": {"processes": processes, **files}}
+    )
+    leader = group.leader()
+    tls = ssl.create_default_context(cafile=str(made))
+    follower = port_of(group.others(leader)[0])
+    clear, sealed = connected(follower), connected(follower, tls)
+    single = TEMPLATES[RequestCode.SEND_MESSAGE_V2]
+
+    def put(client: RemotingClient) -> Command:
+        return client.ask(RequestCode.SEND_MESSAGE_V2, {**single.fields, "e": 0}, b"text")
+
+    wait_until(lambda: put(clear).code == 0, "a send in clear to be handed on")
+    refused = put(sealed)
+    locked = sealed.ask(RequestCode.UPDATE_CONSUMER_OFFSET, offset_fields(TOPIC, 0, commitOffset=1))
+    clear.close()
+    sealed.close()
+
+    assert refused.code == locked.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "does not lead" in str(refused.remark)
+    assert group.stop() == [0, 0, 0]
+
+
 def test_a_new_leader_knows_members_offsets_and_locks(make_node: Callable[[], Node]) -> None:
     group, _ = make_remoting_group(make_node)
     leader = group.leader()
@@ -190,8 +222,19 @@ def test_a_new_leader_knows_members_offsets_and_locks(make_node: Callable[[], No
         lambda: pull(at_follower, TOPIC, 0, 0).bodies == [b"one", b"two"], "a follower reads"
     )
     commit = offset_fields(TOPIC, 0, commitOffset=1)
-    refused = at_follower.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+    handed_on = at_follower.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+    seen = at_leader.ask(RequestCode.QUERY_CONSUMER_OFFSET, offset_fields(TOPIC, 0))
+
+    def is_told() -> bool:
+        """As consumers tell offsets: again and again, and nobody waits."""
+        there, told = offset_fields(TOPIC, 1), offset_fields(TOPIC, 1, commitOffset=7)
+        at_follower.send(RequestCode.UPDATE_CONSUMER_OFFSET, told, flag=ONEWAY)
+        found = at_leader.ask(RequestCode.QUERY_CONSUMER_OFFSET, there)
+        return found.fields.get("offset") == "7"
+
+    wait_until(is_told, "an offset that nobody waits for to be handed on")
     stored = at_leader.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+    through, others = first.lock(follower), second.lock(leader.name)
     locked = first.lock(leader.name)
     first.at[leader.name].came.clear()
 
@@ -209,7 +252,8 @@ def test_a_new_leader_knows_members_offsets_and_locks(make_node: Callable[[], No
     first.close()
     second.close()
 
-    assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert (handed_on.code, seen.fields["offset"]) == (ResponseCode.SUCCESS, "1")
+    assert (through, others) == ([0, 1, 2, 3], [])
     assert (stored.code, locked) == (ResponseCode.SUCCESS, [0, 1, 2, 3])
     assert taken == []
     assert known == MEMBERS

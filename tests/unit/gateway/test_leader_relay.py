@@ -38,6 +38,7 @@ class From(NamedTuple):
     """A client."""
 
     peer: tuple[str, int]
+    is_sealed: bool = False
 
 
 class Leader:
@@ -157,6 +158,15 @@ def test_one_late_answer_costs_nobody_else_theirs(leader: Leader) -> None:
 
     assert [one for one, _ in leader.told] == [quick, late, last]
     assert codes[0] == codes[2] == ResponseCode.SUCCESS != codes[1]
+
+
+def test_what_came_over_tls_goes_to_nobody_in_clear(leader: Leader) -> None:
+    sealed = asked("192.0.2.1")._replace(
+        connection=cast("Connection", From(("192.0.2.1", 1), is_sealed=True))
+    )
+
+    assert not leader.sends.hand_on(sealed)
+    assert not leader.changes.hand_on(sealed)
 
 
 def test_a_leader_that_answers_nobody_is_let_go_of(leader: Leader) -> None:
