@@ -21,6 +21,7 @@ from ledgermq.client.reading.message_track import browse
 from ledgermq.formats.records.properties import RETRY_TOPIC
 from ledgermq.model.errors import ConfigError, MessageIllegalError, ProtocolError
 from ledgermq.model.names.group_topics import dead_letter_topic
+from ledgermq.wire.pull_frame import BYTES_MAX
 
 READ_AT_ONCE_MAX = 1_024
 REPLAYED_AT_ONCE_MAX = 256
@@ -92,11 +93,19 @@ class DeadLettersVerbs:
 
     @asked
     def read(
-        self, offset: int, *, queue_id: int = 0, messages_max: int = READ_AT_ONCE_MAX
+        self,
+        offset: int,
+        *,
+        queue_id: int = 0,
+        messages_max: int = READ_AT_ONCE_MAX,
+        bytes_max: int = BYTES_MAX,
     ) -> Steps[list[DeadLetter]]:
         """Dead letters from ``offset`` on, or from the first one that is still there.
 
         Nothing counts as consumed by that. Empty behind the last one.
+
+        Args:
+            bytes_max: of all of them; one is given whatever its size.
 
         Raises:
             TopicUnknownError: the group has no dead letters.
@@ -108,7 +117,9 @@ class DeadLettersVerbs:
         if queue is not None and first >= queue.end:
             return []
         topic = dead_letter_topic(self.group)
-        batch = yield from browse(self._link, topic, queue_id, first, messages_max)
+        batch = yield from browse(
+            self._link, topic, queue_id, first, messages_max, bytes_max=bytes_max
+        )
         return [
             DeadLetter(message, queue is not None and queue.was_replayed(message.queue_offset))
             for message in batch

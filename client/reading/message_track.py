@@ -38,9 +38,18 @@ class Track(NamedTuple):
 
 
 def browse(
-    link: AnyLink, topic: str, queue_id: int, offset: int, messages_max: int
+    link: AnyLink,
+    topic: str,
+    queue_id: int,
+    offset: int,
+    messages_max: int,
+    *,
+    bytes_max: int = BYTES_MAX,
 ) -> Steps[MessageBatch]:
     """Messages of one queue from ``offset`` on, at most so many; no group is asked or told.
+
+    Args:
+        bytes_max: of all of them; one is given whatever its size.
 
     Raises:
         ConfigError: a number is out of range.
@@ -52,7 +61,7 @@ def browse(
             messages_max=messages_max,
             limit=MESSAGES_MAX,
         )
-    pull = Pull(0, topic, queue_id, offset, messages_max, BYTES_MAX, 0)
+    pull = Pull(0, topic, queue_id, offset, messages_max, bytes_max, 0)
     request = pull_request(pull, link, deadline=NEVER)
     yield request
     return pulled_batch(topic, queue_id, request)

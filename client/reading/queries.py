@@ -32,6 +32,7 @@ from ledgermq.model.limits import TIMESTAMP_MAX
 from ledgermq.model.names.group_topics import dead_letter_topic, retry_topic
 from ledgermq.model.names.system_topics import TRACE_TOPIC
 from ledgermq.wire.header import Kind
+from ledgermq.wire.pull_frame import BYTES_MAX
 from ledgermq.wire.query_frame import (
     MESSAGES_DEFAULT,
     MESSAGES_MAX,
@@ -173,15 +174,24 @@ class QueriesVerbs:
 
     @asked
     def browse(
-        self, topic: str, queue_id: int, offset: int, *, messages_max: int = MESSAGES_DEFAULT
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        messages_max: int = MESSAGES_DEFAULT,
+        bytes_max: int = BYTES_MAX,
     ) -> Steps[MessageBatch]:
         """Messages of one queue from ``offset`` on; no group consumes anything by that.
+
+        Args:
+            bytes_max: of all of them; one is given whatever its size.
 
         Raises:
             TopicUnknownError: there is no such topic, or no such queue.
             ConfigError: a number is out of range.
         """
-        return browse(self._link, topic, queue_id, offset, messages_max)
+        return browse(self._link, topic, queue_id, offset, messages_max, bytes_max=bytes_max)
 
     @asked
     def read_queues(self, topic: str) -> Steps[int]:

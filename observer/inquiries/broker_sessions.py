@@ -54,6 +54,11 @@ class BrokerSession(AdminVerbs, AccessVerbs, FeatureVerbs, QueriesVerbs, AsyncBr
         self.under_way = 0
         self.idle: asyncio.TimerHandle | None = None
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the broker has refused it for good."""
+        return self._link.failure is not None
+
     def letters(self, group: str) -> LettersOfGroup:
         """Questions about the dead letters of ``group``."""
         return LettersOfGroup(self, self._link, group)
@@ -113,7 +118,10 @@ class BrokerSessions:
             raise TimedOutError("not answered in time", limit_s=INQUIRY_S) from None
         finally:
             session.under_way -= 1
-            if not session.under_way:
+            if session.has_failed:
+                # It would never stand again: who asks next has another one.
+                self._end(caller, session)
+            elif not session.under_way:
                 loop = asyncio.get_running_loop()
                 session.idle = loop.call_later(IDLE_S, self._end, caller, session)
 

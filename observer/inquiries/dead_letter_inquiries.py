@@ -17,6 +17,7 @@ from ledgermq.observer.inquiries.inquirer import Inquirer
 from ledgermq.observer.inquiries.message_inquiries import (
     BODY_DEFAULT,
     MESSAGES_SHOWN,
+    PULLED_BYTES_MAX,
     PULLED_MAX,
     Shown,
 )
@@ -132,7 +133,12 @@ async def _read(
     """Add those of a queue until there are ``count``; the offset of the next one, or None."""
     offset = max(first, queue.begin)
     while offset < queue.end:
-        batch = await letters.read(offset, queue_id=queue.queue_id, messages_max=PULLED_MAX)
+        batch = await letters.read(
+            offset,
+            queue_id=queue.queue_id,
+            messages_max=PULLED_MAX,
+            bytes_max=PULLED_BYTES_MAX,
+        )
         if not batch:
             return None
         for letter in batch:

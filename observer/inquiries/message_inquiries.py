@@ -14,7 +14,8 @@ from ledgermq.observer.inquiries.row_pages import Json, checked_limit
 
 MESSAGES_SHOWN = 32
 PULLED_MAX = 32
-"""Messages that are fetched at once: there is one answer in memory for each inquiry."""
+PULLED_BYTES_MAX = 1024 * 1024
+"""What is fetched at once: there is one answer of the broker in memory for each inquiry."""
 
 BODY_DEFAULT = 64 * 1024
 BODY_MAX = 1024 * 1024
@@ -123,9 +124,9 @@ class MessageInquiries:
                         more = True
                         break
                     shown.add(message)
-                found = sorted([*found, *shown.rows], key=_position)
-                more = more or len(found) > count
-                found = _within(found[:count])
+                merged = sorted([*found, *shown.rows], key=_position)
+                found = _within(merged[:count])
+                more = more or len(found) < len(merged)
             return {"messages": found, "more": more}
 
         return await self._inquirer.leader(inquire)
@@ -222,7 +223,9 @@ async def _walk(
     begin, end = await session.offsets(topic, queue_id)
     offset = max(begin, first)
     while offset < end:
-        batch = await session.browse(topic, queue_id, offset, messages_max=PULLED_MAX)
+        batch = await session.browse(
+            topic, queue_id, offset, messages_max=PULLED_MAX, bytes_max=PULLED_BYTES_MAX
+        )
         for message in batch:
             yield message
         if batch.next_offset <= offset:
