@@ -470,7 +470,7 @@ def run(settings: Settings, config_file: Path, *, table: ProcessTable | None = N
     """
     if not __debug__:
         raise ConfigError("python -O removes the assertions that guard the store: run without -O")
-    log_lines.configure(Role.SUPERVISOR.title, settings.log.level, node=settings.node.self_id)
+    log_lines.configure(Role.SUPERVISOR.title, settings.log, node=settings.node.self_id)
     # What is made belongs to this account alone; sockets for others get their mode by settings.
     os.umask(0o077)
     # Before the environment changes, at which the place for the name cannot be found any more.

@@ -129,7 +129,7 @@ def _become(
     stop = StopFlag(on_reload=partial(reload.take_published, settings))
     stop.install()
     setproctitle.setproctitle(process_title(role, settings))
-    log_lines.configure(role.title, settings.log.level, node=settings.node.self_id)
+    log_lines.configure(role.title, settings.log, node=settings.node.self_id)
     if role is Role.RAFT:
         keep_freed_memory()
     FullCollections().install()

@@ -45,6 +45,13 @@ class TlsMode(StrEnum):
     ENFORCING = "enforcing"
 
 
+class LogFormat(StrEnum):
+    """How lines are logged."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 class ForceClean(StrEnum):
     """What may be deleted before its time when the disk gets full."""
 
@@ -315,6 +322,7 @@ class LogSection:
     """What is logged."""
 
     level: str = "INFO"
+    format: LogFormat = LogFormat.TEXT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -527,5 +527,6 @@ RULES = {
     "supervision.flush_age_max_ms": _between(100, 600_000),
     "supervision.ready_within_ms": _between(1_000, 600_000),
     "log.level": _text(", ".join(LOG_LEVELS), lambda text: text in LOG_LEVELS),
+    "log.format": _text('"text" or "json"', lambda text: True),
 }
 """One rule for every setting; the closed lists of ``StrEnum`` types are checked by the type."""

@@ -1,14 +1,22 @@
-"""The three looks of a log line."""
+"""The four looks of a log line."""
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 
 import pytest
 
 from ledgermq.model.events import Event
-from ledgermq.process.log_lines import DatedFormatter, LeveledFormatter, LineFormatter
+from ledgermq.process.log_lines import (
+    FIELDS_MAX,
+    TEXT_MAX,
+    DatedFormatter,
+    JsonFormatter,
+    LeveledFormatter,
+    LineFormatter,
+)
 
 
 def record(**extra: object) -> logging.LogRecord:
@@ -71,3 +79,37 @@ def test_lines_of_a_traceback_are_none_of_ours() -> None:
 
     assert any(forged in line for line in lines)
     assert all(line.startswith("    ") for line in lines[1:])
+
+
+def test_a_json_line_is_one_object_with_its_values() -> None:
+    line = JsonFormatter("writer", "n0").format(
+        record(file="a\nb\u2028c", empty="", event=Event.DISK_FULL)
+    )
+    told = json.loads(line)
+
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", told.pop("time"))
+    assert told == {
+        "level": "WARNING",
+        "process": "writer",
+        "node": "n0",
+        "message": "disk full: free=3",
+        "event": "DISK_FULL",
+        "fields": {"file": "a\nb\u2028c", "empty": ""},
+    }
+    assert line.isascii() and line.isprintable()
+
+
+def test_a_json_line_has_an_end_whatever_a_client_sends() -> None:
+    try:
+        raise ValueError("x" * 10 * TEXT_MAX)
+    except ValueError as error:
+        failed = record(**{f"field{number}": "\x00" * 10 * TEXT_MAX for number in range(100)})
+        failed.exc_info = (type(error), error, error.__traceback__)
+    line = JsonFormatter("broker", "n0").format(failed)
+    told = json.loads(line)
+
+    assert len(told["fields"]) == FIELDS_MAX
+    assert told["fields"]["field0"].endswith(f"… {9 * TEXT_MAX} more")
+    assert "\n" not in line
+    # Six characters for one at most.
+    assert len(line) < 6 * (FIELDS_MAX + 3) * (TEXT_MAX + 100)
