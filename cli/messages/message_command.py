@@ -20,10 +20,10 @@ from ledgermq.cli.messages.query_command import (
 from ledgermq.cli.node_options import parse_time
 from ledgermq.cli.output import print_table, shown, tell, time_text
 from ledgermq.client.core.received import ReceivedMessage
-from ledgermq.client.reading.message_life import LifeEvent, MessageLife
+from ledgermq.client.reading.message_life import MessageLife
 from ledgermq.client.reading.message_track import Track
 from ledgermq.client.reading.queries import Queries
-from ledgermq.client.reading.received_json import received_as_json
+from ledgermq.client.reading.received_json import life_as_json, received_as_json
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import TIMESTAMP_MAX
 from ledgermq.model.names.system_topics import TRACE_TOPIC
@@ -91,8 +91,7 @@ def _track(queries: Queries, arguments: argparse.Namespace) -> int:
         document = {
             "message": received_as_json(message),
             "groups": [_track_json(one) for one in tracks],
-            "life": [_event_json(one) for one in life.events],
-            "tracesFault": life.traces_fault,
+            **life_as_json(life),
         }
     return tell(arguments, document, lambda: _print_track(message, tracks, life))
 
@@ -218,14 +217,3 @@ def _print_rows(found: list[ReceivedMessage]) -> None:
 
 def _track_json(track: Track) -> dict[str, object]:
     return {"group": track.group, "state": track.state, "consumedTo": track.consumed_to}
-
-
-def _event_json(event: LifeEvent) -> dict[str, object]:
-    return {
-        "time": event.time,
-        "what": event.stage,
-        "by": event.by,
-        "host": event.host,
-        "costMs": event.cost_ms,
-        "retries": event.retries,
-    }

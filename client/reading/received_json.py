@@ -1,4 +1,4 @@
-"""Received messages and dead letters as JSON objects, as commands and the observer show them."""
+"""Received messages, their lives, and dead letters as JSON, for commands and the observer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.reading.dead_letters import DeadLetter, DeadLetterQueue
+from ledgermq.client.reading.message_life import MessageLife
 
 Json = dict[str, object]
 
@@ -50,6 +51,22 @@ def received_as_json(message: ReceivedMessage, *, body_max: int | None = None) -
     if fault is not None:
         row["bodyFault"] = str(fault)
     return row
+
+
+def life_as_json(life: MessageLife) -> Json:
+    """What has happened to a message, in order of time, and why traces are missing, if they are."""
+    events = [
+        {
+            "time": event.time,
+            "what": event.stage.value,
+            "by": event.by,
+            "host": event.host,
+            "costMs": event.cost_ms,
+            "retries": event.retries,
+        }
+        for event in life.events
+    ]
+    return {"life": events, "tracesFault": life.traces_fault}
 
 
 def dead_letter_as_json(letter: DeadLetter) -> Json:

@@ -94,14 +94,14 @@ MESSAGE_CALLS = (
         query=(_ID, _IN_TOPIC, BODY_SIZE),
     ),
     ApiCall(
-        "GET", "/message/track", "trackMessage", "A message, and where each group stands with it",
+        "GET", "/message/track", "trackMessage", "A message, its life, and where each group stands",
         Needs.MESSAGES,
         lambda ask, given: ask.messages.track(
             given.text("id"),
             given.text_or_none("topic"),
             body_max=given.integer("body_max", BODY_DEFAULT),
         ),
-        {"message": "object", "groups": "array"},
+        {"message": "object", "groups": "array", "life": "array", "tracesFault": "string"},
         query=(_ID, _IN_TOPIC, BODY_SIZE),
     ),
     ApiCall(

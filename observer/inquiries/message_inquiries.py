@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from ledgermq.client.core.received import ReceivedMessage
-from ledgermq.client.reading.received_json import received_as_json
+from ledgermq.client.reading.received_json import life_as_json, received_as_json
 from ledgermq.model.errors import ConfigError, MessageUnknownError
 from ledgermq.model.limits import TIMESTAMP_MAX
 from ledgermq.observer.inquiries.broker_sessions import BrokerSession
@@ -47,7 +47,8 @@ class MessageInquiries:
     async def track(
         self, id_: str, topic: str | None = None, *, body_max: int = BODY_DEFAULT
     ) -> Json:
-        """As ``ledgermq message track``: the message, and where each group stands with it.
+        """As ``ledgermq message track``: the message, where each group stands with it, and what has
+        happened to it, as far as the log and the traces that the caller may read tell.
 
         Raises:
             MessageUnknownError: there is none of that id.
@@ -56,11 +57,14 @@ class MessageInquiries:
 
         async def inquire(session: BrokerSession) -> Json:
             message = await _by_id(session, id_, topic)
+            tracks = await session.track(message)
             groups = [
                 {"group": one.group, "state": one.state.value, "consumedTo": one.consumed_to}
-                for one in await session.track(message)
+                for one in tracks
             ]
-            return {"message": bounded(message, body_max), "groups": groups}
+            life = await session.life(message, groups=[one.group for one in tracks])
+            told = bounded(message, body_max)
+            return {"message": told, "groups": groups, **life_as_json(life)}
 
         return await self._inquirer.leader(inquire)
 
