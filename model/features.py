@@ -65,6 +65,13 @@ LEVELS = (
         changes=("level",),
         tables=("features.json",),
     ),
+    FeatureLevel(
+        2,
+        "direct connections between members, between any two that know of them",
+        "0.3.0",
+        changes=(),
+        tables=(),
+    ),
 )  # fmt: skip
 """Each kind of change and each table stands at one of them: below that it does not come into the
 log. What a level adds otherwise, as a field of a row, whoever writes it asks for the level."""
@@ -73,6 +80,9 @@ LEVEL = LEVELS[-1].number
 """The highest level that this version knows."""
 
 _NUMBERS = re.compile(r"(?:[0-9]+:)?([0-9]+(?:\.[0-9]+)*)")
+
+LEVEL_OF_DIRECT = 2
+"""Members that know less are not told of direct connections; nothing else depends on it."""
 
 LEVEL_MAX = 255
 """A member tells its level in one byte."""

@@ -97,6 +97,7 @@ class RaftControl:
         return {
             **status_document(self._core.status(), self._peers.refusals),
             "levels": {node: levels.get(node) for node in sorted(self._core.membership.members)},
+            "direct": sorted(self._peers.direct),
         }
 
     def _why_no_leader(self, _request: Mapping[str, object]) -> Mapping[str, object]:

@@ -21,6 +21,9 @@ HEAD_SIZE = _HEAD.size
 pack_head = _HEAD.pack
 """What stands before the parts, of the two numbers of the layout."""
 
+unpack_head = _HEAD.unpack_from
+"""The two numbers again, of bytes and a position in them."""
+
 PARTS_MAX = 2
 
 

@@ -94,6 +94,9 @@ def describe(status: Mapping[str, object]) -> Iterator[str]:
     known = ", ".join(f"{node} {'?' if at is None else at}" for node, at in levels.items())
     if known:
         yield f"levels      {known}"
+    direct = cast("Sequence[str]", status.get("direct", ()))
+    if direct:
+        yield f"direct      {', '.join(direct)}"
     if status["transfer"]:
         yield f"hand-over   {status['transfer']}"
     if status["disk_is_sick"]:

@@ -108,6 +108,8 @@ class RaftSection:
     preferred_leaders: tuple[str, ...] = ()
     curve: bool = True
     keys_dir: Path | None = None
+    direct: bool = True
+    direct_port: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -420,6 +420,8 @@ RULES = {
     "raft.disk_sick_after_ms": _between(100, 600_000),
     "raft.preferred_leaders": _each(_MEMBER_RULE),
     "raft.curve": _BOOLEAN,
+    "raft.direct": _BOOLEAN,
+    "raft.direct_port": _between(0, 65_535),
     "raft.keys_dir": _path("an absolute path", size_max=4_000),
     "scrub.rate_bytes_per_s": _between(0, 1024 * MIB),
     "scrub.every_s": _between(1, 31_536_000),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -23,8 +23,18 @@ from ledgermq.members.peer_addresses import PeerAddress, parse_peer
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.model.events import Event
+from ledgermq.model.features import LEVEL_OF_DIRECT
 from ledgermq.model.ids import NodeId
+from ledgermq.raft_node.peers.direct_connection import PARTS_MAX as DIRECT_PARTS_MAX
+from ledgermq.raft_node.peers.direct_peers import DirectPeers
 from ledgermq.raft_node.peers.peer_admission import Admission, PeerVerdict
+from ledgermq.raft_node.peers.peer_frames import (
+    PARTS_MAX,
+    address_of,
+    bound_host,
+    property_of,
+    take_frames,
+)
 from ledgermq.raft_node.peers.peer_outlets import PeerOutlets, Trouble
 from ledgermq.raft_node.peers.peer_presence import PeerPresence
 from ledgermq.raft_node.peers.peer_refusals import Refusals
@@ -37,12 +47,10 @@ from ledgermq.raft_node.peers.peer_sockets import (
 )
 from ledgermq.raft_node.peers.peers import PeerMessage
 from ledgermq.sessions.keys.peer_keys import PeerKeys, is_alone, keys_directory, load_keys
+from ledgermq.wire.direct_offer import OFFER_MAGIC
 from ledgermq.wire.peer_preamble import decode_refusal, encode_refusal
 
 logger = logging.getLogger(__name__)
-
-PARTS_MAX = 8
-"""Most parts of a message behind its preamble; raft's have two."""
 
 SKIPPED_MAX = 64
 """So many messages that are not let in are looked at, then the caller has its turn."""
@@ -102,6 +110,7 @@ class PeerGroup:
         keys: PeerKeys | None,
         keys_dir: Path,
         queued_max: int,
+        direct_port: int | None,
     ) -> None:
         """Bind and connect.
 
@@ -111,6 +120,7 @@ class PeerGroup:
             keys: of CURVE; None: members talk in the clear.
             keys_dir: where the keys of members are that join later.
             queued_max: messages that wait for a peer, and that wait here for being read from it.
+            direct_port: where direct connections are awaited, 0: anywhere; None: there are none.
 
         Raises:
             ConfigError, StorageError: the own address cannot be bound.
@@ -132,6 +142,7 @@ class PeerGroup:
         self._in: zmq.Socket[bytes] | None = None
         self._in_monitor: zmq.Socket[bytes] | None = None
         self._out: PeerOutlets | None = None
+        self._direct: DirectPeers | None = None
         self._polled: list[tuple[zmq.Socket[bytes], int]] = []
         self._unattended = 0
         self._handshakes_ended = 0
@@ -157,6 +168,9 @@ class PeerGroup:
                 queued_max=queued_max,
             )
             self._set_peers(addresses, time.monotonic())
+            if direct_port is not None:
+                host = bound_host(self._in)
+                self._direct = DirectPeers(self_id, host, port=direct_port, say=self._say)
         except BaseException:
             self.close()
             raise
@@ -181,6 +195,7 @@ class PeerGroup:
             keys=keys,
             keys_dir=keys_directory(settings),
             queued_max=settings.raft.in_flight_frames + HEARTBEATS_QUEUED_MAX,
+            direct_port=settings.raft.direct_port if settings.raft.direct else None,
         )
 
     @property
@@ -188,7 +203,17 @@ class PeerGroup:
         """What wakes the process; refusals, the one thing that outlets bring, can wait."""
         if self._in is None:
             return []
-        return [self._in] if self._guard is None else [self._in, self._guard.socket]
+        sources: list[Pollable] = [self._in]
+        if self._guard is not None:
+            sources.append(self._guard.socket)
+        if self._direct is not None:
+            sources.append(self._direct.source)
+        return sources
+
+    @property
+    def direct(self) -> Collection[NodeId]:
+        """See ``Peers``."""
+        return () if self._direct is None else self._direct.open.keys()
 
     @property
     def refusals(self) -> dict[NodeId, str]:
@@ -236,11 +261,15 @@ class PeerGroup:
         }
 
     def send(self, peer: NodeId, parts: Sequence[bytes]) -> bool:
-        """Hand a message to ZeroMQ; false when it takes none for that peer now.
+        """Hand a message to the direct connection, or to ZeroMQ; false when none is taken now.
 
         Parts of less than 64 KiB are copied. A larger one is ZeroMQ's until it was sent, which
         keeps it alive: it must not change, as bytes cannot.
         """
+        if self._direct is not None:
+            connection = self._direct.open.get(peer)
+            if connection is not None and len(parts) <= DIRECT_PARTS_MAX:
+                return connection.send(parts)
         return self._out is not None and self._out.send(peer, parts)
 
     def set_members(self, addresses: Mapping[NodeId, str]) -> None:
@@ -302,6 +331,10 @@ class PeerGroup:
         inbox = self._in
         if inbox is None:
             return None
+        if self._direct is not None:
+            message = self._direct.receive()
+            if message is not None:
+                return message
         for _ in range(SKIPPED_MAX):
             waiting = zmq.zmq_poll(self._polled, 0)
             self._unattended += 1
@@ -309,7 +342,7 @@ class PeerGroup:
                 self._attend()
             if not waiting or waiting[0][0] is not inbox:
                 return None
-            frames, count = _take(inbox)
+            frames, count = take_frames(inbox)
             node = self._sender(frames, count)
             if node is None:
                 continue
@@ -320,6 +353,9 @@ class PeerGroup:
             parts = [frames[2].buffer]
             if count > 3:
                 parts += [frame.buffer for frame in frames[3:]]
+            elif parts[0][:4] == OFFER_MAGIC:
+                self._take_offer(node, frames[2])
+                continue
             return _new_tuple(PeerMessage, (node, parts))
         return None
 
@@ -336,6 +372,8 @@ class PeerGroup:
         self._note_troubles(self._out.look(now), now)
         for peer in self._out.lost:
             self._presence.lost(peer)
+        if self._direct is not None:
+            self._direct.watch(now, self._knowing_of_direct())
         failure = last_failure(self._in_monitor)
         if failure == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and self._is_guarded:
             # Whoever talks without CURVE may find out first, and go. One that stops does so, too.
@@ -359,6 +397,8 @@ class PeerGroup:
         if self._admission is None or not self._admission.known.forget(node):
             return False
         self._refused_here.lift(node)
+        if self._direct is not None:
+            self._direct.drop(node)
         self._connections = {
             routing_id: connection
             for routing_id, connection in self._connections.items()
@@ -369,6 +409,9 @@ class PeerGroup:
 
     def close(self) -> None:
         """Close the sockets."""
+        if self._direct is not None:
+            self._direct.close()
+            self._direct = None
         if self._out is not None:
             self._out.close()
         if self._in is not None:
@@ -391,7 +434,7 @@ class PeerGroup:
         known = self._connections.get(routing_id)
         if known is None or known.preamble != preamble:
             return self._let_in(routing_id, preamble, frames[1])
-        if self._is_guarded and _property(frames[1], "User-Id") != known.node:
+        if self._is_guarded and property_of(frames[1], "User-Id") != known.node:
             # Another connection has taken over the routing id.
             return self._let_in(routing_id, preamble, frames[1])
         return known.node
@@ -400,7 +443,7 @@ class PeerGroup:
         """Look at a new or changed preamble."""
         assert self._admission is not None and self._in is not None
         self._connections.pop(routing_id, None)
-        key_owner = NodeId(_property(frame, "User-Id")) if self._is_guarded else None
+        key_owner = NodeId(property_of(frame, "User-Id")) if self._is_guarded else None
         if key_owner == "":
             self._drop(frame, "connection without a key")
             return None
@@ -409,8 +452,11 @@ class PeerGroup:
         except ProtocolError as error:
             self._drop(frame, str(error))
             return None
+        if self._direct is not None:
+            # It begins anew, or is let in no more.
+            self._direct.drop(verdict.node)
         if verdict.reason:
-            self._refuse(verdict.node, verdict.reason, _address(frame))
+            self._refuse(verdict.node, verdict.reason, address_of(frame))
             self._note_level(verdict)
             # A ROUTER drops what it cannot deliver at once.
             self._in.send_multipart([routing_id, encode_refusal(verdict.reason)], NOBLOCK)
@@ -428,6 +474,28 @@ class PeerGroup:
         self._levels[verdict.node] = verdict.level
         self._connections[routing_id] = _Connection(preamble, verdict.node)
         return verdict.node
+
+    def _say(self, peer: NodeId, part: bytes) -> bool:
+        """By ZeroMQ's connection, which has proved who both sides are."""
+        return self._out is not None and self._out.send(peer, (part,))
+
+    def _knowing_of_direct(self) -> set[NodeId]:
+        """Peers that are let in, and know of direct connections."""
+        return {
+            one.node
+            for one in self._connections.values()
+            if self._levels.get(one.node, 0) >= LEVEL_OF_DIRECT
+        }
+
+    def _take_offer(self, node: NodeId, frame: zmq.Frame) -> None:
+        if self._direct is None:
+            return
+        assert self._out is not None
+        address = self._out.host(node) or address_of(frame)
+        try:
+            self._direct.take_offer(node, frame.bytes, address, time.monotonic())
+        except ProtocolError as error:
+            self._drop(frame, str(error))
 
     def _note_level(self, verdict: PeerVerdict) -> None:
         """What a member knows that is refused now, or one that may be added next."""
@@ -454,7 +522,7 @@ class PeerGroup:
 
     def _drop(self, frame: zmq.Frame, reason: str) -> None:
         self.malformed_count += 1
-        address = _address(frame)
+        address = address_of(frame)
         if self._malformed.note(NodeId(address), f"malformed message: {reason}", time.monotonic()):
             logger.warning("malformed message dropped: address=%s reason=%s", address, reason)
 
@@ -487,7 +555,7 @@ class PeerGroup:
                 )
 
     def _take_refusal(self, peer: NodeId, socket: zmq.Socket[bytes]) -> None:
-        frames, _ = _take(socket)
+        frames, _ = take_frames(socket)
         try:
             reason = decode_refusal(frames[0].bytes)
         except ProtocolError as error:
@@ -503,33 +571,3 @@ class PeerGroup:
                 reason,
                 extra={"event": Event.REFUSED_BY_PEER},
             )
-
-
-def _take(socket: zmq.Socket[bytes]) -> tuple[list[zmq.Frame], int]:
-    """The parts of the next message, which is there; of too many, a few too many, and how many."""
-    frame = socket.recv(NOBLOCK, copy=False)
-    frames = [frame]
-    count = 1
-    while frame.more:
-        frame = socket.recv(NOBLOCK, copy=False)
-        if count <= PARTS_MAX + 2:
-            frames += (frame,)
-            count += 1
-    return frames, count
-
-
-def _property(frame: zmq.Frame, name: str) -> str:
-    """What ZeroMQ says of the connection that brought the frame.
-
-    Empty when it says nothing: bytes that are no ZeroMQ may pass for its very first protocol, which
-    had no properties.
-    """
-    try:
-        return str(frame.get(name))
-    except zmq.ZMQError:
-        return ""
-
-
-def _address(frame: zmq.Frame) -> str:
-    """Address of the machine that has sent it."""
-    return _property(frame, "Peer-Address") or "unknown"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -82,6 +83,16 @@ class PeerOutlets:
     def __iter__(self) -> Iterator[tuple[NodeId, zmq.Socket[bytes]]]:
         """Peers and the sockets to them."""
         return iter([(peer, outlet.socket) for peer, outlet in self._out.items()])
+
+    def host(self, peer: NodeId) -> str:
+        """The address by which ``peer`` is known, where that is numeric; else empty."""
+        address = self._addresses.get(peer)
+        host = "" if address is None else address.host.strip("[]")
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return ""
+        return host
 
     def set_peers(self, addresses: Mapping[NodeId, PeerAddress]) -> None:
         """Talk with these and no others; those whose key is missing are tried again later."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ledgermq.ipc.loop import Pollable
@@ -37,6 +37,11 @@ class Peers(Protocol):
     @property
     def levels(self) -> Mapping[NodeId, int]:
         """The highest feature level that each peer knows which has told so, this node or not."""
+        ...
+
+    @property
+    def direct(self) -> Collection[NodeId]:
+        """Peers with whom messages go over a direct connection."""
         ...
 
     @property

@@ -92,6 +92,7 @@ class PeersEnd:
         self.node = node
         self.voters: Sequence[NodeId] = (node, *others)
         self.refusals: Mapping[NodeId, str] = {}
+        self.direct: Collection[NodeId] = ()
         self._members: Collection[NodeId] = self.voters
         self._network = network
         self._wake = wake

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 
 PORT = 40_911
@@ -20,6 +21,8 @@ class NamespaceNetwork:
 
     The switch has a namespace, too: nothing is added to the machine's own network.
     """
+
+    raft: Mapping[str, object] = {}
 
     def __init__(self, members: int, network: str = "10.77.0") -> None:
         """Make them; the first member is ``network`` and ``.1``.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -40,7 +40,11 @@ class ProxyNetwork:
     What is to be lost is not read any more, so that its sender is stopped by its full buffers, as
     by a network that answers nothing. It is delivered late if both ends still have the connection
     when the network is whole again, as what TCP repeats is.
+
+    Members have no direct connections here: those would go past the proxies.
     """
+
+    raft: Mapping[str, object] = {"direct": False}
 
     def __init__(self, members: int) -> None:
         self._members = range(members)

@@ -40,6 +40,11 @@ COMMAND = [sys.executable, "-m", "ledgermq.cli.main"]
 class Network(Protocol):
     """What lies between members, which are named by their numbers."""
 
+    @property
+    def raft(self) -> Mapping[str, object]:
+        """What the table of settings needs, so that all that members say goes this way."""
+        ...
+
     def peers(self, member: int) -> list[str]:
         """``node.peers`` as this member is to have it."""
         ...
@@ -51,6 +56,8 @@ class Network(Protocol):
 
 class Loopback:
     """Nothing: each member reaches each other's port."""
+
+    raft: Mapping[str, object] = {}
 
     def __init__(self, members: int) -> None:
         self._peers = [f"n{number}-127.0.0.1:{free_port()}" for number in range(members)]
@@ -298,8 +305,8 @@ def make_group(
         made.append(
             _make_member(
                 node, name, peers, keys,
-                ack=ack, sizes=sizes, raft=raft, reads=reads, scrub=scrub, sinks=sinks,
-                supervision=supervision, prefix=prefix,
+                ack=ack, sizes=sizes, raft={**between.raft, **(raft or {})}, reads=reads,
+                scrub=scrub, sinks=sinks, supervision=supervision, prefix=prefix,
             )
         )  # fmt: skip
     for member in made:

@@ -88,6 +88,8 @@ class Members:
         peers: tuple[str, ...] | None = None,
         root: str | None = None,
         keys: str | None = None,
+        direct: bool = False,
+        direct_port: int = 0,
     ) -> Settings:
         """Settings of ``node``; ``root`` and ``keys`` are folders' names, the node's by default."""
         return Settings(
@@ -106,6 +108,8 @@ class Members:
             raft=RaftSection(
                 curve=self.keys is not None,
                 keys_dir=None if self.keys is None else self.keys / (keys or node),
+                direct=direct,
+                direct_port=direct_port,
             ),
         )
 

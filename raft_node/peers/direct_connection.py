@@ -1,0 +1,244 @@
+"""Direct connection to one member: TLS over bytes in memory, one call of the kernel a message.
+
+A message is its sizes and its parts, as ``wire/byte_stream.py`` has them; a record of TLS may hold
+several, and a large one is several records. Nothing here blocks: what the kernel does not take at
+once leaves when it does.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+from collections import deque
+from collections.abc import Sequence
+
+from ledgermq.model.errors import ProtocolError
+from ledgermq.raft_node.peers.peer_sockets import PART_SIZE_MAX, SILENCE_MS
+from ledgermq.wire.byte_stream import HEAD_SIZE, pack_head, unpack_head
+
+UNSENT_MAX = 16 * 1024 * 1024
+"""Bytes that wait to leave; with more nothing is taken. Raft lets half of that be under way."""
+
+READ_SIZE = 256 * 1024
+"""Bytes taken in one turn; the kernel is asked again in the next one."""
+
+PARTS_MAX = 2
+
+_RECORD_SIZE = 16 * 1024
+"""What one record of TLS holds at most."""
+
+_JOINED_MAX = 8 * 1024
+"""Parts up to this size share a record with what stands before them."""
+
+_KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, SILENCE_MS // 1_000),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_MS),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+)
+"""A network that takes nothing any more ends a connection as soon as it does one of ZeroMQ's."""
+
+
+class DirectConnection:
+    """One TCP connection, from its first byte on.
+
+    Attributes:
+        descriptor: of its socket; it is in the poll set that it was made with.
+        is_open: the handshake is over, and messages may be sent.
+        failure: why it has ended; empty while it has not.
+    """
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        context: ssl.SSLContext,
+        poll: select.epoll,
+        *,
+        is_server: bool,
+    ) -> None:
+        """Take a socket that does not block, and is connected or is about to be."""
+        self.descriptor = connected.fileno()
+        self.is_open = False
+        self.failure = ""
+        self._socket = connected
+        self._poll = poll
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=is_server)
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
+        self._rest = b""
+        self._body = memoryview(b"")
+        self._missing = 0
+        self._first_size = 0
+        self._has_second = False
+        for level, option, value in _KEEPALIVE:
+            connected.setsockopt(level, option, value)
+        # Of who dials, until the connection stands; then its first words go out.
+        poll.register(self.descriptor, select.EPOLLIN | (0 if is_server else select.EPOLLOUT))
+        self._awaits_room = not is_server
+
+    @property
+    def certificate(self) -> bytes:
+        """The other side's (DER), once it is open."""
+        return self._tls.getpeercert(binary_form=True) or b""
+
+    def send(self, parts: Sequence[bytes]) -> bool:
+        """Send a message of one part or of two; false when none is taken now."""
+        if self.failure or self._unsent_bytes > UNSENT_MAX:
+            return False
+        write = self._tls.write
+        first = parts[0]
+        if len(parts) == 1:
+            write(pack_head(len(first), 0) + first)
+        else:
+            second = parts[1]
+            size = len(second)
+            head = pack_head(len(first), size + 1)
+            if size <= _JOINED_MAX:
+                write(b"".join((head, first, second)))
+            else:
+                write(head + first)
+                write(second)
+        self._flush_tls()
+        return not self.failure
+
+    def receive(self) -> list[list[memoryview]]:
+        """Take what has come; the messages that are whole by it."""
+        messages: list[list[memoryview]] = []
+        try:
+            data = self._socket.recv(READ_SIZE)
+        except BlockingIOError:
+            return messages
+        except OSError as error:
+            self.end(str(error.strerror))
+            return messages
+        if not data:
+            self.end("closed by the other side")
+            return messages
+        self._incoming.write(data)
+        try:
+            if self.is_open or self._shake_hands():
+                self._decrypt(messages)
+        except (ssl.SSLError, ProtocolError) as error:
+            self.end(f"{error.reason if isinstance(error, ssl.SSLError) else error}")
+            return messages
+        if self._outgoing.pending:
+            self._flush_tls()
+        return messages
+
+    def go_on(self) -> None:
+        """The socket has room, or the connection stands."""
+        if not self.is_open:
+            error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if error:
+                self.end(f"not connected: errno {error}")
+                return
+            try:
+                self._shake_hands()
+            except ssl.SSLError as failure:
+                self.end(f"{failure.reason}")
+                return
+        self._flush_tls()
+
+    def end(self, reason: str) -> None:
+        """Close it; nothing more is sent or taken."""
+        if not self.failure:
+            self.failure = reason or "ended"
+            self.is_open = False
+            self._poll.unregister(self.descriptor)
+            self._socket.close()
+            self._unsent.clear()
+
+    def _shake_hands(self) -> bool:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            if self._outgoing.pending:
+                self._flush_tls()
+            return False
+        self.is_open = True
+        return True
+
+    def _flush_tls(self) -> None:
+        """Send what TLS has made, behind what has not left yet."""
+        if self._outgoing.pending:
+            data = memoryview(self._outgoing.read())
+            if not self._unsent:
+                data = data[self._sent(data) :]
+            if data and not self.failure:
+                self._unsent.append(data)
+                self._unsent_bytes += len(data)
+        elif self._unsent:
+            self._flush_unsent()
+        has_unsent = bool(self._unsent)
+        if has_unsent is not self._awaits_room and not self.failure:
+            self._awaits_room = has_unsent
+            events = select.EPOLLIN | (select.EPOLLOUT if has_unsent else 0)
+            self._poll.modify(self.descriptor, events)
+
+    def _flush_unsent(self) -> None:
+        while self._unsent:
+            data = self._unsent[0]
+            sent = self._sent(data)
+            if self.failure:
+                return
+            self._unsent_bytes -= sent
+            if sent < len(data):
+                self._unsent[0] = data[sent:]
+                return
+            self._unsent.popleft()
+
+    def _sent(self, data: memoryview) -> int:
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self.end(str(error.strerror))
+            return 0
+
+    def _decrypt(self, messages: list[list[memoryview]]) -> None:
+        read, incoming = self._tls.read, self._incoming
+        try:
+            # An exception where a record is not whole yet: seldom, and not with each message.
+            while incoming.pending or self._tls.pending():
+                if self._missing:
+                    count = read(self._missing, self._body[-self._missing :])
+                    assert isinstance(count, int)
+                    self._missing -= count
+                    if not self._missing:
+                        messages.append(self._parts(self._body))
+                else:
+                    self._take(read(_RECORD_SIZE), messages)
+        except ssl.SSLWantReadError:
+            return
+
+    def _take(self, data: bytes, messages: list[list[memoryview]]) -> None:
+        if self._rest:
+            data, self._rest = self._rest + data, b""
+        at, end = 0, len(data)
+        view = memoryview(data)
+        while end - at >= HEAD_SIZE:
+            first, second = unpack_head(data, at)
+            if not 0 < first <= PART_SIZE_MAX or second > PART_SIZE_MAX + 1:
+                raise ProtocolError("part of no size that there is", sizes=(first, second))
+            self._first_size, self._has_second = first, second > 0
+            size = first + (second - 1 if second else 0)
+            at += HEAD_SIZE
+            if end - at < size:
+                body = bytearray(size)
+                body[: end - at] = view[at:]
+                self._body, self._missing = memoryview(body), size - (end - at)
+                return
+            messages.append(self._parts(view[at : at + size]))
+            at += size
+        self._rest = data[at:]
+
+    def _parts(self, body: memoryview) -> list[memoryview]:
+        first = self._first_size
+        self._body = memoryview(b"")
+        body = body.toreadonly()
+        return [body[:first], body[first:]] if self._has_second else [body]

@@ -1,0 +1,324 @@
+"""Direct peers: the direct connections of one member, how they come about, and when they end.
+
+Two members that have let one another in over ZeroMQ tell each other there, in the encrypted
+connection that proves who says it, a certificate that holds for this life of theirs. The one whose
+id is the smaller dials; the other one listens as long as it awaits somebody. Each believes that
+certificate and no other. What goes wrong on the way, or later, leaves the two with ZeroMQ's
+connection, which stands all the time: nothing depends on this one but how long a message takes.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import os
+import select
+import socket
+from collections import deque
+from collections.abc import Callable, Collection
+
+from ledgermq.model.errors import ProtocolError
+from ledgermq.model.ids import NodeId
+from ledgermq.raft_node.peers.direct_connection import DirectConnection
+from ledgermq.raft_node.peers.own_certificate import OwnCertificate
+from ledgermq.raft_node.peers.peers import PeerMessage
+from ledgermq.wire.direct_offer import DirectOffer, OfferKind, decode_offer, encode_offer
+
+logger = logging.getLogger(__name__)
+
+HANDSHAKE_S = 2.0
+LISTEN_S = 5.0
+"""Who is invited dials at once; then nobody is listened to any more."""
+
+AGAIN_S, AGAIN_S_MAX = 1.0, 30.0
+"""Between two attempts with one peer; doubled with each that fails."""
+
+HANDSHAKES_MAX = 8
+"""Under way at once. Each costs this process half a millisecond, whoever began it."""
+
+ACCEPTED_MAX = 16
+"""Of strangers while it listens: then it listens no more, and awaits the next attempt."""
+
+WAITING_MAX = 32
+"""With more messages than that the process is woken for those that its turn leaves."""
+
+Say = Callable[[NodeId, bytes], bool]
+
+
+class DirectPeers:
+    """Owned by ``PeerGroup``, which says who is let in.
+
+    Invariants: ``open`` has one connection a peer, to the very certificate that this peer has told
+    over a connection that was let in; a peer that is not let in any more has none.
+
+    Attributes:
+        open: by peer.
+        source: wakes the process when anything can be read.
+    """
+
+    def __init__(self, own: NodeId, host: str, *, port: int, say: Say) -> None:
+        """Nothing is opened but the poll set.
+
+        Args:
+            host: numeric, to listen at.
+            port: to listen at; 0: any that is free.
+            say: hands a part to ZeroMQ's connection to a peer.
+        """
+        self.open: dict[NodeId, DirectConnection] = {}
+        self._own = own
+        self._host = host
+        self._port = port
+        self._say = say
+        self._certificate = OwnCertificate(own)
+        self._believed: dict[NodeId, bytes] = {}
+        self._shaking: dict[DirectConnection, tuple[float, NodeId | None]] = {}
+        self._by_descriptor: dict[int, DirectConnection] = {}
+        self._nodes: dict[DirectConnection, NodeId] = {}
+        self._listener: socket.socket | None = None
+        self._listen_until = 0.0
+        self._accepted = 0
+        self._again: dict[NodeId, tuple[float, float]] = {}
+        self._told: dict[NodeId, str] = {}
+        self._messages: deque[PeerMessage] = deque()
+        self._poll = select.epoll()
+        self.source = self._poll.fileno()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poll.register(self._bell, select.EPOLLIN)
+        self._is_rung = False
+
+    def receive(self) -> PeerMessage | None:
+        """The next message of a peer, None when none waits."""
+        messages = self._messages
+        if not messages:
+            for descriptor, events in self._poll.poll(0):
+                connection = self._by_descriptor.get(descriptor)
+                if connection is not None:
+                    self._serve(connection, events)
+                elif self._listener is not None and descriptor == self._listener.fileno():
+                    self._accept(self._listener)
+            if not messages:
+                return None
+            if len(messages) > WAITING_MAX:
+                self._is_rung = True
+                os.eventfd_write(self._bell, 1)
+        message = messages.popleft()
+        if self._is_rung and not messages:
+            self._is_rung = False
+            os.eventfd_read(self._bell)
+        return message
+
+    def watch(self, now: float, wanted: Collection[NodeId]) -> None:
+        """Begin what is due, end what takes too long; a few times a second.
+
+        Args:
+            now: seconds, of a clock that only goes on.
+            wanted: peers that are let in, and know of direct connections.
+        """
+        for peer in [one for one in self._believed if one not in wanted]:
+            self.drop(peer)
+        if any(peer not in self.open for peer in wanted):
+            # Also of who will be dialled: it has to be there when the offer comes.
+            self._certificate.look()
+        for peer in self.open:
+            if now >= self._due_at(peer) + AGAIN_S_MAX:
+                self._again.pop(peer, None)
+        for connection, (until, dialled) in list(self._shaking.items()):
+            if now >= until:
+                connection.end("no handshake in time")
+                self._note_end(connection, dialled)
+        if self._listener is not None and (
+            now >= self._listen_until or self._accepted >= ACCEPTED_MAX
+        ):
+            self._stop_listening()
+        due = [
+            peer
+            for peer in wanted
+            if self._own < peer and peer not in self.open and now >= self._due_at(peer)
+        ]
+        if not due:
+            return
+        certificate = self._certificate.look()
+        if self._certificate.failure:
+            for peer in due:
+                self._fail(peer, self._certificate.failure, now)
+        elif certificate:
+            offer = encode_offer(DirectOffer(OfferKind.OFFER, 0, certificate))
+            for peer in due:
+                self._wait_longer(peer, now)
+                self._say(peer, offer)
+
+    def take_offer(self, peer: NodeId, part: bytes, address: str, now: float) -> None:
+        """What ``peer``, which was just let in, has said of a direct connection.
+
+        Args:
+            address: of the host that it has said it from.
+
+        Raises:
+            ProtocolError: it is no offer.
+        """
+        offer = decode_offer(part)
+        certificate = self._certificate.look()
+        if (offer.kind is OfferKind.OFFER) is not (peer < self._own):
+            raise ProtocolError("offer of a direct connection by who should await one", peer=peer)
+        if not certificate:
+            # It is being made, or there will be none: the other side asks again.
+            return
+        if self._believed.get(peer) != offer.certificate:
+            self.drop(peer)
+            self._believed[peer] = offer.certificate
+        if offer.kind is OfferKind.INVITATION:
+            self._dial(peer, address, offer.port, now)
+        elif self._listen(peer, now):
+            assert self._listener is not None
+            port = self._listener.getsockname()[1]
+            self._say(peer, encode_offer(DirectOffer(OfferKind.INVITATION, port, certificate)))
+
+    def drop(self, peer: NodeId) -> None:
+        """``peer`` is not let in, or begins anew: nothing of it is believed."""
+        self._believed.pop(peer, None)
+        connection = self.open.pop(peer, None)
+        if connection is not None:
+            connection.end("no longer let in")
+            self._forget(connection)
+
+    def close(self) -> None:
+        """Close everything."""
+        self._certificate.close()
+        for connection in list(self._by_descriptor.values()):
+            connection.end("this node stops")
+        self._by_descriptor.clear()
+        self.open.clear()
+        self._stop_listening()
+        os.close(self._bell)
+        self._poll.close()
+
+    def _serve(self, connection: DirectConnection, events: int) -> None:
+        if events & select.EPOLLOUT:
+            connection.go_on()
+        if not connection.failure and events & ~select.EPOLLOUT:
+            was_open = connection.is_open
+            messages = connection.receive()
+            if not was_open and connection.is_open:
+                self._opened(connection)
+            node = self._nodes.get(connection)
+            if node is not None and not connection.failure:
+                self._messages.extend([PeerMessage(node, parts) for parts in messages])
+        if connection.failure:
+            known = self._nodes.get(connection)
+            _, dialled = self._shaking.get(connection, (0.0, None))
+            self._note_end(connection, known or dialled)
+
+    def _opened(self, connection: DirectConnection) -> None:
+        """The handshake is over: whose certificate it was with says whose connection this is."""
+        _, dialled = self._shaking.pop(connection)
+        certificate = connection.certificate
+        node = next((one for one, der in self._believed.items() if der == certificate), None)
+        if node is None or dialled not in (None, node):
+            connection.end("certificate of nobody who was asked")
+            return
+        older = self.open.pop(node, None)
+        if older is not None:
+            older.end("a newer connection")
+            self._forget(older)
+        self.open[node] = connection
+        self._nodes[connection] = node
+        self._told.pop(node, None)
+        logger.info("direct connection: peer=%s", node)
+
+    def _note_end(self, connection: DirectConnection, peer: NodeId | None) -> None:
+        if peer is not None and self.open.get(peer) is connection:
+            del self.open[peer]
+        if peer is not None and self._told.get(peer) != connection.failure:
+            self._told[peer] = connection.failure
+            logger.info("no direct connection: peer=%s reason=%s", peer, connection.failure)
+        self._forget(connection)
+
+    def _forget(self, connection: DirectConnection) -> None:
+        self._by_descriptor.pop(connection.descriptor, None)
+        self._nodes.pop(connection, None)
+        self._shaking.pop(connection, None)
+
+    def _dial(self, peer: NodeId, address: str, port: int, now: float) -> None:
+        if len(self._shaking) >= HANDSHAKES_MAX or peer in self.open:
+            return
+        if any(dialled == peer for _, dialled in self._shaking.values()):
+            return
+        try:
+            family = _family(address)
+            dialling = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except (OSError, ValueError) as error:
+            self._fail(peer, f"address {address}: {error}", now)
+            return
+        number = dialling.connect_ex((address, port))
+        if number not in (0, errno.EINPROGRESS):
+            dialling.close()
+            self._fail(peer, f"not connected: {os.strerror(number)}", now)
+            return
+        context = self._certificate.context([self._believed[peer]], is_server=False)
+        self._begin(DirectConnection(dialling, context, self._poll, is_server=False), peer, now)
+
+    def _listen(self, peer: NodeId, now: float) -> bool:
+        """Be there for ``peer``; false where that cannot be."""
+        self._listen_until, self._accepted = now + LISTEN_S, 0
+        if self._listener is not None:
+            return True
+        try:
+            listener = socket.create_server(
+                (self._host, self._port), family=_family(self._host), backlog=HANDSHAKES_MAX
+            )
+        except OSError as error:
+            self._fail(peer, f"not listening at {self._host}:{self._port}: {error.strerror}", now)
+            return False
+        listener.setblocking(False)
+        self._listener = listener
+        self._poll.register(listener.fileno(), select.EPOLLIN)
+        return True
+
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
+            self._poll.unregister(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            accepted, _ = listener.accept()
+        except OSError:
+            # Gone again, or no descriptor is left: the other side tries again.
+            return
+        self._accepted += 1
+        if len(self._shaking) >= HANDSHAKES_MAX or self._accepted > ACCEPTED_MAX:
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        context = self._certificate.context(self._believed.values(), is_server=True)
+        connection = DirectConnection(accepted, context, self._poll, is_server=True)
+        self._begin(connection, None, self._listen_until)
+
+    def _begin(self, connection: DirectConnection, peer: NodeId | None, now: float) -> None:
+        self._by_descriptor[connection.descriptor] = connection
+        self._shaking[connection] = (now + HANDSHAKE_S, peer)
+
+    def _due_at(self, peer: NodeId) -> float:
+        return self._again.get(peer, (0.0, 0.0))[0]
+
+    def _wait_longer(self, peer: NodeId, now: float) -> None:
+        wait_s = self._again.get(peer, (0.0, 0.0))[1] or AGAIN_S
+        self._again[peer] = (now + wait_s, min(2 * wait_s, AGAIN_S_MAX))
+
+    def _fail(self, peer: NodeId, reason: str, now: float) -> None:
+        self._wait_longer(peer, now)
+        if self._told.get(peer) != reason:
+            self._told[peer] = reason
+            logger.info("no direct connection: peer=%s reason=%s", peer, reason)
+
+
+def _family(address: str) -> socket.AddressFamily:
+    """Of a numeric address.
+
+    Raises:
+        ValueError: it is none.
+    """
+    version = ipaddress.ip_address(address).version
+    return socket.AF_INET6 if version == 6 else socket.AF_INET

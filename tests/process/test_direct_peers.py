@@ -1,0 +1,321 @@
+"""Direct connections between members come about by themselves, and nothing depends on them."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.certificates import make_certificate
+from tests.process.conftest import wait_until
+from tests.process.group_nodes import free_port
+from tests.process.peer_members import N0, N1, N2, Member, Members, deliver
+
+from ledgermq.model.ids import NodeId
+from ledgermq.raft_node.peers import peer_admission
+from ledgermq.raft_node.peers.direct_peers import ACCEPTED_MAX, DirectPeers
+from ledgermq.raft_node.peers.own_certificate import OwnCertificate
+from ledgermq.raft_node.peers.peer_sockets import PART_SIZE_MAX
+from ledgermq.sessions.keys.peer_keys import init_keys
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=[True, False], ids=["keys", "clear"])
+def members(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Members]:
+    """Members with keys, and without."""
+    keys = tmp_path / "keys" if request.param else None
+    if keys is not None:
+        init_keys(keys, [N0, N1, N2])
+    with Members(tmp_path, keys=keys) as made:
+        yield made
+
+
+def pump(*all_members: Member) -> None:
+    for member in all_members:
+        member.pump()
+
+
+def wait_direct(*all_members: Member) -> None:
+    """Until each has a direct connection to each other one."""
+    names = {NodeId(member.settings.node.self_id) for member in all_members}
+
+    def is_direct() -> bool:
+        pump(*all_members)
+        return all(
+            set(member.group.direct) == names - {NodeId(member.settings.node.self_id)}
+            for member in all_members
+        )
+
+    wait_until(is_direct, "direct connections")
+
+
+def direct_of(member: Member) -> DirectPeers:
+    found = member.group._direct
+    assert found is not None
+    return found
+
+
+def send_all(source: Member, target: Member, texts: list[bytes]) -> list[bytes]:
+    """Send each once; what has come of them, in order, once the last one has."""
+    peer = NodeId(target.settings.node.self_id)
+    target.received.clear()
+    for text in texts:
+
+        def is_taken(text: bytes = text) -> bool:
+            pump(source, target)
+            return source.group.send(peer, [b"head", text])
+
+        wait_until(is_taken, "room for a message")
+
+    def has_come() -> bool:
+        pump(source, target)
+        return any(parts[-1] == texts[-1] for _, parts in target.received)
+
+    wait_until(has_come, "the last message")
+    return [parts[1] for _, parts in target.received if len(parts) == 2]
+
+
+def test_members_connect_directly_and_messages_of_any_size_come_in_order(members: Members) -> None:
+    first, second, third = [members.start(node, direct=True) for node in (N0, N1, N2)]
+    wait_direct(first, second, third)
+    sizes = [1, 100, 8_192, 8_193, 16_384, 70_000, 1_048_576, PART_SIZE_MAX - 100, 3, 5_000_000]
+    texts = [bytes([65 + at]) * size for at, size in enumerate(sizes)]
+
+    assert texts == send_all(first, second, texts)
+    assert texts == send_all(second, first, texts)
+    assert texts == send_all(third, first, texts)
+
+
+def test_what_is_more_than_a_turn_takes_wakes_the_process_again(members: Members) -> None:
+    first, second = [members.start(node, direct=True) for node in (N0, N1)]
+    wait_direct(first, second)
+    texts = [b"%04d" % number for number in range(500)]
+    for text in texts:
+        assert first.group.send(N1, [text])
+    first.pump()
+
+    taken: list[bytes] = []
+
+    def take_some() -> bool:
+        # As the raft process: what can be read is asked of the sources, then some are taken.
+        if not _can_read(direct_of(second).source):
+            return len(taken) == len(texts)
+        for _ in range(64):
+            message = second.group.receive()
+            if message is None:
+                break
+            taken.append(bytes(message.parts[0]))
+        return len(taken) == len(texts)
+
+    wait_until(take_some, "all messages")
+    assert taken == texts
+
+
+def test_a_broken_connection_leaves_zeromq_and_is_made_again(members: Members) -> None:
+    first, second = [members.start(node, direct=True) for node in (N0, N1)]
+    wait_direct(first, second)
+    old = direct_of(first).open[N1]
+    old._socket.shutdown(socket.SHUT_RDWR)
+
+    wait_until(lambda: bool(old.failure) or bool(first.pump() is None), "its end")
+    deliver(first, second, b"by whichever way there is")
+    wait_direct(first, second)
+
+    assert direct_of(first).open[N1] is not old
+    deliver(second, first, b"and back")
+
+
+def test_a_member_that_begins_anew_is_connected_anew(members: Members) -> None:
+    first, second = [members.start(node, direct=True) for node in (N0, N1)]
+    wait_direct(first, second)
+    second.close()
+    again = members.start(N1, direct=True)
+
+    deliver(first, again, b"to the new life")
+    deliver(again, first, b"from the new life")
+    wait_direct(first, again)
+
+
+def test_who_has_them_off_or_is_older_is_talked_with_over_zeromq(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = members.start(N0, direct=True)
+    off = members.start(N1, direct=False)
+    monkeypatch.setattr(peer_admission, "LEVEL", 1)
+    older = members.start(N2, direct=True)
+    monkeypatch.undo()
+
+    for peer in (off, older):
+        deliver(first, peer, b"hello")
+        deliver(peer, first, b"hello back")
+    # A few rounds of all that is done now and then.
+    rounds = [first.group.levels.get(N2)]
+
+    def have_met() -> bool:
+        pump(first, off, older)
+        rounds.append(first.group.levels.get(N2))
+        return rounds[-1] == 1 and N1 in first.group.levels
+
+    wait_until(have_met, "what each says of itself")
+    offers = _offers_of(first, peers=(off, older))
+
+    # It is offered to who does not want it, who says nothing; never to who would not understand.
+    assert N2 not in offers
+    assert not first.group.direct
+    assert off.group.malformed_count == older.group.malformed_count == 0
+
+
+def test_a_port_that_cannot_be_reached_leaves_zeromq(members: Members) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        first = members.start(N0, direct=True)
+        second = members.start(N1, direct=True, direct_port=port)
+        deliver(first, second, b"over ZeroMQ")
+        deliver(second, first, b"and back")
+        wait_until(
+            lambda: pump(first, second) or N0 in direct_of(second)._told,
+            "the attempt",
+        )
+        assert not first.group.direct
+        deliver(first, second, b"still")
+    # The port is free now.
+    wait_direct(first, second)
+
+
+def test_a_port_of_the_settings_is_the_one_that_is_dialled(members: Members) -> None:
+    port = free_port()
+    first = members.start(N0, direct=True)
+    second = members.start(N1, direct=True, direct_port=port)
+    wait_direct(first, second)
+
+    ports = {
+        connection.raddr.port
+        for connection in psutil.Process().net_connections("tcp")
+        if connection.raddr
+    }
+    assert port in ports
+
+
+def test_strangers_are_refused_and_harm_nobody(members: Members, tmp_path: Path) -> None:
+    port = free_port()
+    certificate, key = make_certificate(tmp_path)
+    second = members.start(N1, direct=True, direct_port=port)
+    first = members.start(N0, direct=True)
+    deliver(first, second, b"hello")
+    deliver(second, first, b"hello back")
+    refused = 0
+    with ExitStack() as resources:
+
+        def attack() -> bool:
+            nonlocal refused
+            pump(first, second)
+            with suppress(OSError):
+                stranger = socket.create_connection(("127.0.0.1", port), timeout=0.2)
+                resources.callback(stranger.close)
+                kind = refused % 3
+                if kind == 0:
+                    stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" * 50)
+                elif kind == 1:
+                    context = ssl.create_default_context(cafile=certificate)
+                    context.check_hostname = False
+                    context.verify_mode = ssl.CERT_NONE
+                    context.load_cert_chain(certificate, key)
+                    with suppress(TimeoutError):
+                        resources.enter_context(context.wrap_socket(stranger))
+                refused += 1
+            return bool(first.group.direct) and bool(second.group.direct)
+
+        wait_until(attack, "a direct connection beside strangers")
+
+    assert set(first.group.direct) == {N1}
+    assert set(second.group.direct) == {N0}
+    assert send_all(first, second, [b"still here"]) == [b"still here"]
+
+
+def test_who_listens_takes_so_many_strangers_and_no_more(members: Members) -> None:
+    second = members.start(N1, direct=True, direct_port=free_port())
+    port = second.settings.raft.direct_port
+    direct = direct_of(second)
+    wait_until(direct._certificate.look, "a certificate")
+    assert direct._listen(N0, now=1.0)
+    with ExitStack() as resources:
+        taken = 0
+        for _ in range(ACCEPTED_MAX + 20):
+            with suppress(OSError):
+                resources.enter_context(socket.create_connection(("127.0.0.1", port), 0.5))
+                taken += 1
+            second.group.receive()
+            direct.watch(1.1, set())
+        assert taken <= ACCEPTED_MAX + 10
+        assert direct._listener is None
+        # And what they have begun comes to an end.
+        direct.watch(1_000.0, set())
+        assert not direct._shaking
+
+
+def test_who_is_let_in_no_more_has_no_direct_connection(members: Members) -> None:
+    first, second = [members.start(node, direct=True) for node in (N0, N1)]
+    wait_direct(first, second)
+    endpoint = members.endpoint(N0).removeprefix("tcp://")
+    first.group.set_members({N0: endpoint, N2: members.endpoint(N2).removeprefix("tcp://")})
+
+    def is_gone() -> bool:
+        pump(first, second)
+        return not first.group.direct and not second.group.direct
+
+    wait_until(is_gone, "the end of the connection")
+
+
+def test_a_certificate_is_believed_for_what_was_told_alone() -> None:
+    own, other = OwnCertificate(N0), OwnCertificate(N0)
+    wait_until(lambda: own.look() and other.look(), "certificates")
+    assert own.look() != other.look()
+    context = own.context([other.look()], is_server=False)
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_3
+    assert [other.look()] == context.get_ca_certs(binary_form=True)
+
+
+def test_without_openssl_members_stay_with_zeromq(
+    members: Members, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    first, second = [members.start(node, direct=True) for node in (N0, N1)]
+    deliver(first, second, b"hello")
+    deliver(second, first, b"hello back")
+    wait_until(
+        lambda: pump(first, second) or N1 in direct_of(first)._told,
+        "the reason",
+    )
+    assert "openssl" in direct_of(first)._told[N1]
+    assert not first.group.direct
+    deliver(first, second, b"still")
+
+
+def _can_read(descriptor: int) -> bool:
+    return bool(select.select([descriptor], [], [], 0)[0])
+
+
+def _offers_of(member: Member, *, peers: tuple[Member, ...]) -> set[NodeId]:
+    """To whom ``member`` offers a connection until it has offered one to n1."""
+    offered: set[NodeId] = set()
+    direct = direct_of(member)
+    said = direct._say
+
+    def note(peer: NodeId, part: bytes) -> bool:
+        offered.add(peer)
+        return said(peer, part)
+
+    direct._say = note
+
+    def is_offered() -> bool:
+        pump(member, *peers)
+        return N1 in offered
+
+    wait_until(is_offered, "an offer")
+    return offered
