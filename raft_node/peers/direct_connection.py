@@ -86,22 +86,26 @@ class DirectConnection:
         return self._tls.getpeercert(binary_form=True) or b""
 
     def send(self, parts: Sequence[bytes]) -> bool:
-        """Send a message of one part or of two; false when none is taken now."""
+        """Send a message of one part or of two; false when none is taken now, or it has ended."""
         if self.failure or self._unsent_bytes > UNSENT_MAX:
             return False
         write = self._tls.write
         first = parts[0]
-        if len(parts) == 1:
-            write(pack_head(len(first), 0) + first)
-        else:
-            second = parts[1]
-            size = len(second)
-            head = pack_head(len(first), size + 1)
-            if size <= _JOINED_MAX:
-                write(b"".join((head, first, second)))
+        try:
+            if len(parts) == 1:
+                write(pack_head(len(first), 0) + first)
             else:
-                write(head + first)
-                write(second)
+                second = parts[1]
+                size = len(second)
+                head = pack_head(len(first), size + 1)
+                if size <= _JOINED_MAX:
+                    write(b"".join((head, first, second)))
+                else:
+                    write(head + first)
+                    write(second)
+        except ssl.SSLError as error:
+            self.end(f"{error.reason}")
+            return False
         self._flush_tls()
         return not self.failure
 

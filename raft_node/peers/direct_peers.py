@@ -16,11 +16,11 @@ import os
 import select
 import socket
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import NodeId
-from ledgermq.raft_node.peers.direct_connection import DirectConnection
+from ledgermq.raft_node.peers.direct_connection import PARTS_MAX, DirectConnection
 from ledgermq.raft_node.peers.own_certificate import OwnCertificate
 from ledgermq.raft_node.peers.peers import PeerMessage
 from ledgermq.wire.direct_offer import DirectOffer, OfferKind, decode_offer, encode_offer
@@ -86,6 +86,18 @@ class DirectPeers:
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll.register(self._bell, select.EPOLLIN)
         self._is_rung = False
+
+    def send(self, peer: NodeId, parts: Sequence[bytes]) -> bool | None:
+        """Send a message; false when none is taken now, None when it has to go over ZeroMQ."""
+        connection = self.open.get(peer)
+        if connection is None or len(parts) > PARTS_MAX:
+            return None
+        is_sent = connection.send(parts)
+        if connection.failure:
+            # Nothing tells of that later: its socket has left the poll set.
+            self._note_end(connection, peer)
+            return None
+        return is_sent
 
     def receive(self) -> PeerMessage | None:
         """The next message of a peer, None when none waits."""
@@ -155,7 +167,7 @@ class DirectPeers:
             address: of the host that it has said it from.
 
         Raises:
-            ProtocolError: it is no offer.
+            ProtocolError: it is no offer, or without a certificate.
         """
         offer = decode_offer(part)
         certificate = self._certificate.look()
@@ -165,6 +177,7 @@ class DirectPeers:
             # It is being made, or there will be none: the other side asks again.
             return
         if self._believed.get(peer) != offer.certificate:
+            self._certificate.check(offer.certificate)
             self.drop(peer)
             self._believed[peer] = offer.certificate
         if offer.kind is OfferKind.INVITATION:

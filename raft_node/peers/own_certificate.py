@@ -8,6 +8,7 @@ import ssl
 import subprocess
 from collections.abc import Iterable
 
+from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import NodeId
 
 _NO_CHECK_TIME = 0x200000
@@ -61,6 +62,17 @@ class OwnCertificate:
         if is_server:
             context.num_tickets = 0
         return context
+
+    def check(self, certificate: bytes) -> None:
+        """Go on where ``certificate`` can be believed; see ``look``.
+
+        Raises:
+            ProtocolError: it is none.
+        """
+        try:
+            self.context([certificate], is_server=True)
+        except ssl.SSLError as error:
+            raise ProtocolError("no certificate", reason=error.reason) from error
 
     def close(self) -> None:
         """End the program, if it runs."""

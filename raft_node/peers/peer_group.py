@@ -25,7 +25,6 @@ from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.model.events import Event
 from ledgermq.model.features import LEVEL_OF_DIRECT
 from ledgermq.model.ids import NodeId
-from ledgermq.raft_node.peers.direct_connection import PARTS_MAX as DIRECT_PARTS_MAX
 from ledgermq.raft_node.peers.direct_peers import DirectPeers
 from ledgermq.raft_node.peers.peer_admission import Admission, PeerVerdict
 from ledgermq.raft_node.peers.peer_frames import (
@@ -259,6 +258,7 @@ class PeerGroup:
             for at, one in self._connections.items()
             if self._levels.get(one.node, 0) >= level
         }
+        self._end_direct()
 
     def send(self, peer: NodeId, parts: Sequence[bytes]) -> bool:
         """Hand a message to the direct connection, or to ZeroMQ; false when none is taken now.
@@ -267,9 +267,9 @@ class PeerGroup:
         keeps it alive: it must not change, as bytes cannot.
         """
         if self._direct is not None:
-            connection = self._direct.open.get(peer)
-            if connection is not None and len(parts) <= DIRECT_PARTS_MAX:
-                return connection.send(parts)
+            is_sent = self._direct.send(peer, parts)
+            if is_sent is not None:
+                return is_sent
         return self._out is not None and self._out.send(peer, parts)
 
     def set_members(self, addresses: Mapping[NodeId, str]) -> None:
@@ -289,6 +289,7 @@ class PeerGroup:
         gone = [at for at, one in self._connections.items() if one.node not in parsed]
         for routing_id in gone:
             del self._connections[routing_id]
+        self._end_direct()
         self._set_peers(parsed, time.monotonic())
 
     def check_new(self, node: NodeId) -> bool:
@@ -486,6 +487,12 @@ class PeerGroup:
             for one in self._connections.values()
             if self._levels.get(one.node, 0) >= LEVEL_OF_DIRECT
         }
+
+    def _end_direct(self) -> None:
+        """End the direct connections of who is let in no more."""
+        if self._direct is not None:
+            for peer in set(self._direct.open) - self._knowing_of_direct():
+                self._direct.drop(peer)
 
     def _take_offer(self, node: NodeId, frame: zmq.Frame) -> None:
         if self._direct is None:

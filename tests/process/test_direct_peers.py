@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import ssl
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -129,6 +130,47 @@ def test_a_broken_connection_leaves_zeromq_and_is_made_again(members: Members) -
 
     assert direct_of(first).open[N1] is not old
     deliver(second, first, b"and back")
+
+
+def test_a_message_behind_a_broken_connection_goes_over_zeromq(members: Members) -> None:
+    first, second = [members.start(node, direct=True) for node in (N0, N1)]
+    wait_direct(first, second)
+    theirs = direct_of(second).open[N0]
+    # Its end comes as a reset, and the first one hears of it when it sends.
+    theirs._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    theirs.end("gone")
+    ours = direct_of(first).open[N1]
+
+    def has_noticed() -> bool:
+        first.group.send(N1, [b"into the void"])
+        return bool(ours.failure)
+
+    wait_until(has_noticed, "the reset")
+    assert not first.group.direct
+    assert first.group.send(N1, [b"over ZeroMQ"])
+    wait_until(lambda: (N0, [b"over ZeroMQ"]) in second.pump(), "the message")
+
+
+def test_what_is_no_certificate_is_refused(members: Members) -> None:
+    first, second = [members.start(node, direct=True) for node in (N0, N1)]
+    wait_direct(first, second)
+    for part in (
+        b"LMQD",
+        b"LMQD\1\1\0\0garbage",
+        b"LMQD\1\2\0\0xx",
+        b"LMQD\1\1\0\0" + b"x" * 5_000,
+    ):
+        dropped = second.group.malformed_count
+        assert first.group._out is not None
+        assert first.group._out.send(N1, (part,))
+
+        def is_dropped(before: int = dropped) -> bool:
+            pump(first, second)
+            return second.group.malformed_count > before
+
+        wait_until(is_dropped, f"refusal of {part[:20]!r}")
+    assert set(second.group.direct) == {N0}
+    deliver(first, second, b"still")
 
 
 def test_a_member_that_begins_anew_is_connected_anew(members: Members) -> None:
