@@ -20,6 +20,9 @@ HOST_COUNTS = (1, 3, 5)
 """Of an even number of voters one may be lost no more than of one voter less."""
 
 FIRST_PORT = 10_920
+PORTS = 4
+"""Of members, producers, consumers, and direct connections between members."""
+
 PORT_MIN = 1_024
 """The account of the service may not listen below."""
 
@@ -32,7 +35,8 @@ class GroupWish(NamedTuple):
     Attributes:
         hosts: names or addresses at which members and clients reach the hosts.
         name: of the group, and of the broker that it is to RocketMQ's clients.
-        first_port: members'; producers' and consumers' are the two behind it.
+        first_port: members'; producers', consumers' and that of members' direct connections are
+            the three behind it.
         remoting_port: RocketMQ's clients'; None without them.
         data: the store's directory on each host.
         users: rights by user; without any the ports are open.
@@ -163,7 +167,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _check_ports(wanted: GroupWish) -> None:
-    own = range(wanted.first_port, wanted.first_port + 3)
+    own = range(wanted.first_port, wanted.first_port + PORTS)
     for ports, option in ((own, "--port"), ((wanted.remoting_port,), "--rocketmq-port")):
         for port in ports:
             if port is not None and not PORT_MIN <= port <= PORT_MAX:
@@ -206,6 +210,8 @@ def _settings(
         "store": {"path_root_dir": wanted.data},
         "ack": {"mode": wanted.durability},
     }
+    if len(members) > 1:
+        told["raft"] = {"direct_port": wanted.first_port + PORTS - 1}
     if wanted.admin_over_clients:
         told["access"] = {"admin_over_clients": True}
     return told

@@ -27,7 +27,7 @@ class FirstGroup:
     def __init__(self, make_node: Callable[[], Node], *options: str) -> None:
         nodes = [make_node() for _ in HOSTS]
         self.made = nodes[0].folder / "setup"
-        first, remoting = _free_ports(3), free_port()
+        first, remoting = _free_ports(4), free_port()
         self.consume_port = first + 2
         self.name_servers = ";".join(f"{host}:{remoting}" for host in HOSTS)
         done = run_command(
