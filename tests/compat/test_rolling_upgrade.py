@@ -34,6 +34,7 @@ from tests.process.rolling import (
 )
 
 from ledgermq.client import Consumer
+from ledgermq.model.features import LEVEL, version_of
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 
@@ -113,7 +114,9 @@ def upgrade_there_and_back(group: Group, old: Version, clients: Clients) -> None
         clients.wait_more()
     replace(group, last, old)
     newer = group.leader(besides=last)
-    assert f"{last.name} knows level 0, and needs version 0.2.0" in refused_enabling(newer)
+    assert f"{last.name} knows level 0, and needs version {version_of(LEVEL)}" in refused_enabling(
+        newer
+    )
     clients.wait_more()
     replace(group, last, THIS)
     clients.wait_more()
@@ -122,13 +125,13 @@ def upgrade_there_and_back(group: Group, old: Version, clients: Clients) -> None
 def switch_on(group: Group) -> None:
     """Put the level in force, and wait until all members know that."""
     wait_until(
-        lambda: features(THIS, group.leader().node)["members_know"] == 1,
+        lambda: features(THIS, group.leader().node)["members_know"] == LEVEL,
         "all to say what they know",
     )
     assert [level(member.node) for member in group.members] == [0, 0, 0]
     assert features(THIS, group.leader().node, "--enable") == {"in_force": 1}
     for member in group.members:
-        wait_until(lambda member=member: level(member.node) == 1, "the level to be in force")
+        wait_until(lambda member=member: level(member.node) == LEVEL, "the level to be in force")
 
 
 def refuse_the_old_version(group: Group, old: Version, clients: Clients) -> None:
@@ -136,10 +139,10 @@ def refuse_the_old_version(group: Group, old: Version, clients: Clients) -> None
     gone = next(member for member in group.members if not member.leads)
     refused = upgrade_check(gone, "--to", "0.1.0")
     assert refused.returncode == 1
-    assert "it knows feature level 0, and level 1 is in force" in refused.stderr
+    assert f"it knows feature level 0, and level {LEVEL} is in force" in refused.stderr
     stop(gone.node)
     start(old, gone.node)
-    assert "knows feature level 0, but level 1 is in force" in refusal_of(group, gone)
+    assert f"knows feature level 0, but level {LEVEL} is in force" in refusal_of(group, gone)
     clients.wait_more()
     stop(gone.node)
     start(THIS, gone.node)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from ledgermq.model.features import LEVEL
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 BEFORE_LEVELS = "9d1dea55a6ccf8e532a3ae7e9a0d0883f4f186ac"
 BUILD_TIMEOUT_S = 900
@@ -91,7 +93,7 @@ def next_version(folder: Path, *, asks_nobody: bool = False) -> Version:
         (
             "model/features.py",
             "\n)  # fmt: skip\n",
-            '\n    FeatureLevel(2, "one that tests have made", "0.3.0", (), ()),\n)  # fmt: skip\n',
+            f'\n    FeatureLevel({LEVEL + 1}, "one of tests", "9.9.9", (), ()),\n)  # fmt: skip\n',
         )
     ]
     if asks_nobody:

@@ -31,7 +31,7 @@ from tests.unit.rules.test_change_levels import SAMPLES
 
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.exit_status import EXIT_OUTDATED
-from ledgermq.model.features import LEVEL_OF_CHANGE, LEVELS
+from ledgermq.model.features import LEVEL, LEVEL_OF_CHANGE, LEVELS, version_of
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.process import control
 from ledgermq.process.runtime_paths import RuntimePaths
@@ -39,6 +39,8 @@ from ledgermq.rules.state.state_commands import STATE_QUEUE_ID, StateCommand, en
 from ledgermq.store.store_view import StoreView
 
 pytestmark = pytest.mark.slow
+
+NEWEST = version_of(LEVEL)
 
 
 def test_a_new_group_begins_at_the_highest_level_and_says_what_each_member_knows(
@@ -48,21 +50,23 @@ def test_a_new_group_begins_at_the_highest_level_and_says_what_each_member_knows
     leader = group.leader()
     for member in group.members:
         member.node.wait_ready()
-        wait_until(lambda member=member: level(member.node) == 1, "the level to be in force")
+        wait_until(lambda member=member: level(member.node) == LEVEL, "the level to be in force")
     told = features(THIS, leader.node)
     refused = THIS.command("cluster", "features", "--enable", "0", "--address", leader.address)
 
-    assert (told["known"], told["members_know"], told["in_force"]) == (1, 1, 1)
-    assert raft_status(leader)["levels"] == {"n0": 1, "n1": 1, "n2": 1}
+    assert (told["known"], told["members_know"], told["in_force"]) == (LEVEL,) * 3
+    assert raft_status(leader)["levels"] == dict.fromkeys(("n0", "n1", "n2"), LEVEL)
     assert refused.returncode == 1
     assert "never go down" in refused.stderr
     assert [(one["node"], one["level"]) for one in told["members"]] == [
-        ("n0", 1), ("n1", 1), ("n2", 1)
+        ("n0", LEVEL), ("n1", LEVEL), ("n2", LEVEL)
     ]  # fmt: skip
     away, asked = group.others(leader)
     stop(away.node)
     wait_until(
-        lambda: f"{away.name} 1 (away)" in examined(group.leader())["levels.members"]["measured"],
+        lambda: (
+            f"{away.name} {LEVEL} (away)" in examined(group.leader())["levels.members"]["measured"]
+        ),
         "the leader to miss it",
     )
     # The leader has no majority meanwhile: whichever leads then, this one has not heard of it.
@@ -88,7 +92,7 @@ def topics(version: Version, node: Node) -> str:
 def test_a_node_stops_in_order_at_what_it_does_not_know_and_goes_on_when_it_is_newer(
     make_node: Callable[[], Node], tmp_path: Path
 ) -> None:
-    """The log says level 2 between two topics; the tables are those of before."""
+    """The log says a level more between two topics; the tables are those of before."""
     newer = next_version(tmp_path)
     node = make_node()
     node.configure()
@@ -105,7 +109,7 @@ def test_a_node_stops_in_order_at_what_it_does_not_know_and_goes_on_when_it_is_n
     raised = features(newer, node, "--enable")
     create(newer, node, "behind")
     stop(node)
-    assert raised == {"in_force": 2}
+    assert raised == {"in_force": LEVEL + 1}
 
     # With the tables of now it says at once why it does not start.
     start(THIS, node)
@@ -117,17 +121,21 @@ def test_a_node_stops_in_order_at_what_it_does_not_know_and_goes_on_when_it_is_n
     start(THIS, node)
     node.wait_ready()
     wait_until(
-        lambda: node.status()["counters"]["broker"]["level_needed"] == 2, "the node to be held up"
+        lambda: node.status()["counters"]["broker"]["level_needed"] == LEVEL + 1,
+        "the node to be held up",
     )
     status = THIS.command("status", "--runtime-dir", str(node.runtime)).stdout
     tables = json.loads((node.root / "config" / "topics.json").read_text())["topicConfigTable"]
-    assert "held up: the log needs level 2, which version one newer than 0.2.0 knows" in status
+    needed = (
+        f"held up: the log needs level {LEVEL + 1}, which version one newer than {NEWEST} knows"
+    )
+    assert needed in status
     # No bell rings in the raft process: it may lead for a second, and serves nothing.
     wait_until(
         lambda: "its log needs a newer version" in why_no_leader(node),
         "the node to give up its lead",
     )
-    assert level(node) == 1
+    assert level(node) == LEVEL
     assert "behind" not in tables
     stop(node)
 
@@ -135,7 +143,7 @@ def test_a_node_stops_in_order_at_what_it_does_not_know_and_goes_on_when_it_is_n
     node.wait_ready()
     found = topics(newer, node)
     assert all(name in found for name in ("first", "between", "behind"))
-    assert level(node) == 2
+    assert level(node) == LEVEL + 1
     stop(node)
 
 
@@ -148,7 +156,7 @@ def examined(member: Member) -> dict[str, dict[str, str]]:
 
 def names_who_holds_back(leader: Member, older: Member) -> bool:
     """Whether the commands say that ``older`` keeps the next level from being put in force."""
-    reason = f"{older.name} knows level 0, and needs version 0.2.0"
+    reason = f"{older.name} knows level 0, and needs version {NEWEST}"
     found = THIS.command("cluster", "features", "--address", leader.address).stdout
     diagnosis = examined(leader)["levels.members"]
     return (
@@ -222,12 +230,12 @@ def refuses_what_is_new(leader: Member, older: Member) -> None:
 
 
 def put_in_force(group: Group, leader: Member) -> None:
-    """Level 1, as who leads tells to do until it is done."""
-    hint = "all members know 1: ledgermq cluster features --enable"
+    """The highest level, as who leads tells to do until it is done."""
+    hint = f"all members know {LEVEL}: ledgermq cluster features --enable"
     wait_until(lambda: hint in leader.command("status").stdout, "the next step to be told")
-    assert features(THIS, leader.node, "--enable") == {"in_force": 1}
+    assert features(THIS, leader.node, "--enable") == {"in_force": LEVEL}
     for member in group.members:
-        wait_until(lambda member=member: level(member.node) == 1, "the level to be in force")
+        wait_until(lambda member=member: level(member.node) == LEVEL, "the level to be in force")
     wait_until(lambda: hint not in leader.command("status").stdout, "the step to be done")
 
 
@@ -263,7 +271,7 @@ def test_a_group_of_the_version_before_is_replaced_one_by_one_there_and_back(
         load.wait_more()
         leader = group.leader()
         wait_until(
-            lambda: features(THIS, group.leader().node)["members_know"] == 1, "all to say so"
+            lambda: features(THIS, group.leader().node)["members_know"] == LEVEL, "all to say so"
         )
         assert [level(member.node) for member in group.members] == [0, 0, 0]
         assert not any(
@@ -277,21 +285,21 @@ def test_a_group_of_the_version_before_is_replaced_one_by_one_there_and_back(
         # A downgrade now is refused, by the command and by the others.
         refused = upgrade_check(leader, "--to", "0.1.0")
         assert refused.returncode == 1
-        assert "it knows feature level 0, and level 1 is in force" in refused.stderr
+        assert f"it knows feature level 0, and level {LEVEL} is in force" in refused.stderr
         gone = next(one for one in group.members if not one.leads)
         stop(gone.node)
         start(old, gone.node)
         reason = refusal_of(group, gone)
-        assert "knows feature level 0, but level 1 is in force" in reason
-        assert "needs version 0.2.0 or newer" in reason
+        assert f"knows feature level 0, but level {LEVEL} is in force" in reason
+        assert f"needs version {NEWEST} or newer" in reason
         load.wait_more()
         stop(gone.node)
         start(THIS, gone.node)
         gone.node.wait_ready()
         load.wait_more()
     group.wait_equal()
-    assert [level(member.node) for member in group.members] == [1, 1, 1]
-    assert [(poisoned(one), needs(one)) for one in group.members] == [(0, [1])] * 3
+    assert [level(member.node) for member in group.members] == [LEVEL] * 3
+    assert [(poisoned(one), needs(one)) for one in group.members] == [(0, [LEVEL])] * 3
     assert set(group.stop()) == {0}
     assert group.has_one_log()
     assert sorted(load.acknowledged) == sorted(group.members[0].bodies())
@@ -311,9 +319,10 @@ def test_a_member_that_meets_a_newer_command_replicates_on_and_leads_no_more(
     for member in others:
         replace(group, member, reckless)
     wait_until(lambda: transferred(group, others[0]), "one of the others to lead")
-    assert features(reckless, others[0].node, "--enable") == {"in_force": 2}
+    assert features(reckless, others[0].node, "--enable") == {"in_force": LEVEL + 1}
     wait_until(
-        lambda: older.node.status()["counters"]["broker"]["level_needed"] == 2, "it to be held up"
+        lambda: older.node.status()["counters"]["broker"]["level_needed"] == LEVEL + 1,
+        "it to be held up",
     )
     create(reckless, others[0].node, "behind")
     with load_on(group) as load:
@@ -330,12 +339,12 @@ def test_a_member_that_meets_a_newer_command_replicates_on_and_leads_no_more(
     assert "cannot lead now" in refused.stderr
     assert examined(older)["levels.log"]["verdict"] == "FAIL"
     assert "behind" not in (older.node.root / "config" / "topics.json").read_text()
-    assert level(older.node) == 1
+    assert level(older.node) == LEVEL
     assert "this node needs a newer version" in older.node.log.read_text()
 
     replace(group, older, reckless)
     group.wait_equal()
-    wait_until(lambda: level(older.node) == 2, "it to go on")
+    wait_until(lambda: level(older.node) == LEVEL + 1, "it to go on")
     assert "behind" in topics(reckless, older.node)
     assert set(group.stop()) == {0}
     assert group.has_one_log()
@@ -358,7 +367,7 @@ def test_a_node_that_is_too_old_is_named_also_when_it_comes_behind_its_adding(
     group = make_growing_group(make_node, first=1, members=2)
     leader, joining = group.members
     leader.node.wait_ready()
-    wait_until(lambda: level(leader.node) == 1, "the level to be in force")
+    wait_until(lambda: level(leader.node) == LEVEL, "the level to be in force")
     with ThreadPoolExecutor(1) as beside:
         adding = beside.submit(leader.command, "raft", "add", joining.name, joining.peer_address)
         wait_until(lambda: raft_status(leader)["learners"], "it to be a learner")
@@ -366,7 +375,7 @@ def test_a_node_that_is_too_old_is_named_also_when_it_comes_behind_its_adding(
         done = adding.result()
 
     assert done.returncode == 1
-    assert "n1 knows feature level 0, but level 1 is in force in the group" in done.stderr
+    assert f"n1 knows feature level 0, but level {LEVEL} is in force in the group" in done.stderr
     assert leader.leads
     assert leader.command("raft", "remove", joining.name).returncode == 0
     stop(joining.node)
@@ -381,7 +390,7 @@ def test_a_node_that_is_too_old_is_not_added_to_a_group(
     joining = group.members[3]
     for member in group.members[:3]:
         member.node.wait_ready()
-        wait_until(lambda member=member: level(member.node) == 1, "the level to be in force")
+        wait_until(lambda member=member: level(member.node) == LEVEL, "the level to be in force")
     start(old, joining.node)
 
     def add() -> subprocess.CompletedProcess[str]:
@@ -398,8 +407,8 @@ def test_a_node_that_is_too_old_is_not_added_to_a_group(
     members = raft_status(group.leader())
 
     assert refused.returncode == 1
-    assert "n3 knows feature level 0, but level 1 is in force in the group" in refused.stderr
-    assert "needs version 0.2.0 or newer" in refused.stderr
+    assert f"n3 knows feature level 0, but level {LEVEL} is in force in the group" in refused.stderr
+    assert f"needs version {NEWEST} or newer" in refused.stderr
     assert (members["voters"], members["learners"]) == (["n0", "n1", "n2"], [])
 
     stop(joining.node)

@@ -24,6 +24,8 @@ from tests.process.rolling import (
     upgrade_check,
 )
 
+from ledgermq.model.features import LEVEL
+
 pytestmark = pytest.mark.slow
 
 
@@ -52,7 +54,7 @@ def upgraded(group: Group) -> list[str]:
     replace(group, first, THIS)
     said += [first.command("raft", "status").stdout, upgrade_check(first, "--to", "0.1.0").stdout]
     replace(group, second, THIS)
-    wait_until(lambda: f"{second.name} 1" in features(first), "it to be heard of")
+    wait_until(lambda: f"{second.name} {LEVEL}" in features(first), "it to be heard of")
     said.append(features(first))
     replace(group, last, THIS)
     wait_until(lambda: "next  " in features(group.leader()), "the last one to be heard of")
@@ -71,7 +73,7 @@ def test_what_the_page_shows_is_what_is_printed(make_node: Callable[[], Node]) -
     replace(group, gone, THIS)
     wait_until(lambda: "next  " in features(group.leader()), "all to be heard of")
     said.append(features(group.leader(), "--enable"))
-    wait_until(lambda: level(gone.node) == 1, "the level to be in force")
+    wait_until(lambda: level(gone.node) == LEVEL, "the level to be in force")
     said.append(upgrade_check(gone, "--to", "0.1.0").stderr)
     stop(gone.node)
     start(old, gone.node)

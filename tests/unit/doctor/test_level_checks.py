@@ -12,7 +12,7 @@ from tests.unit.doctor.subjects import by_check, subject_in
 from ledgermq.doctor.finding import Diagnosis, Weight
 from ledgermq.doctor.level_checks import level_checks
 from ledgermq.members.level_report import write_levels
-from ledgermq.model.features import MemberLevel
+from ledgermq.model.features import LEVEL, MemberLevel, version_of
 from ledgermq.process.runtime_paths import RuntimePaths
 
 
@@ -63,11 +63,11 @@ def test_who_holds_a_level_back_is_named(tmp_path: Path, level: int | None, reas
 
 
 def test_a_log_that_needs_a_newer_version_fails(tmp_path: Path) -> None:
-    found = examined(tmp_path, 1, in_force=1, needed=2)["levels.log"]
+    found = examined(tmp_path, 1, in_force=LEVEL, needed=LEVEL + 1)["levels.log"]
 
     assert found.verdict is Weight.FAIL
-    assert "needs level 2" in found.measured
-    assert "one newer than 0.2.0" in found.change
+    assert f"needs level {LEVEL + 1}" in found.measured
+    assert f"one newer than {version_of(LEVEL)}" in found.change
 
 
 def test_of_a_node_that_does_not_run_nothing_is_known(tmp_path: Path) -> None:
