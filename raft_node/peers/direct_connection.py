@@ -20,10 +20,8 @@ from ledgermq.wire.byte_stream import HEAD_SIZE, pack_head, unpack_head
 UNSENT_MAX = 16 * 1024 * 1024
 """Bytes that wait to leave; with more nothing is taken. Raft lets half of that be under way."""
 
-READ_SIZE = 256 * 1024
+TAKEN_SIZE = 256 * 1024
 """Bytes taken in one turn; the kernel is asked again in the next one."""
-
-PARTS_MAX = 2
 
 _RECORD_SIZE = 16 * 1024
 """What one record of TLS holds at most."""
@@ -113,7 +111,7 @@ class DirectConnection:
         """Take what has come; the messages that are whole by it."""
         messages: list[list[memoryview]] = []
         try:
-            data = self._socket.recv(READ_SIZE)
+            data = self._socket.recv(TAKEN_SIZE)
         except BlockingIOError:
             return messages
         except OSError as error:

@@ -20,9 +20,10 @@ from collections.abc import Callable, Collection, Sequence
 
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import NodeId
-from ledgermq.raft_node.peers.direct_connection import PARTS_MAX, DirectConnection
+from ledgermq.raft_node.peers.direct_connection import DirectConnection
 from ledgermq.raft_node.peers.own_certificate import OwnCertificate
 from ledgermq.raft_node.peers.peers import PeerMessage
+from ledgermq.wire.byte_stream import PARTS_MAX
 from ledgermq.wire.direct_offer import DirectOffer, OfferKind, decode_offer, encode_offer
 
 logger = logging.getLogger(__name__)
