@@ -10,7 +10,7 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.observer.console.bodies import message_columns, message_row
 from ledgermq.observer.console.history import LagHistory
 from ledgermq.observer.console.rendering import number_text
-from ledgermq.observer.console.tables import Row, ShownTable, TableColumn
+from ledgermq.observer.console.tables import Row, RowAct, ShownTable, TableColumn
 from ledgermq.observer.console.topic_pages import topic_link
 from ledgermq.observer.console.views import (
     Change,
@@ -280,7 +280,8 @@ async def _letters(asked: PageAsked) -> View:
         *message_columns(),
         TableColumn("reconsumeTimes", "Tried again", "number"),
         TableColumn("replayed", "Replayed", "state"),
-    ), rows, "It has none.", next_)  # fmt: skip
+    ), rows, "It has none.", next_,
+       act=RowAct("replay", "Replay", {"offsets": "queueOffset"}))  # fmt: skip
     replay = Change("replay", "Replay", "Replay", (
         Field("offsets", "Offsets", hint="such as 3, 5, 9; empty: all that were not replayed"),
         Field("origin", "To the topic it was first sent to, for all groups", "checkbox"),

@@ -19,7 +19,7 @@ from ledgermq.observer.console.bodies import (
 )
 from ledgermq.observer.console.group_pages import group_link
 from ledgermq.observer.console.rendering import ago_text, bytes_text, number_text, time_text
-from ledgermq.observer.console.tables import Row, ShownTable, TableColumn
+from ledgermq.observer.console.tables import Row, RowAct, ShownTable, TableColumn
 from ledgermq.observer.console.topic_pages import topic_link
 from ledgermq.observer.console.views import (
     ROWS_SHOWN,
@@ -191,7 +191,8 @@ async def _timers(asked: PageAsked) -> View:
         TableColumn("queue_id", "Queue", "number"),
         TableColumn("size", "Size", "bytes"),
         TableColumn("unique_id", "Id", "code"),
-    ), rows_of(found, "timers"), "Nothing waits for its time.")  # fmt: skip
+    ), rows_of(found, "timers"), "Nothing waits for its time.",
+       act=RowAct("cancel", "Cancel", {"unique_id": "unique_id"}))  # fmt: skip
     cancel = Change("cancel", "Take one back", "Cancel", (
         Field("unique_id", "Id", is_needed=True),
     ), text="It is not delivered then.", is_dangerous=True)  # fmt: skip

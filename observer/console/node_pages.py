@@ -96,7 +96,10 @@ class NodePages:
     async def _lags(self, asked: PageAsked) -> ShownTable:
         """The pairs with the most that waits, of those that the caller may see."""
         rows: list[Row] = []
-        for topic, group in await self._scrapes.greatest_lags(4 * LAGS_SHOWN):
+        pairs: list[tuple[str, str]] = []
+        with suppress(LedgerError):
+            pairs = await self._scrapes.greatest_lags(4 * LAGS_SHOWN)
+        for topic, group in pairs:
             with suppress(LedgerError):
                 state: Any = await asked.inquiries.groups.show(group)
                 lag = state["lag"].get(topic, 0)

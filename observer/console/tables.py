@@ -39,6 +39,19 @@ class TableColumn(NamedTuple):
         return self.show in ("number", "bytes", "ms")
 
 
+class RowAct(NamedTuple):
+    """A button of each row.
+
+    Attributes:
+        act: which of the page's acts it is.
+        fields: what of the row it sends, under the names of the act's form.
+    """
+
+    act: str
+    button: str
+    fields: Mapping[str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class ShownTable:
     """Rows of one kind.
@@ -48,7 +61,7 @@ class ShownTable:
         empty: what is said where there is no row.
         next_: address of the rows behind these; empty where there are none.
         note: a sentence below it.
-        act: template of a last cell with what may be done with a row; empty for none.
+        act: what may be done with each row by one press; None for nothing.
     """
 
     name: str
@@ -58,7 +71,7 @@ class ShownTable:
     empty: str = "There are none."
     next_: str = ""
     note: str = ""
-    act: str = ""
+    act: RowAct | None = None
 
 
 def exported(table: ShownTable, form: str) -> Response:

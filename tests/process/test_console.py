@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -278,6 +279,8 @@ def test_users_and_quotas_are_set_and_removed(admin: ConsoleClient) -> None:
 
 
 def test_a_dead_letter_is_replayed_and_a_timer_cancelled(admin: ConsoleClient) -> None:
+    page = admin.get("/dead-letters/billing").text
+    assert 'name="offsets" value="0"' in page and 'aria-label="Replay 0"' in page
     replayed = admin.act("/dead-letters/billing", "replay", offsets="0")
     again = admin.act("/dead-letters/billing", "replay", offsets="0")
     timers = json.loads(admin.get("/timers?export=json&table=timers").text)
@@ -427,6 +430,22 @@ def test_at_the_unix_socket_the_account_is_who_asks(make_node: Callable[[], Node
     forged = ConsoleClient(path, host="localhost")
     assert forged.post("/topics", {"act": "create", "topic": "forged", **fields}).status == 403
     assert ConsoleClient(path, host="evil.example").get("/topics").status == 403
+
+
+def test_a_node_that_hangs_is_told_in_words(make_node: Callable[[], Node]) -> None:
+    node = make_node()
+    start_client_node(node, listen={"http": f"127.0.0.1:{free_port()}"})
+    wait_until(lambda: answers(node), "the observer to answer")
+    client = ConsoleClient(where(node))
+    node.signal(signal.SIGSTOP)
+    try:
+        hanging = client.get("/")
+    finally:
+        node.signal(signal.SIGCONT)
+    wait_until(lambda: client.get("/").status == 200, "the supervisor to answer again")
+
+    assert hanging.status == 503
+    assert "verdict bad" in hanging.text and "silent" in hanging.text
 
 
 def test_a_node_may_have_no_console(make_node: Callable[[], Node]) -> None:

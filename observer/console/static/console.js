@@ -233,6 +233,7 @@
   function dressTable(table) {
     if (table.tBodies[0].rows.length < 2) return;
     [...table.tHead.rows[0].cells].forEach((cell, column) => {
+      if ("fixed" in cell.dataset) return;
       const button = document.createElement("button");
       button.type = "button";
       button.append(...cell.childNodes);
