@@ -35,7 +35,7 @@ class Rendering:
     """Jinja2 with every value escaped, and no value missing unseen."""
 
     def __init__(self, version: str) -> None:
-        """Compile nothing yet.
+        """Compile all of them: a newer version may lie there before this process ends.
 
         Args:
             version: in the addresses of static files, which are kept by browsers for good.
@@ -52,6 +52,9 @@ class Rendering:
         self._templates.filters.update(
             number=number_text, bytes=bytes_text, time=time_text, ms=duration_text, ago=ago_text
         )
+
+        for name in self._templates.list_templates():
+            self._templates.get_template(name)
 
     def page(
         self, template: str, values: Mapping[str, object], status: int = HTTPStatus.OK
