@@ -103,9 +103,9 @@ async def _found(asked: PageAsked, by: str, topic: str) -> tuple[list[Row], str,
 
 def _table(rows: list[Row], next_: str, note: str) -> ShownTable:
     return ShownTable("messages", "Messages", (
-        TableColumn("offsetMsgId", "Id", "code", _link),
+        TableColumn("offsetMsgId", "Id", "export"),
+        TableColumn("queueOffset", "Offset", "number", _link),
         TableColumn("queue", "Queue", "number"),
-        TableColumn("queueOffset", "Offset", "number"),
         *message_columns(),
     ), rows, "No message was found.", next_, note)  # fmt: skip
 

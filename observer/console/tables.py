@@ -23,8 +23,8 @@ class TableColumn(NamedTuple):
 
     Attributes:
         show: how a value is written: ``text``, ``code``, ``wrap`` (code on several lines),
-            ``preview`` (its beginning), ``number``, ``bytes``, ``time``, ``ms``, ``list``, or
-            ``state``.
+            ``preview`` (its beginning), ``number``, ``bytes``, ``time``, ``ms``, ``list``,
+            ``state``, or ``export``: in files alone.
         link: where a row's value leads to; empty for nowhere.
     """
 

@@ -214,6 +214,50 @@ def test_a_topic_is_made_and_deleted_by_keyboard_alone(node: Node, browser: Brow
     assert visitor.complaints == []
 
 
+def test_changes_are_made_by_a_press_and_told(node: Node, browser: Browser) -> None:
+    visitor = Visitor(browser, address_of(node)).sign_in()
+    told = []
+
+    def tell(page: Page) -> None:
+        told.append(page.get_by_role("status").inner_text())
+
+    page = visitor.open("/dead-letters/billing")
+    page.get_by_role("button", name="Replay 0").click()
+    page.get_by_text("1 replayed.").wait_for()
+    tell(page)
+    page = visitor.open("/timers")
+    page.locator(".row-act button").first.click()
+    page.get_by_role("status").wait_for()
+    tell(page)
+    page = visitor.open("/groups/billing")
+    page.get_by_text("Go on elsewhere").click()
+    page.get_by_label("To", exact=True).select_option("last")
+    page.get_by_role("button", name="Move the group").first.click()
+    page.get_by_role("status").wait_for()
+    tell(page)
+    page = visitor.open("/users")
+    page.get_by_text("Add a user").click()
+    page.locator("#add-user").fill("clerk")
+    page.locator("#add-topicPerms").fill("orders=SUB")
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_role("status").wait_for()
+    tell(page)
+    page = visitor.open("/quotas")
+    page.get_by_text("Set a quota").click()
+    page.locator("#set-owner").fill("user:clerk")
+    page.locator("#set-produce_messages").fill("10")
+    page.get_by_role("button", name="Set", exact=True).click()
+    page.get_by_role("status").wait_for()
+    tell(page)
+
+    assert told[0] == "1 replayed."
+    assert told[1].endswith("is not delivered.")
+    assert told[2].startswith("Group billing goes on elsewhere in ")
+    assert told[3:] == ["User clerk was added.", "The quota of user:clerk was set."]
+    assert page.locator("#table-quotas").get_by_text("user:clerk").is_visible()
+    assert visitor.complaints == []
+
+
 def go_to(page: Page, name: str) -> None:
     """Press Tab until what has that name has the focus, which is to be seen there."""
     named = (

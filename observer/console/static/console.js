@@ -5,6 +5,7 @@
 (() => {
   const REFRESH_MS = 5000;
   const SHORTEST_S = 300;
+  const MINUTES = [1, 2, 5, 10, 15, 30, 60].map((minutes) => 60 * minutes);
   const POWERS_OF_TWO = Array.from({ length: 60 }, (_one, power) => 2 ** power);
   const root = document.documentElement;
 
@@ -111,7 +112,7 @@
         y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.12 : 1] },
       },
       axes: [
-        { ...axis, size: 26, values: (_plot, at) => at.map(clockText) },
+        { ...axis, size: 26, incrs: MINUTES, values: (_plot, at) => at.map(clockText) },
         {
           ...axis,
           size: 62,
