@@ -160,9 +160,8 @@ def _event(record: TraceRecord, host: str, told_at: int) -> LifeEvent:
         stage = LifeStage.COMMITTED if is_commit else LifeStage.ROLLED_BACK
         return LifeEvent(record.time, stage, record.group, host)
     stage = LifeStage.PROCESSED if record.is_success else LifeStage.FAILED
-    # The record has the time at which the work began; old clients do not say it.
-    time = record.time + record.cost if record.time else told_at
-    return LifeEvent(time, stage, record.group, host, record.cost)
+    # Old clients do not say when.
+    return LifeEvent(record.time or told_at, stage, record.group, host, record.cost)
 
 
 def _text(host: Host) -> str:

@@ -152,7 +152,7 @@ class Tracing:
         """The work on ``message``; an error that leaves it is noted, and goes on."""
         work = _Work(message)
         token = _work.set(work)
-        begin, began = time.time_ns() // 1_000_000, time.monotonic()
+        began = time.monotonic()
         code = ProcessedCode.RAISED
         try:
             with self._process_span(message, reader):
@@ -161,7 +161,7 @@ class Tracing:
         finally:
             _work.reset(token)
             cost = round((time.monotonic() - began) * 1_000)
-            self._note_processed(message, reader, code, begin, cost)
+            self._note_processed(message, reader, code, cost)
 
     @contextmanager
     def settling(
@@ -180,8 +180,7 @@ class Tracing:
             if work is not None and _is_same(work.message, one):
                 work.is_given_back = True
             else:
-                now = time.time_ns() // 1_000_000
-                self._note_processed(one, reader, ProcessedCode.FAILED, now, 0)
+                self._note_processed(one, reader, ProcessedCode.FAILED, 0)
 
     def ended(
         self, group: str, transaction: str, decision: Decision,
@@ -267,14 +266,14 @@ class Tracing:
         return self._spans.settle(attributes, (one.properties for one in messages))
 
     def _note_processed(
-        self, message: ReceivedMessage, reader: Reader, code: ProcessedCode, begin: int, cost: int
+        self, message: ReceivedMessage, reader: Reader, code: ProcessedCode, cost: int
     ) -> None:
         if self._sink is None or not reader.group or message.topic == TRACE_TOPIC:
             return
         id_, keys = _id_and_keys(message)
         record = TracedProcessing(
             self._request_id(message, reader), id_, cost, code is ProcessedCode.SUCCESS, keys,
-            code, begin, reader.group,
+            code, time.time_ns() // 1_000_000, reader.group,
         )  # fmt: skip
         self._sink.put(record.encode(), (id_, *message.keys))
 

@@ -102,7 +102,7 @@ class TracedProcessing(NamedTuple):
     """A consumer has worked on a message (``SubAfter``); ``request_id`` is that of its delivery.
 
     Attributes:
-        time: when the work began; 0 where an old client does not say.
+        time: when the work ended; 0 where an old client does not say.
     """
 
     request_id: str
