@@ -31,6 +31,7 @@ class Part(NamedTuple):
 
 _BARE = {"LEDGERMQ_BARE": "1", "LEDGERMQ_BARE_LONG": "1"}
 _BOOT = {"LEDGERMQ_BOOT": "1", "LEDGERMQ_BOOT_LONG": "1", "LEDGERMQ_ANSIBLE": "1"}
+_COLLECTOR = {"LEDGERMQ_COLLECTOR": "1"}
 _EXEC = {"LEDGERMQ_EXEC_NODES": "1"}
 _KILLS = {"LEDGERMQ_LEADER_KILLS": "100"} | _EXEC
 _NOT_ORACLE = ("-m", "not oracle")
@@ -87,6 +88,7 @@ PARTS = (
         tests=("tests/acknowledged",),
         environment={"LEDGERMQ_ACKNOWLEDGED_KILLS": "200"} | _EXEC,
     ),
+    Part("traces", tests=("tests/collector",), environment=_COLLECTOR),
     Part("attacks", tests=("tests/adversary",), environment=_EXEC),
     Part(
         "power",
@@ -97,7 +99,7 @@ PARTS = (
     Part(
         "oracle",
         tests=("tests/compat",),
-        environment={"LEDGERMQ_JAVA_KILLS": "10", "LEDGERMQ_MIGRATE_LONG": "1"},
+        environment={"LEDGERMQ_JAVA_KILLS": "10", "LEDGERMQ_MIGRATE_LONG": "1"} | _COLLECTOR,
     ),
     Part(
         "spark",
