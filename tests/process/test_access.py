@@ -15,11 +15,12 @@ from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import COMMAND, TOPIC, free_port, make_group, producer
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client import Consumer, Producer, ProducerOptions
+from ledgermq.client import Consumer, Producer, ProducerOptions, Queries, TraceTopic, Tracing
 from ledgermq.client.admin.access_admin import AccessAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import LedgerError, MessageIllegalError, NoPermissionError, QuotaError
+from ledgermq.model.names.system_topics import TRACE_TOPIC
 from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
 
 pytestmark = pytest.mark.slow
@@ -126,6 +127,29 @@ def test_users_over_tcp_do_what_they_have_the_right_to_and_nothing_else(guarded:
     assert "admin act who='operator (uid 0)'" in log or "admin act who='operator (uid" in log
     assert "act=acl_set on=user:orders outcome=done" in log
     assert "act=topic_create on=topic:made outcome=refused" in log
+
+
+def test_each_user_writes_traces_and_reads_them_with_a_right_to_them(guarded: Guarded) -> None:
+    address, public = guarded.keys("orders")
+    with connect_broker(guarded.local, name="operator", timeout_s=PATIENCE_S) as broker:
+        broker.create_topic("mine", 1)
+        asked(broker).set_user(
+            "orders", {"publicKeys": [public], "topicPerms": ["mine=PUB|SUB"]}, mode="add"
+        )
+    with TraceTopic(address) as traces:
+        with Producer(address, tracing=Tracing(spans=False, topic=traces)) as producer:
+            sent = producer.send("mine", b"x").result(PATIENCE_S)
+        traces.flush(PATIENCE_S)
+    with Queries(address) as own, Queries(guarded.local) as operators:
+        message = wait_until(
+            lambda: operators.message_by_id(sent.unique_id, topic="mine"), "dispatch"
+        )
+        wait_until(lambda: len(operators.life(message).events) == 3, "the trace")
+        told = own.life(message)
+
+    assert (traces.written, traces.dropped) == (1, 0)
+    assert [event.stage for event in told.events] == ["born", "stored"]
+    assert "SUB" in told.traces_fault and TRACE_TOPIC in told.traces_fault
 
 
 def test_a_producer_cancels_timers_of_its_topics_and_sees_no_others(guarded: Guarded) -> None:
