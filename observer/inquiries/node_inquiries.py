@@ -6,7 +6,8 @@ import asyncio
 import time
 from typing import cast
 
-from ledgermq.model.errors import TimedOutError
+from ledgermq.broker.call_rights import Act, audit
+from ledgermq.model.errors import NoPermissionError, TimedOutError
 from ledgermq.model.features import LEVELS
 from ledgermq.observer.inquiries.inquirer import Inquirer
 from ledgermq.observer.inquiries.row_pages import Json
@@ -54,7 +55,12 @@ class NodeInquiries:
             NotLeaderError: this node does not lead.
             TimedOutError: the old leader leads on, or another one does.
         """
-        self._inquirer.check_operator()
+        try:
+            self._inquirer.check_operator()
+        except NoPermissionError as error:
+            # What gets as far as raft is noted there.
+            audit(Act(f"{self._inquirer.caller.name} (http)", "transfer", target), error)
+            raise
         begin = time.monotonic()
         await self._inquirer.raft("transfer", target=target)
         while True:

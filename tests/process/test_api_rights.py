@@ -230,6 +230,18 @@ def test_a_refusal_says_who_lacks_which_right(served: Served) -> None:
     assert "may only look" in looked.document["detail"]
 
 
+def test_a_hand_over_that_is_refused_is_noted(served: Served) -> None:
+    told = served.api("look").change("POST", "/raft/transfer", {"target": "n7"})
+
+    assert told.status == 403
+    wait_until(
+        lambda: served.node.logged(
+            "admin act who='look (http)' act=transfer on=n7 outcome=refused"
+        ),
+        "the line",
+    )
+
+
 def test_what_a_user_lists_is_of_its_own_dead_letters(served: Served) -> None:
     listed = {
         caller: served.api(caller).get("/dead-letters").document["groups"]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from typing import Any
 
 import pytest
+from hypothesis import given, strategies
 
 from ledgermq.model.errors import ProtocolError
 from ledgermq.observer.api.fields import (
@@ -109,6 +112,41 @@ def test_what_is_said_in_a_body_has_the_types_of_its_fields() -> None:
 )
 def test_what_no_field_takes_in_a_body_is_refused(body: bytes) -> None:
     with pytest.raises(ProtocolError):
+        of_body(FIELDS, body)
+
+
+@given(
+    strategies.dictionaries(
+        strategies.sampled_from([field.name for field in FIELDS]) | strategies.text(),
+        strategies.recursive(
+            strategies.none() | strategies.booleans() | strategies.integers() | strategies.text(),
+            lambda inner: (
+                strategies.lists(inner) | strategies.dictionaries(strategies.text(), inner)
+            ),
+            max_leaves=8,
+        ),
+        max_size=3,
+    )
+)
+def test_whatever_a_body_says_it_is_taken_as_the_fields_say_or_refused(
+    body: dict[str, Any],
+) -> None:
+    types = {
+        TEXT: str, INTEGER: int, BOOLEAN: bool, INTEGERS: list, TEXTS: list,
+    }  # fmt: skip
+    kinds = {field.name: types[field.kind] for field in FIELDS}
+    try:
+        values = of_body(FIELDS, json.dumps(body).encode())
+    except ProtocolError:
+        return
+
+    assert values == body
+    assert all(type(value) is kinds[name] for name, value in values.items())
+
+
+@given(strategies.binary(max_size=64))
+def test_bytes_that_are_no_body_are_refused(body: bytes) -> None:
+    with suppress(ProtocolError):
         of_body(FIELDS, body)
 
 
