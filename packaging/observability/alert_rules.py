@@ -26,8 +26,8 @@ RUNBOOKS = "/usr/share/doc/ledgermq/operating/alerts.md"
 """Where Debian's package has the document; its own address is better, where there is one."""
 
 _LINE = 110
-_TIME_MIN_S = 5
-"""Some scrapes of a second."""
+_TIME_MIN_S, _WINDOW_MIN_S = 5, 15
+"""Some scrapes of a second, also where what is looked at happens now and then."""
 
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _TIME = re.compile(r"(\[?)\$(age)?(\d+)([dhms])")
@@ -53,7 +53,8 @@ def expression(alert: Alert, pace: Pace) -> str:
     def replaced(match: re.Match[str]) -> str:
         bracket, age, number, unit = match.groups()
         whole = int(number) * _UNITS[unit]
-        seconds = max(whole / (pace.ages if age else pace.times), _TIME_MIN_S)
+        least_s = _WINDOW_MIN_S if bracket else _TIME_MIN_S
+        seconds = max(whole / (pace.ages if age else pace.times), least_s)
         if bracket:
             return f"[{duration(seconds)}"
         return f"{seconds:g}" if seconds < 1_000_000 else str(round(seconds))
