@@ -71,7 +71,7 @@ PARTS = (
         ),
         environment={
             "LEDGERMQ_KILLS": "20", "LEDGERMQ_MEMBER_KILLS": "5", "LEDGERMQ_FULL_DISK_ROUNDS": "5",
-            "LEDGERMQ_FUZZ_S": "60", "LEDGERMQ_BROWSER": "1",
+            "LEDGERMQ_FUZZ_S": "60", "LEDGERMQ_BROWSER": "1", "LEDGERMQ_ALERTS": "1",
         } | _EXEC,
     ),
     Part("kills", tests=KILL_TESTS, environment=_KILLS),
