@@ -74,3 +74,29 @@ def test_what_is_well_is_a_line_and_what_is_not_says_limit_and_remedy() -> None:
         "        do:     make room",
     ]
     assert colored == "\x1b[31mFAIL  \x1b[0mdisk.space                nothing free"
+
+
+MANY = ",".join(f"tcp://127.0.0.1:{port}" for port in range(1, 18))
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["--record", "0"], "--record is out of range"),
+        (["--record", "601"], "--record is out of range"),
+        (["--output", "/tmp"], "belong to --record"),
+        (["--address", "tcp://127.0.0.1:1"], "belong to --record"),
+        (["--record", "1", "--address", "127.0.0.1:1"], "address is neither"),
+        (
+            ["--record", "1", "--address", ",".join(f"tcp://h:{n}" for n in range(1, 18))],
+            "too many",
+        ),
+        (["--record", "1", "--only", "hosts"], "no such part"),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused_by_name(
+    words: list[str], wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", *words]) == 1
+
+    assert wrong in capsys.readouterr().err
