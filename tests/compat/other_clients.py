@@ -62,6 +62,11 @@ def python_client() -> Command:
     return [sys.executable, str(CLIENTS / "python_client.py")], {"PYTHONPATH": str(folder)}
 
 
+def java4_failover() -> Command:
+    """``FailOver.java`` with the client of RocketMQ 4.9.8."""
+    return _java("java4", "FailOver", Path(__file__).with_name("FailOver.java").read_text())
+
+
 def java5_features() -> Command:
     """``Features.java`` with the client of RocketMQ 5, which has an enum in another package."""
     source = Path(__file__).with_name("Features.java").read_text()
@@ -122,9 +127,12 @@ def _need(*programs: str) -> None:
         raise NotToBeHadError(f"{', '.join(missing)} not found")
 
 
-def _make(words: Sequence[str], folder: Path) -> None:
-    done = subprocess.run(
-        list(words), cwd=folder, capture_output=True, text=True, check=False, timeout=MAKE_S
-    )
+def _make(words: Sequence[str], folder: Path, *, timeout_s: float = MAKE_S) -> None:
+    try:
+        done = subprocess.run(
+            list(words), cwd=folder, capture_output=True, text=True, check=False, timeout=timeout_s
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NotToBeHadError(f"{words[0]} did not end within {timeout_s} s") from error
     if done.returncode:
         raise NotToBeHadError(f"{words[0]}: {(done.stdout + done.stderr)[-500:]}")
