@@ -13,8 +13,9 @@ from ledgermq.gateway.transport.refusals import refusal
 from ledgermq.gateway.transport.remoting_sockets import Arrival, Connection
 from ledgermq.gateway.transport.tls_channel import read_again
 from ledgermq.gateway.transport.unread_replies import check_reads
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.config.settings import Settings
-from ledgermq.model.errors import LedgerError
+from ledgermq.model.errors import LedgerError, NoPermissionError
 from ledgermq.remoting.command import REPLY, Command
 from ledgermq.sessions.request_faults import RequestFaults
 
@@ -126,6 +127,7 @@ class Dispatcher:
             asked = Asked(connection, command, now_ms, rights.check_topic, who.name, who.user)
             reply = row.answer(asked)
         except LedgerError as error:
+            self._counts[BrokerCounter.DENIED] += isinstance(error, NoPermissionError)
             asked = Asked(connection, command, now_ms)
             reply = refusal(command, error)
         except Exception as error:

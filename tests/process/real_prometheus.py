@@ -62,6 +62,11 @@ class RealPrometheus:
         """Until each of them has fired, now or before."""
         wait_until(lambda: self.has_fired(*names), f"{', '.join(names)} to fire")
 
+    def wait_firing(self, *names: str) -> None:
+        """Until all of them fire at once."""
+        wanted = {f"Ledgermq{name}" for name in names}
+        wait_until(lambda: wanted <= self.firing(), f"{sorted(wanted)} to fire together")
+
     def wait_value(self, expression: str, value: float) -> None:
         """Until an expression has one value, and it is ``value``."""
 

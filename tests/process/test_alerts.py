@@ -294,12 +294,12 @@ def members_are_lost(stage: Stage) -> None:
     first, second = stage.group.others(leader)
     first.kill()
     stage.send(count=10)
-    stage.prometheus.wait_fires("NodeDown", "MemberSilent", "MemberBehind")
+    stage.prometheus.wait_firing("NodeDown", "MemberSilent", "MemberBehind")
     second.kill()
-    stage.prometheus.wait_fires("NoMajority", "NodeNotReady", "NoLeader")
+    stage.prometheus.wait_firing("NoMajority", "NodeNotReady", "NoLeader")
     # A byte of one of the first entries.
     spoil(Place(leader.log_files()[0], offset=0, size=0, index=0), 200)
-    stage.prometheus.wait_fires("LogDamaged")
+    stage.prometheus.wait_firing("LogDamaged")
     stage.settle()
     stage.prometheus.wait_ends("LogDamaged")
 

@@ -76,7 +76,10 @@ def test_users_sign_and_do_what_they_have_the_right_to(make_node: Callable[[], N
     version = boss.ask(Code.GET_BROKER_CLUSTER_ACL_INFO)
     white = boss.ask(Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, {"globalWhiteAddrs": "*"})
 
+    denied = node.status()["counters"]["broker"]["denied"]
+
     rows = {row["accessKey"]: row for row in listed["plainAccessConfigs"]}
+    assert denied == len(refused)
     assert (added.code, short.code, removed, white.code) == (0, 209, [0, 0], 211)
     assert rows["added"]["topicPerms"] == ["orders=SUB", "other=PUB"]
     assert not any("secretKey" in row for row in rows.values())
