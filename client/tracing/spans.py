@@ -27,12 +27,18 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from ledgermq import __version__
+from ledgermq.model.limits import PROPERTIES_SIZE_MAX
 
 SYSTEM = "ledgermq"
 LINKS_MAX = 128
 """Most links of a span, as OpenTelemetry's SDK has it; the other messages are counted only."""
 
 TRACE_PARENT = "traceparent"
+
+CONTEXT_ROOM = 2_048
+"""Bytes that are free for a context, and for what a message has of its own: its id, its delay. W3C
+has 512 for the state, beside 55 for the parent.
+"""
 
 Value = str | int
 Attributes = dict[str, Value]
@@ -171,10 +177,21 @@ def fail(span: Span, error: BaseException) -> None:
     span.set_status(Status(StatusCode.ERROR, str(error)))
 
 
-def with_context(properties: Mapping[str, str] | None, span: Span) -> Mapping[str, str]:
-    """``properties`` with the context of ``span``; with their own, where they have one."""
+def with_context(
+    properties: Mapping[str, str] | None, span: Span, *, beside: str = ""
+) -> Mapping[str, str]:
+    """``properties`` with the context of ``span``; with their own, where they have one.
+
+    Without any, where it might not fit: no message is refused for its context.
+
+    Args:
+        beside: what the message has among its properties beside these, its tag and its keys.
+    """
     carrier = dict(properties or {})
-    if TRACE_PARENT not in carrier:
+    taken = len(beside.encode(errors="replace")) + sum(
+        len(f"{name} {value} ".encode(errors="replace")) for name, value in carrier.items()
+    )
+    if TRACE_PARENT not in carrier and taken <= PROPERTIES_SIZE_MAX - CONTEXT_ROOM:
         _W3C.inject(carrier, set_span_in_context(span))
     return carrier
 

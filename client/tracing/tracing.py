@@ -219,7 +219,8 @@ class Tracing:
             topic, client__id=client, message__conversation_id=conversation_of(properties), **more
         )
         span = self._spans.start_send(attributes, created)
-        return span, with_context(properties, span)
+        beside = _beside(options.get("tag"), options.get("keys", ()))
+        return span, with_context(properties, span, beside=beside)
 
     def _created(
         self, topic: str, messages: Sequence[OutgoingMessage], client: str
@@ -234,7 +235,10 @@ class Tracing:
             for one in messages
         ]
         pairs = zip(messages, created, strict=True)
-        carried = (with_context(one.properties, span) for one, span in pairs)
+        carried = (
+            with_context(one.properties, span, beside=_beside(one.tag, one.keys))
+            for one, span in pairs
+        )
         return with_properties(messages, carried), created
 
     def _process_span(
@@ -295,6 +299,10 @@ def _spans_of(tracer: Tracer | None) -> Spans:
 def _kind(options: BatchOptions | HalfOptions) -> TracedKind:
     is_delayed = any(options.get(name) for name in _DELAYS)
     return TracedKind.DELAYED if is_delayed else TracedKind.NORMAL
+
+
+def _beside(tag: str | None, keys: Sequence[str]) -> str:
+    return " ".join((tag or "", *keys))
 
 
 def _of(reader: Reader) -> dict[str, str]:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -40,6 +40,7 @@ from ledgermq.client.aio import (
     AsyncProducer,
     AsyncTransactionalProducer,
 )
+from ledgermq.client.tracing.spans import LINKS_MAX
 from ledgermq.formats.records.trace_record import (
     TracedDelivery,
     TracedEnd,
@@ -50,6 +51,7 @@ from ledgermq.formats.records.trace_record import (
     decode_traces,
 )
 from ledgermq.model.errors import ConfigError, MessageIllegalError
+from ledgermq.model.limits import PROPERTIES_SIZE_MAX
 from ledgermq.model.names.system_topics import TRACE_TOPIC
 
 pytestmark = pytest.mark.slow
@@ -99,7 +101,7 @@ def recorder() -> Recorder:
     return Recorder(provider.get_tracer("test"), exporter)
 
 
-def said(span: ReadableSpan) -> dict[str, object]:
+def said(span: ReadableSpan) -> dict[str, Any]:
     """What it says by the conventions, without their common beginning."""
     attributes = span.attributes or {}
     return {
@@ -296,6 +298,37 @@ def test_a_context_that_the_application_gives_is_kept(
 
     assert message.properties["traceparent"] == own
     assert message.properties["tracestate"] == "a=b"
+
+
+def test_no_message_is_refused_for_its_context(
+    address: str, topic: str, recorder: Recorder
+) -> None:
+    full = {"k": "v" * (PROPERTIES_SIZE_MAX - 200)}
+    with Producer(address, tracing=Tracing(recorder.tracer)) as producer:
+        producer.send(topic, b"x", properties=full, queue_id=0).result()
+        whole = [OutgoingMessage(b"y", keys=["k" * (PROPERTIES_SIZE_MAX - 200)])]
+        producer.send_batch(topic, whole, queue_id=0).result()
+    with Consumer(address, topic=topic, group="g") as consumer:
+        messages = first_messages(consumer, 2)
+
+    assert ["traceparent" in message.properties for message in messages] == [False, False]
+
+
+def test_a_span_links_no_more_than_its_bound(address: str, topic: str, recorder: Recorder) -> None:
+    tracing = Tracing(recorder.tracer)
+    whole = [OutgoingMessage(b"%d" % number) for number in range(LINKS_MAX + 50)]
+    with Producer(address, tracing=tracing) as producer:
+        producer.send_batch(topic, whole, queue_id=0).result()
+    with Consumer(address, topic=topic, group="g", tracing=tracing) as consumer:
+        first_messages(consumer, len(whole))
+    created = [span_id(span) for span in recorder.named(f"create {topic}")]
+    polls = recorder.named(f"poll {topic}")
+    counts = [said(span)["batch.message_count"] for span in polls]
+
+    assert len(created) == len(whole)
+    assert linked(recorder.one(f"send {topic}")) == created[:LINKS_MAX]
+    assert linked(polls[0]) == created[: min(counts[0], LINKS_MAX)]
+    assert sum(counts) == len(whole)
 
 
 @pytest.mark.parametrize("parent", ["", "00-0-0-01", "x" * 4_000, "00-" + "0" * 32 + "-1-01"])
