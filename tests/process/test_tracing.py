@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode, TraceFlags, Tracer
 from tests.process.client_node import own_topic, start_client_node
 from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
+from tests.process.group_nodes import TOPIC, make_group
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import (
@@ -27,6 +28,7 @@ from ledgermq.client import (
     GroupConsumer,
     OutgoingMessage,
     Producer,
+    ProducerOptions,
     Queries,
     ReceivedMessage,
     Requester,
@@ -515,6 +517,14 @@ def test_nothing_to_trace_is_refused() -> None:
         Tracing(spans=False)
 
 
+def test_who_has_no_opentelemetry_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "ledgermq.client.tracing.spans")
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
+
+    with pytest.raises(ConfigError, match=r"ledgermq\[otel\]"):
+        Tracing()
+
+
 def test_records_without_room_or_a_node_are_dropped_and_counted_and_no_send_waits(
     make_node: Callable[[], Node], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -540,6 +550,43 @@ def test_records_without_room_or_a_node_are_dropped_and_counted_and_no_send_wait
         assert took < PATIENCE_S
     assert traces.written == 0
     assert "traces dropped" in caplog.text
+
+
+def test_each_record_is_written_or_counted_while_the_leader_is_killed(
+    make_node: Callable[[], Node],
+) -> None:
+    group = make_group(make_node, ack="majority-memory")
+    leader = group.leader()
+    sent: list[str] = []
+    options = ProducerOptions(timeout_s=PATIENCE_S)
+    with TraceTopic(group.addresses) as traces:
+        tracing = Tracing(spans=False, topic=traces)
+        with Producer(group.addresses, options=options, tracing=tracing) as producer:
+            for number in range(40):
+                if number == 20:
+                    wait_until(lambda: traces.written == 20, "the records before")
+                    leader.kill()
+                sent.append(producer.send(TOPIC, b"x").result(PATIENCE_S).unique_id)
+        wait_until(lambda: traces.written + traces.dropped == 40, "the records after")
+        # Whatever was dropped meanwhile: the new leader gets the next ones.
+        wait_until(lambda: _is_written(traces), "a record at the new leader")
+    with Queries(group.addresses) as queries:
+        found = {
+            record.id
+            for queue_id in range(queries.read_queues(TRACE_TOPIC))
+            for message in queries.browse(TRACE_TOPIC, queue_id, 0, messages_max=256)
+            for record in decode_traces(message.body)
+        }
+
+    assert set(sent[:20]) <= found <= set(sent)
+    assert len(found) >= traces.written - 1
+
+
+def _is_written(traces: TraceTopic) -> bool:
+    before = traces.written
+    traces.put("Recall\x01\x02", [])
+    traces.flush(PATIENCE_S)
+    return traces.written > before
 
 
 def test_a_key_that_cannot_be_one_costs_no_record(address: str, topic: str) -> None:
