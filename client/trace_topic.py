@@ -62,6 +62,7 @@ class TraceTopic(Closing):
     waits for nothing of it.
 
     Attributes:
+        topic: where they are written.
         written: records that are stored.
         dropped: records that are not.
     """
@@ -91,7 +92,7 @@ class TraceTopic(Closing):
         parse_addresses(address)
         topic_bytes(topic)
         self._address = address
-        self._topic = topic
+        self.topic = topic
         self._name = name
         self._records_max = records_max
         self._waiting: deque[_Record] = deque()
@@ -183,7 +184,7 @@ class TraceTopic(Closing):
         body = "".join(one.text for one in records).encode()
         # Each once, in the order in which they came.
         keys = list(dict.fromkeys(key for one in records for key in one.keys))
-        producer.send(self._topic, body, keys=keys).result()
+        producer.send(self.topic, body, keys=keys).result()
 
     def _settle(
         self, *, written: int = 0, dropped: int = 0, error: LedgerError | None = None

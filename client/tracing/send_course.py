@@ -26,7 +26,13 @@ Told = tuple[str, str, int]
 
 
 class TraceSink(Protocol):
-    """Where records go, and are dropped if there is no room."""
+    """Where records go, and are dropped if there is no room.
+
+    Attributes:
+        topic: the topic that they are written to: who reads it leaves no records of that.
+    """
+
+    topic: str
 
     def put(self, record: str, keys: Sequence[str]) -> None:
         """Take a record of the messages that have ``keys``; at once, and without an error."""
@@ -187,9 +193,9 @@ def store_host_of(offset_id: str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def told_of(tag: str | None, keys: Sequence[str], size: int) -> Told:
+def told_of(tag: str | None, keys: Sequence[str] | None, size: int) -> Told:
     """What a record says of a message."""
-    return tag or "", keys if isinstance(keys, str) else " ".join(keys), size
+    return tag or "", keys if isinstance(keys, str) else " ".join(keys or ()), size
 
 
 def told_of_all(messages: Messages, tag: str | None, keys: Sequence[str]) -> list[Told]:

@@ -36,7 +36,6 @@ from ledgermq.formats.records.trace_record import (
     TracedProcessing,
 )
 from ledgermq.model.errors import ConfigError
-from ledgermq.model.names.system_topics import TRACE_TOPIC
 from ledgermq.model.names.transactions import Decision
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ class Tracing:
                 destination__partition__id=str(batch.queue_id), **_of(reader),
             )  # fmt: skip
             self._spans.receive(attributes, (one.properties for one in batch), since_ns)
-        if self._sink is not None and reader.group and batch.topic != TRACE_TOPIC:
+        if self._sink is not None and reader.group and batch.topic != self._sink.topic:
             now = time.time_ns() // 1_000_000
             for one in batch:
                 id_, keys = _id_and_keys(one)
@@ -272,7 +271,7 @@ class Tracing:
     def _note_processed(
         self, message: ReceivedMessage, reader: Reader, code: ProcessedCode, cost: int
     ) -> None:
-        if self._sink is None or not reader.group or message.topic == TRACE_TOPIC:
+        if self._sink is None or not reader.group or message.topic == self._sink.topic:
             return
         id_, keys = _id_and_keys(message)
         record = TracedProcessing(
@@ -301,8 +300,8 @@ def _kind(options: BatchOptions | HalfOptions) -> TracedKind:
     return TracedKind.DELAYED if is_delayed else TracedKind.NORMAL
 
 
-def _beside(tag: str | None, keys: Sequence[str]) -> str:
-    return " ".join((tag or "", *keys))
+def _beside(tag: str | None, keys: Sequence[str] | None) -> str:
+    return " ".join((tag or "", *(keys or ())))
 
 
 def _of(reader: Reader) -> dict[str, str]:

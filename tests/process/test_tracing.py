@@ -497,13 +497,16 @@ async def _committed(_: str) -> Decision:
     return Decision.COMMIT
 
 
-def test_a_consumer_of_the_trace_topic_leaves_no_traces_of_it(address: str, topic: str) -> None:
-    with TraceTopic(address) as traces:
+@pytest.mark.parametrize("name", [TRACE_TOPIC, "traces-of-orders"])
+def test_a_consumer_of_the_trace_topic_leaves_no_traces_of_it(
+    address: str, topic: str, name: str
+) -> None:
+    with TraceTopic(address, topic=name) as traces:
         tracing = Tracing(spans=False, topic=traces)
         with Producer(address, tracing=tracing) as producer:
             producer.send(topic, b"x").result()
         traces.flush(PATIENCE_S)
-        with Consumer(address, topic=TRACE_TOPIC, group="viewers", tracing=tracing) as consumer:
+        with Consumer(address, topic=name, group="viewers", tracing=tracing) as consumer:
             for message in first_messages(consumer, 1):
                 with consumer.processing(message):
                     pass
