@@ -16,6 +16,9 @@ from pathlib import Path
 CLIENTS = Path(__file__).with_name("clients")
 CACHE = Path("~/.cache/ledgermq-clients").expanduser()
 MAKE_S = 500.0
+RUST_MAKE_S = 2_400.0
+"""Its client has some 360 crates."""
+
 RUN_S = 200.0
 LIBRARY = "LEDGERMQ_LIBROCKETMQ"
 """Path of the C++ client's ``librocketmq.so``, which its Python package does not bring."""
@@ -60,6 +63,15 @@ def python_client() -> Command:
         _make([sys.executable, *words, "rocketmq-client-python==2.0.0"], CLIENTS)
     shutil.copy(library, folder / "rocketmq" / "librocketmq.so")
     return [sys.executable, str(CLIENTS / "python_client.py")], {"PYTHONPATH": str(folder)}
+
+
+def rust_client() -> Command:
+    """The Rust program, compiled; the first time takes minutes."""
+    _need("cargo")
+    folder = CACHE / "rust"
+    shutil.copytree(CLIENTS / "rust", folder, dirs_exist_ok=True)
+    _make(["cargo", "build", "--quiet"], folder, timeout_s=RUST_MAKE_S)
+    return [str(folder / "target" / "debug" / "rust-client")], {}
 
 
 def java4_failover() -> Command:

@@ -1,4 +1,4 @@
-"""RocketMQ's clients in Go, JavaScript and Python (C++), and Java's of RocketMQ 5, at our ports."""
+"""RocketMQ's clients in Go, JavaScript, Python (C++), Rust and later Java (5), at our ports."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.compat.other_clients import (
     node_client,
     python_client,
     run_client,
+    rust_client,
 )
 from tests.compat.remoting_group import make_remoting_group
 from tests.compat.test_remoting_features import QUICK, features
@@ -62,6 +63,14 @@ def test_python_produces_consumes_retries_and_ends_transactions(served: tuple[Gr
 
     assert [line for line in said if line.startswith(("sent", "consumed", "py-3", "trans"))] == [
         f"sent {COUNT + 1}", f"consumed {COUNT + 1}", "py-3 came 2 times", "transaction committed",
+    ]  # fmt: skip
+
+
+def test_rust_produces_consumes_and_retries(served: tuple[Group, str]) -> None:
+    said = run_client(had(rust_client), served[1], "from-rust", str(COUNT))
+
+    assert [line for line in said if line.startswith(("sent", "consumed", "rust-3"))] == [
+        f"sent {COUNT}", f"consumed {COUNT}", "rust-3 came 2 times",
     ]  # fmt: skip
 
 
