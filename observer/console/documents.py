@@ -108,7 +108,9 @@ def _tokens(name: str) -> list[Token] | None:
 def _rendered(tokens: Sequence[Token]) -> Markup:
     """HTML of our own documents; html that stands in them is shown as text."""
     html: str = _markdown.renderer.render(tokens, _markdown.options, {})
-    html = html.replace("<table>", '<div class="scroll"><table>')
+    # Who has no mouse gets to what is wider than the screen by Tab.
+    html = html.replace("<pre>", '<pre tabindex="0">')
+    html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>')
     return Markup(html.replace("</table>", "</table></div>"))  # noqa: S704 - no text of others
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import ssl
+from contextlib import ExitStack
 from html import unescape
 from pathlib import Path
 from urllib.parse import urlencode
@@ -22,9 +24,12 @@ class ConsoleClient:
         set_cookies: whole headers of those, the newest last.
     """
 
-    def __init__(self, where: Where, host: str = "127.0.0.1") -> None:
+    def __init__(self, where: Where, host: str = "127.0.0.1", *, tls: bool = False) -> None:
         self.where = where
         self.host = host
+        self.tls = ssl.create_default_context() if tls else None
+        if self.tls is not None:
+            self.tls.check_hostname, self.tls.verify_mode = False, ssl.CERT_NONE
         self.cookies: dict[str, str] = {}
         self.set_cookies: list[str] = []
 
@@ -63,7 +68,10 @@ class ConsoleClient:
         if method == "POST":
             lines.append(f"Content-Length: {len(body)}")
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-        with connect(self.where) as connection:
+        with ExitStack() as open_:
+            connection = open_.enter_context(connect(self.where))
+            if self.tls is not None:
+                connection = open_.enter_context(self.tls.wrap_socket(connection))
             connection.sendall("\r\n".join([*lines, "", ""]).encode() + body)
             answer = parse(read_all(connection))
         given = answer.headers.get("set-cookie")

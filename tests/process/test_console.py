@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.certificates import make_certificate
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.console_client import ConsoleClient
@@ -430,6 +431,42 @@ def test_at_the_unix_socket_the_account_is_who_asks(make_node: Callable[[], Node
     forged = ConsoleClient(path, host="localhost")
     assert forged.post("/topics", {"act": "create", "topic": "forged", **fields}).status == 403
     assert ConsoleClient(path, host="evil.example").get("/topics").status == 403
+
+
+def test_under_tls_a_visit_is_kept_for_it_alone_and_ends_with_its_token(
+    make_node: Callable[[], Node], tmp_path: Path
+) -> None:
+    node, port = make_node(), free_port()
+    certificate, key = make_certificate(tmp_path)
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"operator {ADMIN} admin\n")
+    tokens.chmod(0o600)
+    start_client_node(
+        node,
+        listen={"http": f"0.0.0.0:{port}", "trusted_network": False},
+        http={
+            "tls_certificate_file": str(certificate),
+            "tls_key_file": str(key),
+            "tokens_file": str(tokens),
+        },
+    )
+    client = ConsoleClient(("127.0.0.1", port), host="node.example", tls=True)
+
+    def is_in() -> bool:
+        try:
+            return client.sign_in(token=ADMIN).status == 303
+        except OSError:
+            return False
+
+    wait_until(is_in, "the observer to answer")
+    (cookie,) = client.set_cookies
+    assert cookie.startswith("__Host-ledgermq-")
+    assert "Secure" in cookie and "Path=/" in cookie and "Domain" not in cookie
+    assert client.get("/processes").status == 200
+    tokens.write_text(f"other {LOOK} look\n")
+    node.signal(signal.SIGHUP)
+
+    wait_until(lambda: client.get("/processes").status == 303, "the visit to end")
 
 
 def test_a_node_that_hangs_is_told_in_words(make_node: Callable[[], Node]) -> None:
