@@ -83,6 +83,13 @@ _STATUSES: tuple[tuple[type[LedgerError], HTTPStatus], ...] = (
     (ProtocolError, HTTPStatus.BAD_REQUEST),
 )
 
+_TITLES = {
+    HTTPStatus.FORBIDDEN: "Not with these rights",
+    HTTPStatus.NOT_FOUND: "Not there",
+    HTTPStatus.BAD_REQUEST: "Not so",
+}
+"""Of a page that could not be made; of all others "Not now"."""
+
 
 class ConsoleParts(NamedTuple):
     """What the console has of the observer.
@@ -243,17 +250,18 @@ class Console:
         return self._page_outside("sign_in.html", "Sign in", {"to": to, "refused": ""})
 
     async def _signed_in(self, request: Request) -> Response:
+        to = "/"
         try:
             form = await _form(request)
+            to = _local(form.get("to", "/"))
             if not is_from_here(request):
                 raise NoPermissionError("the form was sent by a page of another place")
-            to = _local(form.get("to", "/"))
             name = form.get("user", "") if form.get("by") == "user" else ""
             shown = form.get("secret" if name else "token", "")
             visit_id = await self._sign_in.sign_in(request, name.strip()[:_NAME_MAX], shown.strip())
         except LedgerError as error:
             self._counters[ObserverCounter.DENIED] += 1
-            values = {"to": "/", "refused": _sentence(error)}
+            values = {"to": to, "refused": _sentence(error)}
             return self._page_outside("sign_in.html", "Sign in", values, _status_of(error))
         response = _see(to)
         self._sign_in.keep(response, visit_id)
@@ -291,10 +299,11 @@ class Console:
 
     def _view(self, asked: PageAsked, visit: Visit | None, view: View) -> Response:
         notice = None
-        if visit is not None:
-            notice, visit.notice = visit.notice, None
         if visit is None:
             view = view._replace(changes=())
+        elif asked.request.headers.get("sec-fetch-dest", "document") == "document":
+            # Not for a page that looks again by itself, maybe in another window.
+            notice, visit.notice = visit.notice, None
         values = {"view": view, "asked": asked, "notice": notice, **view.values}
         return self._rendering.page(
             view.template, {**self._around(asked, visit), **values}, view.status
@@ -302,8 +311,10 @@ class Console:
 
     def _trouble(self, asked: PageAsked, visit: Visit | None, error: LedgerError) -> Response:
         """A page that could not be made, and why."""
+        status = _status_of(error)
+        title = "Not here" if isinstance(error, NotLeaderError) else _TITLES.get(status, "Not now")
         values = {
-            "view": View("Not here" if isinstance(error, NotLeaderError) else "Not now"),
+            "view": View(title),
             "asked": asked,
             "notice": None,
             "text": _sentence(error, details=not isinstance(error, NotLeaderError)),
@@ -311,7 +322,6 @@ class Console:
             "url": error.details.get("url", ""),
             "is_elsewhere": isinstance(error, NotLeaderError),
         }
-        status = _status_of(error)
         if asked.export:
             return PlainTextResponse(f"{values['text']}\n", status)
         return self._rendering.page(

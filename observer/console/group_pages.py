@@ -236,7 +236,14 @@ def _moved_text(group: str, moved: Mapping[str, object]) -> str:
 
 
 async def _dead_groups(asked: PageAsked) -> View:
-    rows, next_ = await asked.rows("dead-letters", _find_dead(asked), "groups")
+    async def find(limit: int, after: str) -> Mapping[str, object]:
+        found = await asked.inquiries.dead_letters.groups(limit=limit, after=after)
+        return {
+            "groups": [{"group": row["group"], **_sums(row)} for row in rows_of(found, "groups")],
+            "next": found["next"],
+        }
+
+    rows, next_ = await asked.rows("dead-letters", find, "groups")
     table = ShownTable("dead-letters", "Groups with dead letters", (
         TableColumn("group", "Group", "code", lambda row: path_of("dead-letters", row["group"])),
         TableColumn("letters", "Dead letters", "number"),
@@ -245,17 +252,6 @@ async def _dead_groups(asked: PageAsked) -> View:
     ), rows, "No message was given up.", next_)  # fmt: skip
     text = "What a group has given up after its last retry lies here until its files go."
     return View("Dead letters", text=text, tables=(table,))
-
-
-def _find_dead(asked: PageAsked):  # type: ignore[no-untyped-def]
-    async def find(limit: int, after: str) -> Mapping[str, object]:
-        found = await asked.inquiries.dead_letters.groups(limit=limit, after=after)
-        return {
-            "groups": [{"group": row["group"], **_sums(row)} for row in rows_of(found, "groups")],
-            "next": found["next"],
-        }
-
-    return find
 
 
 def _sums(group: Mapping[str, object]) -> dict[str, int]:

@@ -67,7 +67,6 @@ class Change(NamedTuple):
 
     Attributes:
         act: which of the page's acts it is.
-        hidden: fields that are known already.
         typed: what has to be typed to confirm it; empty: nothing.
         is_dangerous: it takes something away.
     """
@@ -76,7 +75,6 @@ class Change(NamedTuple):
     title: str
     button: str
     fields: Sequence[Field] = ()
-    hidden: Mapping[str, str] = {}
     text: str = ""
     typed: str = ""
     is_dangerous: bool = False

@@ -293,6 +293,17 @@ def test_a_dead_letter_is_replayed_and_a_timer_cancelled(admin: ConsoleClient) -
     assert "notice bad" in admin.act("/timers", "cancel", unique_id="none").text
 
 
+def test_what_a_change_came_to_is_told_once_and_not_to_a_page_that_looks_by_itself(
+    admin: ConsoleClient,
+) -> None:
+    form = {"change_key": admin.change_key(), "act": "remove", "owner": "user:nobody"}
+    sent = admin.post("/quotas", form)
+    itself = admin.get(sent.headers["location"], sec_fetch_dest="empty")
+    first, second = admin.get("/quotas"), admin.get("/quotas")
+
+    assert ["notice " in page.text for page in (itself, first, second)] == [False, True, False]
+
+
 def test_what_a_client_has_written_is_text_in_every_page(admin: ConsoleClient) -> None:
     (message,) = json.loads(
         admin.get("/messages?topic=orders&by=key&at=order-1&export=json&table=messages").text
