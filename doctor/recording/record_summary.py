@@ -167,7 +167,7 @@ def _figures(gathered: Gathered) -> Iterator[str]:
     cursors = cast("Mapping[str, object]", last["cursors"])
     if seconds > 0:
         for name, before, after in (
-            ("written", _written(first), _written(last)),
+            ("bytes written", _written(first), _written(last)),
             ("dispatched messages", _number(first, "dispatched_messages"),
              _number(last, "dispatched_messages")),
         ):  # fmt: skip
