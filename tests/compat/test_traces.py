@@ -71,6 +71,8 @@ def test_a_message_goes_to_java_and_back_in_one_trace_and_mqadmin_sees_both_ways
                     pass
         provider.shutdown()
         send, process = collector.one(f"send {THERE}"), collector.one(f"process {BACK}")
+        # It says so a moment after the message was there for others.
+        wait_until(lambda: relay.has_said("relayed "), "its word", timeout_s=PATIENCE_S)
         (relayed,) = relay.said("relayed ")
         with java_program(name_servers, BESIDE / "Mqadmin.java", folder=tmp_path) as mqadmin:
             traced(
