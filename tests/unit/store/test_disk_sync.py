@@ -30,6 +30,7 @@ MADE_OTHERWISE = {
     "pipeline/archive/replay_layout.py": 1,
     "pipeline/jobs/stats_report.py": 1,
     "cli/node/cluster_command.py": 1,
+    "doctor/recording/record_folder.py": 1,
     # The client has no part of the store; its offsets are read again when they are lost.
     "client/groups/local_offsets.py": 1,
     # This is it.
