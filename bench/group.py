@@ -227,6 +227,7 @@ def bench_group(
     more: str = "",
     remoting: bool = False,
     port_processes: int = 1,
+    direct: bool = True,
 ) -> Iterator[BenchGroup]:
     """Three nodes below ``base`` with a leader; nothing of them is left at the end.
 
@@ -235,13 +236,14 @@ def bench_group(
         port_processes: that serve these ports; one is the broker's.
         curve: whether the members encrypt what they say, as they do by default.
         more: tables of settings beside those that every benchmark has.
+        direct: whether the members have direct connections, as they do by default.
     """
     names = [f"n{number}" for number in range(NODES)]
     with tempfile.TemporaryDirectory(prefix="group-", dir=base) as scratch:
         ports = free_ports(NODES) if remoting else []
         if ports:
             more += f"[remoting]\nprocesses = {port_processes}\n"
-        nodes = _nodes(Path(scratch), names, ports, ack=ack, curve=curve, more=more)
+        nodes = _nodes(Path(scratch), names, ports, ack=ack, curve=curve, more=more, direct=direct)
         group = BenchGroup(nodes, ports)
         try:
             for node in nodes:
@@ -269,7 +271,14 @@ def free_ports(count: int) -> list[int]:
 
 
 def _nodes(
-    scratch: Path, names: list[str], remoting: list[int], *, ack: str, curve: bool, more: str
+    scratch: Path,
+    names: list[str],
+    remoting: list[int],
+    *,
+    ack: str,
+    curve: bool,
+    more: str,
+    direct: bool,
 ) -> list[GroupNode]:
     """The nodes with their settings, not started."""
     ports = free_ports(len(names))
@@ -289,6 +298,7 @@ def _nodes(
             f'[node]\nself_id = "{name}"\npeers = [{peers}]\n'
             + (f"listen_port = {port}\n" if port else "")
             + f'[raft]\ncurve = {str(curve).lower()}\nkeys_dir = "{own_keys}"\n'
+            + ("" if direct else "direct = false\n")
         )
         settings += configuration(
             own, runtime, ack=ack, level="INFO", more=more,
