@@ -129,7 +129,7 @@ def switch_on(group: Group) -> None:
         "all to say what they know",
     )
     assert [level(member.node) for member in group.members] == [0, 0, 0]
-    assert features(THIS, group.leader().node, "--enable") == {"in_force": 1}
+    assert features(THIS, group.leader().node, "--enable") == {"in_force": LEVEL}
     for member in group.members:
         wait_until(lambda member=member: level(member.node) == LEVEL, "the level to be in force")
 
