@@ -16,7 +16,7 @@ import os
 import select
 import socket
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import NodeId
@@ -116,9 +116,8 @@ class DirectPeers:
                 self._is_rung = True
                 os.eventfd_write(self._bell, 1)
         message = messages.popleft()
-        if self._is_rung and not messages:
-            self._is_rung = False
-            os.eventfd_read(self._bell)
+        if self._is_rung:
+            self._unring()
         return message
 
     def watch(self, now: float, wanted: Collection[NodeId]) -> None:
@@ -195,6 +194,10 @@ class DirectPeers:
         if connection is not None:
             connection.end("no longer let in")
             self._forget(connection)
+            kept = [message for message in self._messages if message.node != peer]
+            self._messages.clear()
+            self._messages.extend(kept)
+            self._unring()
 
     def close(self) -> None:
         """Close everything."""
@@ -208,16 +211,16 @@ class DirectPeers:
         self._poll.close()
 
     def _serve(self, connection: DirectConnection, events: int) -> None:
+        messages: list[list[memoryview]] = []
         if events & select.EPOLLOUT:
             connection.go_on()
         if not connection.failure and events & ~select.EPOLLOUT:
-            was_open = connection.is_open
             messages = connection.receive()
-            if not was_open and connection.is_open:
-                self._opened(connection)
-            node = self._nodes.get(connection)
-            if node is not None and not connection.failure:
-                self._messages.extend([PeerMessage(node, parts) for parts in messages])
+        if connection.is_open and connection in self._shaking:
+            self._opened(connection)
+        node = self._nodes.get(connection)
+        if node is not None and not connection.failure:
+            self._messages.extend([PeerMessage(node, parts) for parts in messages])
         if connection.failure:
             known = self._nodes.get(connection)
             _, dialled = self._shaking.get(connection, (0.0, None))
@@ -243,9 +246,8 @@ class DirectPeers:
     def _note_end(self, connection: DirectConnection, peer: NodeId | None) -> None:
         if peer is not None and self.open.get(peer) is connection:
             del self.open[peer]
-        if peer is not None and self._told.get(peer) != connection.failure:
-            self._told[peer] = connection.failure
-            logger.info("no direct connection: peer=%s reason=%s", peer, connection.failure)
+        if peer is not None:
+            self._tell(peer, connection.failure)
         self._forget(connection)
 
     def _forget(self, connection: DirectConnection) -> None:
@@ -269,8 +271,9 @@ class DirectPeers:
             dialling.close()
             self._fail(peer, f"not connected: {os.strerror(number)}", now)
             return
-        context = self._certificate.context([self._believed[peer]], is_server=False)
-        self._begin(DirectConnection(dialling, context, self._poll, is_server=False), peer, now)
+        failure = self._begin(dialling, [self._believed[peer]], peer, now)
+        if failure:
+            self._fail(peer, failure, now)
 
     def _listen(self, peer: NodeId, now: float) -> bool:
         """Be there for ``peer``; false where that cannot be."""
@@ -298,21 +301,43 @@ class DirectPeers:
     def _accept(self, listener: socket.socket) -> None:
         try:
             accepted, _ = listener.accept()
-        except OSError:
-            # Gone again, or no descriptor is left: the other side tries again.
+        except (BlockingIOError, ConnectionAbortedError):
+            # Gone again.
+            return
+        except OSError as error:
+            # No descriptor is left, and who waits would wake the process at once, again and again.
+            logger.info("direct connection not accepted: %s", error.strerror)
+            self._stop_listening()
             return
         self._accepted += 1
         if len(self._shaking) >= HANDSHAKES_MAX or self._accepted > ACCEPTED_MAX:
             accepted.close()
             return
         accepted.setblocking(False)
-        context = self._certificate.context(self._believed.values(), is_server=True)
-        connection = DirectConnection(accepted, context, self._poll, is_server=True)
-        self._begin(connection, None, self._listen_until)
+        failure = self._begin(accepted, self._believed.values(), None, self._listen_until)
+        if failure:
+            logger.info("direct connection not accepted: %s", failure)
 
-    def _begin(self, connection: DirectConnection, peer: NodeId | None, now: float) -> None:
+    def _begin(
+        self, own: socket.socket, believed: Iterable[bytes], dialled: NodeId | None, now: float
+    ) -> str:
+        """Begin a handshake; why it could not be, and is closed: empty when it has begun."""
+        is_server = dialled is None
+        try:
+            context = self._certificate.context(believed, is_server=is_server)
+            connection = DirectConnection(own, context, self._poll, is_server=is_server)
+        except OSError as error:
+            # No descriptor is left, say.
+            own.close()
+            return str(error.strerror)
         self._by_descriptor[connection.descriptor] = connection
-        self._shaking[connection] = (now + HANDSHAKE_S, peer)
+        self._shaking[connection] = (now + HANDSHAKE_S, dialled)
+        return ""
+
+    def _unring(self) -> None:
+        if self._is_rung and not self._messages:
+            self._is_rung = False
+            os.eventfd_read(self._bell)
 
     def _due_at(self, peer: NodeId) -> float:
         return self._again.get(peer, (0.0, 0.0))[0]
@@ -323,6 +348,10 @@ class DirectPeers:
 
     def _fail(self, peer: NodeId, reason: str, now: float) -> None:
         self._wait_longer(peer, now)
+        self._tell(peer, reason)
+
+    def _tell(self, peer: NodeId, reason: str) -> None:
+        """Why there is none, once for each reason in a row."""
         if self._told.get(peer) != reason:
             self._told[peer] = reason
             logger.info("no direct connection: peer=%s reason=%s", peer, reason)

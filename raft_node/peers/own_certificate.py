@@ -71,8 +71,9 @@ class OwnCertificate:
         """
         try:
             self.context([certificate], is_server=True)
-        except ssl.SSLError as error:
-            raise ProtocolError("no certificate", reason=error.reason) from error
+        except OSError as error:
+            # Of OpenSSL's for what is none; of the system's where no descriptor is left.
+            raise ProtocolError("certificate not taken", reason=error.strerror) from error
 
     def close(self) -> None:
         """End the program, if it runs."""

@@ -314,6 +314,19 @@ def test_who_is_let_in_no_more_has_no_direct_connection(members: Members) -> Non
     wait_until(is_gone, "the end of the connection")
 
 
+def test_what_has_come_from_who_is_let_in_no_more_is_not_given(members: Members) -> None:
+    first, second = [members.start(node, direct=True) for node in (N0, N1)]
+    wait_direct(first, second)
+    for number in range(100):
+        assert first.group.send(N1, [b"%d" % number])
+    first.pump()
+    wait_until(lambda: second.group.receive() is not None, "the first of them")
+    direct_of(second).drop(N0)
+
+    assert second.group.receive() is None
+    assert not _can_read(direct_of(second).source)
+
+
 def test_a_certificate_is_believed_for_what_was_told_alone() -> None:
     own, other = OwnCertificate(N0), OwnCertificate(N0)
     wait_until(lambda: own.look() and other.look(), "certificates")
