@@ -9,13 +9,18 @@ Estimate beforehand: a scrape of some 280 series takes the observer 10 to 20 ms 
 so one in a second is 1 to 2 % of one core; on two cores, which the producers share with the node,
 a half of that is theirs.
 
-    python -m bench.scraped [--pairs N] [--smoke] [--directory DIR]
+Then the same of a node with 10,000 topics and 2,000 groups that have committed in 20 topics each,
+which is scraped without any other load: time of an answer, and the observer's processor time. A
+scrape looks at a part of the 40,000 pairs. Estimate beforehand: 200 ms, of which most is that look.
+
+    python -m bench.scraped [--pairs N] [--topics N] [--groups N] [--smoke] [--directory DIR]
 """
 
 from __future__ import annotations
 
 import argparse
 import http.client
+import json
 import socket
 import statistics
 import tempfile
@@ -27,12 +32,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from bench.machine import spread, write
+from bench.many_topics import QUEUE_FILE
 from bench.node import BenchNode, bench_node
 from bench.processes import end_in_order, processes_of, role_of
 from bench.produce_throughput import BATCH, IN_FLIGHT, PRODUCERS, producers
 
 SIZE = 1024
 EVERY_S = 1.0
+TOPICS_OF_A_GROUP = 20
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -117,23 +124,57 @@ def run(node: BenchNode, *, seconds: float, scraped: bool) -> tuple[float, Scrap
         return sum(go()), found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, help="default: 8, and 1 with --smoke")
-    parser.add_argument("--smoke", action="store_true", help="a short run, nothing is kept")
-    parser.add_argument("--directory", type=Path, help="where stores are made")
-    given = parser.parse_args()
-    end_in_order()
-    pairs = given.pairs or (1 if given.smoke else 8)
-    seconds = 2.0 if given.smoke else 5.0
+def made_tables(store: Path, topics: int, groups: int) -> None:
+    """Files of a store with so many topics, and groups that are at the beginning of some."""
+    names = [f"topic-{number:05d}" for number in range(topics)]
+    config = store / "config"
+    config.mkdir(parents=True)
+    table = {
+        name: {"topicName": name, "perm": 6, "readQueueNums": 1, "writeQueueNums": 1}
+        for name in names
+    }
+    (config / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
+    offsets = {
+        f"{names[(group * 7 + step * 13) % topics]}@group-{group:04d}": {"0": 0}
+        for group in range(groups)
+        for step in range(TOPICS_OF_A_GROUP)
+    }
+    (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+
+
+def with_many(base: Path, *, topics: int, groups: int, seconds: float) -> dict[str, object]:
+    """Scrapes of a node that has much to tell, one in a second and nothing else."""
+    own = Path(tempfile.mkdtemp(prefix="node-", dir=base))
+    made_tables(own / "store", topics, groups)
+    listen = 'http = "unix"\n'
+    with bench_node(
+        base, ack="majority-memory", directory=own, store=QUEUE_FILE, listen=listen
+    ) as node:
+        # Scrapes look at all topics and pairs, a part at a time: begun, and gone round once.
+        with scraper(node, wanted=True):
+            time.sleep(seconds)
+        before_s = observer_s(node)
+        with scraper(node, wanted=True) as found:
+            time.sleep(seconds)
+        spent_s = observer_s(node) - before_s
+    assert found is not None
+    return {
+        "topics": topics,
+        "groups": groups,
+        "topics_of_a_group": TOPICS_OF_A_GROUP,
+        "series": found.series,
+        "scrape_ms": spread(found.times_ms),
+        "observer_ms_a_second": round(spent_s * 1_000 / seconds, 1),
+    }
+
+
+def under_load(base: Path, *, pairs: int, seconds: float) -> dict[str, object]:
+    """Pairs of runs with producers, one of each scraped."""
     ratios: list[float] = []
     rates: dict[bool, list[float]] = {False: [], True: []}
     times_ms: list[float] = []
     series = 0
-    with (
-        tempfile.TemporaryDirectory(dir=given.directory) as scratch,
-        bench_node(Path(scratch), ack="majority-memory", listen='http = "unix"\n') as node,
-    ):
+    with bench_node(base, ack="majority-memory", listen='http = "unix"\n') as node:
         run(node, seconds=seconds, scraped=True)
         before_s = observer_s(node)
         for number in range(pairs):
@@ -147,10 +188,8 @@ def main() -> None:
             ratios.append(found[True] / found[False])
         spent_s = observer_s(node) - before_s
     unscraped = rates[False]
-    figures: dict[str, object] = {
+    return {
         "load": f"{PRODUCERS} producers, batches of {BATCH}, {IN_FLIGHT} in flight, {SIZE} bytes",
-        "ack_mode": "majority-memory",
-        "scraped_every_s": EVERY_S,
         "pairs": pairs,
         "seconds": seconds,
         "series": series,
@@ -164,6 +203,28 @@ def main() -> None:
         if pairs > 1
         else None,
     }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, help="default: 8, and 1 with --smoke")
+    parser.add_argument("--topics", type=int, default=10_000)
+    parser.add_argument("--groups", type=int, default=2_000)
+    parser.add_argument("--smoke", action="store_true", help="a short run, nothing is kept")
+    parser.add_argument("--directory", type=Path, help="where stores are made")
+    given = parser.parse_args()
+    end_in_order()
+    pairs = given.pairs or (1 if given.smoke else 8)
+    seconds = 2.0 if given.smoke else 5.0
+    with tempfile.TemporaryDirectory(dir=given.directory) as scratch:
+        figures: dict[str, object] = {
+            "ack_mode": "majority-memory",
+            "scraped_every_s": EVERY_S,
+            **under_load(Path(scratch), pairs=pairs, seconds=seconds),
+            "many": with_many(
+                Path(scratch), topics=given.topics, groups=given.groups, seconds=4 * seconds
+            ),
+        }
     if given.smoke:
         print(figures)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ NAME = "ledgermq doctor"
 ANSWER_S = 3.0
 ADDRESSES_MAX = 16
 _STRANGE = re.compile(r"[^A-Za-z0-9.-]+")
+_AGAIN = "+"
+"""Before the number of an address that is written as one before it."""
 
 ABOUT = (
     "what the node at {} answered (node_report), once a second: role, cursors, counters, disk,"
@@ -51,8 +54,8 @@ class FarNodes:
         self._stop = threading.Event()
         self._nodes = [FarNode(address) for address in addresses]
         self._threads = [
-            threading.Thread(target=self._run, args=(node,), name=node.address, daemon=True)
-            for node in self._nodes
+            threading.Thread(target=self._run, args=(node, file), name=node.address, daemon=True)
+            for node, file in zip(self._nodes, files_of(addresses), strict=True)
         ]
         for thread in self._threads:
             thread.start()
@@ -67,8 +70,7 @@ class FarNodes:
                 self._folder.miss(f"node at {node.address}", node.why)
         return self._nodes
 
-    def _run(self, node: FarNode) -> None:
-        file = f"nodes/{_STRANGE.sub('-', node.address)}.jsonl"
+    def _run(self, node: FarNode, file: str) -> None:
         try:
             with connect_broker(node.address, name=NAME, timeout_s=ANSWER_S) as broker:
                 while not self._stop.is_set():
@@ -89,6 +91,18 @@ class FarNodes:
         except (LedgerError, OSError) as error:
             node.failures += 1
             node.why = str(error)
+
+
+def files_of(addresses: Sequence[str]) -> list[str]:
+    """The file of a record for each address, another one for each."""
+    files: list[str] = []
+    seen: Counter[str] = Counter()
+    for address in addresses:
+        name = _STRANGE.sub("-", address)
+        seen[name] += 1
+        number = f"{_AGAIN}{seen[name]}" if seen[name] > 1 else ""
+        files.append(f"nodes/{name}{number}.jsonl")
+    return files
 
 
 def _name_in(report: Mapping[str, object]) -> str:

@@ -129,6 +129,7 @@ async def _message(asked: PageAsked) -> View:
             TableColumn("state", "State", "state"),
             TableColumn("consumedTo", "Consumed up to offset", "number"),
         ), groups, "No group has consumed of its topic yet."),
+        _life(found),
         ShownTable("properties", "Properties", (
             TableColumn("name", "Name", "code"), TableColumn("value", "Value", "wrap"),
         ), [{"name": name, "value": value} for name, value in message["properties"].items()]),
@@ -157,6 +158,18 @@ async def _message(asked: PageAsked) -> View:
             "forms": [(form, asked.address(**{"as": form})) for form in body.forms],
         },
     )  # fmt: skip
+
+
+def _life(found: Row) -> ShownTable:
+    fault = found["tracesFault"]
+    return ShownTable("life", "What has happened to it", (
+        TableColumn("time", "When (UTC)", "time"),
+        TableColumn("what", "What", "state"),
+        TableColumn("by", "By or in", "code"),
+        TableColumn("host", "Told by", "code"),
+        TableColumn("costMs", "Took", "ms"),
+        TableColumn("retries", "Given back", "number"),
+    ), rows_of(found, "life"), note=f"Traces are missing: {fault}" if fault else "")  # fmt: skip
 
 
 def _moment(title: str, time_ms: object) -> Fact:
@@ -218,7 +231,7 @@ async def _transactions(asked: PageAsked) -> View:
         TableColumn("group", "Producer group", "code"),
         TableColumn("topics", "Topics", "list"),
         TableColumn("messages", "Messages", "number"),
-        TableColumn("checks", "PageAsked for", "number"),
+        TableColumn("checks", "Checks", "number"),
         TableColumn("transaction", "Transaction", "code"),
     ), rows_of(found, "transactions"), "No transaction is open.")  # fmt: skip
     end = Change("end", "End one by hand", "End it", (

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ledgermq.client.admin.admin import Target
-from ledgermq.client.admin.admin_results import GroupRow, OffsetMove, group_row
-from ledgermq.client.core.answers import rows
-from ledgermq.client.core.questions import PAGE, ask
-from ledgermq.client.core.requests import Steps
+from ledgermq.client.admin.admin_results import OffsetMove, group_row
 from ledgermq.observer.inquiries.inquirer import Inquirer
-from ledgermq.observer.inquiries.row_pages import ROWS_DEFAULT, Json, checked_limit, page_of
+from ledgermq.observer.inquiries.row_pages import ROWS_DEFAULT, Json, checked_limit, named_page, page_of
 
 
 class GroupInquiries:
@@ -26,7 +23,10 @@ class GroupInquiries:
             all_: those of the system, too.
             after: a name: those behind it.
         """
-        steps = _page(checked_limit(limit), after, all_=all_)
+        count = checked_limit(limit)
+        steps = named_page(
+            "group_list", "groups", group_row, lambda row: row.group, count, after, all_=all_
+        )
         found, next_ = await self._inquirer.leader(lambda session: session.run(steps))
         return {"groups": [row._asdict() for row in found], "next": next_}
 
@@ -111,18 +111,3 @@ class GroupInquiries:
 
 def _moved(group: str, moves: list[OffsetMove], *, dry_run: bool) -> Json:
     return {"group": group, "done": not dry_run, "queues": [move._asdict() for move in moves]}
-
-
-def _page(limit: int, after: str, *, all_: bool) -> Steps[tuple[list[GroupRow], str | None]]:
-    """Groups behind ``after``, and the last name that was looked at if there are more."""
-    found: list[GroupRow] = []
-    while True:
-        page = yield from ask("group_list", limit=PAGE, after=after or None)
-        for row in rows(page, "groups", group_row):
-            if len(found) == limit:
-                return found, after
-            after = row.group
-            if all_ or not row.system:
-                found.append(row)
-        if not page.get("more"):
-            return found, None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
+from ledgermq.client.core.answers import rows
+from ledgermq.client.core.questions import PAGE, ask
+from ledgermq.client.core.requests import Steps
 from ledgermq.model.errors import ConfigError
 
 Json = dict[str, object]
@@ -13,6 +16,14 @@ ROWS_DEFAULT = 100
 PAGE_ROWS_MAX = 1_000
 
 Row = TypeVar("Row")
+
+
+class _Named(Protocol):
+    @property
+    def system(self) -> bool: ...
+
+
+Named = TypeVar("Named", bound=_Named)
 
 
 def checked_limit(limit: int) -> int:
@@ -41,3 +52,34 @@ def page_of(rows: Sequence[Row], after: str, limit: int) -> tuple[list[Row], str
     begin = int(after or 0)
     end = begin + checked_limit(limit)
     return list(rows[begin:end]), str(end) if end < len(rows) else None
+
+
+def named_page(
+    verb: str,
+    field: str,
+    read: Callable[[Json], Named],
+    name_of: Callable[[Named], str],
+    limit: int,
+    after: str,
+    *,
+    all_: bool,
+) -> Steps[tuple[list[Named], str | None]]:
+    """Rows of a list that the broker tells by name, and the ``after`` of those behind them.
+
+    Args:
+        verb, field: what is asked, and where the answer has the rows.
+        limit: as ``checked_limit`` has it.
+        after: a name: rows behind it.
+        all_: those of the system, too.
+    """
+    found: list[Named] = []
+    while True:
+        page = yield from ask(verb, limit=PAGE, after=after or None)
+        for row in rows(page, field, read):
+            if len(found) == limit:
+                return found, after
+            after = name_of(row)
+            if all_ or not row.system:
+                found.append(row)
+        if not page.get("more"):
+            return found, None

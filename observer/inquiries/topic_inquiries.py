@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Unpack
 
 from ledgermq.client.admin.admin import TopicFields
-from ledgermq.client.core.answers import rows
-from ledgermq.client.core.questions import PAGE, TopicRow, ask, topic_row
-from ledgermq.client.core.requests import Steps
+from ledgermq.client.core.questions import topic_row
 from ledgermq.observer.inquiries.inquirer import Inquirer
-from ledgermq.observer.inquiries.row_pages import ROWS_DEFAULT, Json, checked_limit
+from ledgermq.observer.inquiries.row_pages import ROWS_DEFAULT, Json, checked_limit, named_page
 
 
 class TopicInquiries:
@@ -25,7 +23,10 @@ class TopicInquiries:
             all_: those of the system, too.
             after: a name: those behind it.
         """
-        steps = _page(checked_limit(limit), after, all_=all_)
+        count = checked_limit(limit)
+        steps = named_page(
+            "topics", "topics", topic_row, lambda row: row.topic, count, after, all_=all_
+        )
         found, next_ = await self._inquirer.leader(lambda session: session.run(steps))
         return {"topics": [row._asdict() for row in found], "next": next_}
 
@@ -57,18 +58,3 @@ class TopicInquiries:
         """As ``ledgermq topic delete``; an admin may."""
         await self._inquirer.leader(lambda session: session.delete_topic(topic))
         return {"deleted": topic}
-
-
-def _page(limit: int, after: str, *, all_: bool) -> Steps[tuple[list[TopicRow], str | None]]:
-    """Topics behind ``after``, and the last name that was looked at if there are more."""
-    found: list[TopicRow] = []
-    while True:
-        page = yield from ask("topics", limit=PAGE, after=after or None)
-        for row in rows(page, "topics", topic_row):
-            if len(found) == limit:
-                return found, after
-            after = row.topic
-            if all_ or not row.system:
-                found.append(row)
-        if not page.get("more"):
-            return found, None

@@ -17,7 +17,7 @@ from tests.process.group_nodes import free_port
 from tests.process.http_client import connect, read_all
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client import Admin, Consumer, DeadLetters, Producer
+from ledgermq.client import Admin, Consumer, DeadLetters, Producer, TransactionalProducer
 from ledgermq.client.admin.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.observer.console.visits import ATTEMPTS
@@ -291,6 +291,40 @@ def test_a_dead_letter_is_replayed_and_a_timer_cancelled(admin: ConsoleClient) -
     assert "1 had been replayed already" in again.text
     assert "is not delivered" in cancelled.text
     assert "notice bad" in admin.act("/timers", "cancel", unique_id="none").text
+
+
+@pytest.mark.parametrize("decision", ["commit", "rollback"])
+def test_a_transaction_is_ended_by_hand(admin: ConsoleClient, node: Node, decision: str) -> None:
+    with TransactionalProducer(f"ipc://{node.runtime}", group="shop") as shop:
+        opened = shop.transaction()
+        opened.send("orders", b"book", keys=[f"{decision}-by-hand"]).result(PATIENCE_S)
+        waiting = json.loads(admin.get("/transactions?export=json&table=transactions").text)
+        ended = admin.act(
+            "/transactions", "end", group="shop", transaction=opened.id, decision=decision,
+            messages="1",
+        )  # fmt: skip
+        left = json.loads(admin.get("/transactions?export=json&table=transactions").text)
+    find = f"/messages?topic=orders&by=key&at={decision}-by-hand&export=json&table=messages"
+    if decision == "commit":
+        wait_until(lambda: json.loads(admin.get(find).text), "the message")
+
+    assert opened.id in [row["transaction"] for row in waiting]
+    assert f"1 messages of {opened.id}: {decision}." in ended.text
+    assert opened.id not in [row["transaction"] for row in left]
+    assert len(json.loads(admin.get(find).text)) == (decision == "commit")
+
+
+def test_a_message_tells_its_life(admin: ConsoleClient) -> None:
+    (message,) = json.loads(
+        admin.get("/messages?topic=orders&by=key&at=order-1&export=json&table=messages").text
+    )
+    path = f"/messages/one?id={message['offsetMsgId']}"
+    life = json.loads(admin.get(f"{path}&export=json&table=life").text)
+
+    assert [row["what"] for row in life] == ["born", "stored", "dead"]
+    assert [row["by"] for row in life] == ["orders", "orders", "%DLQ%billing"]
+    assert life[1]["time"] == message["storeTimestamp"]
+    assert "What has happened to it" in admin.get(path).text
 
 
 def test_what_a_change_came_to_is_told_once_and_not_to_a_page_that_looks_by_itself(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.process.conftest import Node, wait_until
+from tests.process.console_client import ConsoleClient
 from tests.process.journald import Journald, running_journald, why_not
 
 from ledgermq.model.events import Event
@@ -67,6 +69,32 @@ def test_a_node_tells_the_journal_its_life_by_numbers(
     assert Path(died["CODE_FILE"]).name == "supervisor.py"
     assert stopped["LEDGERMQ_CLEAN"] == "True"
     assert journald.entries("LEDGERMQ_EVENT=NODE_READY") == [ready]
+
+
+def test_the_console_shows_the_events_of_the_journal(
+    make_node: Callable[[], Node], journald: Journald
+) -> None:
+    node = make_node()
+    node.configure(
+        listen={"http": "unix"}, store={"mapped_file_size_commit_log": 262_144}
+    )
+    node.launch(
+        ["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)],
+        prefix=journald.prefix,
+    )
+    node.wait_ready()
+    socket = node.runtime / "http.sock"
+    wait_until(socket.exists, "the socket")
+    console = ConsoleClient(socket, host="localhost")
+    wait_until(lambda: events(journald, Event.NODE_READY), "the line")
+    rows = json.loads(console.get("/events?export=json&table=events").text)
+    page = console.get("/events").text
+
+    told = {row["event"]: row for row in rows}
+    assert (told["NODE_READY"]["process"], told["NODE_READY"]["level"]) == ("supervisor", "info")
+    assert told["LOG_RECOVERED"]["process"] == "writer"
+    assert [row["at"] for row in rows] == sorted((row["at"] for row in rows), reverse=True)
+    assert "node is ready" in page and "There is nothing to see" not in page
 
 
 def test_what_libraries_print_is_in_the_journal_too(

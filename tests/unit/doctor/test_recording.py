@@ -11,6 +11,7 @@ import pytest
 from tests.process.conftest import wait_until
 
 from ledgermq.doctor.recording import log_excerpts, record_folder, stack_samples
+from ledgermq.doctor.recording.far_nodes import files_of
 from ledgermq.doctor.recording.node_processes import NodeProcess
 from ledgermq.doctor.recording.record_folder import RecordFolder
 from ledgermq.doctor.recording.stack_samples import StackSampler, described, stacks_in
@@ -36,6 +37,15 @@ def test_an_archive_is_never_put_in_the_place_of_what_is_there(tmp_path: Path) -
         "r-2.tar.gz", "r-3.tar.gz", "r.tar.gz",
     ]  # fmt: skip
     assert stat.S_IMODE(paths[0].stat().st_mode) == 0o600
+
+
+def test_addresses_that_are_written_alike_have_files_of_their_own() -> None:
+    alike = ["tcp://a_b:1", "tcp://a-b:1", "tcp://c:1", "tcp://a b:1"]
+
+    assert files_of(alike) == [
+        "nodes/tcp-a-b-1.jsonl", "nodes/tcp-a-b-1+2.jsonl", "nodes/tcp-c-1.jsonl",
+        "nodes/tcp-a-b-1+3.jsonl",
+    ]  # fmt: skip
 
 
 def test_a_folder_that_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
