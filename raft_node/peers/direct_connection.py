@@ -29,6 +29,8 @@ _RECORD_SIZE = 16 * 1024
 _JOINED_MAX = 8 * 1024
 """Parts up to this size share a record with what stands before them."""
 
+_NOTHING = memoryview(b"")
+
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1),
@@ -68,7 +70,7 @@ class DirectConnection:
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._rest = b""
-        self._body = memoryview(b"")
+        self._body = _NOTHING
         self._missing = 0
         self._first_size = 0
         self._has_second = False
@@ -104,8 +106,21 @@ class DirectConnection:
         except ssl.SSLError as error:
             self.end(f"{error.reason}")
             return False
-        self._flush_tls()
-        return not self.failure
+        if self._awaits_room:
+            self._flush_tls()
+            return not self.failure
+        # Nothing waits before it, nearly always, and the kernel takes all of it.
+        data = self._outgoing.read()
+        try:
+            sent = self._socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            self.end(str(error.strerror))
+            return False
+        if sent != len(data):
+            self._keep_unsent(memoryview(data)[sent:])
+        return True
 
     def receive(self) -> list[list[memoryview]]:
         """Take what has come; the messages that are whole by it."""
@@ -171,14 +186,21 @@ class DirectConnection:
             if not self._unsent:
                 data = data[self._sent(data) :]
             if data and not self.failure:
-                self._unsent.append(data)
-                self._unsent_bytes += len(data)
+                self._keep_unsent(data)
+                return
         elif self._unsent:
             self._flush_unsent()
-        has_unsent = bool(self._unsent)
-        if has_unsent is not self._awaits_room and not self.failure:
-            self._awaits_room = has_unsent
-            events = select.EPOLLIN | (select.EPOLLOUT if has_unsent else 0)
+        self._await_room(wanted=bool(self._unsent))
+
+    def _keep_unsent(self, data: memoryview) -> None:
+        self._unsent.append(data)
+        self._unsent_bytes += len(data)
+        self._await_room(wanted=True)
+
+    def _await_room(self, *, wanted: bool) -> None:
+        if wanted is not self._awaits_room and not self.failure:
+            self._awaits_room = wanted
+            events = select.EPOLLIN | (select.EPOLLOUT if wanted else 0)
             self._poll.modify(self.descriptor, events)
 
     def _flush_unsent(self) -> None:
@@ -203,18 +225,22 @@ class DirectConnection:
             return 0
 
     def _decrypt(self, messages: list[list[memoryview]]) -> None:
-        read, incoming = self._tls.read, self._incoming
+        tls, incoming = self._tls, self._incoming
         try:
             # An exception where a record is not whole yet: seldom, and not with each message.
-            while incoming.pending or self._tls.pending():
-                if self._missing:
-                    count = read(self._missing, self._body[-self._missing :])
-                    assert isinstance(count, int)
-                    self._missing -= count
-                    if not self._missing:
-                        messages.append(self._parts(self._body))
-                else:
-                    self._take(read(_RECORD_SIZE), messages)
+            while incoming.pending:
+                if not self._missing:
+                    # No record has more than that, so nothing of it is left behind.
+                    self._take(tls.read(_RECORD_SIZE), messages)
+                    continue
+                count = tls.read(self._missing, self._body[-self._missing :])
+                assert isinstance(count, int)
+                self._missing -= count
+                if not self._missing:
+                    body, self._body = self._body.toreadonly(), _NOTHING
+                    messages.append(self._parts(body))
+                    if tls.pending():
+                        self._take(tls.read(_RECORD_SIZE), messages)
         except ssl.SSLWantReadError:
             return
 
@@ -227,20 +253,20 @@ class DirectConnection:
             first, second = unpack_head(data, at)
             if not 0 < first <= PART_SIZE_MAX or second > PART_SIZE_MAX + 1:
                 raise ProtocolError("part of no size that there is", sizes=(first, second))
-            self._first_size, self._has_second = first, second > 0
-            size = first + (second - 1 if second else 0)
             at += HEAD_SIZE
-            if end - at < size:
-                body = bytearray(size)
+            # One more than its size, where there is a second part.
+            after = at + first + (second - 1 if second else 0)
+            if after > end:
+                self._first_size, self._has_second = first, second > 0
+                body = bytearray(after - at)
                 body[: end - at] = view[at:]
-                self._body, self._missing = memoryview(body), size - (end - at)
+                self._body, self._missing = memoryview(body), after - end
                 return
-            messages.append(self._parts(view[at : at + size]))
-            at += size
+            part = view[at : at + first]
+            messages += ([part, view[at + first : after]] if second else [part],)
+            at = after
         self._rest = data[at:]
 
     def _parts(self, body: memoryview) -> list[memoryview]:
         first = self._first_size
-        self._body = memoryview(b"")
-        body = body.toreadonly()
         return [body[:first], body[first:]] if self._has_second else [body]

@@ -46,6 +46,8 @@ WAITING_MAX = 32
 
 Say = Callable[[NodeId, bytes], bool]
 
+_new_tuple = tuple.__new__
+
 
 class DirectPeers:
     """Owned by ``PeerGroup``, which says who is let in.
@@ -82,6 +84,7 @@ class DirectPeers:
         self._again: dict[NodeId, tuple[float, float]] = {}
         self._told: dict[NodeId, str] = {}
         self._messages: deque[PeerMessage] = deque()
+        self._was_looked = False
         self._poll = select.epoll()
         self.source = self._poll.fileno()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -101,9 +104,15 @@ class DirectPeers:
         return is_sent
 
     def receive(self) -> PeerMessage | None:
-        """The next message of a peer, None when none waits."""
+        """The next message of a peer, None when none waits.
+
+        Behind what had come when it was looked, None once: ``source`` tells of what came meanwhile.
+        """
         messages = self._messages
         if not messages:
+            if self._was_looked:
+                self._was_looked = False
+                return None
             for descriptor, events in self._poll.poll(0):
                 connection = self._by_descriptor.get(descriptor)
                 if connection is not None:
@@ -112,6 +121,7 @@ class DirectPeers:
                     self._accept(self._listener)
             if not messages:
                 return None
+            self._was_looked = True
             if len(messages) > WAITING_MAX:
                 self._is_rung = True
                 os.eventfd_write(self._bell, 1)
@@ -211,6 +221,13 @@ class DirectPeers:
         self._poll.close()
 
     def _serve(self, connection: DirectConnection, events: int) -> None:
+        node = self._nodes.get(connection)
+        if node is not None and events == select.EPOLLIN:
+            for parts in connection.receive():
+                self._messages.append(_new_tuple(PeerMessage, (node, parts)))
+            if connection.failure:
+                self._note_end(connection, node)
+            return
         messages: list[list[memoryview]] = []
         if events & select.EPOLLOUT:
             connection.go_on()
