@@ -101,7 +101,7 @@ class RaftSection:
     in_flight_bytes: int = 8 * 1024 * 1024
     in_flight_frames: int = 32
     frame_bytes: int = 1024 * 1024
-    catch_up_bytes_per_s: int = 16 * 1024 * 1024
+    catch_up_bytes_per_s: int = 64 * 1024 * 1024
     shipping_bytes_per_s: int = 100 * 1024 * 1024
     transfer_timeout_ms: int = 2_000
     disk_sick_after_ms: int = 5_000

@@ -31,16 +31,20 @@ from ledgermq.store.files.disk_space import measure
 ASK_S = 1.0
 """A process that hangs does not hold a scrape up for longer: its series are left out."""
 
+PROPORTIONAL_EVERY_NS = 10_000_000_000
+PROCESSES_MAX = 64
+
 _CURSORS = ("written", "durable", "committed")
 
 
 class NodeSeries:
-    """Of one node; keeps nothing between scrapes but what it is."""
+    """Of one node; keeps nothing between scrapes but what it is, and what is dear to count."""
 
     def __init__(self, page: CursorPage, settings: Settings) -> None:
         self._page = page
         self._settings = settings
         self._paths = RuntimePaths(settings.listen.runtime_dir)
+        self._proportional: dict[int, tuple[int, int]] = {}
         node = settings.node
         self.rocketmq = (node.broker_cluster_name, "broker", node.broker_name)
 
@@ -185,17 +189,29 @@ class NodeSeries:
         try:
             process = psutil.Process(pid)
             with process.oneshot():
-                memory, cpu = process.memory_full_info(), process.cpu_times()
+                resident, cpu = process.memory_info().rss, process.cpu_times()
                 files, threads = process.num_fds(), process.num_threads()
+                proportional = self._proportional_bytes(process, now_ns)
         except psutil.Error:
             samples.put("ledgermq_process_up", 0, name)
             return
         samples.put("ledgermq_process_up", 1, name)
         samples.put("ledgermq_process_cpu_seconds_total", cpu.user + cpu.system, name)
-        samples.put("ledgermq_process_resident_bytes", memory.rss, name)
-        samples.put("ledgermq_process_proportional_bytes", memory.pss, name)
+        samples.put("ledgermq_process_resident_bytes", resident, name)
+        samples.put("ledgermq_process_proportional_bytes", proportional, name)
         samples.put("ledgermq_process_open_files", files, name)
         samples.put("ledgermq_process_threads", threads, name)
+
+    def _proportional_bytes(self, process: psutil.Process, now_ns: int) -> int:
+        """Its share of the memory: the kernel goes through all pages of all maps for it."""
+        counted_ns, size = self._proportional.get(process.pid, (0, 0))
+        if not counted_ns or now_ns - counted_ns >= PROPORTIONAL_EVERY_NS:
+            size = process.memory_full_info().pss
+            if len(self._proportional) >= PROCESSES_MAX:
+                # Of processes that are no more.
+                self._proportional.clear()
+            self._proportional[process.pid] = (now_ns, size)
+        return size
 
     def _keys(self, samples: Samples) -> None:
         for setting, path in certificates_of(self._settings):

@@ -298,20 +298,24 @@ def test_a_transaction_is_ended_by_hand(admin: ConsoleClient, node: Node, decisi
     with TransactionalProducer(f"ipc://{node.runtime}", group="shop") as shop:
         opened = shop.transaction()
         opened.send("orders", b"book", keys=[f"{decision}-by-hand"]).result(PATIENCE_S)
-        waiting = json.loads(admin.get("/transactions?export=json&table=transactions").text)
+        wait_until(lambda: opened.id in open_transactions(admin), "the half message to be known")
         ended = admin.act(
             "/transactions", "end", group="shop", transaction=opened.id, decision=decision,
             messages="1",
         )  # fmt: skip
-        left = json.loads(admin.get("/transactions?export=json&table=transactions").text)
+        left = open_transactions(admin)
     find = f"/messages?topic=orders&by=key&at={decision}-by-hand&export=json&table=messages"
     if decision == "commit":
         wait_until(lambda: json.loads(admin.get(find).text), "the message")
 
-    assert opened.id in [row["transaction"] for row in waiting]
     assert f"1 messages of {opened.id}: {decision}." in ended.text
-    assert opened.id not in [row["transaction"] for row in left]
+    assert opened.id not in left
     assert len(json.loads(admin.get(find).text)) == (decision == "commit")
+
+
+def open_transactions(admin: ConsoleClient) -> list[str]:
+    page = admin.get("/transactions?export=json&table=transactions")
+    return [row["transaction"] for row in json.loads(page.text)]
 
 
 def test_a_message_tells_its_life(admin: ConsoleClient) -> None:
@@ -321,8 +325,9 @@ def test_a_message_tells_its_life(admin: ConsoleClient) -> None:
     path = f"/messages/one?id={message['offsetMsgId']}"
     life = json.loads(admin.get(f"{path}&export=json&table=life").text)
 
-    assert [row["what"] for row in life] == ["born", "stored", "dead"]
-    assert [row["by"] for row in life] == ["orders", "orders", "%DLQ%billing"]
+    # What other tests do with it comes behind that.
+    assert [row["what"] for row in life[:3]] == ["born", "stored", "dead"]
+    assert [row["by"] for row in life[:3]] == ["orders", "orders", "%DLQ%billing"]
     assert life[1]["time"] == message["storeTimestamp"]
     assert "What has happened to it" in admin.get(path).text
 

@@ -27,7 +27,7 @@ def test_the_leadership_is_handed_over(make_node: Callable[[], Node]) -> None:
     }
     roles_of(consoles[leader.name], {one.name: "follower", other.name: "follower"})
     done = consoles[leader.name].act("/", "transfer", node=other.name)
-    wait_until(other.leads, "the new leader")
+    wait_until(lambda: other.leads, "the new leader")
     roles_of(consoles[other.name], {leader.name: "follower", other.name: "leader"})
 
     assert f"{other.name} leads in term " in done.text
