@@ -7,7 +7,13 @@ from collections.abc import Collection
 from ledgermq.client.admin.admin import Target
 from ledgermq.client.admin.admin_results import OffsetMove, group_row
 from ledgermq.observer.inquiries.inquirer import Inquirer
-from ledgermq.observer.inquiries.row_pages import ROWS_DEFAULT, Json, checked_limit, named_page, page_of
+from ledgermq.observer.inquiries.row_pages import (
+    ROWS_DEFAULT,
+    Json,
+    checked_limit,
+    named_page,
+    page_of,
+)
 
 
 class GroupInquiries:
@@ -25,8 +31,9 @@ class GroupInquiries:
         """
         count = checked_limit(limit)
         steps = named_page(
-            "group_list", "groups", group_row, lambda row: row.group, count, after, all_=all_
-        )
+            "group_list", "groups", group_row, lambda row: row.group,
+            limit=count, after=after, all_=all_,
+        )  # fmt: skip
         found, next_ = await self._inquirer.leader(lambda session: session.run(steps))
         return {"groups": [row._asdict() for row in found], "next": next_}
 

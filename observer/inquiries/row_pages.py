@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from ledgermq.client.core.answers import rows
@@ -57,11 +57,11 @@ def page_of(rows: Sequence[Row], after: str, limit: int) -> tuple[list[Row], str
 def named_page(
     verb: str,
     field: str,
-    read: Callable[[Json], Named],
+    read: Callable[[Mapping[str, object]], Named],
     name_of: Callable[[Named], str],
+    *,
     limit: int,
     after: str,
-    *,
     all_: bool,
 ) -> Steps[tuple[list[Named], str | None]]:
     """Rows of a list that the broker tells by name, and the ``after`` of those behind them.

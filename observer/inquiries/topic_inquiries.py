@@ -25,8 +25,9 @@ class TopicInquiries:
         """
         count = checked_limit(limit)
         steps = named_page(
-            "topics", "topics", topic_row, lambda row: row.topic, count, after, all_=all_
-        )
+            "topics", "topics", topic_row, lambda row: row.topic,
+            limit=count, after=after, all_=all_,
+        )  # fmt: skip
         found, next_ = await self._inquirer.leader(lambda session: session.run(steps))
         return {"topics": [row._asdict() for row in found], "next": next_}
 

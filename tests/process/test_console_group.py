@@ -22,9 +22,7 @@ def test_the_leadership_is_handed_over(make_node: Callable[[], Node]) -> None:
     group: Group = make_group(make_node, ack="majority-memory", prepare=with_http)
     leader = group.leader()
     one, other = group.others(leader)
-    consoles = {
-        member.name: console(member.node.runtime / "http.sock") for member in group.members
-    }
+    consoles = {member.name: console(member.node.runtime / "http.sock") for member in group.members}
     roles_of(consoles[leader.name], {one.name: "follower", other.name: "follower"})
     done = consoles[leader.name].act("/", "transfer", node=other.name)
     wait_until(lambda: other.leads, "the new leader")

@@ -75,9 +75,7 @@ def test_the_console_shows_the_events_of_the_journal(
     make_node: Callable[[], Node], journald: Journald
 ) -> None:
     node = make_node()
-    node.configure(
-        listen={"http": "unix"}, store={"mapped_file_size_commit_log": 262_144}
-    )
+    node.configure(listen={"http": "unix"}, store={"mapped_file_size_commit_log": 262_144})
     node.launch(
         ["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)],
         prefix=journald.prefix,
