@@ -29,7 +29,7 @@ _RECORD_SIZE = 16 * 1024
 _JOINED_MAX = 8 * 1024
 """Parts up to this size share a record with what stands before them."""
 
-_NOTHING = memoryview(b"")
+_NO_BODY = memoryview(b"")
 
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -70,7 +70,7 @@ class DirectConnection:
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._rest = b""
-        self._body = _NOTHING
+        self._body = _NO_BODY
         self._missing = 0
         self._first_size = 0
         self._has_second = False
@@ -237,7 +237,7 @@ class DirectConnection:
                 assert isinstance(count, int)
                 self._missing -= count
                 if not self._missing:
-                    body, self._body = self._body.toreadonly(), _NOTHING
+                    body, self._body = self._body.toreadonly(), _NO_BODY
                     messages.append(self._parts(body))
                     if tls.pending():
                         self._take(tls.read(_RECORD_SIZE), messages)
