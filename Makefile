@@ -14,7 +14,7 @@ WITHOUT_ORACLE := not oracle
 # Programs of bench/ say themselves how they are run; the other modules there are their parts.
 BENCHES = $(basename $(notdir $(shell grep -l 'python -m bench\.' bench/*.py)))
 
-.PHONY: help demo test test-again test-quick durations check audit check-adversary check-all check-bare check-boot check-deb check-power deb apt-repo fuzz wheel release bench
+.PHONY: help demo test test-again test-quick durations check audit check-adversary check-all check-bare check-boot check-deb check-power deb apt-repo fuzz soak wheel release bench
 .PHONY: bootstrap map clean distclean
 
 help:
@@ -24,7 +24,8 @@ help:
 	@echo 'make test-again  what failed in the last run, one after the other'
 	@echo 'make test-quick  the tests that take less than a quarter of a second each'
 	@echo 'make check       ruff, mypy --strict, import contracts'
-	@echo 'make check-all   all tests for longer, in parts, with the real RocketMQ, Porcupine, bare and booted machines'
+	@echo 'make check-all   all tests, in parts, with the real RocketMQ, Porcupine, bare and booted machines'
+	@echo 'make soak        the parts in which something is killed, drawn or cut, for a night'
 	@echo 'make map         write docs/map.md and the index of decisions anew'
 	@echo 'make deb         the Debian package for this suite, in dist/; SUITE=all ARCH=all for all of them'
 	@echo 'make apt-repo KEY=…  all packages in a signed repository, dist/apt; make wheel: wheels, for other hosts'
@@ -68,10 +69,13 @@ check: bootstrap
 
 # Parts that have passed on this tree are not run again: what was broken off goes on. PARTS='power spark'
 # runs these, LIST=1 says how things stand.
-check-all: export LEDGERMQ_BROWSER = 1
-check-all check-boot: export LEDGERMQ_ANSIBLE = 1
+check-all soak: export LEDGERMQ_BROWSER = 1
+check-all soak check-boot: export LEDGERMQ_ANSIBLE = 1
 check-all: bootstrap
 	$(PYTHON_BIN)/python -m tests.suite.check_all $(PARTS) $(LIST:%=--list)
+
+soak: bootstrap
+	$(PYTHON_BIN)/python -m tests.suite.check_all --soak $(PARTS) $(LIST:%=--list)
 
 # SUITE and ARCH of packaging/suites.txt, or all; without them those of this machine.
 DEB_WORDS = $(SUITE:%=--suite %) $(ARCH:%=--arch %)

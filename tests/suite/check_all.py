@@ -1,8 +1,9 @@
-"""Runner of ``make check-all``: the parts that have not passed on this very tree yet.
+"""Runner of ``make check-all`` and ``make soak``: parts that have not passed on this very tree yet.
 
     python -m tests.suite.check_all              all that is left
     python -m tests.suite.check_all boot power   these, whether they have passed or not
     python -m tests.suite.check_all --list       what is known of each; 1 while any is left
+    python -m tests.suite.check_all --soak       those for a night, instead
 
 What a part said at its end is kept in ``build/check-all.json``, with the tree that it ran on, so
 that a run that was broken off goes on where it was. A change of any file that is tracked begins
@@ -20,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.suite.check_parts import PARTS, Part
+from tests.suite.check_parts import PARTS, SOAKS, Part
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "build" / "check-all.json"
@@ -109,41 +110,42 @@ def _git(*words: str) -> str:
     return asked.stdout.strip()
 
 
-def table(outcomes: dict[str, Outcome], tree: str) -> list[str]:
+def table(parts: Sequence[Part], outcomes: dict[str, Outcome], tree: str) -> list[str]:
     """A line for each part: what is known of it on ``tree``."""
     lines = []
-    for part in PARTS:
+    for part in parts:
         one = outcomes.get(part.name)
         if one is None:
-            lines.append(f"{part.name:<14}not run")
+            lines.append(f"{part.name:<18}not run")
             continue
         word = "passed" if one.passed_on(tree) else "FAILED" if one.status else "passed before"
         cost = f"{one.seconds:>6} s  load {one.load:<6}"
-        lines.append(f"{part.name:<14}{word:<15}{one.commit:<14}{cost}{one.said}")
+        lines.append(f"{part.name:<18}{word:<15}{one.commit:<14}{cost}{one.said}")
     return lines
 
 
 def main(words: Sequence[str]) -> int:
     """See the module's text; 0 when every part has passed on this tree."""
-    names = [part.name for part in PARTS]
-    asked = [word for word in words if word != "--list"]
+    parts = SOAKS if "--soak" in words else PARTS
+    names = [part.name for part in parts]
+    asked = [word for word in words if word not in ("--list", "--soak")]
     if unknown := sorted(set(asked) - set(names)):
         print(f"not known: {', '.join(unknown)}; parts are {', '.join(names)}", file=sys.stderr)
         return 2
     tree = tree_of()
     if not tree:
         print("check-all: files differ from the commit, so nothing of this counts later")
-    left = [one for one in PARTS if not (one.name in kept() and kept()[one.name].passed_on(tree))]
+    left = [one for one in parts if not (one.name in kept() and kept()[one.name].passed_on(tree))]
     if "--list" in words:
-        print("\n".join(table(kept(), tree)))
+        print("\n".join(table(parts, kept(), tree)))
         return int(bool(left))
     failed = 0
-    for part in [one for one in PARTS if one.name in asked] if asked else left:
+    for part in [one for one in parts if one.name in asked] if asked else left:
         print(f"check-all: {part.name}: {LOGS / part.name}.log", flush=True)
         outcome = run(part, tree)
         keep(part.name, outcome)
         failed += outcome.status != 0
-    print("\n".join(table(kept(), tree)))
+    print("\n".join(table(parts, kept(), tree)))
     return int(failed > 0)
 
 

@@ -1,7 +1,5 @@
-"""Parts of ``make check-all``: what is run for longer, or on machines that are made for it.
-
-Each part ends within two hours on two cores, most within half of one, so that whoever cannot give a
-machine away for a day runs them one after the other, on as many days as it takes.
+"""Parts of ``make check-all``: all tests, on machines that are made for them where they need that;
+and of ``make soak``: the same for rare chances, with numbers for a night.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ class Part(NamedTuple):
         tests: files and folders that pytest is given, with words of its own.
         command: in the place of pytest, where it is not.
         environment: how long, how often, and what must not be left out quietly.
+        soak: what differs from that in ``make soak``, which has no part without it.
         at_once: whether tests may run beside one another.
     """
 
@@ -26,6 +25,7 @@ class Part(NamedTuple):
     tests: Sequence[str] = ()
     command: Sequence[str] = ()
     environment: Mapping[str, str] = {}
+    soak: Mapping[str, str] = {}
     at_once: bool = True
 
 
@@ -33,7 +33,6 @@ _BARE = {"LEDGERMQ_BARE": "1", "LEDGERMQ_BARE_LONG": "1"}
 _BOOT = {"LEDGERMQ_BOOT": "1", "LEDGERMQ_BOOT_LONG": "1", "LEDGERMQ_ANSIBLE": "1"}
 _COLLECTOR = {"LEDGERMQ_COLLECTOR": "1"}
 _EXEC = {"LEDGERMQ_EXEC_NODES": "1"}
-_KILLS = {"LEDGERMQ_LEADER_KILLS": "100"} | _EXEC
 _NOT_ORACLE = ("-m", "not oracle")
 
 KILL_TESTS = (
@@ -55,12 +54,14 @@ PARTS = (
             "tests/test_constants.py", "tests/test_documents.py", "tests/test_known_races.py",
             "tests/test_layout.py", "tests/test_maps.py", "tests/test_operating_commands.py",
         ),
-        environment={"LEDGERMQ_FLIP_STEP": "1", "LEDGERMQ_CONVERSION_KILLS": "260"},
+        environment={"LEDGERMQ_FLIP_STEP": "7", "LEDGERMQ_CONVERSION_KILLS": "60"},
+        soak={"LEDGERMQ_FLIP_STEP": "1", "LEDGERMQ_CONVERSION_KILLS": "260"},
     ),
     Part(
         "simulator",
         tests=("tests/sim", "tests/raft_group"),
-        environment={"LEDGERMQ_SEEDS": "2000"},
+        environment={"LEDGERMQ_SEEDS": "200"},
+        soak={"LEDGERMQ_SEEDS": "2000"},
     ),
     Part(
         "processes",
@@ -70,23 +71,39 @@ PARTS = (
             *(f"--ignore={name}" for name in (*KILL_TESTS, *POINT_TESTS, *FAULT_TESTS[:1])),
         ),
         environment={
-            "LEDGERMQ_KILLS": "20", "LEDGERMQ_MEMBER_KILLS": "5", "LEDGERMQ_FULL_DISK_ROUNDS": "5",
-            "LEDGERMQ_FUZZ_S": "60", "LEDGERMQ_BROWSER": "1", "LEDGERMQ_ALERTS": "1",
+            "LEDGERMQ_KILLS": "4", "LEDGERMQ_MEMBER_KILLS": "2", "LEDGERMQ_FULL_DISK_ROUNDS": "2",
+            "LEDGERMQ_FUZZ_S": "20", "LEDGERMQ_BROWSER": "1", "LEDGERMQ_ALERTS": "1",
         } | _EXEC,
+        soak={
+            "LEDGERMQ_KILLS": "20", "LEDGERMQ_MEMBER_KILLS": "5", "LEDGERMQ_FULL_DISK_ROUNDS": "5",
+            "LEDGERMQ_FUZZ_S": "60",
+        },
     ),
-    Part("kills", tests=KILL_TESTS, environment=_KILLS),
-    Part("kill-points", tests=POINT_TESTS, environment={"LEDGERMQ_KILL_POINTS": "200"} | _EXEC),
+    Part(
+        "kills",
+        tests=KILL_TESTS,
+        environment={"LEDGERMQ_LEADER_KILLS": "10"} | _EXEC,
+        soak={"LEDGERMQ_LEADER_KILLS": "100"},
+    ),
+    Part(
+        "kill-points",
+        tests=POINT_TESTS,
+        environment={"LEDGERMQ_KILL_POINTS": "40"} | _EXEC,
+        soak={"LEDGERMQ_KILL_POINTS": "200"},
+    ),
     Part(
         "faults",
         tests=FAULT_TESTS,
         environment={
-            "LEDGERMQ_FAULT_ROUNDS": "3", "LEDGERMQ_FAULT_S": "30", "LEDGERMQ_PORCUPINE": "1",
+            "LEDGERMQ_FAULT_ROUNDS": "2", "LEDGERMQ_FAULT_S": "5", "LEDGERMQ_PORCUPINE": "1",
         } | _EXEC,
+        soak={"LEDGERMQ_FAULT_ROUNDS": "3", "LEDGERMQ_FAULT_S": "30"},
     ),
     Part(
         "acknowledged",
         tests=("tests/acknowledged",),
-        environment={"LEDGERMQ_ACKNOWLEDGED_KILLS": "200"} | _EXEC,
+        environment={"LEDGERMQ_ACKNOWLEDGED_KILLS": "20"} | _EXEC,
+        soak={"LEDGERMQ_ACKNOWLEDGED_KILLS": "200"},
     ),
     Part("traces", tests=("tests/collector",), environment=_COLLECTOR),
     Part("attacks", tests=("tests/adversary",), environment=_EXEC),
@@ -94,21 +111,24 @@ PARTS = (
         "power",
         tools=("power",),
         tests=("tests/power",),
-        environment={"LEDGERMQ_POWER": "1", "LEDGERMQ_POWER_CUTS": "10"},
+        environment={"LEDGERMQ_POWER": "1", "LEDGERMQ_POWER_CUTS": "2"},
+        soak={"LEDGERMQ_POWER_CUTS": "10"},
     ),
     Part(
         "oracle",
         tests=("tests/compat",),
-        environment={"LEDGERMQ_JAVA_KILLS": "10", "LEDGERMQ_MIGRATE_LONG": "1"} | _COLLECTOR,
+        environment={"LEDGERMQ_JAVA_KILLS": "2", "LEDGERMQ_MIGRATE_LONG": "1"} | _COLLECTOR,
+        soak={"LEDGERMQ_JAVA_KILLS": "10"},
     ),
     Part(
         "spark",
         tools=("browser",),
         tests=("tests/spark",),
         environment={
-            "LEDGERMQ_SPARK": "1", "LEDGERMQ_SPARK_KILLS": "10", "LEDGERMQ_SPARK_DRIVER_KILLS": "5",
+            "LEDGERMQ_SPARK": "1", "LEDGERMQ_SPARK_KILLS": "2", "LEDGERMQ_SPARK_DRIVER_KILLS": "2",
             "LEDGERMQ_SPARK_WHEEL": "1", "LEDGERMQ_SPARK_SPECULATION": "1", "LEDGERMQ_BROWSER": "1",
         },
+        soak={"LEDGERMQ_SPARK_KILLS": "10", "LEDGERMQ_SPARK_DRIVER_KILLS": "5"},
     ),
     Part("packages", tools=("deb",), command=("packaging/check-deb.sh",)),
     # A test in a root of its own takes all processors.
@@ -116,11 +136,9 @@ PARTS = (
     Part("boot", tools=("boot",), tests=("tests/boot",), environment=_BOOT, at_once=False),
 )  # fmt: skip
 
-
-def part(name: str) -> Part:
-    """The part of that name.
-
-    Raises:
-        KeyError: there is none.
-    """
-    return {one.name: one for one in PARTS}[name]
+SOAKS = tuple(
+    one._replace(name=f"soak-{one.name}", environment={**one.environment, **one.soak})
+    for one in PARTS
+    if one.soak
+)
+"""The parts of ``make soak``, each of two hours at most on two cores."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.suite import check_all
-from tests.suite.check_parts import PARTS, Part
+from tests.suite.check_parts import PARTS, SOAKS, Part
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,11 +34,13 @@ def test_every_test_is_in_a_part() -> None:
 
 
 def test_parts_have_what_the_page_says() -> None:
-    """The column of check-all in docs/testing.md names all, with its number."""
+    """The columns of docs/testing.md name all, with their numbers."""
     rows = re.findall(
-        r"^\| `(LEDGERMQ_\w+)` \|[^|]*\|([^|]*)\|", (ROOT / "docs/testing.md").read_text(), re.M
+        r"^\| `(LEDGERMQ_\w+)` \|[^|]*\|([^|]*)\|([^|]*)\|",
+        (ROOT / "docs/testing.md").read_text(),
+        re.M,
     )
-    of_page = {name: value.strip() for name, value in rows}
+    of_page = {name: value.strip() for name, value, _ in rows}
     of_parts = {name: value for part in PARTS for name, value in part.environment.items()}
     # Those that are drawn, the same in each run, or of other commands.
     told = {
@@ -50,6 +52,19 @@ def test_parts_have_what_the_page_says() -> None:
     assert told == {name: value for name, value in of_parts.items() if name in of_page}
     assert set(of_parts) <= set(of_page)
     assert {name for name, value in of_page.items() if value == "1"} <= set(of_parts)
+    assert {name: value.strip() for name, _, value in rows if value.strip()} == {
+        name: value for part in PARTS for name, value in part.soak.items()
+    }
+
+
+def test_a_night_takes_the_same_tests_for_longer() -> None:
+    parts = {part.name: part for part in PARTS}
+
+    for soak in SOAKS:
+        part = parts[soak.name.removeprefix("soak-")]
+        assert (soak.tests, soak.tools) == (part.tests, part.tools)
+        assert set(part.soak) <= set(part.environment)
+        assert soak.environment == {**part.environment, **part.soak}
 
 
 def test_what_has_passed_counts_for_its_tree_alone(
