@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Writes the list of components (SBOM, CycloneDX) of what a node brings along, and prints where it is:
 # the libraries of the versions in packaging/constraints.txt, which the Debian package has too (but for
-# Cython, which only kernels that are not compiled need), with their licenses and what needs what.
+# Cython, which only kernels that are not compiled need), with their licenses and what needs what; and what
+# is in the tree as files of others (packaging/vendored.toml).
 #
 #   make-sbom.sh FOLDER       the folder has the wheel of this version for any machine
 #
@@ -39,5 +40,20 @@ print(f"version = {json.dumps(sys.argv[1])}")
 print("dependencies =", project["dependencies"] + extras["server"] + extras["compression"])
 PROGRAM
 "$tools/cyclonedx-py" environment --pyproject "$scratch/pyproject.toml" --output-reproducible \
-    --output-file "$folder/ledgermq-$version.cdx.json" "$scratch/node/bin/python"
+    --output-file "$scratch/list.json" "$scratch/node/bin/python"
+"$tools/python" packaging/vendored_components.py "$scratch/list.json"
+"$tools/python" - "$scratch/list.json" >&2 <<'PROGRAM'
+import json
+import pathlib
+import sys
+
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+text = pathlib.Path(sys.argv[1]).read_text()
+version = SchemaVersion.from_version(json.loads(text)["specVersion"])
+if error := JsonStrictValidator(version).validate_str(text):
+    raise SystemExit(f"make-sbom: no list of CycloneDX {version.to_version()}: {error}")
+PROGRAM
+mv "$scratch/list.json" "$folder/ledgermq-$version.cdx.json"
 echo "$folder/ledgermq-$version.cdx.json"
