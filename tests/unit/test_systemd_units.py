@@ -86,6 +86,11 @@ def test_accounts_of_local_clients_stay_who_they_are(name: str) -> None:
     assert directives(name)["PrivateUsers"] == []
 
 
+@pytest.mark.parametrize("name", SERVICES)
+def test_the_console_may_read_events_of_the_journal_and_the_service_nothing_else(name: str) -> None:
+    assert directives(name)["SupplementaryGroups"] == ["systemd-journal"]
+
+
 def test_folders_of_instances_do_not_lie_in_those_of_the_single_node() -> None:
     single, instance = (directives(name) for name in SERVICES)
 
