@@ -163,6 +163,10 @@ class Machine:
         """Words that, before a command of this machine, run it in namespaces of that one."""
         return ["nsenter", "--target", str(self._init), *namespaces.split(), "--"]
 
+    def seen(self, path: str) -> Path:
+        """A file or socket of the booted machine, as this one reaches it."""
+        return Path(f"/proc/{self._init}/root{path}")
+
     def wait_until(
         self, condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S
     ) -> Any:
