@@ -47,6 +47,8 @@ def make_group(machine: Machine, package: str = "this") -> None:
         package: the one that is installed.
     """
     machine.run(f"systemctl disable --now {UNIT}")
+    # As the doctor says: none of the machine's own connections is given the port of a member.
+    machine.run("sysctl --quiet net.ipv4.ip_local_reserved_ports=40911-40913")
     machine.run(f"cd /root && ledgermq keys init keys --nodes {','.join(NODES)}")
     for number, name in enumerate(NODES):
         store = f"/var/lib/ledgermq-{name}"
