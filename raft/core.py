@@ -402,8 +402,8 @@ class RaftCore:
 
         Raises:
             NotLeaderError: this node does not lead.
-            BusyError: another change is under way, nothing of this term is committed yet, or the
-                new voter has not caught up.
+            BusyError: another change is under way, nothing of this term is committed yet, the
+                writer does not stamp, or the new voter has not caught up.
             ConfigError: the change is none that is allowed, or this node would leave.
         """
         requests.change_members(self._state, membership)

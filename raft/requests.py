@@ -8,7 +8,7 @@ from ledgermq.raft.membership import Membership, change_problem
 from ledgermq.raft.quorum import has_majority
 from ledgermq.raft.roles import leader, transfer
 from ledgermq.raft.roles.leadership import Leadership
-from ledgermq.raft.roles.node_state import NodeState
+from ledgermq.raft.roles.node_state import NodeState, WriterState
 
 
 def transfer_to(state: NodeState, target: NodeId) -> None:
@@ -37,6 +37,9 @@ def change_members(state: NodeState, membership: Membership) -> None:
     if not leader.has_committed(state, lead) or lead.transfer is not None:
         # Two leaders that each begin a change without this could both reach a majority.
         raise BusyError("nothing of this term is committed yet, or a hand-over is under way")
+    if state.writer is not WriterState.GRANTED:
+        # What was proposed before the grant counts as lost when the answer to it comes.
+        raise BusyError("the writer is about to begin anew")
     if lead.change_proposed or state.history.index > state.commit:
         raise BusyError("a change of the membership is under way")
     for voter in membership.voters - state.membership.voters:

@@ -17,6 +17,9 @@ was stopped for two seconds."""
 
 CATCH_UP_MS = 6_000
 SETTLE_MS = 1_500
+MARK_MS = 2_000
+"""A writer that nothing comes to looks once a second whether it has durably what it had lost."""
+
 STEP_MS = 100
 
 
@@ -44,6 +47,12 @@ def heal(world: World, settle: Callable[[], None] = lambda: None) -> None:
     world.events.run(SETTLE_MS * MS)
     # A preferred leader may just have been handed over to.
     wait(world, CATCH_UP_MS, "members stay caught up", lambda: _is_even(world))
+    wait(
+        world,
+        MARK_MS,
+        "who has all again is a member like others",
+        lambda: not any(node.is_marked for node in sound_members(world)),
+    )
     _look_at_files(world)
 
 
@@ -113,5 +122,3 @@ def _look_at_files(world: World) -> None:
         entries = len(world.observers[node.name].log)
         if node.spoilt and not (sound and is_repaired(node, sound[0], entries=entries)):
             require(is_detected(node), "damage is found by who looks for it", node.name)
-    for node in sound:
-        require(not node.is_marked, "who has all again is a member like others", node.name)
