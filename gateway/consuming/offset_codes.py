@@ -96,10 +96,22 @@ class OffsetCodes(PortPart):
         return None
 
     def _by_time(self, asked: Asked) -> Command:
+        """As RocketMQ 4.9 finds it; as RocketMQ 5 does for clients that say which side they want.
+
+        Those take what they get for an end that is not included: of 4.9's answer, which is the last
+        message's own offset, they would leave that one out.
+        """
         queue = _queue(asked.command)
-        timestamp_ms = int64(asked.command.fields, "timestamp")
-        found = self._bounds(queue) != NOTHING
-        offset = self._store.offset_by_time(queue, max(0, timestamp_ms)) if found else 0
+        time_ms = max(0, int64(asked.command.fields, "timestamp"))
+        side = asked.command.fields.get("boundaryType")
+        if self._bounds(queue) == NOTHING:
+            offset = 0
+        elif side is None:
+            offset = self._store.offset_by_time(queue, time_ms)
+        elif side.lower() == "upper":
+            offset = max(self._store.first_since(queue, time_ms + 1) - 1, self._bounds(queue).first)
+        else:
+            offset = self._store.first_since(queue, time_ms)
         return asked.command.reply(fields={"offset": str(offset)})
 
     def _end(self, asked: Asked) -> Command:

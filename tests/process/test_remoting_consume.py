@@ -218,6 +218,30 @@ def test_what_a_queue_holds_is_told_and_an_unknown_one_is_empty(client: Remoting
     assert never == "-1"
 
 
+def test_clients_of_rocketmq_5_are_told_the_side_of_a_time_that_they_ask_for(
+    client: RemotingClient,
+) -> None:
+    send(client, "other", 2, b"one", b"two", b"three")
+    messages = pull(client, "other", 2, 0, subscription="*").messages
+    first_ms, last_ms = messages[0].store_timestamp, messages[-1].store_timestamp
+
+    def told(timestamp_ms: int, **more: object) -> int:
+        fields = {"topic": "other", "queueId": 2, "timestamp": timestamp_ms, **more}
+        return int(client.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields).fields["offset"])
+
+    def sides(timestamp_ms: int) -> tuple[int, int]:
+        lower, upper = ({"boundaryType": side} for side in ("LOWER", "UPPER"))
+        return told(timestamp_ms, **lower), told(timestamp_ms, **upper)
+
+    assert told(last_ms + LONG_MS) == 2
+    assert sides(last_ms + LONG_MS) == (3, 2)
+    assert sides(last_ms)[1] == 2
+    assert sides(first_ms)[0] == 0
+    assert sides(first_ms - 1) == (0, 0)
+    assert sides(2**63 - 1) == (3, 2)
+    assert told(last_ms + LONG_MS, boundaryType="neither") == 3
+
+
 def test_a_pull_right_behind_a_heartbeat_is_answered_by_what_that_says(
     address: str, client: RemotingClient
 ) -> None:
