@@ -78,8 +78,10 @@ class GroupCodes(PortPart):
 
     def _delete(self, asked: Asked) -> None:
         """Delete a group on all nodes; one that is not there is no error, as with topics."""
-        name = text(asked.command.fields, "groupName")
-        arguments = {"group": name, "with_offsets": flag(asked.command.fields, "removeOffset")}
+        fields = asked.command.fields
+        # Two names of one thing: RocketMQ 4.9's, and RocketMQ 5's.
+        with_offsets = flag(fields, "removeOffset") or flag(fields, "cleanOffset")
+        arguments = {"group": text(fields, "groupName"), "with_offsets": with_offsets}
 
         def refused(error: LedgerError) -> Command | None:
             return asked.command.reply() if isinstance(error, GroupUnknownError) else None

@@ -195,6 +195,25 @@ def test_groups_are_made_followed_and_deleted(node: Administered) -> None:
     assert unknown.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
+@pytest.mark.parametrize("field", ["removeOffset", "cleanOffset"])
+def test_the_offsets_of_a_group_are_deleted_with_it_where_a_tool_of_4_or_5_says_so(
+    node: Administered, field: str
+) -> None:
+    def offsets() -> bool:
+        return "orders@shipping" in node.told(Code.GET_ALL_CONSUMER_OFFSET)["offsetTable"]
+
+    group = {"groupName": "shipping", "retryMaxTimes": 3}
+    told = []
+    for wanted in ("false", "true"):
+        assert node.ask(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, group).code == 0
+        node.told(Code.INVOKE_BROKER_TO_RESET_OFFSET, topic="orders", group="shipping",
+                  timestamp=0, isForce="true")  # fmt: skip
+        node.ask(Code.DELETE_SUBSCRIPTIONGROUP, groupName="shipping", **{field: wanted})
+        told.append(offsets())
+
+    assert told == [True, False]
+
+
 def test_the_broker_tells_its_figures_and_what_does_not_apply(node: Administered) -> None:
     figures = node.told(Code.GET_BROKER_RUNTIME_INFO)["table"]
     config = dict(
