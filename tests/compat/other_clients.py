@@ -34,21 +34,21 @@ class NotToBeHadError(Exception):
 def go_client() -> Command:
     """The Go program, compiled."""
     program = CACHE / "go" / "client"
-    _need("go")
+    need("go")
     program.parent.mkdir(parents=True, exist_ok=True)
-    _make(["go", "build", "-o", str(program), "."], CLIENTS / "go")
+    make_with(["go", "build", "-o", str(program), "."], CLIENTS / "go")
     return [str(program)], {}
 
 
 def node_client() -> Command:
     """The Node program beside its module."""
-    _need("node", "npm")
+    need("node", "npm")
     folder = CACHE / "node"
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("client.js", "package.json"):
         shutil.copy(CLIENTS / "node" / name, folder / name)
     if not (folder / "node_modules" / "ali-ons").is_dir():
-        _make(["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
+        make_with(["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
     return ["node", str(folder / "client.js")], {}
 
 
@@ -60,17 +60,17 @@ def python_client() -> Command:
     folder = CACHE / "python"
     if not (folder / "rocketmq").is_dir():
         words = ["-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
-        _make([sys.executable, *words, "rocketmq-client-python==2.0.0"], CLIENTS)
+        make_with([sys.executable, *words, "rocketmq-client-python==2.0.0"], CLIENTS)
     shutil.copy(library, folder / "rocketmq" / "librocketmq.so")
     return [sys.executable, str(CLIENTS / "python_client.py")], {"PYTHONPATH": str(folder)}
 
 
 def rust_client() -> Command:
     """The Rust program, compiled; the first time takes minutes."""
-    _need("cargo")
+    need("cargo")
     folder = CACHE / "rust"
     shutil.copytree(CLIENTS / "rust", folder, dirs_exist_ok=True)
-    _make(["cargo", "build", "--quiet"], folder, timeout_s=RUST_MAKE_S)
+    make_with(["cargo", "build", "--quiet"], folder, timeout_s=RUST_MAKE_S)
     return [str(folder / "target" / "debug" / "rust-client")], {}
 
 
@@ -92,17 +92,17 @@ def java5_tools() -> Command:
 
 def _java(name: str, program: str, source: str) -> Command:
     """A Java program, compiled with the libraries of ``clients/NAME/pom.xml``."""
-    _need("java", "javac", "mvn")
+    need("java", "javac", "mvn")
     folder = CACHE / name
     folder.mkdir(parents=True, exist_ok=True)
     libraries = folder / "lib"
     if not libraries.is_dir():
         pom = str(CLIENTS / name / "pom.xml")
         words = ["-q", "-B", "-f", pom, "dependency:copy-dependencies"]
-        _make(["mvn", *words, f"-DoutputDirectory={libraries}"], folder)
+        make_with(["mvn", *words, f"-DoutputDirectory={libraries}"], folder)
     (folder / f"{program}.java").write_text(source)
     classes = f"{folder / 'classes'}"
-    _make(
+    make_with(
         ["javac", "-nowarn", "-cp", f"{libraries}/*", "-d", classes, f"{program}.java"],
         folder,
     )
@@ -133,13 +133,23 @@ def run_client(command: Command, *words: str, told: str = "", **environment: str
     return done.stdout.splitlines()
 
 
-def _need(*programs: str) -> None:
+def need(*programs: str) -> None:
+    """Say which of them are not there.
+
+    Raises:
+        NotToBeHadError: one is not.
+    """
     missing = [program for program in programs if shutil.which(program) is None]
     if missing:
         raise NotToBeHadError(f"{', '.join(missing)} not found")
 
 
-def _make(words: Sequence[str], folder: Path, *, timeout_s: float = MAKE_S) -> None:
+def make_with(words: Sequence[str], folder: Path, *, timeout_s: float = MAKE_S) -> None:
+    """Run a program that makes something, where ``folder`` is.
+
+    Raises:
+        NotToBeHadError: it failed, with the end of what it said.
+    """
     try:
         done = subprocess.run(
             list(words), cwd=folder, capture_output=True, text=True, check=False, timeout=timeout_s

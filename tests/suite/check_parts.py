@@ -117,7 +117,9 @@ PARTS = (
     Part(
         "oracle",
         tests=("tests/compat",),
-        environment={"LEDGERMQ_JAVA_KILLS": "2", "LEDGERMQ_MIGRATE_LONG": "1"} | _COLLECTOR,
+        environment={
+            "LEDGERMQ_JAVA_KILLS": "2", "LEDGERMQ_MIGRATE_LONG": "1", "LEDGERMQ_DASHBOARDS": "1",
+        } | _COLLECTOR,
         soak={"LEDGERMQ_JAVA_KILLS": "10"},
     ),
     Part(
