@@ -116,9 +116,11 @@ PARTS = (
     ),
     Part(
         "oracle",
+        tools=("browser",),
         tests=("tests/compat",),
         environment={
             "LEDGERMQ_JAVA_KILLS": "2", "LEDGERMQ_MIGRATE_LONG": "1", "LEDGERMQ_DASHBOARDS": "1",
+            "LEDGERMQ_BROWSER": "1",
         } | _COLLECTOR,
         soak={"LEDGERMQ_JAVA_KILLS": "10"},
     ),
