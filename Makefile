@@ -111,7 +111,7 @@ check-boot: bootstrap
 	packaging/install-tools.sh boot
 	LEDGERMQ_BOOT=1 LEDGERMQ_BOOT_LONG=1 $(PYTHON_BIN)/python -m pytest -q tests/boot
 	LEDGERMQ_BOOT_SUITE=trixie LEDGERMQ_BOOT=1 LEDGERMQ_BOOT_LONG=1 $(PYTHON_BIN)/python -m pytest -q \
-		tests/boot/test_install.py tests/boot/test_life.py tests/boot/test_package_life.py \
+		tests/boot/test_install.py tests/boot/test_life.py tests/boot/test_observer.py tests/boot/test_package_life.py \
 		tests/boot/test_repository.py tests/boot/test_instances.py tests/boot/test_ansible.py
 
 # An hour by default; what reaches new code is added to the corpus in the tree.
