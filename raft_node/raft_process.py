@@ -189,12 +189,16 @@ class RaftWorker:
             self._hear_peers(now)
         if self._writer.is_settled:
             # The cells first: what is read behind them is as new, or newer, and then seen again.
-            if self._written_cell[0] != self._written_seen:
-                self._written_seen = self._written_cell[0]
-                self._look_at_written()
             if self._waits_for_sync and self._durable_cell[0] != self._durable_seen:
                 self._durable_seen = self._durable_cell[0]
-                self._look_at_held(self._page.read_durable()[0])
+                # Before what is written: a membership has to be known before it is sent.
+                held = self._page.read_durable()[0]
+                self._written_seen = self._written_cell[0]
+                self._look_at_written()
+                self._look_at_held(held)
+            elif self._written_cell[0] != self._written_seen:
+                self._written_seen = self._written_cell[0]
+                self._look_at_written()
         else:
             self._writer.repeat_when_due(now_ns)
         if now >= self._core.deadline:

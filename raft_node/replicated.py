@@ -221,6 +221,7 @@ class Replicated:
             logger.error("entries of a peer refused: error=%s", error)
             return None
         if not self._writer.append(verified.entries, verified.items, verified.end):
+            self.memberships.dropped(self._exchange.end.index_)
             return None
         self._exchange.end = verified.end
         self._counters[RaftCounter.ENTRIES_RECEIVED] += accepted.last - accepted.first + 1

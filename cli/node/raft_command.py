@@ -15,7 +15,13 @@ from typing import cast
 
 from ledgermq.cli.output import tell
 from ledgermq.model.config.settings import ListenSection
-from ledgermq.model.errors import BusyError, NotLeaderError, ProtocolError, TimedOutError
+from ledgermq.model.errors import (
+    BusyError,
+    ConfigError,
+    NotLeaderError,
+    ProtocolError,
+    TimedOutError,
+)
 from ledgermq.process import control
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.settings.settings_loading import load_settings
@@ -177,16 +183,23 @@ def _forget(arguments: argparse.Namespace) -> int:
 def _add(arguments: argparse.Namespace) -> int:
     """Learner first, then voter; each step is waited for."""
     deadline = time.monotonic() + arguments.timeout
+    member = arguments.member
     status = _ask(arguments, "status")
-    if not _is(status, arguments.member, "voters", "learners"):
+    if _is(status, member, "voters") and (
+        arguments.learner or arguments.witness != _is(status, member, "witnesses")
+    ):
+        raise ConfigError("the member votes otherwise: remove it before it comes back", node=member)
+    if not _is(status, member, "voters", "learners"):
         _hear(arguments)
         fields = {} if arguments.address is None else {"address": arguments.address}
-        _ask_patiently(arguments, deadline, "add", node=arguments.member, kind="learner", **fields)
-        _wait_committed(arguments, deadline, arguments.member, "learners")
-    if not arguments.learner and not _is(_ask(arguments, "status"), arguments.member, "voters"):
-        kind = "witness" if arguments.witness else "voter"
-        _ask_patiently(arguments, deadline, "add", node=arguments.member, kind=kind)
-        _wait_committed(arguments, deadline, arguments.member, "voters")
+        _ask_patiently(arguments, deadline, "add", node=member, kind="learner", **fields)
+    # Also of one that is there: it may be since an order that ended before that was certain.
+    _wait_committed(arguments, deadline, member, "voters", "learners")
+    if not arguments.learner:
+        if not _is(_ask(arguments, "status"), member, "voters"):
+            kind = "witness" if arguments.witness else "voter"
+            _ask_patiently(arguments, deadline, "add", node=member, kind=kind)
+        _wait_committed(arguments, deadline, member, "voters")
     return _tell_members(arguments)
 
 
@@ -261,13 +274,14 @@ def _wait_committed(
     wanted = kinds or ("voters", "learners")
     while True:
         status = _ask(arguments, "status")
+        if status["role"] != "leader":
+            # What it knows may still be cut, or, before it has read its log, be the settings'.
+            raise NotLeaderError(
+                "only the leader knows what is committed: ask it again", leader=status["leader"]
+            )
         is_committed = cast("int", status["membership_index"]) <= cast("int", status["commit"])
         if _is(status, member, *wanted) == bool(kinds) and is_committed:
             return
-        if status["role"] != "leader":
-            raise NotLeaderError(
-                "the leader changed meanwhile: ask the new one again", leader=status["leader"]
-            )
         if time.monotonic() >= deadline:
             raise TimedOutError(
                 "the change of the membership is not committed",

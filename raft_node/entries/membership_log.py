@@ -91,7 +91,8 @@ class MembershipLog:
         Raises:
             StorageError: that could not be made durable.
         """
-        known = {**self.current.addresses, **self._planned}
+        # What was planned may be of an order that was refused, and long ago.
+        known = {**self._planned, **self.current.addresses}
         roster = Roster(membership, {node: known[node] for node in membership.members})
         record = membership_record(roster.encode(), self._settings, now_ms=now_ms)
         self._file.propose(Proposal(term, after, len(record), roster))
@@ -167,6 +168,15 @@ class MembershipLog:
         for entry in found:
             self._file.put(entry)
         return [(entry.index, entry.roster.membership) for entry in found]
+
+    def dropped(self, last: Index) -> None:
+        """Entries that were received behind ``last`` did not go to the writer.
+
+        Raises:
+            StorageError: that could not be made durable.
+        """
+        if self._file.entries and self._file.entries[-1].index > last:
+            self._file.cut(last)
 
     def content(self) -> bytes:
         """What another member with the same log has to remember, as the file has it.

@@ -70,6 +70,7 @@ class MembershipControl:
         if kind == "learner":
             learners |= {member}
             voters -= {member}
+            witnesses -= {member}
         else:
             voters |= {member}
             witnesses |= {member} if kind == "witness" else set()

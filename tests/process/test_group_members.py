@@ -192,7 +192,11 @@ def test_a_change_that_cannot_be_says_why(make_node: Callable[[], Node]) -> None
         leader.command("raft", "add", "n3", leader.peer_address).stderr,
         leader.command("raft", "remove", leader.name).stderr,
         leader.command("raft", "remove", "n7").stderr,
+        leader.command("raft", "add", follower.name, "--learner").stderr,
+        leader.command("raft", "add", follower.name, "--witness").stderr,
+        follower.command("raft", "add", leader.name).stderr,
     ]
+    again = leader.command("raft", "add", follower.name)
     members = raft_status(leader)["voters"]
     group.stop()
 
@@ -203,4 +207,8 @@ def test_a_change_that_cannot_be_says_why(make_node: Callable[[], Node]) -> None
     assert "another member listens there" in refusals[4]
     assert "the leader cannot leave: hand over first" in refusals[5]
     assert "no such member" in refusals[6]
+    assert "votes otherwise" in refusals[7] and "votes otherwise" in refusals[8]
+    # Of one that is there, too: only the leader knows whether that is certain.
+    assert "only the leader knows what is committed" in refusals[9]
+    assert again.returncode == 0
     assert members == ["n0", "n1", "n2"]
