@@ -61,8 +61,8 @@ def open_inbox(
     for without it everybody who can connect is let talk.
 
     Raises:
-        ConfigError: it cannot be bound; names endpoint and setting.
-        StorageError: the operating system refused for another reason.
+        ConfigError: there is no such address to bind; names endpoint and setting.
+        StorageError: the operating system refused: another program has the port, say.
     """
     draw_seed()
     inbox = _open(context, zmq.ROUTER, queued_max=queued_max)
@@ -240,21 +240,18 @@ def _try_bind(inbox: zmq.Socket[bytes], endpoint: str) -> bool:
     return True
 
 
-def _not_bound(endpoint: str, number: int) -> ConfigError | StorageError:
-    reason = zmq.strerror(number)
-    if number == errno.EADDRINUSE:
-        return ConfigError(
-            "another program listens where this member should",
-            endpoint=endpoint,
-            setting="node.peers",
-            reason=reason,
-        )
+def _not_bound(endpoint: str, number: int) -> StorageError:
+    # No error of the settings, after which nobody would start the node again: a connection that the
+    # machine has made may have the port, and end.
+    is_taken = number == errno.EADDRINUSE
     return StorageError(
-        "socket for members not bound",
+        "another program has the port at which this member is awaited"
+        if is_taken
+        else "socket for members not bound",
         errno=number,
         endpoint=endpoint,
         setting="node.peers",
-        reason=reason,
+        reason=zmq.strerror(number),
     )
 
 

@@ -53,6 +53,7 @@ def heal(world: World, settle: Callable[[], None] = lambda: None) -> None:
         "who has all again is a member like others",
         lambda: not any(node.is_marked for node in sound_members(world)),
     )
+    _look_at_memberships(world)
     _look_at_files(world)
 
 
@@ -111,6 +112,17 @@ def _is_even(world: World) -> bool:
     ends = {(len(observer.log), observer.commit, observer.durable) for observer in observers}
     count = len(world.checker.committed)
     return ends == {(count, count - 1, count)}
+
+
+def _look_at_memberships(world: World) -> None:
+    """Who is in the group stands in the log, and each member goes by that."""
+    for node in sound_members(world):
+        index, membership = world.observers[node.name].membership
+        status = world.ask(node.name, "status")
+        said = (status["membership_index"], _texts(status["voters"]), _texts(status["learners"]))
+        stands = (index, sorted(membership.voters), sorted(membership.learners))
+        promise = "a member follows the membership of its log"
+        require(said == stands, promise, node.name, said, stands)
 
 
 def _look_at_files(world: World) -> None:

@@ -188,6 +188,11 @@ class Observer:
         self._granted_in = -1
         self.role = PublishedRole.FOLLOWER
 
+    @property
+    def membership(self) -> tuple[int, Membership]:
+        """The last one that stands in the log, and the number of its entry; -1: the first one."""
+        return self._memberships[-1]
+
     def close(self) -> None:
         """Close the files."""
         self._files.forget()

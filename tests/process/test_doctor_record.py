@@ -21,6 +21,7 @@ from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.admin.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
+from ledgermq.doctor.recording.far_nodes import files_of
 from ledgermq.doctor.recording.stack_samples import find_program
 from ledgermq.model.exit_status import EXIT_INTERRUPTED
 from ledgermq.sessions.keys.client_keys import make_node_key
@@ -120,7 +121,7 @@ def test_a_record_has_what_somebody_far_away_asks_for(node: Node) -> None:
         "supervisor", *CHILDREN,
     }  # fmt: skip
     assert archive.lines("samples/host.jsonl")[0]["memory"]["MemTotal"] > 0
-    report = archive.lines(f"nodes/ipc-{str(node.runtime).strip('/').replace('/', '-')}.jsonl")
+    report = archive.lines(files_of([address])[0])
     assert "n7" in [line["node"]["self_id"] for line in report if "node" in line]
     assert "did not answer" in archive.section("WHAT STANDS OUT")
     assert json.loads(archive.text("status.json"))["state"] == "ready"

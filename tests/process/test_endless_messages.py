@@ -193,7 +193,8 @@ def test_a_local_account_that_never_ends_a_message_is_ended(node: Node, name: st
     assert stranger.stdout == "ended\n"
     assert node.pid(role) == pid
     # It is counted behind the end, which its client sees before.
-    wait_until(
-        lambda: node.status()["counters"][role]["connections_ended"] == 1, "the end to be counted"
+    ended = wait_until(
+        lambda: node.status()["counters"][role]["connections_ended"], "the end to be counted"
     )
+    assert ended == 1, node.log.read_text()
     assert node.stop() == 0
