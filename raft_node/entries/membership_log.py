@@ -120,8 +120,7 @@ class MembershipLog:
             CorruptLogError, StorageError: log or file cannot be read.
         """
         told = self.written(last.index)
-        if self._file.entries and self._file.entries[-1].index > last.index:
-            self._file.cut(last.index)
+        self.dropped(last.index)
         if self._file.proposed is not None:
             self._file.propose(None)
         return told
@@ -170,7 +169,7 @@ class MembershipLog:
         return [(entry.index, entry.roster.membership) for entry in found]
 
     def dropped(self, last: Index) -> None:
-        """Entries that were received behind ``last`` did not go to the writer.
+        """Entries behind ``last`` are not in the log, or did not go to its writer.
 
         Raises:
             StorageError: that could not be made durable.
