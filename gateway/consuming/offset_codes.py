@@ -104,12 +104,13 @@ class OffsetCodes(PortPart):
         queue = _queue(asked.command)
         time_ms = max(0, int64(asked.command.fields, "timestamp"))
         side = asked.command.fields.get("boundaryType")
-        if self._bounds(queue) == NOTHING:
+        bounds = self._bounds(queue)
+        if bounds == NOTHING:
             offset = 0
         elif side is None:
             offset = self._store.offset_by_time(queue, time_ms)
         elif side.lower() == "upper":
-            offset = max(self._store.first_since(queue, time_ms + 1) - 1, self._bounds(queue).first)
+            offset = max(self._store.first_since(queue, time_ms + 1) - 1, bounds.first)
         else:
             offset = self._store.first_since(queue, time_ms)
         return asked.command.reply(fields={"offset": str(offset)})
