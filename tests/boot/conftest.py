@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -91,15 +92,24 @@ def installed(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture
-def machine(installed: Machine, packages: Path, tmp_path: Path) -> Iterator[Machine]:
-    """A machine of its own for each test, with the package; booted, and its node serves."""
-    machine = Machine(tmp_path, [installed.upper, root.debian_root()], [(packages, PACKAGES)])
+@contextmanager
+def serving(folder: Path, installed: Machine, packages: Path) -> Iterator[Machine]:
+    """A machine with the package in ``folder``; booted, and its node serves. It is left there."""
+    machine = Machine(folder, [installed.upper, root.debian_root()], [(packages, PACKAGES)])
     machine.boot()
     try:
         machine.wait_active(UNIT)
         yield machine
     finally:
         machine.close()
+
+
+@pytest.fixture
+def machine(installed: Machine, packages: Path, tmp_path: Path) -> Iterator[Machine]:
+    """A machine of its own for each test, with the package; booted, and its node serves."""
+    try:
+        with serving(tmp_path, installed, packages) as machine:
+            yield machine
+    finally:
         for name in ("upper", "work"):
             shutil.rmtree(tmp_path / name, ignore_errors=True)

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.boot import root
-from tests.boot.conftest import PACKAGES, UNIT
+from tests.boot.conftest import UNIT, serving
 from tests.boot.machine import Machine
 from tests.boot.messages import expected, received, send, status
 from tests.boot.root import keep
@@ -24,13 +23,8 @@ def machine(
 ) -> Iterator[Machine]:
     """One machine for all tests here: they only look at it."""
     folder = tmp_path_factory.mktemp("looked-at")
-    machine = Machine(folder, [installed.upper, root.debian_root()], [(packages, PACKAGES)])
-    machine.boot()
-    try:
-        machine.wait_active(UNIT)
+    with serving(folder, installed, packages) as machine:
         yield machine
-    finally:
-        machine.close()
 
 
 def test_apt_says_nothing_of_trouble(machine: Machine, installed: Machine) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.boot import root
-from tests.boot.conftest import PACKAGES, UNIT
+from tests.boot.conftest import UNIT, serving
 from tests.boot.instances import NODES, make_group
 from tests.boot.machine import Machine
 from tests.boot.messages import processes, status
@@ -30,13 +29,8 @@ def machine(
 ) -> Iterator[Machine]:
     """One machine for all tests here: each gives its node settings of its own."""
     folder = tmp_path_factory.mktemp("observed")
-    machine = Machine(folder, [installed.upper, root.debian_root()], [(packages, PACKAGES)])
-    machine.boot()
-    try:
-        machine.wait_active(UNIT)
+    with serving(folder, installed, packages) as machine:
         yield machine
-    finally:
-        machine.close()
 
 
 def restart(machine: Machine, settings: str) -> None:
