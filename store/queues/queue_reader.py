@@ -16,7 +16,7 @@ import numpy as np
 
 from ledgermq.formats.arrays import UNIT, Units
 from ledgermq.formats.queue_unit import UNIT_SIZE
-from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.errors import CorruptLogError
 from ledgermq.store.files.mapped_files import MappedFiles, VanishedError
 from ledgermq.store.queues.queue_end import CHUNK_UNITS, PREFILL_SIZE
 
@@ -124,11 +124,13 @@ class QueueReader:
         self.files.close()
 
     def offset_by_time(self, timestamp: int, store_time_of: StoreTimeOf, log_first: int) -> int:
-        """The queue offset for a time, as ``ConsumeQueue.getOffsetInQueueByTime`` finds it.
+        """The queue offset for a time: of the message of exactly that time, or of the nearer one of
+        its two neighbours in time, the older one at a tie.
 
-        That is: in the first file that was changed at ``timestamp`` or later, else the last one,
-        the message of exactly that time, or the nearer one of its two neighbours in time, the
-        older one at a tie. A message that cannot be read makes it 0. ``bounds`` goes first.
+        As ``ConsumeQueue.getOffsetInQueueByTime`` finds it, but among all messages: Java looks in
+        the first file alone that was changed at ``timestamp`` or later, and a queue that was built
+        again, restored or repaired has files that were all changed just now. A message that cannot
+        be read makes it 0, as there. ``bounds`` goes first.
 
         Args:
             timestamp: epoch ms.
@@ -137,9 +139,7 @@ class QueueReader:
         """
         if self._max == self._min:
             return 0
-        start = self._changed_since(timestamp)
-        end = min(self._max, start + self._per_file)
-        low, high = max(self._min, start), end - 1
+        low, high = self._min, self._max - 1
         left = right = -1
         left_time = right_time = -1
         while low <= high:
@@ -250,26 +250,6 @@ class QueueReader:
 
     def _array(self, first: int, count: int) -> Units:
         return np.frombuffer(self.files.view(first * UNIT_SIZE, count * UNIT_SIZE), UNIT)
-
-    def _changed_since(self, timestamp: int) -> int:
-        """First queue offset of the first file changed at ``timestamp`` or later, else the last."""
-        last = (self._max - 1) * UNIT_SIZE
-        for start in self.files.starts:
-            if start + self.files.file_size > last:
-                return start // UNIT_SIZE
-            path = self.files.path(start)
-            try:
-                changed = path.stat().st_mtime_ns // 1_000_000
-            except FileNotFoundError:
-                # Retention was faster.
-                continue
-            except OSError as error:
-                raise StorageError(
-                    "queue file not looked at", errno=error.errno, file=str(path)
-                ) from error
-            if changed >= timestamp:
-                return start // UNIT_SIZE
-        raise AssertionError("a queue with units has a last file")
 
 
 def _is_visible(position: int, size: int, log_end: int) -> bool:

@@ -230,10 +230,11 @@ def test_a_time_finds_the_nearest_message(tmp_path: Path, timestamp: int, expect
     assert found == expected
 
 
-def test_a_time_is_looked_for_in_the_first_file_changed_since(tmp_path: Path) -> None:
+def test_a_time_is_looked_for_whenever_the_files_were_changed(tmp_path: Path) -> None:
     put_queue(tmp_path / "q", 13)
     for number in range(3):
-        changed_ns = (1_000 + number * 50 + 45) * 1_000_000
+        # All changed after the last message, as after a rebuild, but the last one: another clock.
+        changed_ns = (9_000 if number < 2 else 1) * 1_000_000
         os.utime(tmp_path / "q" / f"{number * FILE_SIZE:020d}", ns=(changed_ns, changed_ns))
     queue = QueueReader(tmp_path / "q", file_size=FILE_SIZE)
     queue.bounds(FAR)
@@ -242,7 +243,6 @@ def test_a_time_is_looked_for_in_the_first_file_changed_since(tmp_path: Path) ->
         for time in (1_044, 1_046, 1_090, 1_130, 5_000)
     ]
 
-    # 1046 is nearer to message 4 by its time, but that one's file was not changed since.
     assert found == [4, 5, 9, 12, 12]
 
 
