@@ -70,11 +70,14 @@ def take_survey(
 def _files(settings: Settings) -> Iterator[LogFileAge]:
     found = StorePaths.of(settings).log.files()
     times = [_first_store_ms(file.path, file.header_size) for file in found]
+    newest_ms = 0
     for number, file in enumerate(found):
         status = file.path.stat()
         later = [time_ms for time_ms in times[number + 1 :] if time_ms is not None]
         last_ms = later[0] if later else status.st_mtime_ns // 1_000_000
-        yield LogFileAge(file.start, file.end, status.st_blocks * 512, last_ms)
+        # What stands behind a message is not older, whatever the clock of its leader said.
+        newest_ms = max(newest_ms, times[number] or 0, last_ms)
+        yield LogFileAge(file.start, file.end, status.st_blocks * 512, newest_ms)
 
 
 def _first_store_ms(path: Path, header_size: int) -> int | None:

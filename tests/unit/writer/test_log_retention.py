@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ledgermq.formats.dledger_entry import HEADER_SIZE
+from ledgermq.formats.records.message import TIMESTAMP, store_fields_at
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor, Role
 from ledgermq.model.config.settings import (
     ListenSection,
@@ -22,8 +24,9 @@ from ledgermq.model.config.settings import (
 from ledgermq.process.node import Surroundings
 from ledgermq.writer.log.log_opening import open_log
 from ledgermq.writer.retention.log_retention import LogRetention
+from ledgermq.writer.retention.log_survey import take_survey
 from tests.process.running import wait_for
-from tests.small_store import LOG_FILE_SIZE, SIZES, write_store
+from tests.small_store import BEGIN_MS, LOG_FILE_SIZE, SIZES, write_store
 from tests.suite.space import short_folder
 
 KEEPS_ALL = RetentionSection(file_reserved_time=876_000, force_above="100%")
@@ -109,3 +112,18 @@ def test_a_clock_that_is_years_ahead_of_the_newest_message_deletes_nothing_at_a_
 
     assert "ahead of the newest message" in caplog.text
     assert retention.wanted == retention.begin == 0
+
+
+def test_a_file_is_not_older_than_those_before_it_whatever_clock_its_leader_had(
+    retention: LogRetention,
+) -> None:
+    folder = retention._settings.store.path_root_dir / "dledger-n0" / "data"
+    for path in sorted(folder.iterdir())[1:]:
+        with path.open("r+b") as file:
+            head = memoryview(file.read(HEADER_SIZE + 160))[HEADER_SIZE:]
+            file.seek(HEADER_SIZE + store_fields_at(head)[0])
+            file.write(TIMESTAMP.pack(BEGIN_MS - 90 * 86_400_000))
+    survey = take_survey(retention._settings, KEEPS_ALL, retention._page)
+
+    assert len(survey.files) > 2
+    assert min(file.last_store_ms for file in survey.files) >= BEGIN_MS
