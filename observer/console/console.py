@@ -144,7 +144,7 @@ class Console:
     def routes(self) -> list[BaseRoute]:
         """Where all of it is."""
         return [
-            Route("/static/{version}/{name}", self._static),
+            Route("/static/{path:path}", self._static),
             Route("/sign-in", self._sign_in_page),
             Route("/sign-in", self._signed_in, methods=["POST"]),
             Route("/sign-out", self._signed_out, methods=["POST"]),
@@ -282,7 +282,8 @@ class Console:
         return response
 
     async def _static(self, request: Request) -> Response:
-        name = str(request.path_params["name"])
+        # Behind the version, by which browsers tell those of this program from those before.
+        name = str(request.path_params["path"]).partition("/")[2]
         content = self._files.get(name)
         if content is None:
             return PlainTextResponse("no such file\n", HTTPStatus.NOT_FOUND)
