@@ -30,23 +30,28 @@ _SENT_ALWAYS: tuple[tuple[bytes, bytes], ...] = (
 )
 """With each answer that does not say otherwise itself."""
 
+_HEALTH = b"/health/"
+"""Paths that are answered however many others read slowly: who asks there restarts the node that
+does not answer. Their answers are small, and as many as there are connections.
+"""
+
 
 class HttpCounts(Protocol):
     """What connections tell of themselves, and ask: the port's, for all of them together."""
 
-    def opened(self, connection: HttpConnection, address: str) -> bool:
-        """Whether there is room for one more connection."""
+    def opened(self, connection: HttpConnection) -> None:
+        """It is there, and was given room before (``HttpPort``)."""
         ...
 
-    def closed(self, connection: HttpConnection, address: str) -> None:
+    def closed(self, connection: HttpConnection) -> None:
         """It has ended."""
         ...
 
-    def begins(self) -> bool:
-        """Whether there is room for one more request."""
+    def begins(self, *, is_health: bool) -> bool:
+        """Whether there is room for one more request; for one of health there always is."""
         ...
 
-    def ended(self) -> None:
+    def ended(self, *, is_health: bool) -> None:
         """A request that had begun is answered, or given up."""
         ...
 
@@ -58,11 +63,18 @@ class HttpCounts(Protocol):
 class HttpConnection(asyncio.Protocol):
     """One client; requests are answered one after the other.
 
+    Attributes:
+        was_opened: whether ``connection_made`` was ever called: with TLS not before the handshake.
+
     Invariant: while a request is being answered nothing is read, so what waits in memory is one
     head, one body and ``unsent_bytes`` of an answer.
     """
 
-    def __init__(self, app: App, counts: HttpCounts, limits: HttpLimits, *, scheme: str) -> None:
+    def __init__(
+        self, app: App, counts: HttpCounts, limits: HttpLimits, *, address: str, scheme: str
+    ) -> None:
+        """Nobody is there yet; ``address`` is the client's, empty at a unix socket."""
+        self.address = address
         self._app = app
         self._counts = counts
         self._limits = limits
@@ -70,7 +82,6 @@ class HttpConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)
         self._transport: asyncio.Transport | None = None
-        self._address = ""
         self._account: tuple[int, int] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._request: h11.Request | None = None
@@ -79,21 +90,17 @@ class HttpConnection(asyncio.Protocol):
         self._can_write = asyncio.Event()
         self._can_write.set()
         self._is_gone = asyncio.Event()
-        self._is_counted = False
+        self.was_opened = False
         self._is_asking = False
+        self._is_health = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The client is there; it has ``request_s`` to ask."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(self._limits.unsent_bytes)
-        peer = transport.get_extra_info("peername")
-        self._address = str(peer[0]) if isinstance(peer, tuple) else ""
         self._account = _account_of(transport.get_extra_info("socket"))
-        self._is_counted = self._counts.opened(self, self._address)
-        if not self._is_counted:
-            self._counts.refused()
-            self._transport.abort()
-            return
+        self.was_opened = True
+        self._counts.opened(self)
         self._await(self._limits.request_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -104,8 +111,7 @@ class HttpConnection(asyncio.Protocol):
         self._can_write.set()
         if self._task is not None:
             self._task.cancel()
-        if self._is_counted:
-            self._counts.closed(self, self._address)
+        self._counts.closed(self)
 
     def pause_writing(self) -> None:
         """The client reads slowly."""
@@ -166,7 +172,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _begin(self) -> None:
         assert self._request is not None and self._transport is not None
-        if not self._counts.begins():
+        self._is_health = self._request.target.startswith(_HEALTH)
+        if not self._counts.begins(is_health=self._is_health):
             self._refuse(503)
             return
         self._transport.pause_reading()
@@ -186,7 +193,7 @@ class HttpConnection(asyncio.Protocol):
     def _finish(self, _task: asyncio.Task[None]) -> None:
         """The application has come to an end with a request, or was ended."""
         self._task = self._request = None
-        self._counts.ended()
+        self._counts.ended(is_health=self._is_health)
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -264,7 +271,7 @@ class HttpConnection(asyncio.Protocol):
             "query_string": query,
             "root_path": "",
             "headers": [(name.lower(), value) for name, value in request.headers],
-            "client": (self._address, 0) if self._address else None,
+            "client": (self.address, 0) if self.address else None,
             "server": None,
             PEER: self._account,
         }

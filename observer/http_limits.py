@@ -20,7 +20,8 @@ class HttpLimits:
         head_bytes: line and headers of a request.
         body_bytes: its body.
         unsent_bytes: of an answer that waits for its reader; more is not made before.
-        under_way: requests that are being answered; more are told to come again.
+        under_way: requests that are being answered, but for those of health; more are told to come
+            again.
     """
 
     connections: int

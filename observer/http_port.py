@@ -68,34 +68,30 @@ class HttpPort:
         for connection in list(self._connections):
             connection.end()
 
-    def opened(self, connection: HttpConnection, address: str) -> bool:
+    def opened(self, connection: HttpConnection) -> None:
         """See ``HttpCounts``."""
-        if address and self._addresses[address] >= self._limits.connections_per_address:
-            return False
         self._connections.add(connection)
-        self._addresses[address] += 1
         self._counters[ObserverCounter.CONNECTIONS] = len(self._connections)
-        return True
 
-    def closed(self, connection: HttpConnection, address: str) -> None:
+    def closed(self, connection: HttpConnection) -> None:
         """See ``HttpCounts``."""
         self._connections.discard(connection)
-        self._addresses[address] -= 1
-        if not self._addresses[address]:
-            del self._addresses[address]
+        self._leave(connection.address)
         self._counters[ObserverCounter.CONNECTIONS] = len(self._connections)
 
-    def begins(self) -> bool:
+    def begins(self, *, is_health: bool) -> bool:
         """See ``HttpCounts``."""
-        if self._under_way >= self._limits.under_way:
-            return False
-        self._under_way += 1
+        if not is_health:
+            if self._under_way >= self._limits.under_way:
+                return False
+            self._under_way += 1
         self._counters[ObserverCounter.REQUESTS] += 1
         return True
 
-    def ended(self) -> None:
+    def ended(self, *, is_health: bool) -> None:
         """See ``HttpCounts``."""
-        self._under_way -= 1
+        if not is_health:
+            self._under_way -= 1
 
     def refused(self) -> None:
         """See ``HttpCounts``."""
@@ -104,7 +100,7 @@ class HttpPort:
     def _accept(self) -> None:
         for _ in range(ACCEPTED_MAX):
             try:
-                client, _ = self._listener.accept()
+                client, peer = self._listener.accept()
             except BlockingIOError:
                 return
             except ConnectionAbortedError:
@@ -116,25 +112,43 @@ class HttpPort:
                 loop.remove_reader(self._listener.fileno())
                 self._again = loop.call_later(AGAIN_S, self.open)
                 return
-            if len(self._connections) + len(self._shaking) >= self._limits.connections:
+            address = str(peer[0]) if isinstance(peer, tuple) else ""
+            if not self._has_room(address):
                 self.refused()
                 client.close()
                 continue
+            self._addresses[address] += 1
             client.setblocking(False)
-            task = asyncio.get_running_loop().create_task(self._welcome(client))
+            task = asyncio.get_running_loop().create_task(self._welcome(client, address))
             self._shaking.add(task)
             task.add_done_callback(self._shaking.discard)
 
-    async def _welcome(self, client: socket.socket) -> None:
+    def _has_room(self, address: str) -> bool:
+        """Whether one more may come from there; who is in the TLS handshake counts already."""
+        if len(self._connections) + len(self._shaking) >= self._limits.connections:
+            return False
+        return not address or self._addresses[address] < self._limits.connections_per_address
+
+    def _leave(self, address: str) -> None:
+        self._addresses[address] -= 1
+        if not self._addresses[address]:
+            del self._addresses[address]
+
+    async def _welcome(self, client: socket.socket, address: str) -> None:
         scheme = "https" if self._tls else "http"
-        with suppress(OSError):  # also of TLS: who cannot shake hands is not served
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: HttpConnection(self._app, self, self._limits, scheme=scheme),
-                client,
-                ssl=self._tls,
-                ssl_handshake_timeout=self._limits.handshake_s if self._tls else None,
-                ssl_shutdown_timeout=self._limits.handshake_s if self._tls else None,
-            )
+        connection = HttpConnection(self._app, self, self._limits, address=address, scheme=scheme)
+        try:
+            with suppress(OSError):  # also of TLS: who cannot shake hands is not served
+                await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: connection,
+                    client,
+                    ssl=self._tls,
+                    ssl_handshake_timeout=self._limits.handshake_s if self._tls else None,
+                    ssl_shutdown_timeout=self._limits.handshake_s if self._tls else None,
+                )
+        finally:
+            if not connection.was_opened:
+                self._leave(address)
 
 
 def listen(http: str, unix_path: Path, mode: int) -> socket.socket:

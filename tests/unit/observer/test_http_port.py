@@ -1,4 +1,4 @@
-"""Accepting: what becomes of clients for whom no descriptor is left."""
+"""The port: what becomes of clients when others have taken what there is of it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import asyncio
 import os
 import resource
 import socket
+import ssl
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.certificates import make_certificate
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.ipc.cursor_page import COUNTERS_MAX
+from ledgermq.observer.http_connection import App
 from ledgermq.observer.http_limits import HttpLimits
 from ledgermq.observer.http_port import AGAIN_S, HttpPort, listen
 
@@ -80,3 +83,85 @@ def test_who_comes_while_no_descriptor_is_left_is_served_later_and_wakes_nobody_
     assert {record.getMessage() for record in caplog.records} == {
         "connection not accepted: Too many open files"
     }
+
+
+def port_of(
+    app: App, limits: HttpLimits, tls: ssl.SSLContext | None = None
+) -> tuple[HttpPort, tuple[str, int]]:
+    """A port that is open, and its address."""
+    listener = listen("127.0.0.1:0", None, 0)  # type: ignore[arg-type]
+    port = HttpPort(app, listener, array("q", [0] * COUNTERS_MAX), limits, tls=tls)
+    port.open()
+    return port, listener.getsockname()
+
+
+async def asked(
+    address: tuple[str, int], path: str, *, tls: ssl.SSLContext | None = None, source: str = ""
+) -> bytes:
+    """The first line of the answer; empty when the connection ended without one."""
+    reader, writer = await asyncio.open_connection(
+        *address, ssl=tls, local_addr=(source, 0) if source else None
+    )
+    writer.write(f"GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
+    async with asyncio.timeout(PATIENCE_S):
+        line = await reader.readline()
+    writer.close()
+    return line.rstrip()
+
+
+def test_health_is_told_however_many_others_wait_for_their_answers() -> None:
+    async def served() -> tuple[bytes, bytes]:
+        begun, can_end = asyncio.Event(), asyncio.Event()
+
+        async def app(scope: object, receive: object, send: object) -> None:
+            if not scope["path"].startswith("/health/"):  # type: ignore[index]
+                begun.set()
+                await can_end.wait()
+            await hello(scope, receive, send)
+
+        port, address = port_of(app, HttpLimits(connections=8, connections_per_address=8,
+                                                under_way=1))  # fmt: skip
+        slow = asyncio.create_task(asked(address, "/slow"))
+        async with asyncio.timeout(PATIENCE_S):
+            await begun.wait()
+        found = await asked(address, "/health/live"), await asked(address, "/other")
+        can_end.set()
+        assert await slow == b"HTTP/1.1 200"
+        # What was told of health has taken nobody's place, and given nobody one.
+        assert await asked(address, "/other") == b"HTTP/1.1 200"
+        port.close()
+        return found
+
+    assert asyncio.run(served()) == (b"HTTP/1.1 200", b"HTTP/1.1 503")
+
+
+def test_who_begins_many_tls_handshakes_leaves_room_for_other_addresses(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    ours = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    ours.load_cert_chain(certificate, key)
+    theirs = ssl.create_default_context()
+    theirs.check_hostname, theirs.verify_mode = False, ssl.CERT_NONE
+
+    async def served() -> tuple[bytes, bytes]:
+        limits = HttpLimits(connections=4, connections_per_address=2, handshake_s=PATIENCE_S)
+        port, address = port_of(hello, limits, ours)
+        silent = [await asyncio.open_connection(*address) for _ in range(8)]
+        # All but two are refused: those have been taken.
+        async with asyncio.timeout(PATIENCE_S):
+            for reader, _ in silent[2:]:
+                assert await reader.read() == b""
+        other = await asked(address, "/", tls=theirs, source="127.0.0.2")
+        for _, writer in silent:
+            writer.close()
+        # Who never finished a handshake is counted no more, either.
+        same = b""
+        async with asyncio.timeout(PATIENCE_S):
+            while not same:
+                try:
+                    same = await asked(address, "/", tls=theirs)
+                except OSError:
+                    await asyncio.sleep(0)
+        port.close()
+        return other, same
+
+    assert asyncio.run(served()) == (b"HTTP/1.1 200", b"HTTP/1.1 200")
