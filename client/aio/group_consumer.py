@@ -32,6 +32,7 @@ class AsyncGroupConsumer(Subscriber, AsyncClosing):
     _requests: AsyncRequests | None = None
     _polled_at = 0.0
     _is_silent = False
+    _is_closing = False
 
     @cached_property
     def _arrived(self) -> asyncio.Event:
@@ -44,7 +45,7 @@ class AsyncGroupConsumer(Subscriber, AsyncClosing):
         except BaseException:
             requests.close()
             raise
-        self._requests = requests
+        self._requests, self._is_closing = requests, False
         self._polled_at = time.monotonic()
         requests.on_turn = self._turn
         requests.turn()
@@ -56,7 +57,7 @@ class AsyncGroupConsumer(Subscriber, AsyncClosing):
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """See ``GroupConsumer.__iter__``."""
-        while self._requests is not None:
+        while self._requests is not None and not self._is_closing:
             batch = await self._next_batch(None)
             if len(batch):
                 for message in self._begun().reader.messages_of(batch):
@@ -83,32 +84,46 @@ class AsyncGroupConsumer(Subscriber, AsyncClosing):
 
     async def close(self) -> None:
         """See ``GroupConsumer.close``. Who polls gets no messages."""
-        requests, self._requests = self._requests, None
-        if requests is None:
+        requests = self._requests
+        if requests is None or self._is_closing:
             return
+        # Its listener may still commit: only then it is not open any more.
+        self._is_closing = True
+        self._arrived.set()
         try:
-            await asyncio.wait_for(self._follow(requests, self._begun().leave()), GOODBYE_S)
-        except TimeoutError:
-            # Nobody leads now: the next leader lets go of a member that it does not hear of.
-            pass
-        except LedgerError as error:
-            if not error.retriable:
-                raise
+            await self._say_goodbye(requests, self._begun())
         finally:
+            self._requests = None
             requests.close()
             self._arrived.set()
+
+    async def _say_goodbye(self, requests: AsyncRequests, member: GroupMember) -> None:
+        try:
+            notice = member.last_notice()
+            if notice is not None:
+                await self._tell(notice)
+        finally:
+            requests.timeout_s = min(requests.timeout_s, GOODBYE_S)
+            try:
+                await self._follow(requests, member.leave())
+            except LedgerError as error:
+                # Nobody leads now: the next leader lets go of a member that it does not hear of.
+                if not error.retriable:
+                    raise
 
     async def _next_batch(self, timeout: float | None) -> MessageBatch:
         member = self._begun()
         since_ns = 0 if self._tracing is None else time.time_ns()
         until = None if timeout is None else time.monotonic() + timeout
-        while (requests := self._requests) is not None:
+        while (requests := self._requests) is not None and not self._is_closing:
             self._polled_at = time.monotonic()
             self._arrived.clear()
             requests.turn()
             news = member.news(time.monotonic())
             if news is not None:
                 await self._follow(requests, member.rebalance(news))
+                if self._is_closing:
+                    break
                 requests.turn()
             batch = member.reader.take() if member.may_give(time.monotonic()) else None
             if batch is not None:
@@ -132,12 +147,15 @@ class AsyncGroupConsumer(Subscriber, AsyncClosing):
         """Do what a member does next."""
         for step in course:
             if isinstance(step, Notice):
-                answer = tell(self._listener, step)
-                if answer is not None:
-                    await answer
+                await self._tell(step)
             else:
                 step.deadline = time.monotonic() + requests.timeout_s
                 await requests.ask(step)
+
+    async def _tell(self, notice: Notice) -> None:
+        answer = tell(self._listener, notice)
+        if answer is not None:
+            await answer
 
     def _turn(self) -> None:
         member, requests = self._begun(), self._requests

@@ -31,6 +31,7 @@ class GroupConsumer(Subscriber, Closing):
 
     _thread: HeartbeatThread | None = None
     _is_closed = False
+    _has_left = False
 
     @cached_property
     def _broker(self) -> Broker:
@@ -90,7 +91,10 @@ class GroupConsumer(Subscriber, Closing):
         return self._broker.run(steps)
 
     def close(self) -> None:
-        """Give the queues away, and close; commit before, or in the listener: this does not."""
+        """Give the queues away, and close; commit before, or in the listener: this does not.
+
+        Raises what the listener raises; the queues are given away all the same.
+        """
         if self._is_closed:
             return
         self._is_closed = True
@@ -98,20 +102,28 @@ class GroupConsumer(Subscriber, Closing):
             if self._member is not None:
                 self._say_goodbye(self._member)
         finally:
+            self._has_left = True
             if self._thread is not None:
                 self._thread.stop()
             self._link.close()
 
     def _say_goodbye(self, member: GroupMember) -> None:
-        self._broker.timeout_s = min(self._broker.timeout_s, GOODBYE_S)
         try:
-            self._follow(member.leave())
-        except LedgerError as error:
-            # Nobody leads now: the next leader lets go of a member that it does not hear of.
-            if not error.retriable:
-                raise
+            notice = member.last_notice()
+            if notice is not None:
+                tell_at_once(self._listener, notice)
+        finally:
+            self._broker.timeout_s = min(self._broker.timeout_s, GOODBYE_S)
+            try:
+                self._follow(member.leave())
+            except LedgerError as error:
+                # Nobody leads now: the next leader lets go of a member that it does not hear of.
+                if not error.retriable:
+                    raise
 
     def _next_batch(self, timeout: float | None) -> MessageBatch:
+        if self._is_closed:
+            raise self._closed()
         member, thread = self._begin()
         since_ns = 0 if self._tracing is None else time.time_ns()
         requests = self._broker.requests
@@ -145,9 +157,10 @@ class GroupConsumer(Subscriber, Closing):
                 self._broker.wait(step)
 
     def _begin(self) -> tuple[GroupMember, HeartbeatThread]:
-        if self._is_closed:
-            raise ConfigError("consumer is closed", group=self.group)
         member, thread = self._member, self._thread
+        # While it leaves, its listener may still commit.
+        if self._has_left or (self._is_closed and member is None):
+            raise self._closed()
         if member is None or thread is None:
             member = self._join(self._broker.requests)
             thread = self._thread = HeartbeatThread(
@@ -160,3 +173,6 @@ class GroupConsumer(Subscriber, Closing):
 
     def _begun(self) -> GroupMember:
         return self._begin()[0]
+
+    def _closed(self) -> ConfigError:
+        return ConfigError("consumer is closed", group=self.group)

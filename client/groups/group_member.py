@@ -275,11 +275,15 @@ class GroupMember:
             messages, self.group, delay_level=delay_level, times_max=times_max
         )
 
+    def last_notice(self) -> Notice | None:
+        """What the application is told before ``leave``, if there is something."""
+        queues = self.reader.queues
+        return Notice("revoked", tuple(sorted(queues))) if queues else None
+
     def leave(self) -> Course:
         """Give all queues away, and say goodbye."""
         queues = self.reader.queues
         if queues:
-            yield Notice("revoked", tuple(sorted(queues)))
             self.reader.remove(queues)
             self.heartbeats.own(())
         self.heartbeats.fall_silent(True)

@@ -1,0 +1,135 @@
+"""What of a client is done, and told, when it is closed in the midst of something."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+import pytest
+from tests.process.client_node import own_topic, start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.suite.patience import PATIENCE_S
+
+from ledgermq.client import Admin
+from ledgermq.client.aio.group_consumer import AsyncGroupConsumer
+from ledgermq.client.blocking.consumer import Consumer
+from ledgermq.client.blocking.group_consumer import GroupConsumer
+from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.groups.allocation import TopicQueue
+from ledgermq.client.groups.heartbeats import GOODBYE_S
+from ledgermq.client.groups.rebalance_listener import RebalanceListener
+from ledgermq.model.errors import ConfigError
+
+pytestmark = pytest.mark.slow
+
+GROUPS = {"heartbeat_ms": 500, "member_expiry_ms": 600_000, "lock_expiry_ms": 600_000}
+MESSAGES = 40
+ALL_READ = dict.fromkeys(range(4), MESSAGES // 4)
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    """Who does not say goodbye keeps its queues for longer than a test waits."""
+    with nodes_made() as make:
+        made = make()
+        start_client_node(made, groups=GROUPS)
+        yield made
+
+
+@pytest.fixture
+def topic(node: Node, request: pytest.FixtureRequest) -> str:
+    """One with as many messages in each of its four queues."""
+    name = own_topic(node, request)
+    with Producer(address(node)) as producer:
+        for queue_id in range(4):
+            bodies = [b"%d" % number for number in range(MESSAGES // 4)]
+            producer.send_batch(name, bodies, queue_id=queue_id).result(PATIENCE_S)
+    return name
+
+
+def address(node: Node) -> str:
+    return f"ipc://{node.runtime}"
+
+
+def read_all(consumer: GroupConsumer) -> None:
+    seen = 0
+
+    def is_read() -> bool:
+        nonlocal seen
+        seen += len(consumer.poll(1.0))
+        return seen == MESSAGES
+
+    wait_until(is_read, "all messages", PATIENCE_S)
+
+
+def committed(node: Node, topic: str, group: str) -> dict[int, int]:
+    with Consumer(address(node), topic=topic, group=group) as consumer:
+        return consumer.committed()
+
+
+def owners(node: Node, group: str) -> set[str]:
+    with Admin(address(node), timeout_s=PATIENCE_S) as admin:
+        return {one.client for one in admin.members(group).queues if one.client is not None}
+
+
+def test_a_listener_commits_what_was_read_when_its_consumer_is_closed(
+    node: Node, topic: str
+) -> None:
+    class Committing(RebalanceListener):
+        def on_revoked(self, queues: Sequence[TopicQueue]) -> None:
+            revoked.extend(queues)
+            consumer.commit()
+
+    revoked: list[TopicQueue] = []
+    consumer = GroupConsumer(address(node), group=topic, listener=Committing())
+    consumer.subscribe(topic)
+    read_all(consumer)
+    consumer.close()
+    consumer.close()
+    with pytest.raises(ConfigError, match="consumer is closed"):
+        consumer.commit()
+
+    assert {one.queue_id for one in revoked if one.topic == topic} == set(range(4))
+    assert committed(node, topic, topic) == ALL_READ
+
+
+def test_a_listener_in_a_loop_has_its_own_time_to_commit_when_its_consumer_is_closed(
+    node: Node, topic: str
+) -> None:
+    class Committing(RebalanceListener):
+        async def on_revoked(self, queues: Sequence[TopicQueue]) -> None:
+            # Longer than any answer is waited for then.
+            await asyncio.sleep(GOODBYE_S + 0.5)
+            await consumer.commit()
+
+    consumer = AsyncGroupConsumer(address(node), group=topic, listener=Committing())
+    consumer.subscribe(topic)
+
+    async def steps() -> None:
+        async with asyncio.timeout(PATIENCE_S), consumer:
+            seen = 0
+            while seen < MESSAGES:
+                seen += len(await consumer.poll(1.0))
+        with pytest.raises(ConfigError, match="consumer is not open"):
+            await consumer.commit()
+
+    asyncio.run(steps())
+
+    assert committed(node, topic, topic) == ALL_READ
+    assert owners(node, topic) == set()
+
+
+def test_queues_are_given_away_although_the_listener_fails(node: Node, topic: str) -> None:
+    class Failing(RebalanceListener):
+        def on_revoked(self, queues: Sequence[TopicQueue]) -> None:
+            raise ArithmeticError("of the application")
+
+    consumer = GroupConsumer(address(node), group=topic, listener=Failing())
+    consumer.subscribe(topic)
+    read_all(consumer)
+    before = owners(node, topic)
+    with pytest.raises(ArithmeticError):
+        consumer.close()
+
+    assert len(before) == 1
+    assert owners(node, topic) == set()
