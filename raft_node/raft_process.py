@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from ledgermq.ipc.counters import BrokerCounter, RaftCounter
+from ledgermq.ipc.counters import RaftCounter
 from ledgermq.ipc.cursor_page import Grant, LogCursor, Role
 from ledgermq.ipc.cursor_page import PublishedRole as PageRole
 from ledgermq.ipc.loop import LOOK_AGAIN_MS, SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.ipc.orders import Damaged, Followed, Granted, Ready, Repaired, parse
-from ledgermq.ipc.process_slots import Proof
-from ledgermq.ipc.space_slots import SpaceState
 from ledgermq.members.log_replacement import is_complete
 from ledgermq.members.log_trouble import LogDamagedError, report
 from ledgermq.members.system_entries import no_op_record
@@ -34,20 +32,16 @@ from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import NO_EFFECTS, AppendEntries, Effects, LeaderChange
 from ledgermq.raft.message_codec import decode_message, encode_message
 from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
-from ledgermq.raft.status import CoreStatus
 from ledgermq.raft.timing import NEVER
 from ledgermq.raft_node.alone import Alone
-from ledgermq.raft_node.disk_watch import DiskWatch
-from ledgermq.raft_node.entries.kept_log import KeptLog
 from ledgermq.raft_node.entries.membership_log import Told
-from ledgermq.raft_node.member_levels import MemberLevels
 from ledgermq.raft_node.peers.peer_group import PeerGroup
 from ledgermq.raft_node.peers.peers import Peers
 from ledgermq.raft_node.raft_control import RaftControl
 from ledgermq.raft_node.raft_core import TICK_NS, new_core
 from ledgermq.raft_node.replicated import Replicated
 from ledgermq.raft_node.shipping.shipping import LogArrivedError
-from ledgermq.raft_node.suggested_reader import SuggestedReader
+from ledgermq.raft_node.slow_looks import SlowLooks
 from ledgermq.raft_node.term_file import TermFile
 from ledgermq.raft_node.writer_link import KEEP_ALL, WriterLink
 from ledgermq.store.files.store_paths import StorePaths
@@ -56,12 +50,6 @@ from ledgermq.store.recovery.log_damage import damage_path, read_damage
 logger = logging.getLogger(__name__)
 
 MESSAGES_PER_TURN_MAX = 64
-
-BESIDE_EVERY_NS = 100_000_000
-"""What is no part of a message's way is looked at so often: disk, space, refusals of peers."""
-
-LEVELS_EVERY_NS = 500_000_000
-"""What members and the broker say of feature levels is looked at so often, and who may be read."""
 
 _INBOX, _PEERS, _CONTROL, _LOG = 1, 2, 4, 8
 
@@ -101,10 +89,8 @@ class RaftWorker:
             else Alone(environment)
         )
         self._memberships = self._log.memberships
-        self._kept = KeptLog(self._page, self._core, settings.retention, self._log)
-        self._reader = SuggestedReader(self._page, silent_max=settings.raft.election_timeout_min_ms)
-        self._disk = DiskWatch(
-            sick_after_ms=settings.raft.disk_sick_after_ms, now_ns=environment.clock.monotonic_ns()
+        self._looks = SlowLooks(
+            environment, self._core, peers, self._writer, self._log, carry_out=self._carry_out
         )
         self._inbox = environment.inbox
         self._control = RaftControl(
@@ -121,17 +107,9 @@ class RaftWorker:
         self._parts |= dict.fromkeys(peers.sources, _PEERS)
         self._parts |= dict.fromkeys(self._log.sources, _LOG)
         self._parts[self._control.source] = _CONTROL
-        self._broker = environment.page.counters(Role.BROKER)
-        self._levels = MemberLevels(peers, self._counters, environment.paths.levels)
-        self._levels_due_ns = self._beside_due_ns = self._log_due_ns = 0
-        self._log_wake_ns = 0
+        self._log_due_ns = self._log_wake_ns = 0
         self._noted = ""
-        # The page may be older than this process.
-        self._absent: Sequence[NodeId] = ()
-        self._page.publish_absent(())
-        self._is_cutting = self._was_recovered = self._is_full = False
-        self._proof = self._page.read_proof()
-        self._majority_ns = self._proof.majority_ns
+        self._is_cutting = self._was_recovered = False
         self._held = self._written = _UNSEEN
         # Cells of the page: one that has not changed since says that its cursor has not.
         self._written_cell, self._durable_cell, *_ = self._page.cursor_cells()
@@ -142,7 +120,6 @@ class RaftWorker:
         # Whatever an earlier raft process had granted ends here.
         self._writer.follow(term_file.state.term, KEEP_ALL)
         self._publish_grant()
-        self._look_at_levels(self._core.status())
 
     @property
     def core(self) -> RaftCore:
@@ -203,9 +180,8 @@ class RaftWorker:
             self._writer.repeat_when_due(now_ns)
         if now >= self._core.deadline:
             self._carry_out(self._core.tick(now))
-        if now_ns >= self._beside_due_ns:
-            self._beside_due_ns = now_ns + BESIDE_EVERY_NS
-            self._look_beside(now_ns)
+        if now_ns >= self._looks.due_ns:
+            self._looks.turn(now_ns)
         if heard & _CONTROL:
             self._control.serve(now_ns)
         if (
@@ -236,65 +212,10 @@ class RaftWorker:
             else:
                 self._take_message(now, source, parts)
 
-    def _look_beside(self, now_ns: int) -> None:
-        """What may be seen a little later than a message."""
-        self._peers.watch()
-        absent = self._peers.absent
-        if absent != self._absent:
-            self._absent = absent
-            self._page.publish_absent(absent)
-        if self._broker[BrokerCounter.LEVEL_NEEDED] > 0:
-            # A broker that was started again counts anew; the version stays what it is.
-            self._carry_out(self._core.version_is_outdated())
-        if now_ns >= self._levels_due_ns or self._levels.has_news:
-            self._levels_due_ns = now_ns + LEVELS_EVERY_NS
-            status = self._core.status()
-            self._look_at_levels(status)
-            if status.role is RaftRole.LEADER:
-                self._reader.look(status)
-        trouble = self._disk.look(self._page, now_ns)
-        if trouble is not None:
-            event = Event.DISK_SICK if trouble else Event.DISK_WELL
-            logger.warning("disk: %s", trouble or "well again", extra={"event": event})
-            self._carry_out(self._core.disk_is_sick(self._disk.is_sick))
-        self._look_at_space(now_ns)
-        self._publish_proof(now_ns)
-
-    def _publish_proof(self, now_ns: int) -> None:
-        """For who judges this node's health: nothing is asked or written for it."""
-        heard = self._core.majority_heard(now_ns // TICK_NS)
-        if heard is not None:
-            # In an election what was heard before it stands, and grows old.
-            self._majority_ns = max(self._majority_ns, heard * TICK_NS)
-        proof = Proof(self._majority_ns, self._disk.is_sick, self._core.lacks_entries)
-        if proof != self._proof:
-            self._proof = proof
-            self._page.publish_proof(proof)
-
-    def _look_at_levels(self, status: CoreStatus) -> None:
-        """Say which feature level all members know; let in nobody who lacks the one in force."""
-        self._levels.look(status)
-        self._peers.need_level(self._broker[BrokerCounter.FEATURE_LEVEL])
-
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of retention and scrub count from now on."""
-        self._kept.take_settings(settings.retention)
+        self._looks.take_settings(settings)
         self._log.take_settings(settings)
-
-    def _look_at_space(self, now_ns: int) -> None:
-        """A full disk is no place for a leader, and old files go when nobody needs them."""
-        space = self._page.read_space()
-        is_full = space.state is not SpaceState.ROOMY
-        if is_full != self._is_full:
-            self._is_full = is_full
-            self._carry_out(self._core.disk_is_full(is_full))
-        if not (self._kept.wants_turn and self._writer.is_settled):
-            return
-        first = self._kept.turn(now_ns)
-        if first is not None:
-            if first > 0:
-                self._carry_out(self._core.log_compacted(first))
-            self._writer.ring()
 
     def finish(self) -> None:
         """Nothing: what is under way goes on elsewhere, or after a restart."""
@@ -565,9 +486,7 @@ class RaftWorker:
         self._publish_grant()
 
     def _publish_grant(self) -> None:
-        self._beside_due_ns = 0
-        if self._core.role is not RaftRole.LEADER:
-            self._reader.forget()
+        self._looks.role_changed()
         self._page.publish_grant(
             Grant(
                 self._core.term,
