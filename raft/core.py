@@ -309,7 +309,11 @@ class RaftCore:
         return self._effects()
 
     def log_truncated(self, last: EntryId) -> Effects:
-        """The writer has cut the log as it was told, durably; ``last`` is its last entry now."""
+        """The writer has cut the log as it was told, durably; ``last`` is its last entry now.
+
+        Raises:
+            CorruptLogError: the log ends below the commit index.
+        """
         if self._state.writer is WriterState.TRUNCATING:
             follower.log_truncated(self._state, last)
         return self._effects()

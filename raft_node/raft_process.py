@@ -308,6 +308,9 @@ class RaftWorker:
             lost = self._lost_entry()
             if lost is not None:
                 self._carry_out(self._core.log_damaged(lost))
+                if self._writer.awaits_answer:
+                    # It led, and its writer is told to stop. The answer to that settles all.
+                    return
         if self._writer.is_read:
             self._tell_memberships(self._memberships.settled(last))
         if isinstance(answer, Granted):

@@ -52,6 +52,11 @@ class WriterLink:
         self._is_read = is_read
         self.is_settled = is_read and self._awaited is None
 
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether a handshake is under way."""
+        return self._awaited is not None
+
     def grant(self, term: Term, last: EntryId) -> None:
         """The writer is to stamp in ``term`` behind ``last``, and nowhere else."""
         self._shake_hands(GrantTerm(term, last.index, last.term))

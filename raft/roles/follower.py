@@ -64,9 +64,13 @@ def _take_entries(state: NodeState, source: NodeId, message: Append) -> None:
 
 
 def log_truncated(state: NodeState, last: EntryId) -> None:
-    """The writer has cut the log; tell the leader to send the rest."""
-    assert state.writer is WriterState.TRUNCATING and last == state.log.last, (last, state.log.last)
-    state.writer = WriterState.IDLE
+    """The writer has cut the log; tell the leader to send the rest.
+
+    It may lack entries before the cut, too: what it was handed and had not taken went with the
+    ring. Nobody was told that they are held.
+    """
+    assert state.writer is WriterState.TRUNCATING and last.index <= state.log.last_index, last
+    state.log_recovered(last, None)
     invite_leader(state)
 
 
