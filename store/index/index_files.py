@@ -5,7 +5,7 @@ follows, a key or just a message, as in RocketMQ. Items are written before the h
 and the header before the slots name them: a reader that follows a slot always finds its item. A new
 file has its size last: a reader that sees it finds its header.
 
-Header and slots are mapped, so their blocks are reserved when the file is created: on a full disk
+Header and slots are mapped, so their blocks are reserved before they are written: on a full disk
 that is an error of a call here, where a write to the map would kill the process.
 """
 
@@ -271,6 +271,7 @@ class IndexFiles:
     def _with_room(self) -> _OpenFile:
         """The newest file, a fresh one when it is full or there is none."""
         if self._file is not None and self._file.room > 0:
+            self._file.have_blocks()
             return self._file
         header = fresh_header(self._follows if self._file is None else self._file.header)
         name = self._fresh_name()
@@ -329,6 +330,7 @@ class _OpenFile:
             raise StorageError(
                 "index file not opened", errno=error.errno, file=str(path)
             ) from error
+        self._has_blocks = False
         self._page = memoryview(self._map)
         self.slots = self._page[HEADER_SIZE : layout.item_at(0)]
         try:
@@ -358,6 +360,24 @@ class _OpenFile:
             raise storage_error("index file not created", error, file=str(path)) from error
         return cls(path, layout)
 
+    def have_blocks(self) -> None:
+        """Have blocks for header and slots, to be called before either is written.
+
+        A file that RocketMQ has begun, or that was copied, has holes there.
+
+        Raises:
+            DiskFullError: there is no space; what was there stays.
+        """
+        if self._has_blocks:
+            return
+        try:
+            os.posix_fallocate(self.fd, 0, self.layout.item_at(0))
+        except OSError as error:
+            raise storage_error(
+                "no space for the slots of the index", error, file=str(self.path)
+            ) from error
+        self._has_blocks = True
+
     @property
     def room(self) -> int:
         """Keys that still fit."""
@@ -377,10 +397,14 @@ class _OpenFile:
         """Keep the items of messages below ``position``, and compute all slots from them.
 
         False when there are none: nothing was changed then.
+
+        Raises:
+            DiskFullError: there is no space for the slots; nothing was changed.
         """
         kept = self._count_below(position)
         if not kept:
             return False
+        self.have_blocks()
         slots = np.zeros(self.layout.slots, ">i4")
         last = np.zeros(1, KEY_ITEM)
         for first in range(1, kept + 1, _REPAIR_ITEMS):

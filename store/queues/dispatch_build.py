@@ -158,7 +158,11 @@ class DispatchBuilder:
         if files is None:
             files = load_derived_files(store, published=published)
         assert files.published == published, (files.published, published)
-        position, truncated = settle(files, log_start=log_start, log_end=log_end)
+        try:
+            position, truncated = settle(files, log_start=log_start, log_end=log_end)
+        except DiskFullError:
+            files.close()
+            raise
         root = store.path_root_dir
         builder = cls(
             store,
@@ -237,8 +241,9 @@ class DispatchBuilder:
         """
         assert self.index is not None
         mark_incomplete(self._root)
-        self.index.drop_from(name)
+        # First: on a full disk the rest may be refused, when files are gone already.
         self.keys_from = log_start
+        self.index.drop_from(name)
 
     def build_keys(
         self, span: memoryview, base: Position, end: Position, *, header_size: int

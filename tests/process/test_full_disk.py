@@ -17,6 +17,7 @@ from tests.process.running import topics_document
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
+from ledgermq.formats.index_file import HEADER_SIZE, IndexHeader, IndexLayout, put_header
 from ledgermq.formats.queue_unit import UNIT_SIZE, QueueUnit, put_unit
 from ledgermq.model.errors import DiskFullError, LedgerError, NotLeaderError
 from ledgermq.process.table_files import UnsettledTables
@@ -211,6 +212,56 @@ def test_the_end_of_a_queue_is_found_on_a_full_tmpfs(tmp_path: Path) -> None:
 
     assert (done.returncode, done.stdout) == (0, "(0, 10)\n")
     assert free < 4_096
+
+
+PUT = """
+import sys
+from pathlib import Path
+import numpy as np
+from ledgermq.formats.index_file import IndexLayout
+from ledgermq.model.errors import DiskFullError
+from ledgermq.store.index.index_files import IndexFiles, NewKeys
+root = Path(sys.argv[1])
+layout = IndexLayout(slots=int(sys.argv[2]), items=int(sys.argv[2]))
+index = IndexFiles(root, layout, aside=root.parent / "aside")
+numbers = np.arange(50)
+hashes, rows = (numbers * 7_919).astype(np.int32), numbers.astype(np.int32)
+keys = NewKeys(hashes, rows, numbers * 100 + 100, numbers + 1_600_000_000_000)
+try:
+    print(index.put(keys, range(50)))
+except DiskFullError:
+    print("no space")
+"""
+SLOTS = 100_000
+
+
+def test_an_index_file_of_rocketmq_gets_its_blocks_before_keys_are_put(tmp_path: Path) -> None:
+    disk = SmallMemory(tmp_path)
+    disk.make()
+    try:
+        index = disk.mount / "index"
+        index.mkdir()
+        layout = IndexLayout(slots=SLOTS, items=SLOTS)
+        # As RocketMQ makes it: as long as it will ever be, and a hole where nothing was put.
+        page = bytearray(HEADER_SIZE)
+        put_header(memoryview(page), IndexHeader(1_600_000_000_000, 1_600_000_000_000, 0, 0, 1, 2))
+        with (index / "20260101000000000").open("wb") as file:
+            file.write(page)
+            file.truncate(layout.file_size)
+        said = []
+        for makes_room in (False, True):
+            disk.give_back() if makes_room else disk.fill()
+            # A process of its own: it would die of SIGBUS.
+            done = subprocess.run(
+                [sys.executable, "-c", PUT, str(index), str(SLOTS)],
+                env={**os.environ, "PYTHONPATH": str(SOURCES)},
+                capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+            )  # fmt: skip
+            said.append((done.returncode, done.stdout))
+    finally:
+        disk.unmount()
+
+    assert said == [(0, "no space\n"), (0, "50\n")]
 
 
 def test_a_watermark_refuses_and_a_reload_that_raises_it_lets_in(
