@@ -33,7 +33,7 @@ from ledgermq.formats.index_file import (
     put_header,
 )
 from ledgermq.formats.kernels.kernel import link_keys, set_slots
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError, DiskFullError, StorageError
 from ledgermq.store.files.descriptor_cache import write_fully
 from ledgermq.store.files.disk_space import storage_error
 from ledgermq.store.files.file_names import is_index_name
@@ -152,6 +152,8 @@ class IndexFiles:
             rows: the messages that are put, also those without a key.
 
         Raises:
+            DiskFullError: there is no space; of some messages all keys may have been put, of the
+                others none.
             StorageError: the operating system refused; a part of the keys may have been put.
         """
         first_row = rows.start + int(
@@ -161,11 +163,17 @@ class IndexFiles:
             return 0
         key = first_key = int(np.searchsorted(keys.rows, first_row))
         count = len(keys.hashes)
-        while key < count:
-            file = self._with_room()
-            last = min(count, key + KEYS_AT_ONCE, key + file.room)
-            self._put_some(file, keys, key, last)
-            key = last
+        try:
+            while key < count:
+                file = self._with_room()
+                last = min(count, key + KEYS_AT_ONCE, key + file.room)
+                self._put_some(file, keys, key, last)
+                key = last
+        except DiskFullError:
+            if key > first_key and keys.rows[key - 1] == keys.rows[key]:
+                # A message whose keys are there in part would be passed when it is put again.
+                self.truncate_beyond(int(keys.positions[keys.rows[key]]))
+            raise
         if key == first_key or keys.rows[-1] < rows.stop - 1:
             self._with_room()
         return key - first_key

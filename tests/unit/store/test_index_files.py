@@ -21,7 +21,7 @@ from ledgermq.formats.index_file import (
     query_key,
 )
 from ledgermq.formats.java_hash import index_key_hash
-from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.model.errors import ConfigError, DiskFullError, StorageError
 from ledgermq.store.index import index_files
 from ledgermq.store.index.index_files import IndexFiles, NewKeys
 
@@ -296,6 +296,50 @@ def test_a_full_disk_leaves_no_file_without_blocks(
 
     assert caught.value.errno == errno.ENOSPC
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("refused", ["the next file", "the next keys"])
+def test_a_message_that_a_full_disk_let_in_by_half_is_put_again_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    keys = [(f"T#k{number}", 100 * number, 1_000_000 + number) for number in range(6)]
+    keys += [("T#a", 600, 1_000_007), ("T#b", 600, 1_000_007)]
+    if refused == "the next keys":
+        # Two keys of one message are put by two writes.
+        monkeypatch.setattr(index_files, "KEYS_AT_ONCE", 7)
+    layout = IndexLayout(slots=5, items=8 if refused == "the next file" else 20)
+    whole = open_index(tmp_path / "whole", layout)
+    put(whole, keys)
+    calls = 0
+
+    def full_at_the_second(error: OSError) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise error
+
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    allocate, write = os.posix_fallocate, index_files.write_fully
+
+    def fallocate(fd: int, offset: int, size: int) -> None:
+        if refused == "the next file":
+            full_at_the_second(error)
+        allocate(fd, offset, size)
+
+    def write_keys(fd: int, data: memoryview, offset: int, path: str) -> None:
+        if refused == "the next keys":
+            full_at_the_second(DiskFullError("write refused", errno=errno.ENOSPC))
+        write(fd, data, offset, path)
+
+    monkeypatch.setattr(index_files.os, "posix_fallocate", fallocate)
+    monkeypatch.setattr(index_files, "write_fully", write_keys)
+    index = open_index(tmp_path / "index", layout)
+    with pytest.raises(DiskFullError):
+        put(index, keys)
+    put(index, keys)
+
+    assert calls > 2
+    assert contents(tmp_path / "index") == contents(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
