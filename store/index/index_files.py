@@ -11,6 +11,7 @@ that is an error of a call here, where a write to the map would kill the process
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import time
@@ -38,6 +39,8 @@ from ledgermq.store.files.descriptor_cache import write_fully
 from ledgermq.store.files.disk_space import storage_error
 from ledgermq.store.files.file_names import is_index_name
 from ledgermq.store.files.kept_aside import keep_aside
+
+logger = logging.getLogger(__name__)
 
 KEYS_AT_ONCE = 16_384
 """Keys linked in one call: their scratch table stays in the processor's cache."""
@@ -221,11 +224,16 @@ class IndexFiles:
     def delete_before(self, position: int) -> int:
         """Delete the oldest files whose messages all lie below ``position``; how many.
 
-        The newest file stays, whatever it holds.
+        The newest file stays, whatever it holds, and so does one that does not tell its end, with
+        all behind it: who compares the index with the log has their keys put again.
         """
         deleted = 0
         while len(self._names) > 1:
-            file = _OpenFile(self.root / self._names[0], self.layout)
+            try:
+                file = _OpenFile(self.root / self._names[0], self.layout)
+            except CorruptLogError as error:
+                logger.warning("index files kept, the oldest one is damaged: %s", error)
+                break
             end = file.header.end_physical_offset
             file.close()
             if end >= position:

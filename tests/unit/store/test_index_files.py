@@ -298,6 +298,24 @@ def test_a_full_disk_leaves_no_file_without_blocks(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_damaged_oldest_file_is_no_reason_to_end_when_old_files_are_deleted(
+    tmp_path: Path,
+) -> None:
+    index = open_index(tmp_path / "index")
+    put(index, some_keys(30))
+    names = index.file_names
+    with (tmp_path / "index" / names[0]).open("r+b") as file:
+        file.seek(36)
+        file.write(b"\x7f")
+
+    assert index.delete_before(2**40) == 0
+    assert index.file_names == names
+
+    index.drop_from(names[0])
+
+    assert index.file_names == ()
+
+
 @pytest.mark.parametrize("refused", ["the next file", "the next keys"])
 def test_a_message_that_a_full_disk_let_in_by_half_is_put_again_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
