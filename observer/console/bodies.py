@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ SHOWN_MAX = 64 * 1024
 """Bytes of a body that a page shows."""
 
 _JSON_DEPTH_MAX = 100
+_WORD = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+_INDENT = "  "
 _PREVIEW = 120
 _LINE = 16
 
@@ -114,9 +117,36 @@ def _json_lines(text: str) -> str | None:
     if not text.lstrip().startswith(("{", "[")) or _depth(text) > _JSON_DEPTH_MAX:
         return None
     try:
-        return json.dumps(json.loads(text), ensure_ascii=False, indent=2)
+        json.loads(text)
     except ValueError:
         return None
+    return _in_lines(text)
+
+
+def _in_lines(text: str) -> str:
+    """JSON with line breaks, and every number and text as it was written: read and written again a
+    key that stands twice would be there once, and half a surrogate pair be no UTF-8.
+    """
+    parts: list[str] = []
+    depth = 0
+    for match in _WORD.finditer(text):
+        word = match[0]
+        if word in "{[":
+            depth += 1
+            parts += (word, "\n", _INDENT * depth)
+        elif word in "}]":
+            depth -= 1
+            if parts[-2:] == ["\n", _INDENT * (depth + 1)]:
+                # Of an empty one.
+                del parts[-2:]
+            else:
+                parts += ("\n", _INDENT * depth)
+            parts.append(word)
+        elif word == ",":
+            parts += (word, "\n", _INDENT * depth)
+        else:
+            parts.append(": " if word == ":" else word)
+    return "".join(parts)
 
 
 def _depth(text: str) -> int:

@@ -67,6 +67,26 @@ def test_a_body_is_shown_in_the_form_that_says_most(body: bytes, form: str, begi
     assert shown_body(body, "no such form").form == form
 
 
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        ('{"a":{},"b":[],"c":[{}, [1,{"d":null}]]}',
+         '{\n  "a": {},\n  "b": [],\n  "c": [\n    {},\n    [\n      1,\n      {\n'
+         '        "d": null\n      }\n    ]\n  ]\n}'),
+        ('{"half a pair": "\\ud800"}', '{\n  "half a pair": "\\ud800"\n}'),
+        ('{"a": 1, "a": 2}', '{\n  "a": 1,\n  "a": 2\n}'),
+        ("[0.10, 1e999, 123456789012345678901.5]",
+         "[\n  0.10,\n  1e999,\n  123456789012345678901.5\n]"),
+        ('["a \\" {[,:]} \\\\", "grüße\\n"]', '[\n  "a \\" {[,:]} \\\\",\n  "grüße\\n"\n]'),
+    ],
+)  # fmt: skip
+def test_json_is_shown_in_lines_and_as_it_was_written(body: str, lines: str) -> None:
+    shown = shown_body(body.encode())
+
+    assert (shown.form, shown.text) == ("json", lines)
+    shown.text.encode()
+
+
 def test_a_long_body_is_cut_and_says_so_also_within_a_character() -> None:
     body = b"x" * (SHOWN_MAX - 1) + "é".encode() + b"y" * 10
     shown = shown_body(body)
