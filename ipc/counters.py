@@ -21,7 +21,7 @@ def no_counts() -> Counts:
 
 
 class RaftCounter(IntEnum):
-    """Of the raft process; the last four are those of ``ScrubCounts``, in its order.
+    """Of the raft process.
 
     ``MEMBERS_LEVEL`` is now: the highest feature level that all members have said that they know.
     """

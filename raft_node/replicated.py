@@ -65,6 +65,8 @@ class Replicated:
         self._page = environment.page
         self._clock = environment.clock
         self._counters = environment.page.counters(Role.RAFT)
+        # By lives of this process before: they count since the node was started.
+        self._counted_before = tuple(self._counters)
         self._core = core
         self._writer = writer
         self._exchange = EntryExchange(paths, settings.store.mapped_file_size_commit_log)
@@ -110,19 +112,25 @@ class Replicated:
             LogArrivedError: the leader's log is here, and nothing may be done with ours any more.
             StorageError: the log cannot be read.
         """
-        counters = self._counters
         is_woken = self._shipping.source in ready
         if is_woken or self._shipping.is_busy:
             self._shipping.turn(now_ns, is_woken=is_woken)
             sent, received = self._shipping.moved_bytes
-            counters[RaftCounter.SHIPPED_BYTES_SENT] = sent
-            counters[RaftCounter.SHIPPED_BYTES_RECEIVED] = received
+            self._count(RaftCounter.SHIPPED_BYTES_SENT, sent)
+            self._count(RaftCounter.SHIPPED_BYTES_RECEIVED, received)
         if now_ns >= self.due_ns or self._scrub.source in ready:
             self.due_ns = now_ns + SCRUB_LOOK_NS
             self._scrub.turn(now_ns, committed_end(self._page) if self._writer.is_settled else None)
-            for number, count in enumerate(self._scrub.counts, RaftCounter.SCRUBBED_BYTES):
-                counters[number] = count
+            counts = self._scrub.counts
+            self._count(RaftCounter.SCRUBBED_BYTES, counts.scrubbed_bytes)
+            self._counters[RaftCounter.DAMAGED_ENTRIES] = counts.damaged_entries
+            self._count(RaftCounter.REPAIRED_ENTRIES, counts.repaired_entries)
+            self._count(RaftCounter.REPAIRED_BYTES, counts.repaired_bytes)
         self.wants_turn = self._shipping.is_busy
+
+    def _count(self, counter: RaftCounter, counted: int) -> None:
+        """Tell what was ``counted`` since this process was started."""
+        self._counters[counter] = self._counted_before[counter] + counted
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of the scrub count from now on."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 from tests.suite.patience import PATIENCE_S
@@ -315,6 +316,23 @@ def test_a_rate_that_is_set_while_the_node_runs_begins_the_reading(
 
     assert counters_of_log(member) == []
     assert group.has_one_log()
+
+
+def test_what_raft_has_counted_its_next_life_counts_on(make_node: Callable[[], Node]) -> None:
+    node = make_node()
+    start_client_node(node, scrub=FAST)
+    told: list[int] = []
+
+    def scrubbed() -> int:
+        told.append(node.status()["counters"]["raft"]["scrubbed_bytes"])
+        return told[-1]
+
+    before = wait_until(scrubbed, "the log to be read")
+    os.kill(node.pid("raft"), signal.SIGKILL)
+    wait_until(lambda: node.child("raft")["restarts"], "a restart")
+    wait_until(lambda: scrubbed() >= 2 * before, "the log to be read again")
+
+    assert told == sorted(told)
 
 
 def counters_of_log(member: Member) -> list[str]:
