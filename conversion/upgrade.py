@@ -34,9 +34,11 @@ from ledgermq.store.files.disk_sync import make_directories, sync_directory, syn
 from ledgermq.store.files.file_names import file_name
 from ledgermq.store.files.mapped_files import MappedFiles
 from ledgermq.store.log_family import LogFamily, LogFolder, MappedLog
+from ledgermq.store.queues.derived_files import load_derived_files
 from ledgermq.store.queues.dispatch_build import DispatchBuilder
 from ledgermq.store.queues.known_ends import known_queue_ends
 from ledgermq.store.queues.queue_files import found_file_size
+from ledgermq.store.queues.unsure_queues import unsure_queues
 from ledgermq.store.recovery.stopped_log import recover_stopped
 
 Progress = Callable[[str, int, int], None]
@@ -216,11 +218,13 @@ def _recover(
         root, None, progress=lambda done, total: progress("recovering the old log", done, total)
     )
     end = last.position
-    log = MappedLog(LogFamily(LogFolder(root / "commitlog", 0)).mapped())
+    family = LogFamily(LogFolder(root / "commitlog", 0))
+    log = MappedLog(family.mapped())
     log_start = log.first_position
     size = store.mapped_file_size_consume_queue or found_file_size(root / "consumequeue")
     ends = known_queue_ends(root, queue_file_size=size, log_start=log_start)
-    builder = DispatchBuilder.open(store, log_start=first, log_end=end, published=None)
+    found = load_derived_files(store, published=None, unsure=unsure_queues(root, family))
+    builder = DispatchBuilder.open(store, log_start=first, log_end=end, published=None, files=found)
     try:
         dispatch_log(
             builder, log, end, lambda done, total: progress("building queues", done, total)

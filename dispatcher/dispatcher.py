@@ -34,6 +34,7 @@ from ledgermq.store.files.disk_space import with_reserve
 from ledgermq.store.log_family import LogSpan
 from ledgermq.store.queues.derived_files import DerivedFiles, clear_incomplete, load_derived_files
 from ledgermq.store.queues.dispatch_build import DispatchBuilder, FlushJob
+from ledgermq.store.queues.unsure_queues import unsure_queues
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +88,8 @@ class DispatchWorker:
         self._ends = EndTable(environment.settings.store.path_root_dir)
         self._file_start = 0
         self._published = self._page.read_dispatched()
-        self._found: DerivedFiles | None = self._load()
+        known = Position(self._published.position) if self._published.position > 0 else None
+        self._found: DerivedFiles | None = self._load(known)
         self._thread = environment.background()
         self._flush: Future[None] | None = None
         self._flush_job: FlushJob | None = None
@@ -274,12 +276,17 @@ class DispatchWorker:
         elif self._found is not None:
             self._found.close()
 
-    def _load(self) -> DerivedFiles:
-        """Look where queues and index end, while the log is being recovered or beside it."""
-        known = Position(self._published.position) if self._published.position > 0 else None
+    def _load(self, known: Position | None) -> DerivedFiles:
+        """Look where queues and index end, while the log is being recovered or beside it.
+
+        Args:
+            known: where a dispatcher of this node's life stood, None when there was none.
+        """
+        store = self._environment.settings.store
         return load_derived_files(
-            self._environment.settings.store,
+            store,
             published=known,
+            unsure=unsure_queues(store.path_root_dir, self._spans.family),
             sign_of_life=self._give_sign,
         )
 
@@ -300,11 +307,7 @@ class DispatchWorker:
             )
             self._wait_for_flush()
             builder.close()
-            self._found = load_derived_files(
-                self._environment.settings.store,
-                published=builder.position,
-                sign_of_life=self._give_sign,
-            )
+            self._found = self._load(builder.position)
         found, self._found = self._found, None
         assert found is not None
         store = self._environment.settings.store
@@ -318,9 +321,7 @@ class DispatchWorker:
             )
         except DiskFullError:
             # What was opened is closed; the next try looks again.
-            self._found = load_derived_files(
-                store, published=found.published, sign_of_life=self._give_sign
-            )
+            self._found = self._load(found.published)
             raise
         self._counters[DispatcherCounter.TRUNCATED] += builder.truncated
         # Readers forget by it what they keep mapped of files that were cut

@@ -16,10 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.formats.records.message import MAGIC, MAGIC_AT, TIMESTAMP, WORD, store_fields_at
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import Position
 from ledgermq.store.files.file_names import is_file_name, starts_in
 from ledgermq.store.files.mapped_files import MappedFiles
+
+_HEAD_SIZE = 160
+"""Bytes of a message that have its store time in any case."""
 
 
 class LogFile(NamedTuple):
@@ -87,6 +91,25 @@ class LogFolder(NamedTuple):
                 reason=error.strerror,
             ) from error
         return sorted(found)
+
+
+def first_store_ms(file: LogFile) -> int | None:
+    """Store time of the file's first message, epoch ms; None when none stands at its beginning.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    try:
+        with file.path.open("rb") as opened:
+            head = memoryview(os.pread(opened.fileno(), _HEAD_SIZE, file.header_size))
+    except OSError as error:
+        raise StorageError(
+            "log file not read", errno=error.errno, file=str(file.path), reason=error.strerror
+        ) from error
+    if len(head) < _HEAD_SIZE or WORD.unpack_from(head, MAGIC_AT)[0] != MAGIC:
+        return None
+    time_ms: int = TIMESTAMP.unpack_from(head, store_fields_at(head)[0])[0]
+    return time_ms
 
 
 class LogFamily:

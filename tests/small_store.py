@@ -16,7 +16,9 @@ from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 from ledgermq.store.log.log_writer import LogEnd, LogWriter, StampedRun
 from ledgermq.store.log_reader import LogReader
+from ledgermq.store.queues.derived_files import load_derived_files
 from ledgermq.store.queues.dispatch_build import DispatchBuilder
+from ledgermq.store.queues.unsure_queues import unsure_queues
 from ledgermq.store.recovery.log_checkpoint import LogCheckpoint, encode
 from ledgermq.store.store_directory import open_directory
 from tests.unit.store.records import BROKER, frame_of, record
@@ -64,8 +66,11 @@ def dispatch(root: Path) -> None:
     directory = open_directory(root)
     reader = LogReader(directory)
     section = StoreSection(path_root_dir=root, log=directory.log, **SIZES)
+    found = load_derived_files(
+        section, published=None, unsure=unsure_queues(root, directory.log_family)
+    )
     builder = DispatchBuilder.open(
-        section, log_start=reader.first, log_end=reader.end, published=None
+        section, log_start=reader.first, log_end=reader.end, published=None, files=found
     )
     committed = reader.committed_end()
     while builder.position < committed:

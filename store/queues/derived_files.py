@@ -7,6 +7,7 @@ found                                            dispatch begins
 a page of this life of the node                  where its last dispatcher stood
 our checkpoint, and files that fit it            at the checkpoint, or the log's beginning behind it
 no checkpoint of ours, as with RocketMQ          behind the last message that has a queue unit
+the same, and RocketMQ was not stopped           where RocketMQ is known to have synced them
 units or keys missing, a queue or file no one    at the log's beginning; what is there is passed,
                                                  or put again
 """
@@ -27,6 +28,7 @@ from ledgermq.store.index.index_files import IndexFiles
 from ledgermq.store.queues import dispatch_checkpoint
 from ledgermq.store.queues.dispatch_checkpoint import DispatchCheckpoint
 from ledgermq.store.queues.queue_files import FILE_SIZE, QueueFiles, found_file_size
+from ledgermq.store.queues.unsure_queues import UnsureQueues
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +40,10 @@ class DerivedFiles:
     Attributes:
         saved: our checkpoint; None when there is none that is whole.
         published: where a dispatcher of this node's life stood, None when there was none.
-        lost_power: whether the machine was started anew since the checkpoint.
+        lost_power: whether the machine was, or may have been, started anew since the checkpoint.
         lacks_keys: whether keys were being put again when the last dispatcher ended.
+        unsure: from where on nobody vouches for them; None where a checkpoint of ours, or the
+            page, says where they stood.
     """
 
     queues: QueueFiles
@@ -48,6 +52,7 @@ class DerivedFiles:
     published: Position | None
     lost_power: bool
     lacks_keys: bool
+    unsure: UnsureQueues | None = None
 
     def close(self) -> None:
         """Close the files, without a flush."""
@@ -88,12 +93,14 @@ def load_derived_files(
     store: StoreSection,
     *,
     published: Position | None,
+    unsure: UnsureQueues | None = None,
     sign_of_life: Callable[[], None] = lambda: None,
 ) -> DerivedFiles:
     """Find where queues and index end; may run while the log is still being recovered.
 
     Args:
         published: cursor ``dispatched`` of the node's page, None when it was never published.
+        unsure: what ``unsure_queues`` says; counts where neither page nor checkpoint do.
         sign_of_life: called again and again meanwhile.
 
     Raises:
@@ -104,7 +111,10 @@ def load_derived_files(
     aside = root / "ledgermq" / FOLDER
     saved = dispatch_checkpoint.read(own_path(root))
     same_boot = saved is not None and saved.boot_id == dispatch_checkpoint.boot_id()
-    lost_power = published is None and saved is not None and not same_boot
+    if published is not None or saved is not None:
+        unsure = None
+    lost_power = published is None and (unsure is not None if saved is None else not same_boot)
+    whole_below = 0 if unsure is None else unsure.position
     # What a process wrote that was killed is in the page cache, without a hole.
     is_whole = published is not None or same_boot
     queues = QueueFiles(
@@ -113,14 +123,14 @@ def load_derived_files(
         or found_file_size(root / "consumequeue")
         or FILE_SIZE,
         aside=aside,
-        whole_below=None if is_whole else (0 if saved is None else saved.position),
+        whole_below=None if is_whole else (whole_below if saved is None else saved.position),
         sign_of_life=sign_of_life,
     )
     index = None
     if store.message_index_enable:
         index = IndexFiles(root / "index", _layout(store), aside=aside)
     lacks_keys = is_incomplete(root)
-    return DerivedFiles(queues, index, saved, published, lost_power, lacks_keys)
+    return DerivedFiles(queues, index, saved, published, lost_power, lacks_keys, unsure)
 
 
 def settle(files: DerivedFiles, *, log_start: Position, log_end: Position) -> tuple[Position, int]:
@@ -142,15 +152,21 @@ def settle(files: DerivedFiles, *, log_start: Position, log_end: Position) -> tu
         # Before the log's beginning, when that has moved on since: then all of the log is
         # dispatched again. The last unit there is says nothing of the other queues' units.
         position = Position(saved.position)
+    elif files.unsure is not None:
+        position = files.unsure.position
     else:
         position = Position(queues.log_end)
     position = Position(min(max(position, log_start), log_end))
+    if index is not None:
+        index.truncate_beyond(position, repair=lost_power)
+        if files.unsure is not None:
+            # The index may lack more than the queues do.
+            begin = files.unsure.file_start(index.end_position)
+            position = Position(max(log_start, min(position, begin)))
     truncated = queues.truncate_beyond(position if lost_power else log_end)
     if lost_power:
         queues.discard_tails()
     queues.rewind(position)
-    if index is not None:
-        index.truncate_beyond(position, repair=lost_power)
     units_lost = _has_lost_units(files, position)
     if units_lost or keys_lost:
         logger.warning(

@@ -14,6 +14,7 @@ from tests.process.running import topics_document
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.store.store_view import StoreView
 
 pytestmark = pytest.mark.slow
@@ -44,6 +45,17 @@ def tear_the_checkpoints(root: Path) -> None:
         os.truncate(path, 7)
 
 
+def lose_power_under_rocketmq(root: Path) -> None:
+    """As its broker leaves a store: no checkpoint of ours, the mark of who was not stopped, and a
+    queue of which one page is on the disk, and the one before it is not.
+    """
+    (root / "ledgermq" / "dispatch-checkpoint").unlink()
+    (root / "abort").touch()
+    with next((root / "consumequeue" / TOPIC / "0").iterdir()).open("r+b") as file:
+        file.seek(5 * UNIT_SIZE)
+        file.write(bytes(5 * UNIT_SIZE))
+
+
 def send(node: Node) -> None:
     with Producer(f"ipc://{node.runtime}") as producer:
         for queue_id in (0, 1):
@@ -58,6 +70,7 @@ def send(node: Node) -> None:
         shorten_a_queue_file,
         lose_the_index,
         tear_the_checkpoints,
+        lose_power_under_rocketmq,
     ],
     ids=lambda harm: harm.__name__,
 )

@@ -6,14 +6,12 @@ none goes away meanwhile. Files of queues and of the broker may change under the
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.formats.config_json import choose_document
-from ledgermq.formats.records.message import MAGIC, MAGIC_AT, TIMESTAMP, WORD, store_fields_at
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.members.state_mark import read_state_mark
 from ledgermq.model.config.settings import LogKind, RetentionSection, Settings
@@ -24,12 +22,12 @@ from ledgermq.store.files.config_file import ConfigFile
 from ledgermq.store.files.disk_space import bytes_on_disk, measure
 from ledgermq.store.files.small_file import read_file
 from ledgermq.store.files.store_paths import StorePaths
+from ledgermq.store.log_family import first_store_ms
 from ledgermq.store.queues import dispatch_checkpoint
 from ledgermq.store.queues.queue_ends import ends_path, read_queue_ends
 from ledgermq.store.queues.queue_reader import QueueReader
 from ledgermq.store.retention import NOTHING, Guard, LogFileAge, Survey
 
-_HEAD_SIZE = 160
 _EVERYTHING = 2**62
 
 
@@ -69,7 +67,7 @@ def take_survey(
 
 def _files(settings: Settings) -> Iterator[LogFileAge]:
     found = StorePaths.of(settings).log.files()
-    times = [_first_store_ms(file.path, file.header_size) for file in found]
+    times = [first_store_ms(file) for file in found]
     newest_ms = 0
     for number, file in enumerate(found):
         status = file.path.stat()
@@ -78,16 +76,6 @@ def _files(settings: Settings) -> Iterator[LogFileAge]:
         # What stands behind a message is not older, whatever the clock of its leader said.
         newest_ms = max(newest_ms, times[number] or 0, last_ms)
         yield LogFileAge(file.start, file.end, status.st_blocks * 512, newest_ms)
-
-
-def _first_store_ms(path: Path, header_size: int) -> int | None:
-    """Store time of the file's first message; None when it has none yet."""
-    with path.open("rb") as file:
-        head = memoryview(os.pread(file.fileno(), _HEAD_SIZE, header_size))
-    if len(head) < _HEAD_SIZE or WORD.unpack_from(head, MAGIC_AT)[0] != MAGIC:
-        return None
-    time_ms: int = TIMESTAMP.unpack_from(head, store_fields_at(head)[0])[0]
-    return time_ms
 
 
 def _guards(
