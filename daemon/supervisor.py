@@ -45,6 +45,7 @@ from ledgermq.daemon.process_modules import ProcessTable
 from ledgermq.daemon.reloading import Reloading
 from ledgermq.daemon.runtime_directory import make_directory, make_runtime_directory
 from ledgermq.daemon.store_lock import FamilyLock, JavaLock
+from ledgermq.daemon.store_meter import StoreMeter
 from ledgermq.ipc.cursor_page import CursorPage, PublishedRole, Role
 from ledgermq.ipc.loop import StopFlag
 from ledgermq.members.log_replacement import replace_log
@@ -106,6 +107,7 @@ class Supervisor:
         self._children = {role: Child(role, table.entries[role]) for role in start_order(settings)}
         self._counters = page.counters(Role.SUPERVISOR)
         self._meters = Meters()
+        self._store_meter = StoreMeter(settings.store.path_root_dir)
         self._readiness = Readiness()
         self._watchdog = Watchdog(page, notifier)
         self._health = HealthWatch(page)
@@ -154,6 +156,7 @@ class Supervisor:
         """Close the control socket; children that are still there are killed."""
         for child in self._children.values():
             child.kill()
+        self._store_meter.close()
         self._control.close()
         self._selector.close()
 
@@ -161,6 +164,7 @@ class Supervisor:
         if now_ns - self._last_turn_ns > PAUSE_NS:
             self._awake_since_ns = now_ns
         self._last_turn_ns = now_ns
+        self._store_meter.look()
         for child in self._children.values():
             exit_ = child.reap()
             if exit_ is not None:
@@ -222,6 +226,7 @@ class Supervisor:
         self._stop.close_in_child()
         self._selector.close()
         self._control.close_in_child()
+        self._store_meter.close_in_child()
         self._notifier.close()
 
     def _child_ended(self, child: Child, exit_: Exit, now_ns: int) -> None:
@@ -433,6 +438,7 @@ class Supervisor:
             health=health,
             waits_for=self._waits_for,
             meters=self._meters,
+            used_by_store=self._store_meter.ask(time.monotonic_ns()),
         )
 
     def _judge(self, now_ns: int) -> Health:

@@ -6,7 +6,6 @@ Sizes and positions are bytes; ``_ms`` and ``_s`` are durations unless the name 
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 import psutil
@@ -15,11 +14,8 @@ from ledgermq.ipc.counters import COUNTER_NAMES, BrokerCounter
 from ledgermq.ipc.cursor_page import PORTS, CursorPage, Grant, LogCursor, Role
 from ledgermq.model.config.settings import Settings
 from ledgermq.sessions.leadership.takeover import broker_id, takeover_of
-from ledgermq.store.files.disk_space import bytes_on_disk
 
 CPU_INTERVAL_MIN_NS = 1_000_000_000
-DISK_USE_MAX_AGE_NS = 30_000_000_000
-"""A store has many small files; they are not counted for every question."""
 
 
 class NodeNames(TypedDict):
@@ -107,13 +103,11 @@ class Usage(NamedTuple):
 
 
 class Meters:
-    """Measures processes and the store's folder; keeps what is needed for the next time."""
+    """Measures processes; keeps what is needed for the next time."""
 
     def __init__(self) -> None:
         self._processes: dict[int, psutil.Process] = {}
         self._cpu: dict[int, tuple[int, float, float]] = {}
-        self._store_size = 0
-        self._store_measured_ns: int | None = None
 
     def usage(self, pid: int, now_ns: int) -> Usage:
         """Memory now, and CPU per cent of one core since the last time (at first: since start)."""
@@ -130,14 +124,6 @@ class Meters:
         """The process has ended: its pid may become another one's."""
         self._processes.pop(pid, None)
         self._cpu.pop(pid, None)
-
-    def store_size(self, root: Path, now_ns: int) -> int:
-        """Bytes on disk below ``root``, at most half a minute old."""
-        measured_ns = self._store_measured_ns
-        if measured_ns is None or now_ns - measured_ns > DISK_USE_MAX_AGE_NS:
-            self._store_size = bytes_on_disk(root)
-            self._store_measured_ns = now_ns
-        return self._store_size
 
     def _cpu_percent(self, process: psutil.Process, now_ns: int) -> float:
         times = process.cpu_times()

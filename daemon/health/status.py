@@ -68,6 +68,7 @@ class DiskStatus(TypedDict):
     """The file system of the store, and what of it the store uses.
 
     ``state``: ``roomy``, ``above`` (retention.refuse_above) or ``full``: producers are refused.
+    ``used_by_store`` is None until it was counted for the first time.
     """
 
     path: str
@@ -75,7 +76,7 @@ class DiskStatus(TypedDict):
     dispatch_waits: bool
     total: int
     free: int
-    used_by_store: int
+    used_by_store: int | None
 
 
 class PortStatus(TypedDict):
@@ -121,6 +122,7 @@ def collect(
     health: Health,
     waits_for: str,
     meters: Meters,
+    used_by_store: int | None,
 ) -> NodeStatus:
     """The answer to ``status``.
 
@@ -131,6 +133,7 @@ def collect(
         health: the verdict as of now.
         waits_for: what the node waits for before its next state; empty when for nothing.
         meters: the same at every call.
+        used_by_store: bytes on disk, None while they are not known.
     """
     now_ns = time.monotonic_ns()
     grant = page.read_grant()
@@ -148,7 +151,7 @@ def collect(
             *(_process(child, page, meters, now_ns) for child in children.values()),
         ],
         ports=_ports(settings.listen),
-        disk=_disk(settings.store.path_root_dir, page, meters, now_ns),
+        disk=_disk(settings.store.path_root_dir, page, used_by_store),
         damage=_damage(settings.store.path_root_dir),
         damages=read_report(RuntimePaths(settings.listen.runtime_dir).damage),
         counters=named_counters(page),
@@ -212,10 +215,9 @@ def _ports(listen: ListenSection) -> list[PortStatus]:
     return found
 
 
-def _disk(root: Path, page: CursorPage, meters: Meters, now_ns: int) -> DiskStatus:
+def _disk(root: Path, page: CursorPage, used: int | None) -> DiskStatus:
     try:
         disk = shutil.disk_usage(root)
-        used = meters.store_size(root, now_ns)
     except OSError as error:
         raise StorageError(
             f"disk not measured: {error.strerror}", errno=error.errno, path=str(root)

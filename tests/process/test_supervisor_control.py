@@ -105,7 +105,9 @@ def test_status_tells_who_holds_the_put_lock_and_for_how_long(node: Node) -> Non
 
 def test_status_tells_the_disk_and_what_the_store_takes_of_it(node: Node) -> None:
     (node.root / "ledgermq" / "ballast").write_bytes(bytes(1_000_000))
-    disk = node.status()["disk"]
+    disk: dict[str, Any] = wait_until(
+        lambda: (found := node.status()["disk"])["used_by_store"] is not None and found, "a count"
+    )
 
     assert disk["path"] == str(node.root)
     assert disk["used_by_store"] >= 1_000_000
