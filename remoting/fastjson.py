@@ -24,7 +24,7 @@ LOOSE_SIZE_MAX = 256 * 1024
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
-def decode_body(body: bytes | memoryview) -> dict[str, object]:
+def decode_body(body: bytes | memoryview, *, size_max: int = JSON_SIZE_MAX) -> dict[str, object]:
     """The object in a body; keys that are integers or objects are their compact JSON text.
 
     An empty body is an empty object, as fastjson's null becomes in most places. A reference
@@ -34,8 +34,8 @@ def decode_body(body: bytes | memoryview) -> dict[str, object]:
         ProtocolError: it is too large, no JSON object even so, or nested too deep. Larger than
             ``LOOSE_SIZE_MAX`` it has to be JSON.
     """
-    if len(body) > JSON_SIZE_MAX:
-        raise ProtocolError("body is too large for JSON", size=len(body), limit=JSON_SIZE_MAX)
+    if len(body) > size_max:
+        raise ProtocolError("body is too large for JSON", size=len(body), limit=size_max)
     if not len(body):
         return {}
     try:

@@ -14,7 +14,6 @@ from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import LedgerError, ProtocolError, TopicUnknownError
-from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.remoting.body_fields import json_field, objects_in
 from ledgermq.remoting.codes import RequestCode, ResponseCode
@@ -133,12 +132,6 @@ def _wish(fields: Mapping[str, object]) -> dict[str, object]:
     if json_field(fields, "order", bool, False):
         wish["order"] = True
     return wish
-
-
-def topic_table(tables: BrokerTables) -> dict[str, object]:
-    """All topics with the version of the table (``TopicConfigSerializeWrapper``)."""
-    table = {one.name: shown_fields(one) for one in tables.topics if one.name != SYSTEM_TOPIC}
-    return {"dataVersion": tables.topics.data_version, "topicConfigTable": table}
 
 
 def topic_of(asked: Asked, tables: BrokerTables) -> Topic:

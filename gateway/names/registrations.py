@@ -1,8 +1,9 @@
-"""Registration of this node with RocketMQ's name servers.
+"""Registration of this node with name servers: RocketMQ's, and nodes of other groups.
 
-The leader is the broker with id 0, and tells of the topics; followers are its slaves. Each server
-is told at once when the node's role or a topic changes, and every half minute; it has to answer,
-and is asked again when it does not. A node that leads no more takes its address away from id 0 by
+The leader is the broker with id 0, and tells of the topics; followers are its slaves, and tell of
+none. Each server is told at once when the node's role or a topic changes, or the connection has
+ended, and is asked every half minute whether it still knows all that; it has to answer, and is
+asked again when it does not. A node that leads no more takes its address away from id 0 by
 registering as a slave, never by unregistering id 0: that may be the next leader's already. When the
 node ends its connection does, and with it the servers forget the address.
 """
@@ -10,18 +11,20 @@ node ends its connection does, and with it the servers forget the address.
 from __future__ import annotations
 
 import logging
-import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from ledgermq.gateway.administration.topic_codes import topic_table
+from ledgermq.gateway.administration.encoded_tables import shown_fields
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.transport.addresses import broker_id
-from ledgermq.gateway.transport.server_links import ServerLinks
+from ledgermq.gateway.transport.server_links import ServerLink, ServerLinks
 from ledgermq.model.errors import BusyError, LedgerError, TimedOutError
+from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body
+from ledgermq.remoting.registration import WHOLE_KEY, encode_registration
 from ledgermq.remoting.routes import LEADER_ID
 from ledgermq.wire.session import Standing
 
@@ -33,14 +36,20 @@ RETRY_MS = 500
 RETRY_MS_MAX = 10_000
 
 
+_NO_VERSION: dict[str, object] = {"counter": 0, "stateVersion": 0, "timestamp": 0}
+"""A follower's: when it leads, what it tells is news for every server."""
+
+_State = tuple[int, int]
+
+
 @dataclass(slots=True)
 class _Server:
     """What one name server was told; ``told`` is None until it has answered."""
 
-    address: str
+    link: ServerLink
     due_ms: int = 0
     is_asked: bool = False
-    told: tuple[int, int] | None = None
+    told: _State | None = None
     failures: int = 0
 
 
@@ -52,11 +61,11 @@ class Registrations(PortPart):
 
     def __init__(self, context: BrokerContext, links: ServerLinks) -> None:
         servers = context.environment.settings.remoting.name_servers
-        self._servers = [_Server(address) for address in servers]
-        self._links = links
+        self._servers = [_Server(links.to(address)) for address in servers]
         self._tables = context.tables
         self._addresses = context.addresses
         self._is_known = False
+        self._body: tuple[_State, bytes, dict[str, str]] | None = None
 
     def tell_standing(self, standing: Standing) -> None:
         """The node knows its role: from now on there is something to register."""
@@ -74,9 +83,14 @@ class Registrations(PortPart):
             return
         state = self._state()
         for server in self._servers:
+            if server.is_asked:
+                continue
+            if server.told is not None and server.link.fileno is None:
+                # It has forgotten this node, or is a new process.
+                server.told, server.due_ms = None, now_ms
             has_changed = server.told is not None and server.told != state
-            if not server.is_asked and (has_changed or now_ms >= server.due_ms):
-                self._register(server, state, now_ms)
+            if has_changed or now_ms >= server.due_ms:
+                self._tell(server, state, now_ms)
 
     def close(self) -> None:
         """Say goodbye where that cannot take the next leader's place; what can be sent is sent."""
@@ -84,13 +98,13 @@ class Registrations(PortPart):
             if server.told is None or (server.told[0] == LEADER_ID and self._is_in_group):
                 continue
             fields = {**self._names(), "brokerId": str(server.told[0])}
-            self._links.to(server.address).tell(Command(RequestCode.UNREGISTER_BROKER, 0, fields))
+            server.link.tell(Command(RequestCode.UNREGISTER_BROKER, 0, fields))
 
     @property
     def _is_in_group(self) -> bool:
         return len(self._addresses.brokers("").addresses) > 1
 
-    def _state(self) -> tuple[int, int]:
+    def _state(self) -> _State:
         """What is registered: another one when a server has to be told."""
         leads = self._addresses.leads
         own = LEADER_ID if leads else broker_id(self._addresses.self_id)
@@ -105,45 +119,85 @@ class Registrations(PortPart):
             "clusterName": addresses.cluster,
         }
 
-    def _register(self, server: _Server, state: tuple[int, int], now_ms: int) -> None:
-        wrapper = topic_table(self._tables)
-        body = encode_body({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
+    def _tell(self, server: _Server, state: _State, now_ms: int) -> None:
+        if server.told == state:
+            self._ask_whether_known(server, state, now_ms)
+        else:
+            self._register(server, state, now_ms)
+
+    def _ask_whether_known(self, server: _Server, state: _State, now_ms: int) -> None:
+        """Tell that the node lives; all that it has to tell, if the server does not know it."""
+        fields = {**self._names(), "brokerId": str(state[0])}
+        leads = state[0] == LEADER_ID
+        version = self._tables.topics.data_version if leads else _NO_VERSION
+        command = Command(RequestCode.QUERY_DATA_VERSION, 0, fields, encode_body(version))
+
+        def take(reply: Command) -> None:
+            if reply.code or reply.fields.get("changed", "").lower() != "false":
+                server.told, server.due_ms = None, 0
+                return
+            server.failures, server.due_ms = 0, now_ms + PERIOD_MS
+
+        self._ask(server, command, now_ms, take)
+
+    def _register(self, server: _Server, state: _State, now_ms: int) -> None:
+        body, about = self._encoded(state)
         fields = {
             **self._names(),
+            **about,
             "brokerId": str(state[0]),
             "haServerAddr": self._addresses.own,
-            "compressed": "false",
-            "bodyCrc32": str(zlib.crc32(body) & 0x7FFF_FFFF),
+            WHOLE_KEY: "true",
         }
 
-        def take(outcome: Command | LedgerError) -> None:
-            server.is_asked = False
-            if isinstance(outcome, LedgerError) or outcome.code:
-                self._fail(server, outcome, now_ms)
+        def take(reply: Command) -> None:
+            if reply.code:
+                self._fail(server, str(reply.remark), now_ms)
                 return
             if server.told is None or server.told[0] != state[0]:
                 logger.info(
                     "registered with a name server: address=%s broker_id=%d topics=%d",
-                    server.address, state[0], len(self._tables.topics),
+                    server.link.address, state[0], len(self._tables.topics),
                 )  # fmt: skip
             server.told, server.failures = state, 0
             server.due_ms = now_ms + PERIOD_MS
 
-        server.is_asked = True
-        command = Command(RequestCode.REGISTER_BROKER, 0, fields, body)
-        link = self._links.to(server.address)
-        try:
-            link.ask(command, now_ms=now_ms, timeout_ms=SERVER_TIMEOUT_MS, take=take)
-        except (BusyError, TimedOutError) as error:
-            take(error)
+        self._ask(server, Command(RequestCode.REGISTER_BROKER, 0, fields, body), now_ms, take)
 
-    def _fail(self, server: _Server, outcome: Command | LedgerError, now_ms: int) -> None:
+    def _ask(
+        self, server: _Server, command: Command, now_ms: int, take: Callable[[Command], None]
+    ) -> None:
+        def told(outcome: Command | LedgerError) -> None:
+            server.is_asked = False
+            if isinstance(outcome, LedgerError):
+                self._fail(server, str(outcome), now_ms)
+            else:
+                take(outcome)
+
+        server.is_asked = True
+        try:
+            server.link.ask(command, now_ms=now_ms, timeout_ms=SERVER_TIMEOUT_MS, take=told)
+        except (BusyError, TimedOutError) as error:
+            told(error)
+
+    def _encoded(self, state: _State) -> tuple[bytes, dict[str, str]]:
+        """The body of a registration, made once for all servers."""
+        if self._body is None or self._body[0] != state:
+            if state[0] == LEADER_ID:
+                topics = self._tables.topics
+                table = {one.name: shown_fields(one) for one in topics if one.name != SYSTEM_TOPIC}
+                made = encode_registration(topics.data_version, table)
+            else:
+                made = encode_registration(_NO_VERSION, {})
+            self._body = state, *made
+        return self._body[1], self._body[2]
+
+    def _fail(self, server: _Server, why: str, now_ms: int) -> None:
         """Try again, later and later; the first time of several is told."""
-        why = str(outcome) if isinstance(outcome, LedgerError) else str(outcome.remark)
         if not server.failures:
             logger.warning(
                 "name server does not take the registration: address=%s reason=%s",
-                server.address, why,
+                server.link.address, why,
             )  # fmt: skip
         server.failures += 1
         server.told = None

@@ -18,12 +18,14 @@ class RawNameServer:
     Attributes:
         told: requests in the order in which they came.
         code: with which it answers.
+        fields: those of its answers.
         ended: connections that have ended.
     """
 
     def __init__(self) -> None:
         self.told: list[Command] = []
         self.code = int(ResponseCode.SUCCESS)
+        self.fields: dict[str, str] = {}
         self.ended = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
@@ -80,7 +82,8 @@ class RawNameServer:
                 command = decode_command(memoryview(bytes(frame)))
                 self.told.append(command)
                 if not command.is_oneway:
-                    sock.sendall(b"".join(encode_command(command.reply(self.code))))
+                    reply = command.reply(self.code, fields=self.fields)
+                    sock.sendall(b"".join(encode_command(reply)))
 
 
 @contextmanager
