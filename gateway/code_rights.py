@@ -30,6 +30,7 @@ class CodeNeed(Enum):
     OPEN = "anybody: a name server is asked, and RocketMQ's knows no users"
     USER = "one of the users; a message that is found asks for the right to its topic"
     NAMED = "rights to what it names"
+    BROKER = "a host of remoting.registrations_from: brokers tell routes, and do not sign"
     ADMIN = "an admin: it changes something for others, or shows what is nobody else's business"
 
 
@@ -50,6 +51,7 @@ class CodeNeeds(NamedTuple):
 
 
 OPEN, USER, ADMIN = CodeNeeds(CodeNeed.OPEN), CodeNeeds(CodeNeed.USER), CodeNeeds(CodeNeed.ADMIN)
+BROKER = CodeNeeds(CodeNeed.BROKER)
 
 
 def named(find: Find) -> CodeNeeds:

@@ -60,7 +60,12 @@ class Dispatcher:
         self._port = port
         self._sockets = context.sockets
         self._arrivals = Arrivals(context.sockets, context.environment.clock)
-        self._access = PortAccess(settings.access, tables.users, tables.secrets.opened)
+        self._access = PortAccess(
+            settings.access,
+            tables.users,
+            tables.secrets.opened,
+            registrars=settings.remoting.registrations_from,
+        )
         self._counts = context.counts
         self._faults = RequestFaults(context.counts)
         self._unread_max = settings.limits.unread_replies_bytes
@@ -100,7 +105,7 @@ class Dispatcher:
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of access and limits count from now on."""
-        self._access.take_settings(settings.access)
+        self._access.take_settings(settings.access, settings.remoting.registrations_from)
         self._unread_max = settings.limits.unread_replies_bytes
         self._sockets.tls = read_again(settings.remoting, self._sockets.tls)
         self._sockets.limits = limits_of(settings)

@@ -35,6 +35,8 @@ from ledgermq.gateway.dispatcher import Dispatcher
 from ledgermq.gateway.far_sockets import FarSockets
 from ledgermq.gateway.leader_relay import LeaderRelay, Relayed
 from ledgermq.gateway.names.name_value_codes import NameValueCodes
+from ledgermq.gateway.names.registered_brokers import RegisteredBrokers
+from ledgermq.gateway.names.registration_codes import RegistrationCodes
 from ledgermq.gateway.names.registrations import Registrations
 from ledgermq.gateway.names.route_codes import RouteCodes
 from ledgermq.gateway.parts import PortParts
@@ -144,6 +146,8 @@ class RemotingPort:
         """All parts, in the order of their turns."""
         sends = LeaderRelay(self._links, context.addresses, self.reply, Relayed.SENDS)
         connections, produce = ConnectionCodes(context), ProduceCodes(context, sends)
+        registered = RegisteredBrokers()
+        values = NameValueCodes(context, registered)
         return PortParts(
             context.addresses,
             self._links,
@@ -164,12 +168,13 @@ class RemotingPort:
             GroupCodes(context),
             LockCodes(context),
             LookupCodes(context),
-            NameValueCodes(context),
+            values,
             OffsetCodes(context),
             QueueCodes(context),
             ReplyCodes(context, produce),
             ReturnCodes(context),
-            RouteCodes(context),
+            RegistrationCodes(context, registered, values.orders),
+            RouteCodes(context, registered),
             TopicCodes(context),
         )
 

@@ -8,9 +8,10 @@ the user to whom its address belongs.
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ledgermq.broker.call_rights import act_of, audit
 from ledgermq.gateway.code_rights import CodeNeed
@@ -32,24 +33,39 @@ Open = Callable[[str, str], str]
 REMEMBERED_MAX = 10_000
 """Users at addresses, with what they were let do."""
 
+STRANGERS_TOLD_MAX = 256
+"""Hosts that wanted to register, and may not: each has one line in the log."""
+
 
 class PortAccess:
     """The rules of one port; the same for all its connections."""
 
-    def __init__(self, settings: AccessSection, users: UserTable, open_secret: Open) -> None:
+    def __init__(
+        self,
+        settings: AccessSection,
+        users: UserTable,
+        open_secret: Open,
+        *,
+        registrars: Iterable[str] = (),
+    ) -> None:
         """Rules that hold until there are other settings.
 
         Args:
             open_secret: a user's secret, from how it stands in the table.
+            registrars: ``remoting.registrations_from``.
         """
         self._open_secret = open_secret
         self._gate = AccessGate(settings, users)
         self._reported: set[str] = set()
         self._known: OrderedDict[tuple[str, str], ClientRights] = OrderedDict()
+        self._registrars = [ipaddress.ip_network(one) for one in registrars]
+        self._strangers: set[str] = set()
 
-    def take_settings(self, settings: AccessSection) -> None:
+    def take_settings(self, settings: AccessSection, registrars: Iterable[str] = ()) -> None:
         """The settings were read again: they count from the next request on."""
         self._gate.take_settings(settings)
+        self._registrars = [ipaddress.ip_network(one) for one in registrars]
+        self._strangers.clear()
 
     @property
     def is_open(self) -> bool:
@@ -68,6 +84,9 @@ class PortAccess:
             ProtocolError: a field is missing that says what the request is about.
         """
         need, find = row.needs
+        if need is CodeNeed.BROKER:
+            self._check_registrar(host)
+            return self._rights(host, "")
         if not self._gate.is_on:
             rights = self._rights(host, "")
             if need is CodeNeed.ADMIN:
@@ -95,6 +114,27 @@ class PortAccess:
             else:
                 rights.check_topic(topic, right)
         return rights
+
+    def _check_registrar(self, host: str) -> None:
+        """Refuse a host that may not tell of brokers.
+
+        Raises:
+            NoPermissionError: it is in none of the networks.
+        """
+        found = ipaddress.ip_address(host.partition("%")[0])
+        if isinstance(found, ipaddress.IPv6Address):
+            found = found.ipv4_mapped or found
+        if any(found in network for network in self._registrars):
+            return
+        error = NoPermissionError(
+            "registrations of brokers are not taken from this host",
+            host=host,
+            setting="remoting.registrations_from",
+        )
+        if host not in self._strangers and len(self._strangers) < STRANGERS_TOLD_MAX:
+            self._strangers.add(host)
+            logger.warning("broker is refused: peer=%s reason=%s", host, error)
+        raise error
 
     def _signed_by(self, host: str, command: Command) -> str:
         """The user whose access key the request has; empty when it has none.

@@ -183,6 +183,8 @@ class PortRequests:
             else:
                 if command.code == RequestCode.UNREGISTER_CLIENT:
                     self._leave(connection)
+                elif command.code == RequestCode.REGISTER_BROKER:
+                    self._broker.keep_registrar(connection)
                 self._broker.hand_over(connection, command)
         except LedgerError as error:
             if not (command.is_oneway or command.is_reply):

@@ -99,6 +99,7 @@ class BrokerCounter(IntEnum):
     over. ``FEATURE_LEVEL`` is that in force, ``LEVEL_NEEDED`` that which the next command of the
     log needs where this version does not know it, else 0; ``LEVEL_TO_ENABLE`` is one that all
     members know and that only an operator puts in force, told by who leads, else 0.
+    ``REGISTERED_BROKERS`` are those of other groups whose routes this node tells, now.
     """
 
     PULLS = 0
@@ -155,6 +156,7 @@ class BrokerCounter(IntEnum):
     FEATURE_LEVEL = auto()
     LEVEL_NEEDED = auto()
     LEVEL_TO_ENABLE = auto()
+    REGISTERED_BROKERS = auto()
 
 
 class ObserverCounter(IntEnum):

@@ -118,6 +118,8 @@ class RequestCode(IntEnum):
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
     """What 5.x lite-pull consumers send instead of ``PULL_MESSAGE``, with the same fields."""
+    BROKER_HEARTBEAT = 904
+    """Of RocketMQ 5's brokers, between registrations."""
 
 
 class ResponseCode(IntEnum):

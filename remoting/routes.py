@@ -59,16 +59,22 @@ def encode_route(
     return encode_body(body)
 
 
-def encode_cluster(brokers: Iterable[BrokerAddresses]) -> bytes:
-    """The body of the reply to ``GET_BROKER_CLUSTER_INFO``."""
+def encode_cluster(
+    brokers: Iterable[BrokerAddresses], also: Iterable[tuple[str, str]] = ()
+) -> bytes:
+    """The body of the reply to ``GET_BROKER_CLUSTER_INFO``.
+
+    Args:
+        also: clusters besides their own, each with a broker name that is in it.
+    """
     found = list(brokers)
-    clusters: dict[str, list[str]] = {}
-    for one in found:
-        clusters.setdefault(one.cluster, []).append(one.name)
+    clusters: dict[str, dict[str, None]] = {}
+    for cluster, name in (*((one.cluster, one.name) for one in found), *also):
+        clusters.setdefault(cluster, {})[name] = None
     return encode_body(
         {
             "brokerAddrTable": {one.name: _broker(one) for one in found},
-            "clusterAddrTable": clusters,
+            "clusterAddrTable": {cluster: list(names) for cluster, names in clusters.items()},
         }
     )
 

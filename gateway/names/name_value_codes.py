@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ledgermq.gateway.code_rights import ADMIN, OPEN
 from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.names.registered_brokers import RegisteredBrokers
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import ProtocolError
@@ -18,7 +21,8 @@ from ledgermq.rules.tables.name_values import CLOSED_BROKERS, ORDER_TOPICS
 class NameValueCodes(PortPart):
     """Reads are answered by every node, changes by the one that leads."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, registered: RegisteredBrokers) -> None:
+        self._registered = registered
         self._settings = context.environment.settings
         self._tables = context.tables
         self._addresses = context.addresses
@@ -32,9 +36,6 @@ class NameValueCodes(PortPart):
             Code(RequestCode.ADD_WRITE_PERM_OF_BROKER, self._open_broker, ADMIN),
             Code(RequestCode.UPDATE_NAMESRV_CONFIG, self._refuse_settings, ADMIN),
             Code(RequestCode.GET_NAMESRV_CONFIG, self._show_settings, ADMIN),
-            Code(RequestCode.REGISTER_BROKER, self._refuse_broker, ADMIN),
-            Code(RequestCode.UNREGISTER_BROKER, self._refuse_broker, ADMIN),
-            Code(RequestCode.QUERY_DATA_VERSION, self._refuse_broker, OPEN),
         )
 
     def _put(self, asked: Asked) -> None:
@@ -58,11 +59,15 @@ class NameValueCodes(PortPart):
         namespace = _namespace(asked)
         values = dict(self._tables.names.of(namespace))
         if namespace == ORDER_TOPICS:
-            values = self._orders() | values
+            values = self.orders()
         if not values:
             remark = f"No config item, Namespace: {namespace}"
             return asked.command.reply(ResponseCode.QUERY_NOT_FOUND, remark=remark)
         return asked.command.reply(body=encode_body({"table": values}))
+
+    def orders(self) -> dict[str, str]:
+        """Where the queues of which topics are for ever, by what was put and the topic table."""
+        return {**self._orders(), **self._tables.names.of(ORDER_TOPICS)}
 
     def _orders(self) -> dict[str, str]:
         """What the topic table itself says of ordered topics."""
@@ -73,21 +78,36 @@ class NameValueCodes(PortPart):
             if topic.is_ordered
         }
 
-    def _close_broker(self, asked: Asked) -> None:
-        self._switch_broker(asked, "closed", "wipeTopicCount")
+    def _close_broker(self, asked: Asked) -> Command | None:
+        change = self._registered.close_writes
+        return self._switch_broker(asked, "closed", change, "wipeTopicCount")
 
-    def _open_broker(self, asked: Asked) -> None:
-        self._switch_broker(asked, None, "addTopicCount")
+    def _open_broker(self, asked: Asked) -> Command | None:
+        return self._switch_broker(asked, None, self._registered.open_writes, "addTopicCount")
 
-    def _switch_broker(self, asked: Asked, value: str | None, counted: str) -> None:
-        """Have routes show all topics of the group as closed for producers, or as they are."""
+    def _switch_broker(
+        self,
+        asked: Asked,
+        value: str | None,
+        change: Callable[[str], int | None],
+        counted: str,
+    ) -> Command | None:
+        """Have routes show all topics of a broker as closed for producers, or as they are: this
+        group's by the log, another one's as long as it is registered, at this node.
+        """
         name = text(asked.command.fields, "brokerName")
-        if name != self._addresses.broker:
+        if name == self._addresses.broker:
+            topics = sum(one.name != SYSTEM_TOPIC for one in self._tables.topics)
+            self._set(asked, CLOSED_BROKERS, name, value, {counted: str(topics)})
+            return None
+        changed = change(name)
+        if changed is None:
             raise ProtocolError(
-                "broker is not this one", broker=name[:255], this=self._addresses.broker
+                "broker is not this one, and none that is registered",
+                broker=name[:255],
+                this=self._addresses.broker,
             )
-        topics = sum(one.name != SYSTEM_TOPIC for one in self._tables.topics)
-        self._set(asked, CLOSED_BROKERS, name, value, {counted: str(topics)})
+        return asked.command.reply(fields={counted: str(changed)})
 
     def _set(
         self,
@@ -110,15 +130,6 @@ class NameValueCodes(PortPart):
             " reload (docs/operating/settings.md)"
         )
         return asked.command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
-
-    def _refuse_broker(self, asked: Asked) -> Command:
-        """What a broker tells name servers: each port would know others, and none of them all."""
-        remark = (
-            "does not apply: this is the name service of one group. Keep RocketMQ's name servers"
-            " for brokers of both kinds, and name them in remoting.name_servers"
-            " (docs/operating/rocketmq-clients.md)"
-        )
-        return asked.command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
 
     def _show_settings(self, asked: Asked) -> Command:
         listen = self._settings.listen

@@ -1,12 +1,17 @@
-"""Codes of routes and brokers, which every node answers from its tables, as name servers do."""
+"""Codes of routes and brokers, which every node answers as name servers do.
+
+What is its own group's comes from its tables, and stands first; what is others' from what their
+brokers have registered here.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 
 from ledgermq.broker.administration.topic_calls import order_config
-from ledgermq.gateway.code_rights import OPEN, USER
+from ledgermq.gateway.code_rights import ADMIN, OPEN, USER
 from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.names.registered_brokers import RegisteredBrokers
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import AnswerRequest, Asked, Code, Freshness
 from ledgermq.model.limits import SYSTEM_TOPIC
@@ -14,6 +19,7 @@ from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fields import text
 from ledgermq.remoting.routes import (
+    BrokerAddresses,
     QueueCounts,
     encode_cluster,
     encode_route,
@@ -29,9 +35,11 @@ _UNIT, _UNIT_SUB = 1, 2
 class RouteCodes(PortPart):
     """Answers from tables as they are on this node, whether it leads or not."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, registered: RegisteredBrokers) -> None:
         self._tables = context.tables
+        self._registered = registered
         self._addresses = context.addresses
+        self._node = context.environment.settings.node
         self._relay = context.relay
         named = partial(Code, needs=OPEN, tables=Freshness.AS_THEY_ARE)
         unit, sub = self._listing(_UNIT, _UNIT), self._listing(_UNIT_SUB, _UNIT_SUB)
@@ -43,7 +51,7 @@ class RouteCodes(PortPart):
             named(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, self._system_topics),
             Code(RequestCode.GET_BROKER_CLUSTER_INFO, self._cluster, OPEN, tables=Freshness.NONE),
             Code(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self._broker_topics, USER),
-            Code(RequestCode.DELETE_TOPIC_IN_NAMESRV, self._delete_route, OPEN),
+            Code(RequestCode.DELETE_TOPIC_IN_NAMESRV, self._delete_route, ADMIN),
             Code(RequestCode.GET_UNIT_TOPIC_LIST, unit, OPEN),
             Code(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, sub, OPEN),
             Code(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, sub_alone, OPEN),
@@ -56,52 +64,74 @@ class RouteCodes(PortPart):
             permission &= ~Permission.WRITE
         return int(permission)
 
-    def order_of(self, topic: Topic) -> str:
+    def _order_of(self, name: str, topic: Topic | None) -> str:
         """Where which queues of a topic are for ever; empty when nobody said so."""
-        told = self._tables.names.get(ORDER_TOPICS, topic.name)
+        told = self._tables.names.get(ORDER_TOPICS, name)
         if told is not None:
             return told
-        return order_config(topic, self._tables.node) if topic.is_ordered else ""
+        own = [] if topic is None or not topic.is_ordered else [order_config(topic, self._node)]
+        others = [
+            f"{broker}:{shape.write_queues}"
+            for broker, shape in sorted(self._registered.of_topic(name).items())
+            if shape.is_ordered
+        ]
+        return ";".join(own + others)
 
     def _route(self, asked: Asked) -> Command:
         name = text(asked.command.fields, "topic")
         topic = self._tables.topics.get(name)
+        others = self._registered.of_topic(name)
         if topic is None:
             self._tables.check_started()
-            remark = f"No topic route info in name server for the topic: {name}"
-            return asked.command.reply(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
-        brokers = self._addresses.brokers(self._addresses.leader)
-        queues = QueueCounts(
-            brokers.name,
+            if not others:
+                remark = f"No topic route info in name server for the topic: {name}"
+                return asked.command.reply(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
+        brokers = [] if topic is None else [self._own()]
+        queues = [] if topic is None else [self._own_queues(topic)]
+        for broker in self._registered.brokers(others):
+            brokers.append(broker)
+            one = others[broker.name]
+            queues.append(
+                QueueCounts(broker.name, one.read_queues, one.write_queues, one.perm, one.sys_flag)
+            )
+        order = self._order_of(name, topic)
+        return asked.command.reply(body=encode_route(brokers, queues, order=order))
+
+    def _own(self) -> BrokerAddresses:
+        return self._addresses.brokers(self._addresses.leader)
+
+    def _own_queues(self, topic: Topic) -> QueueCounts:
+        return QueueCounts(
+            self._addresses.broker,
             topic.read_queues,
             topic.write_queues,
             self.shown(topic),
             topic.sys_flag,
         )
-        return asked.command.reply(
-            body=encode_route([brokers], [queues], order=self.order_of(topic))
-        )
 
     def _cluster(self, asked: Asked) -> Command:
-        return asked.command.reply(
-            body=encode_cluster([self._addresses.brokers(self._addresses.leader)])
-        )
+        brokers = [self._own(), *self._registered.brokers()]
+        return asked.command.reply(body=encode_cluster(brokers, self._registered.clusters()))
 
-    def _names(self) -> list[str]:
-        return [topic.name for topic in self._tables.topics if topic.name != SYSTEM_TOPIC]
+    def _names(self) -> set[str]:
+        return {topic.name for topic in self._tables.topics if topic.name != SYSTEM_TOPIC}
 
     def _all_topics(self, asked: Asked) -> Command:
-        return asked.command.reply(body=encode_topic_list(self._names()))
+        names = self._names() | self._registered.topics().keys()
+        return asked.command.reply(body=encode_topic_list(names))
 
     def _topics_of_cluster(self, asked: Asked) -> Command:
         cluster = text(asked.command.fields, "cluster")
-        names = self._names() if cluster == self._addresses.cluster else []
+        names = self._registered.of_cluster(cluster)
+        if cluster == self._addresses.cluster:
+            names |= self._names()
         return asked.command.reply(body=encode_topic_list(names))
 
     def _system_topics(self, asked: Asked) -> Command:
-        """Names of cluster and brokers; the client asks the broker for the rest."""
+        """Names of clusters and brokers; the client asks the broker for the rest."""
         addresses = self._addresses
         names = {addresses.cluster, addresses.broker}
+        names.update(name for pair in self._registered.clusters() for name in pair)
         broker = addresses.of_leader or addresses.own
         return asked.command.reply(body=encode_topic_list(names, broker=broker))
 
@@ -111,12 +141,16 @@ class RouteCodes(PortPart):
         return asked.command.reply(body=encode_topic_list(names))
 
     def _delete_route(self, asked: Asked) -> Command | None:
-        """Routes are those of the topics that there are: this only looks whether one is left.
+        """Forget what other groups have registered. Own routes are those of the topics that there
+        are: this only looks whether one is left.
 
         A follower that still has the topic may just not know yet that it was deleted.
         """
         name = text(asked.command.fields, "topic")
-        if self._tables.topics.get(name) is None:
+        cluster = asked.command.fields.get("clusterName", "")
+        self._registered.delete_topic(name, cluster)
+        is_own = not cluster or cluster == self._addresses.cluster
+        if not is_own or self._tables.topics.get(name) is None:
             return asked.command.reply()
         if self._relay.hand_on(asked):
             return None
@@ -131,7 +165,10 @@ class RouteCodes(PortPart):
 
         def listed(asked: Asked) -> Command:
             topics = self._tables.topics
-            found = [one.name for one in topics if one.sys_flag & looked_at == wanted]
+            found = {one.name for one in topics if one.sys_flag & looked_at == wanted}
+            for name, at in self._registered.topics().items():
+                if any(one.sys_flag & looked_at == wanted for one in at.values()):
+                    found.add(name)
             return asked.command.reply(body=encode_topic_list(found))
 
         return listed

@@ -88,6 +88,10 @@ class GroupAddresses(PortPart):
         """Address of a member; None when there is no such one."""
         return self._current().get(name)
 
+    def has(self, address: str) -> bool:
+        """Whether it is a member's."""
+        return address in self._current().values()
+
     def brokers(self, leader: str) -> BrokerAddresses:
         """The group as one broker name: ``leader`` is its master, all others are slaves.
 

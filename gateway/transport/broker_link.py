@@ -2,6 +2,7 @@
 
 While the broker process is away, requests are refused as by a node that is starting, and clients
 stay connected. When it is back it is told who is connected: the last heartbeat of each client.
+Brokers that have registered lose their connections then: they register again by themselves.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class BrokerLink(PortPart):
         self._told: dict[int, Connection] = {}
         self._waiting: dict[int, dict[int, _Waiting]] = {}
         self._heartbeats: dict[int, tuple[Connection, Command]] = {}
+        self._registrars: dict[int, Connection] = {}
         self._offsets: dict[tuple[str, str, int], tuple[int, str]] = {}
         self._offsets_due_ms = self._now_ms = 0
 
@@ -143,6 +145,10 @@ class BrokerLink(PortPart):
         """A client has said goodbye."""
         self._heartbeats.pop(connection.number, None)
 
+    def keep_registrar(self, connection: Connection) -> None:
+        """A broker registers over it: a broker process that begins anew will know nothing of it."""
+        self._registrars[connection.number] = connection
+
     def note(self, group: str, topic: str, queue_id: int, offset: int, *, owner: str = "") -> None:
         """Tell what a consumer has committed, soon, and before what is handed over later.
 
@@ -156,6 +162,7 @@ class BrokerLink(PortPart):
         """A connection has ended."""
         self._waiting.pop(connection.number, None)
         self._heartbeats.pop(connection.number, None)
+        self._registrars.pop(connection.number, None)
         if self._told.pop(connection.number, None) is not None and self._link is not None:
             self._link.put(LinkKind.CLOSED, connection.number)
 
@@ -188,6 +195,9 @@ class BrokerLink(PortPart):
         self._link = link = PortLink(sock, self._epoll)
         for connection, heartbeat in self._heartbeats.values():
             self._put(link, connection, heartbeat)
+        for connection in self._registrars.values():
+            self._sockets.end(connection, "the broker process is another one: register again")
+        self._registrars.clear()
 
     def _tell_offsets(self, link: PortLink) -> None:
         offsets, self._offsets = self._offsets, {}

@@ -156,13 +156,15 @@ class ListenSection:
 class RemotingSection:
     """RocketMQ's clients; ``addresses`` are those of the members, as ``n0-10.0.0.1:10911``.
 
-    ``name_servers`` are RocketMQ's own, as ``10.0.0.9:9876``, at which the node registers.
+    ``name_servers`` are RocketMQ's own, as ``10.0.0.9:9876``, or nodes of other groups, at which
+    the node registers; from the networks of ``registrations_from`` it takes registrations.
     ``processes`` of their own serve the port when they are more than one, else the broker does.
     """
 
     processes: int = 1
     addresses: tuple[str, ...] = ()
     name_servers: tuple[str, ...] = ()
+    registrations_from: tuple[str, ...] = ()
     connections_max: int = 20_000
     idle_ms: int = 120_000
     tls_mode: TlsMode = TlsMode.PERMISSIVE

@@ -17,6 +17,7 @@ RELOADABLE = frozenset(
         "topics.auto_create_topic_enable",
         "topics.default_topic_queue_nums",
         "topics.auto_create_subscription_group",
+        "remoting.registrations_from",
         "access.enabled",
         "access.admin_over_clients",
         "access.unix_users",

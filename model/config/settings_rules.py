@@ -318,6 +318,14 @@ def _is_ip(text: str) -> bool:
     return True
 
 
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _has_port(pattern: str) -> Callable[[str], bool]:
     compiled = re.compile(pattern)
 
@@ -368,6 +376,7 @@ _NAME_SERVER = _text(
         _has_port(rf"{_HOST}:{_PORT}")(text) and _is_ip(text.rpartition(":")[0].strip("[]"))
     ),
 )
+_NETWORK = _text("an address or a NETWORK/BITS, as 10.0.0.0/24", _is_network)
 _MEMBER_RULE = _text(
     "one letter and a whole number, as n0", lambda text: re.fullmatch(_MEMBER, text) is not None
 )
@@ -442,6 +451,7 @@ RULES = {
     "remoting.processes": _between(1, 16),
     "remoting.addresses": _each(_PEER),
     "remoting.name_servers": _each(_NAME_SERVER),
+    "remoting.registrations_from": _each(_NETWORK),
     "remoting.connections_max": _between(1, 1_000_000),
     "remoting.idle_ms": _between(1_000, 86_400_000),
     "remoting.tls_mode": _text('"disabled", "permissive" or "enforcing"', lambda text: True),

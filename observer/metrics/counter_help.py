@@ -47,6 +47,7 @@ _NOW: Mapping[Role, frozenset[IntEnum]] = {
             BrokerCounter.FEATURE_LEVEL,
             BrokerCounter.LEVEL_NEEDED,
             BrokerCounter.LEVEL_TO_ENABLE,
+            BrokerCounter.REGISTERED_BROKERS,
         }
     ),
     Role.OBSERVER: frozenset(
@@ -170,6 +171,7 @@ COUNTER_HELP: Mapping[Role, Mapping[IntEnum, str]] = {
         BrokerCounter.FEATURE_LEVEL: "Feature level in force",
         BrokerCounter.LEVEL_NEEDED: "Feature level that the log needs and this version lacks",
         BrokerCounter.LEVEL_TO_ENABLE: "Feature level that all members know and nobody has enabled",
+        BrokerCounter.REGISTERED_BROKERS: "Brokers of other groups whose routes this node tells",
     },
     Role.OBSERVER: {
         ObserverCounter.CONNECTIONS: "HTTP connections",

@@ -51,7 +51,11 @@ def fuzzed_port() -> Iterator[FuzzedPort]:
     """One that leads; at its end it must stop in order, and must have had no bug."""
     with nodes_made() as make:
         node = make()
-        address = start_remoting_node(node, reads={"enable_property_filter": True})
+        address = start_remoting_node(
+            node,
+            reads={"enable_property_filter": True},
+            remoting={"registrations_from": ["127.0.0.0/8"]},
+        )
         made = FuzzedPort(node, address)
         wait_until(lambda: node.status()["raft"]["granted"], "the node leads")
         yield made

@@ -292,6 +292,14 @@ TEMPLATES: dict[Code, Template] = {
         },
         _json(counter=1, timestamp=NOW_MS),
     ),
+    Code.BROKER_HEARTBEAT: Template(
+        {
+            "brokerName": "java",
+            "brokerAddr": "127.0.0.1:10911",
+            "clusterName": "java",
+            "brokerId": 0,
+        }
+    ),
     Code.RESUME_CHECK_HALF_MESSAGE: Template({"msgId": "7F00000100002A9F0000000000000030"}),
     Code.ADD_WRITE_PERM_OF_BROKER: Template({"brokerName": "broker-z"}),
     Code.GET_ALL_PRODUCER_INFO: Template({}),

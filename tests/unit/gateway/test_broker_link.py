@@ -273,3 +273,22 @@ def test_large_requests_and_replies_pass_in_pieces(pair: Pair) -> None:
 
     assert bytes(arrival.command.body) == body
     assert bytes(decode_command(memoryview(received)[4:]).body) == body
+
+
+def test_brokers_that_have_registered_lose_their_connections_with_a_broker_process_that_is_new(
+    pair: Pair,
+) -> None:
+    first = pair.start_broker()
+    pair.until(lambda: pair.link.is_up)
+    _, registered = pair.connect()
+    _, other = pair.connect()
+    pair.link.keep_registrar(registered)
+    first.close()
+    pair.broker = None
+    pair.until(lambda: not pair.link.is_up)
+    while_away = registered.is_open
+    pair.start_broker()
+    pair.until(lambda: pair.link.is_up)
+
+    assert while_away
+    assert (registered.is_open, other.is_open) == (False, True)

@@ -158,3 +158,32 @@ def test_nothing_that_changes_something_is_let_go_of_when_its_sender_has_closed(
         Code.GET_BROKER_CONSUME_STATS,
     }
     assert all(codes()[code].needs.need is not CodeNeed.ADMIN for code in for_sender)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("10.1.2.3", True),
+        ("::ffff:10.1.2.3", True),
+        ("10.0.0.9", True),
+        ("10.0.0.8", False),
+        ("fd00::1", True),
+        ("fd01::1", False),
+        ("fe80::1%eth0", False),
+    ],
+)
+@pytest.mark.parametrize("enabled", [False, True])
+def test_routes_are_taken_from_hosts_that_the_settings_name_whoever_signs(
+    host: str, expected: bool, enabled: bool
+) -> None:
+    rules = access(enabled=enabled)
+    command = Command(Code.REGISTER_BROKER, 1, {"brokerName": "b"})
+    by_default = is_let(command, host=host, rules=rules)
+    rules.take_settings(
+        AccessSection(enabled=enabled, admin_over_clients=True),
+        ("10.1.0.0/16", "10.0.0.9", "fd00::/16"),
+    )
+
+    assert not by_default
+    assert is_let(command, host=host, rules=rules) is expected
+    assert is_let(signed(Code.REGISTER_BROKER, user="boss"), host=host, rules=rules) is expected
