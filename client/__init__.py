@@ -20,8 +20,8 @@ thread and no clock. They are driven; one question to a broker is this loop:
 ``advance`` opens the session, sends what may go, takes what has come, and begins anew after a lost
 connection or with another leader. ``SendDriver`` is such a loop for threads, ``LoopWatch`` for
 asyncio. Begin with ``core/link.py`` (one session), ``core/nodes.py`` (the leader among several
-nodes), then ``core/requests.py``. It may import ``wire``, ``formats`` and ``model``, and nothing
-of a node.
+nodes), then ``core/requests.py``. It may import ``hosts``, ``wire``, ``formats`` and ``model``, and
+nothing of a node.
 """
 
 from ledgermq.client.admin.admin import Admin

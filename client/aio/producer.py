@@ -14,7 +14,7 @@ from ledgermq.client.closing import AsyncClosing
 from ledgermq.client.core.address import DEFAULT_ADDRESS, local_host, parse_addresses
 from ledgermq.client.core.connection import Context
 from ledgermq.client.core.link import Link, keys_of
-from ledgermq.client.core.nodes import AnyLink, broker_link, writer_group
+from ledgermq.client.core.nodes import AnyLink, broker_link, is_one_node, writer_group
 from ledgermq.client.core.questions import ask
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
@@ -254,7 +254,7 @@ class AsyncProducer(AsyncClosing):
             self._requests.close()
 
     async def _writer_link(self, broker: AnyLink) -> AnyLink:
-        if len(self._places) > 1:
+        if not is_one_node(self._places):
             return writer_group(self._context, self._places, client=self._name)
         place = self._places[0]
         endpoint = place.produce
@@ -285,7 +285,10 @@ class AsyncProducer(AsyncClosing):
         while True:
             link = self._open_link()
             if link.failure is not None:
-                raise link.failure
+                # A name that is unknown is asked for again with who comes.
+                self._turn()
+                if (failure := link.failure) is not None:
+                    raise failure
             if self._sender.has_room(size):
                 put(time.monotonic(), settle)
                 self._turn()

@@ -15,7 +15,7 @@ from ledgermq.client.closing import Closing
 from ledgermq.client.core.address import DEFAULT_ADDRESS, local_host, parse_addresses
 from ledgermq.client.core.connection import Context
 from ledgermq.client.core.link import NEVER, Link, keys_of
-from ledgermq.client.core.nodes import AnyLink, broker_link, writer_group
+from ledgermq.client.core.nodes import AnyLink, broker_link, is_one_node, writer_group
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
 from ledgermq.client.sending.frames import BatchCallback, OneCallback
@@ -64,7 +64,8 @@ class Producer(Closing):
         Args:
             address: ``ipc://`` and the node's runtime directory, or ``tcp://HOST:PORT`` of its
                 consume socket; of several nodes of a group, in a list or divided by commas, the
-                leader gets the messages, and its successor what the leader did not answer.
+                leader gets the messages, and its successor what the leader did not answer. A HOST
+                that is a name stands for all nodes of its records, which are asked for anew.
             name: of this client, as the node's operator sees it.
             tracing: is told of each message.
 
@@ -84,7 +85,7 @@ class Producer(Closing):
         self._broker_lock = threading.Lock()
         self._routes = RouteTable()
         link: AnyLink
-        if len(places) > 1:
+        if not is_one_node(places):
             link = writer_group(context, places, client=name)
         else:
             endpoint = places[0].produce
@@ -274,9 +275,12 @@ class Producer(Closing):
                 if self._is_closed:
                     raise LedgerError("producer is closed")
                 link = pipeline.link
-                if link.welcome is None and (failure := link.failure) is not None:
-                    raise failure
                 now = time.monotonic()
+                if link.welcome is None and link.failure is not None:
+                    # A name that is unknown is asked for again with who comes.
+                    driver.advance(now)
+                    if (failure := link.failure) is not None:
+                        raise failure
                 if self._sender.has_room(size):
                     future = put(now)
                     driver.advance_behind_send(now, is_urgent=is_urgent)
@@ -365,7 +369,9 @@ class Producer(Closing):
         while True:
             with self._driver.lock:
                 if self._pipeline.link.failure is not None:
-                    raise self._pipeline.link.failure
+                    self._driver.advance(time.monotonic())
+                    if (failure := self._pipeline.link.failure) is not None:
+                        raise failure
                 form = self._pipeline.form
             if form is not None:
                 return form

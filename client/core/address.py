@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from ledgermq.formats.records.host_address import Host
+from ledgermq.hosts.host_name import is_name
 from ledgermq.model.errors import ConfigError
 
 DEFAULT_ADDRESS = "ipc:///run/ledgermq"
@@ -17,17 +18,41 @@ SOCKET_PATH_MAX = 107
 
 _TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:/\[\]]+):(?P<port>[0-9]{1,5})")
 _ANY_HOSTS = frozenset({"*", "0.0.0.0", "[::]"})  # noqa: S104 - compared with, never bound
+_RESOLVE = re.compile(r"(?:(?P<before>.+)&)?resolve_s=(?P<seconds>[0-9]{1,6})")
+
+RESOLVE_S = 60
+"""A name is asked for anew after so long, where nothing has failed meanwhile."""
+
+RESOLVE_S_MAX = 86_400
+_ELSEWHERE = "192.0.2.1"
+"""No host has it (RFC 5737): the way there is the one to all that is not near."""
 
 
 class Address(NamedTuple):
     """Endpoints of one node; ``produce`` is empty when only the broker knows it.
 
-    ``keys``: file of this client's keys (``client.core.keys``); empty: without.
+    A name in the place of a host stands for as many nodes as it has addresses. ``keys``: file of
+    this client's keys (``client.core.keys``); empty: without. ``resolve_s``: after so many seconds
+    a name is asked for anew.
     """
 
     consume: str
     produce: str
     keys: str = ""
+    resolve_s: int = RESOLVE_S
+
+    @property
+    def name(self) -> str:
+        """The name that stands for the node's host, or for several; empty: it has an address."""
+        match = _TCP.fullmatch(self.consume)
+        return match["host"] if match is not None and is_name(match["host"]) else ""
+
+    def at(self, host: str) -> Address:
+        """The same at a numeric address, which the name stands for."""
+        match = _TCP.fullmatch(self.consume)
+        assert match is not None, self.consume
+        host = f"[{host}]" if ":" in host else host
+        return self._replace(consume=f"tcp://{host}:{match['port']}")
 
     def produce_endpoint(self, told: str) -> str:
         """Endpoint of the writer.
@@ -47,7 +72,7 @@ class Address(NamedTuple):
                 consume=self.consume,
                 produce=told,
             )
-        if match["host"] not in _ANY_HOSTS:
+        if match["host"] not in _ANY_HOSTS and not is_name(match["host"]):
             return told
         mine = _TCP.fullmatch(self.consume)
         assert mine is not None, self.consume
@@ -59,7 +84,8 @@ def parse_address(text: str) -> Address:
 
     Args:
         text: ``ipc://`` and the node's runtime directory, or the ``tcp://HOST:PORT`` of its
-            consume socket, with ``?keys=FILE`` behind it where the node asks for keys.
+            consume socket, with ``?keys=FILE`` behind it where the node asks for keys. Where
+            HOST is a name, ``resolve_s=SECONDS`` (``?`` or ``&`` before it) stands last.
 
     Raises:
         ConfigError: it is neither.
@@ -67,6 +93,16 @@ def parse_address(text: str) -> Address:
     if text.startswith("ipc://"):
         return _ipc(text)
     endpoint, mark, option = text.partition("?")
+    resolve_s = RESOLVE_S
+    resolving = _RESOLVE.fullmatch(option)
+    if resolving is not None:
+        resolve_s = int(resolving["seconds"])
+        option = resolving["before"] or ""
+        mark = option
+        if not 1 <= resolve_s <= RESOLVE_S_MAX:
+            raise ConfigError(
+                "resolve_s out of range", address=text, minimum=1, limit=RESOLVE_S_MAX
+            )
     match = _TCP.fullmatch(endpoint)
     name, _, keys = option.partition("=")
     if (
@@ -75,11 +111,12 @@ def parse_address(text: str) -> Address:
         or (mark and (name != "keys" or not keys))
     ):
         raise ConfigError(
-            "address is neither ipc://DIRECTORY nor tcp://HOST:PORT nor tcp://HOST:PORT?keys=FILE",
+            "address is neither ipc://DIRECTORY nor tcp://HOST:PORT nor tcp://HOST:PORT?keys=FILE"
+            " (resolve_s=SECONDS stands last)",
             address=text,
             example=DEFAULT_ADDRESS,
         )
-    return Address(endpoint, "", keys)
+    return Address(endpoint, "", keys, resolve_s)
 
 
 def parse_addresses(addresses: str | Sequence[str]) -> list[Address]:
@@ -101,17 +138,24 @@ def parse_addresses(addresses: str | Sequence[str]) -> list[Address]:
 
 
 def local_host(places: Sequence[Address]) -> Host:
-    """This machine's own address towards the nodes; the loopback's when all are on this machine."""
+    """This machine's own address towards the nodes; the loopback's when all are on this machine.
+
+    Towards nodes of which the names alone are known: the one towards what is not near. Nothing is
+    looked up, which could take long.
+    """
     matches = [_TCP.fullmatch(place.consume) for place in places]
     match = next(filter(None, matches), None)
-    if match is None:
+    if match is None or match["host"] == "localhost":
         return "127.0.0.1", 0
     host = match["host"].strip("[]")
     try:
-        # Connecting a datagram socket sends nothing, and shows the address that would be used.
         family, kind, protocol, _, target = socket.getaddrinfo(
-            host, int(match["port"]), type=socket.SOCK_DGRAM
+            _ELSEWHERE if is_name(host) else host,
+            int(match["port"]),
+            type=socket.SOCK_DGRAM,
+            flags=socket.AI_NUMERICHOST,
         )[0]
+        # Connecting a datagram socket sends nothing, and shows the address that would be used.
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(target)
             name = str(probe.getsockname()[0])

@@ -67,8 +67,13 @@ class NodeConnection(Protocol):
 class ZmqConnection:
     """A DEALER, and what its monitor tells of its end."""
 
-    def __init__(self, context: Context, endpoint: str, keys: ClientKeys | None) -> None:
+    def __init__(
+        self, context: Context, endpoint: str, keys: ClientKeys | None, *, tries_once: bool = False
+    ) -> None:
         """Connects in the background.
+
+        Args:
+            tries_once: it has ended, too, when nobody takes the connection.
 
         Raises:
             ProtocolError: the endpoint can never be connected.
@@ -92,7 +97,8 @@ class ZmqConnection:
                 socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
                 socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
         # Before it connects: an end that comes at once would be missed.
-        self._monitor = socket.get_monitor_socket(_ENDED)
+        self._ended = _ENDED | (zmq.EVENT_CONNECT_RETRIED if tries_once else 0)
+        self._monitor = socket.get_monitor_socket(self._ended)
         self._polled = ((socket, POLLIN),)
         self._monitored = ((self._monitor, POLLIN),)
         try:
@@ -149,7 +155,7 @@ class ZmqConnection:
         ended = False
         while zmq.zmq_poll(self._monitored, 0):
             event = parse_monitor_message(self._monitor.recv_multipart(_NOBLOCK))
-            ended = ended or bool(event["event"] & _ENDED)
+            ended = ended or bool(event["event"] & self._ended)
             if event["event"] & _REFUSED:
                 self.is_locked_out = True
         return ended

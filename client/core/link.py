@@ -69,6 +69,7 @@ class Link:
         keys: ClientKeys | None = None,
         is_writers: bool = False,
         speaks_for: SpokenFor | None = None,
+        tries_once: bool = False,
     ) -> None:
         """A link that opens its first session with the first ``advance``.
 
@@ -79,8 +80,11 @@ class Link:
             group: the subscription group that its pulls are for; empty for none.
             keys: for a node that asks for them, over tcp.
             speaks_for: whose rights its sessions have, at a broker of this machine; None: ours.
+            tries_once: a connection that nobody takes has ended, and the next one waits for its
+                time; else ZeroMQ tries on at its own pace.
         """
         self._keys = keys
+        self._tries_once = tries_once
         self._speaks_for = speaks_for
         is_local = is_writers and endpoint.startswith("ipc://")
         self._path = endpoint.removeprefix("ipc://") if is_local else ""
@@ -104,6 +108,7 @@ class Link:
         self._is_asking = False
         self._reopen_at = 0.0
         self._reopen_ms = REOPEN_MS_MIN
+        self._reopen_ms_max = REOPEN_MS_MAX
 
     def next_id(self) -> int:
         """A request id that this link has not used."""
@@ -181,8 +186,16 @@ class Link:
         if stood:
             self._reopen_ms = REOPEN_MS_MIN
         self._reopen_at = now + self._reopen_ms / 1_000
-        self._reopen_ms = min(2 * self._reopen_ms, REOPEN_MS_MAX)
+        self._reopen_ms = min(2 * self._reopen_ms, self._reopen_ms_max)
         return stood
+
+    def take_time(self, *, ms_max: int) -> None:
+        """Wait so long, at most, between two attempts that fail."""
+        self._reopen_ms_max = ms_max
+        if self._reopen_ms > ms_max:
+            # Somebody waits now.
+            self._reopen_ms = REOPEN_MS_MIN
+            self._reopen_at = 0.0
 
     def ask_again(self, now: float) -> None:
         """Say HELLO once more, for whoever waits for what this node tells.
@@ -249,7 +262,7 @@ class Link:
             stream = open_stream(self._path)
             if stream is not None:
                 return stream
-        return ZmqConnection(self._context, self.endpoint, self._keys)
+        return ZmqConnection(self._context, self.endpoint, self._keys, tries_once=self._tries_once)
 
     def _say_hello(self, connection: NodeConnection, now: float) -> None:
         self._hello_id = self.next_id()
@@ -309,8 +322,16 @@ class FoundLink(Link):
     The broker is asked first, and again whenever no writer answers where it said.
     """
 
-    def __init__(self, context: Context, address: Address, *, client: str) -> None:
-        super().__init__(context, address.consume, client=client, keys=keys_of(address))
+    def __init__(
+        self,
+        context: Context,
+        address: Address,
+        *,
+        client: str,
+        keys: ClientKeys | None,
+        tries_once: bool = False,
+    ) -> None:
+        super().__init__(context, address.consume, client=client, keys=keys, tries_once=tries_once)
         self._address = address
         self._is_found = False
 

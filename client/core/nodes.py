@@ -10,20 +10,26 @@ When the leader changes, the connection to the old one is closed with all that i
 
 Who has known no leader for a while asks all nodes again, and forgets the terms that it heard of: a
 client that has lived for long must not see less than one that begins now.
+
+Where an address has a name, the nodes are those that it stands for (``named_nodes``): they come and
+go as its records do.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 
 import zmq
 
 from ledgermq.client.core.address import Address
 from ledgermq.client.core.connection import POLLIN, Context, Part
-from ledgermq.client.core.link import NEVER, FoundLink, Link, keys_of
+from ledgermq.client.core.keys import ClientKeys
+from ledgermq.client.core.link import NEVER, REOPEN_MS_MAX, FoundLink, Link, keys_of
+from ledgermq.client.core.named_nodes import NamedNodes
 from ledgermq.model.errors import LedgerError, NotLeaderError, ProtocolError
 from ledgermq.wire.header import Kind
 from ledgermq.wire.session import SpokenFor, Standing, Welcome, decode_role
@@ -36,6 +42,10 @@ ASK_S_MIN, ASK_S_MAX = 2.0, 10.0
 """After so long without a leader the nodes are asked again, at first, and at last; up to twice as
 long by chance, so that not all clients ask at once."""
 
+PATIENT_MS = 10_000
+"""While a node leads, an address of a name at which nobody answers is tried so seldom: it may be
+one of a family that the node does not listen at."""
+
 _KIND = slice(4, 5)
 _ROLE = bytes([Kind.ROLE])
 
@@ -43,13 +53,20 @@ _ROLE = bytes([Kind.ROLE])
 class _Member:
     """One node; ``standing`` is set exactly while its session stands.
 
-    ``is_asked``: it was asked what only the leader is asked otherwise, in this session.
+    ``is_asked``: it was asked what only the leader is asked otherwise, in this session. ``names``:
+    what it was found by, and ``address`` what that stood for; ``has_stood``: its session did when
+    that was looked at last.
     """
 
-    __slots__ = ("_greeting", "is_asked", "link", "standing")
+    __slots__ = (
+        "_greeting", "address", "has_stood", "is_asked", "link", "names", "standing",
+    )  # fmt: skip
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, names: NamedNodes | None = None, address: str = "") -> None:
         self.link = link
+        self.names = names
+        self.address = address
+        self.has_stood = False
         self.is_asked = False
         self.standing: Standing | None = None
         self._greeting: Welcome | None = None
@@ -122,7 +139,11 @@ class Group:
         stays_readable: of the leader's link; see ``NodeConnection``.
     """
 
-    def __init__(self, links: Sequence[Link]) -> None:
+    def __init__(self, links: Sequence[Link], named: Sequence[NamedNodes] = ()) -> None:
+        """Links to known nodes, and names that stand for more.
+
+        Nothing is asked and connected before the first ``advance``.
+        """
         self.welcome: Welcome | None = None
         self.last_welcome: Welcome | None = None
         self.changes = 0
@@ -132,6 +153,9 @@ class Group:
         for link in links:
             link.share_ids(self._ids)
         self._members = [_Member(link) for link in links]
+        self._named = tuple(named)
+        self._is_of_one_name = not links and len(named) == 1
+        self._generation_of_left = 0
         self._leader: _Member | None = None
         self._answers: deque[list[Part]] = deque()
         self._term = 0
@@ -150,20 +174,26 @@ class Group:
         for member in self._members:
             if member.link.failure is None:
                 return None
-        return self._members[0].link.failure
+        for names in self._named:
+            if names.error is None and not names.addresses:
+                return None
+        if self._members:
+            return self._members[0].link.failure
+        return self._named[0].error if self._named else None
 
     @property
     def generation(self) -> int:
         """Grows whenever ``descriptors`` are others."""
-        total = 0
+        total = self._generation_of_left
         for member in self._members:
             total += member.link.generation
         return total
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """File descriptors of all links; see ``Link.descriptors``."""
-        return tuple(one for member in self._members for one in member.link.descriptors)
+        """File descriptors of all links and names; see ``Link.descriptors``."""
+        links = tuple(one for member in self._members for one in member.link.descriptors)
+        return links + tuple(names.descriptor for names in self._named)
 
     @property
     def deadline(self) -> float:
@@ -223,6 +253,8 @@ class Group:
             or (now >= self._look_at and (now >= self._due_at or zmq.zmq_poll(self._others, 0)))
         ):
             self._look_at = now + LOOK_S
+            if self._named:
+                self._look_at_names(now)
             for member in self._members:
                 if member is not self._leader:
                     has_ended = member.look(now, self._answers) or has_ended
@@ -246,20 +278,63 @@ class Group:
         for member in self._members:
             member.link.close()
             member.note_greeting()
+        for names in self._named:
+            names.close()
+        self._named = ()
         self._leader = self.welcome = None
 
     def unreachable(self) -> LedgerError:
         """What to tell who waited for a leader in vain; nothing was sent."""
+        nodes = [member.says() for member in self._members]
+        nodes += [names.says() for names in self._named if not names.addresses]
         return self.failure or NotLeaderError(
-            "no node leads, as far as can be seen from here; nothing was stored",
-            nodes=[member.says() for member in self._members],
+            "no node leads, as far as can be seen from here; nothing was stored", nodes=nodes
         )
+
+    def _look_at_names(self, now: float) -> None:
+        """Ask and take what names stand for; let come and go whom they are for now."""
+        for member in self._members:
+            stands = member.link.welcome is not None
+            if member.names is not None and member.has_stood and not stands:
+                member.names.hurry(now)
+            member.has_stood = stands
+        for names in self._named:
+            if names.look(now):
+                self._follow(names)
+        for member in self._members:
+            names_of = member.names
+            if (
+                names_of is not None
+                and not member.has_stood
+                and member.address not in names_of.addresses
+            ):
+                member.link.close()
+                self._members = [other for other in self._members if other is not member]
+                self._generation_of_left += member.link.generation + 1
+
+    def _follow(self, names: NamedNodes) -> None:
+        """Have a link to each address of a name."""
+        known = {member.address for member in self._members if member.names is names}
+        for address in names.addresses:
+            if address not in known:
+                link = names.link_to(address)
+                link.share_ids(self._ids)
+                link.take_time(ms_max=REOPEN_MS_MAX if self._leader is None else PATIENT_MS)
+                self._members.append(_Member(link, names, address))
+
+    def _pace(self, ms_max: int) -> None:
+        """Try addresses of names at which nobody answers so often, at least."""
+        for member in self._members:
+            if member.names is not None:
+                member.link.take_time(ms_max=ms_max)
 
     def _watch_others(self) -> None:
         """Know when to look next: by the descriptors of all but the leader, and by the time."""
         due_at = self._ask_at
         for member in self._members:
             due_at = min(due_at, member.link.deadline)
+        for names in self._named:
+            due_at = min(due_at, names.deadline)
         self._due_at = due_at
         watched = self._leader, self.generation
         if watched != self._watched:
@@ -269,7 +344,7 @@ class Group:
                 for member in self._members
                 if member is not self._leader
                 for descriptor in member.link.descriptors
-            ]
+            ] + [(names.descriptor, POLLIN) for names in self._named]
 
     def _forget_leader(self) -> None:
         """After the end of its session."""
@@ -277,6 +352,7 @@ class Group:
         self._leader.note_greeting()
         self._leader = self.welcome = None
         self._has_news = True
+        self._pace(REOPEN_MS_MAX)
 
     def _await_leader(self, now: float) -> None:
         """Have all nodes say again what they are, when none has led for long enough."""
@@ -292,6 +368,8 @@ class Group:
 
     def _ask_again(self, now: float) -> None:
         self._term = self._led_term = 0
+        for names in self._named:
+            names.hurry(now)
         for member in self._members:
             # A broker forgets with the old session what was asked in it.
             if not member.is_asked:
@@ -311,6 +389,9 @@ class Group:
             standing = member.standing
             if standing is not None and standing.leads and standing.term >= self._term:
                 chosen = member
+        if chosen is None and self._is_of_one_name and len(self._members) == 1 and known:
+            # One node by name is as one by address: it is asked whatever it is.
+            (chosen,) = self._members
         old = self._leader
         led_term, self._led_term = self._led_term, self._term
         # Between two terms that follow one another nobody else can have led.
@@ -328,6 +409,7 @@ class Group:
             self.welcome = self.last_welcome = chosen.link.welcome
             self.stays_readable = chosen.link.stays_readable
             self.changes += 1
+            self._pace(PATIENT_MS)
         return old is not None
 
 
@@ -349,27 +431,44 @@ def broker_link(
         group: the subscription group that its pulls are for; empty for none.
         speaks_for: see ``Link``.
     """
-    links = [
-        Link(
+
+    def to(place: Address, keys: ClientKeys | None, *, tries_once: bool = False) -> Link:
+        return Link(
             context,
             place.consume,
             client=client,
             group=group,
-            keys=keys_of(place),
+            keys=keys,
             speaks_for=speaks_for,
+            tries_once=tries_once,
         )
-        for place in places
-    ]
-    return links[0] if len(links) == 1 else Group(links)
+
+    return to(places[0], keys_of(places[0])) if is_one_node(places) else _group(places, to)
 
 
 def writer_group(context: Context, places: Sequence[Address], *, client: str) -> Group:
     """The link to the writer of the leader; where the writers are is asked when it is not known."""
-    return Group(
-        [
-            Link(context, place.produce, client=client, keys=keys_of(place), is_writers=True)
-            if place.produce
-            else FoundLink(context, place, client=client)
-            for place in places
-        ]
-    )
+
+    def to(place: Address, keys: ClientKeys | None, *, tries_once: bool = False) -> Link:
+        if place.produce:
+            return Link(context, place.produce, client=client, keys=keys, is_writers=True)
+        return FoundLink(context, place, client=client, keys=keys, tries_once=tries_once)
+
+    return _group(places, to)
+
+
+def is_one_node(places: Sequence[Address]) -> bool:
+    """Whether they are one node for good: a name may come to stand for more."""
+    return len(places) == 1 and not places[0].name
+
+
+def _group(places: Sequence[Address], to: Callable[..., Link]) -> Group:
+    """The links to addresses now, and to what names stand for when that is known."""
+    links, named = [], []
+    for place in places:
+        keys = keys_of(place)
+        if place.name:
+            named.append(NamedNodes(place, partial(to, keys=keys, tries_once=True)))
+        else:
+            links.append(to(place, keys))
+    return Group(links, named)

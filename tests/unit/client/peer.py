@@ -96,12 +96,15 @@ class Peer:
         log: Log | None = None,
         standing: Standing = ALONE,
         over_tcp: bool = False,
+        host: str = "127.0.0.1",
+        ports: tuple[str, str] = ("*", "*"),
         **welcome: Any,
     ) -> None:
         self.node = node
         self.standing = standing
         self.log = log or Log()
-        self._tcp = {"produce": "tcp://127.0.0.1:*", "consume": "tcp://127.0.0.1:*"}
+        produce, consume = ports
+        self._tcp = {"produce": f"tcp://{host}:{produce}", "consume": f"tcp://{host}:{consume}"}
         self._over_tcp = over_tcp
         self.directory = Path(tempfile.mkdtemp(prefix="peer-", dir=short_folder()))
         self.address = f"ipc://{self.directory}"
@@ -222,6 +225,7 @@ class Peer:
         for name, socket in (("produce", self._produce), ("consume", self._consume)):
             socket.bind(f"ipc://{self.directory}/{name}")
             if self._over_tcp:
+                socket.setsockopt(zmq.IPV6, int("[" in self._tcp[name]))
                 socket.bind(self._tcp[name])
                 # The same port after a restart.
                 self._tcp[name] = socket.getsockopt_string(zmq.LAST_ENDPOINT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq.client.core.address import local_host, parse_address, parse_addresses
+from ledgermq.client.core.address import RESOLVE_S, local_host, parse_address, parse_addresses
 from ledgermq.model.errors import ConfigError
 
 
@@ -49,7 +49,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         ("ipc:///run/ledgermq", "127.0.0.1"),
         ("tcp://127.0.0.1:7002", "127.0.0.1"),
         ("tcp://[::1]:7002", "::1"),
-        ("tcp://no-such-host.invalid:7002", "127.0.0.1"),
+        ("tcp://localhost:7002", "127.0.0.1"),
     ],
 )
 def test_the_own_address_is_the_one_towards_the_node(text: str, host: str) -> None:
@@ -79,7 +79,45 @@ def test_the_own_address_is_the_one_towards_a_node_elsewhere() -> None:
 def test_keys_of_a_client_stand_behind_a_tcp_address() -> None:
     address = parse_address("tcp://node:9876?keys=/etc/orders.keys")
 
-    assert address == ("tcp://node:9876", "", "/etc/orders.keys")
+    assert address == ("tcp://node:9876", "", "/etc/orders.keys", RESOLVE_S)
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "resolve_s"),
+    [
+        ("tcp://node:1?resolve_s=5", "", 5),
+        ("tcp://node:1?keys=/a&b&resolve_s=86400", "/a&b", 86_400),
+        ("tcp://node:1?keys=/a&resolve_s=5s", "/a&resolve_s=5s", RESOLVE_S),
+    ],
+)
+def test_how_often_a_name_is_asked_for_stands_last(text: str, keys: str, resolve_s: int) -> None:
+    assert parse_address(text)[2:] == (keys, resolve_s)
+
+
+@pytest.mark.parametrize("seconds", [0, 86_401])
+def test_names_are_asked_for_at_sensible_times(seconds: int) -> None:
+    with pytest.raises(ConfigError, match=r"resolve_s out of range.*86400"):
+        parse_address(f"tcp://node:1?resolve_s={seconds}")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("tcp://node:1", "node"),
+        ("tcp://10.0.0.1:1", ""),
+        ("tcp://[fe80::1%eth0]:1", ""),
+        ("ipc:///run/b", ""),
+    ],
+)
+def test_a_host_that_is_no_address_is_a_name(text: str, name: str) -> None:
+    assert parse_address(text).name == name
+
+
+def test_the_writer_is_where_a_names_broker_was_found() -> None:
+    place = parse_address("tcp://node.example:7002?keys=/a").at("::1")
+
+    assert place == ("tcp://[::1]:7002", "", "/a", RESOLVE_S)
+    assert place.produce_endpoint("tcp://eth0:7001") == "tcp://[::1]:7001"
 
 
 @pytest.mark.parametrize("text", ["tcp://node:9876?", "tcp://node:9876?keys=", "tcp://n:1?key=a"])
