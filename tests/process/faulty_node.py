@@ -6,8 +6,12 @@ Run with the words of ``ledgermq``. All processes of the node have the bugs: the
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
+
+# Before numpy is imported, as in `ProcessTable.load`: nobody forks beside threads of its library.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 from ledgermq.broker.consumers.dead_letter_calls import DeadLetterCalls
 from ledgermq.broker.deliveries.delay_service import DelayService
