@@ -15,7 +15,7 @@ from tests.process.history_rules import Stored
 from tests.process.node_start import Process, start_node
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client import Consumer
+from ledgermq.client import Consumer, ConsumerOptions
 from ledgermq.store.store_view import StoreView
 
 TIMEOUTS_S = (30.0, 30.0, 30.0, 0.5)
@@ -92,7 +92,8 @@ class Run:
     def read_all(self) -> None:
         """Read every queue to its end, as the last reader of the history."""
         history = HistoryWriter(self._path("last"), "last")
-        with Consumer(self.group.addresses, topic=TOPIC) as consumer:
+        options = ConsumerOptions(timeout_s=PATIENCE_S)
+        with Consumer(self.group.addresses, topic=TOPIC, options=options) as consumer:
             for queue, end in consumer.ends().items():
                 first = 0
                 while first < end:

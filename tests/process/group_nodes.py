@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from tests.process.conftest import Node, wait_until
 from tests.process.node_start import run_command
 from tests.process.running import topics_document
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer, ProducerOptions
 from ledgermq.model.config.settings import VIP_DISTANCE
@@ -266,10 +267,14 @@ class Group:
 
 @contextmanager
 def producer(*members: Member, **options: Any) -> Iterator[Producer]:
-    """A producer of one or more members."""
+    """A producer of one or more members; unless something else is said, it waits as tests do.
+
+    A group of a machine that does much else elects and answers later than an application waits.
+    """
     addresses = [member.address for member in members]
     with Producer(
-        addresses if len(addresses) > 1 else addresses[0], options=ProducerOptions(**options)
+        addresses if len(addresses) > 1 else addresses[0],
+        options=ProducerOptions(**{"timeout_s": PATIENCE_S, **options}),
     ) as made:
         yield made
 
