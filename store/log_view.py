@@ -19,9 +19,11 @@ from ledgermq.formats.records.message import (
     WORD,
 )
 from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Position
 from ledgermq.store.files.mapped_files import VanishedError
 from ledgermq.store.files.store_paths import StorePaths
+from ledgermq.store.log.entry_files import first_entry_position
 from ledgermq.store.log_family import LogFamily, LogSpan, MappedLog
 
 
@@ -38,6 +40,7 @@ class LogView(MappedLog):
         self._family = family
         # The one that was asked for last; of a file that is gone it would keep the blocks.
         self._last: LogSpan | None = None
+        self._first_file = self._first = -1
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -96,12 +99,31 @@ class LogView(MappedLog):
         return self._last
 
     @property
+    def first_position(self) -> int:
+        """Where the log begins; within its first file, after a rebase of RocketMQ's."""
+        start = super().first_position
+        # Asked with each pull; it is looked for once a file.
+        if start != self._first_file:
+            self._first_file, self._first = start, self._first_record(start)
+        return self._first
+
+    @property
     def first_message(self) -> int | None:
         """Where the first message of the log lies, if there is one."""
         for part in self.parts:
             if part.files.starts:
-                return part.files.first + part.header_size
+                return self.first_position + part.header_size
         return None
+
+    def _first_record(self, start: int) -> int:
+        part = self.part_with(start)
+        if part is None or not part.header_size:
+            return start
+        try:
+            return first_entry_position(part.files.directory, start)
+        except (CorruptLogError, StorageError):
+            # Whoever reads it says so; of a file that retention has deleted nobody asks any more.
+            return start
 
     def record_at(self, position: int, *, end: int) -> memoryview | None:
         """The record at ``position`` that ends at ``end`` or before; ``None`` if there is none.
