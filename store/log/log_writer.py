@@ -115,7 +115,8 @@ class LogWriter:
             file_size = self._data.file_size
             for size in sizes:
                 if size > room:
-                    position += file_size - position % file_size
+                    # To the file's end: where it is full, that is here.
+                    position += room + BLANK_SIZE
                     room = file_size - BLANK_SIZE
                 position += size
                 room -= size

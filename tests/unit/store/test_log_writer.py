@@ -108,6 +108,26 @@ def test_a_batch_that_crosses_a_files_end_has_a_span_in_each_file(log: Log) -> N
     assert (found.end, found.records_scanned) == (log.writer.end, 100)
 
 
+def test_a_log_that_ends_where_its_file_does_asks_for_no_more_blocks_than_it_needs(
+    tmp_path: Path,
+) -> None:
+    log = Log(tmp_path, entries=False)
+    log.put([bytes(1_000)] * 100)
+    log.writer.publish()
+    # Killed when the blank was written, and nothing of the next file.
+    os.truncate(log.files()[1], 0)
+    os.truncate(log.files()[1], FILE_SIZE)
+    found = Log(tmp_path, entries=False)
+    _, sizes = frame_of([record(bytes(1_000), number=0, header_size=0)])
+    found.writer.reserve(sizes)
+    made = len(found.files())
+    (span,) = found.put([bytes(1_000)])
+
+    assert found.recovered.end.position == FILE_SIZE
+    assert made == 2
+    assert span.physical_offset == FILE_SIZE
+
+
 def test_the_blank_says_how_much_of_the_file_is_blank(log: Log) -> None:
     spans = log.put([bytes(1_000)] * 100)
     log.writer.publish()
