@@ -94,7 +94,8 @@ class LogFolder(NamedTuple):
 
 
 def first_store_ms(file: LogFile) -> int | None:
-    """Store time of the file's first message, epoch ms; None when none stands at its beginning.
+    """Store time of the file's first message, epoch ms; None when none stands at its beginning, or
+    the file is gone.
 
     Raises:
         StorageError: the file cannot be read.
@@ -102,6 +103,9 @@ def first_store_ms(file: LogFile) -> int | None:
     try:
         with file.path.open("rb") as opened:
             head = memoryview(os.pread(opened.fileno(), _HEAD_SIZE, file.header_size))
+    except FileNotFoundError:
+        # Recovery cuts the log while the dispatcher looks at it; retention may be faster, too.
+        return None
     except OSError as error:
         raise StorageError(
             "log file not read", errno=error.errno, file=str(file.path), reason=error.strerror

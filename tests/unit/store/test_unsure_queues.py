@@ -10,7 +10,7 @@ import pytest
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.ids import Position
 from ledgermq.store.files.store_checkpoint import StoreCheckpoint, encode_checkpoint
-from ledgermq.store.log_family import LogFamily
+from ledgermq.store.log_family import LogFamily, LogFile
 from ledgermq.store.queues.unsure_queues import UnsureQueues, unsure_queues
 from ledgermq.store.store_directory import open_directory
 from tests.small_store import BEGIN_MS, LOG_FILE_SIZE, dispatch, write_store
@@ -84,6 +84,24 @@ def test_what_was_synced_is_not_looked_at_again(tmp_path: Path) -> None:
 
     assert starts[:2] == (0, LOG_FILE_SIZE)
     assert found == [UnsureQueues(Position(position), starts) for position in (0, 0, 0, starts[-1])]
+
+
+def test_a_file_that_is_cut_off_while_it_is_looked_at_is_passed(tmp_path: Path) -> None:
+    write_store(tmp_path)
+    leave_as_rocketmq(tmp_path, synced_ms=BEGIN_MS + 60_000 + SAFETY_MS)
+
+    class Cut(LogFamily):
+        """Recovery deletes the last file behind the listing."""
+
+        def files(self) -> list[LogFile]:
+            found = super().files()
+            found[-1].path.unlink()
+            return found
+
+    found = unsure_queues(tmp_path, Cut(*log_of(tmp_path).folders))
+
+    assert found is not None
+    assert found.position == found.file_starts[-2]
 
 
 def test_nothing_is_in_doubt_after_a_clean_stop(tmp_path: Path) -> None:
