@@ -163,7 +163,10 @@ def settle(files: DerivedFiles, *, log_start: Position, log_end: Position) -> tu
             # The index may lack more than the queues do.
             begin = files.unsure.file_start(index.end_position)
             position = Position(max(log_start, min(position, begin)))
-    truncated = queues.truncate_beyond(position if lost_power else log_end)
+    # RocketMQ's units stay where they are: they are put again in their places, and their files say
+    # what size a file has.
+    is_ours = lost_power and files.unsure is None
+    truncated = queues.truncate_beyond(position if is_ours else log_end)
     if lost_power:
         queues.discard_tails()
     queues.rewind(position)
