@@ -10,8 +10,22 @@ from collections.abc import Callable, Sequence
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import BrokerQuestions
 from ledgermq.client.core.requests import Request, RequestPipeline, Result, Steps
+from ledgermq.model.errors import LedgerError
 
 SLEEP_S_MAX = 60.0
+
+
+async def is_set_within(event: asyncio.Event, seconds: float | None) -> bool:
+    """Return when ``event`` is set, or so many seconds are over; whether it is set.
+
+    ``asyncio.wait_for`` of Python 3.11 forgets a cancellation that comes together with the event.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
 
 
 class LoopWatch:
@@ -34,9 +48,12 @@ class LoopWatch:
         self._descriptors: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._is_closed = False
 
     def update(self) -> None:
-        """Watch what the link has now, until its deadline of now."""
+        """Watch what the link has now, until its deadline of now; nothing once it is closed."""
+        if self._is_closed:
+            return
         if self._generation != self._link.generation:
             self._generation = self._link.generation
             self._forget()
@@ -55,6 +72,7 @@ class LoopWatch:
 
     def close(self) -> None:
         """Watch nothing any more."""
+        self._is_closed = True
         self._forget()
         if self._timer is not None:
             self._timer.cancel()
@@ -83,6 +101,7 @@ class AsyncRequests(BrokerQuestions):
         self.requests = RequestPipeline(link)
         self.timeout_s = timeout_s
         self.on_turn: Callable[[], None] = lambda: None
+        self._is_closed = False
         self._watch = LoopWatch(link, lambda: self.requests.deadline, self.turn)
 
     def turn(self) -> None:
@@ -92,7 +111,10 @@ class AsyncRequests(BrokerQuestions):
         self._watch.update()
 
     async def ask(self, request: Request) -> None:
-        """Return when ``request`` is done."""
+        """Return when ``request`` is done; once this is closed, with an error."""
+        if self._is_closed:
+            request.error = _closed()
+            return
         done = asyncio.get_running_loop().create_future()
 
         def note(_: Request) -> None:
@@ -130,6 +152,12 @@ class AsyncRequests(BrokerQuestions):
             await self.ask(request)
 
     def close(self) -> None:
-        """Say goodbye, and close."""
+        """Say goodbye, and close; who still waits for an answer is told that there is none."""
+        self._is_closed = True
         self._watch.close()
         self.requests.link.close()
+        self.requests.abandon(_closed())
+
+
+def _closed() -> LedgerError:
+    return LedgerError("client was closed before the broker answered")

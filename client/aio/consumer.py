@@ -12,7 +12,7 @@ from typing import Self
 from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result, Steps
-from ledgermq.client.loop_watch import AsyncRequests
+from ledgermq.client.loop_watch import AsyncRequests, is_set_within
 from ledgermq.client.reading.pull_pipeline import OffsetReset, pulled_batch
 from ledgermq.client.reading.retries import GivenBack, Reading, give_back_requests, given_back
 from ledgermq.client.reading.start_offsets import checked_group
@@ -139,9 +139,7 @@ class AsyncConsumer(TopicReader):
             left = None if until is None else until - time.monotonic()
             if left is not None and left <= 0:
                 break
-            try:
-                await asyncio.wait_for(self._arrived.wait(), left)
-            except TimeoutError:
+            if not await is_set_within(self._arrived, left):
                 break
         return no_messages(self.topic)
 

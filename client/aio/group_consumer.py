@@ -16,7 +16,7 @@ from ledgermq.client.groups.group_member import Course, GroupMember, Notice
 from ledgermq.client.groups.heartbeats import GOODBYE_S
 from ledgermq.client.groups.rebalance_listener import tell
 from ledgermq.client.groups.subscriber import Subscriber
-from ledgermq.client.loop_watch import AsyncRequests
+from ledgermq.client.loop_watch import AsyncRequests, is_set_within
 from ledgermq.client.reading.retries import GivenBack, given_back
 from ledgermq.model.errors import ConfigError, LedgerError
 
@@ -137,9 +137,7 @@ class AsyncGroupConsumer(Subscriber, AsyncClosing):
             left = None if until is None else until - time.monotonic()
             if left is not None and left <= 0:
                 break
-            try:
-                await asyncio.wait_for(self._arrived.wait(), left)
-            except TimeoutError:
+            if not await is_set_within(self._arrived, left):
                 break
         return no_messages("")
 

@@ -252,6 +252,7 @@ class AsyncProducer(AsyncClosing):
             self._watch.close()
             link.close()
             self._requests.close()
+            self._wake_waiters()
 
     async def _writer_link(self, broker: AnyLink) -> AnyLink:
         if not is_one_node(self._places):
@@ -302,7 +303,8 @@ class AsyncProducer(AsyncClosing):
         self._room_waiters.append(waiter)
         try:
             left = None if until is None else max(0.0, until - time.monotonic())
-            await asyncio.wait_for(waiter, left)
+            async with asyncio.timeout(left):
+                await waiter
         except TimeoutError:
             return False
         finally:
@@ -314,12 +316,15 @@ class AsyncProducer(AsyncClosing):
         before = self._pipeline.unanswered_bytes, self._pipeline.form
         self._pipeline.advance(time.monotonic())
         if (self._pipeline.unanswered_bytes, self._pipeline.form) != before:
-            waiters, self._room_waiters = self._room_waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+            self._wake_waiters()
         self._deliver()
         self._watch.update()
+
+    def _wake_waiters(self) -> None:
+        waiters, self._room_waiters = self._room_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _deliver(self) -> None:
         futures, self._pipeline.callbacks = self._pipeline.callbacks, []

@@ -146,6 +146,13 @@ class RequestPipeline:
                 del self._asked[request_id]
                 return
 
+    def abandon(self, error: LedgerError) -> None:
+        """Finish all questions with ``error``: the client is closed."""
+        self._ask_all_again()
+        unanswered, self._waiting = self._waiting, []
+        for request in unanswered:
+            self._finish(request, error=error)
+
     def advance(self, now: float) -> None:
         """Take answers, look after the connection and the time, send what may go."""
         self._take_answers(now)

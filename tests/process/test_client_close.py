@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import os
+import signal
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any
 
 import pytest
 from tests.process.client_node import own_topic, start_client_node
@@ -11,6 +14,7 @@ from tests.process.conftest import Node, nodes_made, wait_until
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Admin
+from ledgermq.client.aio import AsyncConsumer, AsyncProducer
 from ledgermq.client.aio.group_consumer import AsyncGroupConsumer
 from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.blocking.group_consumer import GroupConsumer
@@ -18,7 +22,7 @@ from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.heartbeats import GOODBYE_S
 from ledgermq.client.groups.rebalance_listener import RebalanceListener
-from ledgermq.model.errors import ConfigError
+from ledgermq.model.errors import ConfigError, LedgerError, OutcomeUnknownError
 
 pytestmark = pytest.mark.slow
 
@@ -133,3 +137,63 @@ def test_queues_are_given_away_although_the_listener_fails(node: Node, topic: st
 
     assert len(before) == 1
     assert owners(node, topic) == set()
+
+
+CLOSED = "client was closed before the broker answered"
+
+
+def run(steps: Coroutine[Any, Any, None]) -> None:
+    """Run a test's coroutine, not for ever."""
+    asyncio.run(asyncio.wait_for(steps, PATIENCE_S))
+
+
+def test_who_waits_for_an_answer_is_told_when_a_consumer_in_a_loop_is_closed(
+    node: Node, topic: str
+) -> None:
+    async def steps() -> None:
+        async with AsyncConsumer(address(node), topic=topic, group=topic) as consumer:
+            await consumer.poll(PATIENCE_S)
+            committing = asyncio.create_task(consumer.commit())
+            asking = asyncio.create_task(consumer.ends())
+            await asyncio.sleep(0)
+        with pytest.raises(LedgerError, match=CLOSED):
+            await committing
+        with pytest.raises(LedgerError, match=CLOSED):
+            await asking
+
+    run(steps())
+
+
+def test_who_waits_for_queues_is_told_when_a_producer_in_a_loop_is_closed(node: Node) -> None:
+    async def steps() -> None:
+        async with AsyncProducer(address(node)) as producer:
+            sending = asyncio.create_task(producer.send("orders", b"first"))
+            await asyncio.sleep(0)
+        with pytest.raises(LedgerError, match=CLOSED):
+            await sending
+
+    run(steps())
+
+
+def test_who_flushes_is_let_go_when_a_producer_in_a_loop_is_closed(
+    make_node: Callable[[], Node],
+) -> None:
+    stopped = make_node()
+    start_client_node(stopped)
+
+    async def steps() -> None:
+        async with AsyncProducer(address(stopped)) as producer:
+            await producer.send("orders", b"stored")
+            os.kill(stopped.pid("writer"), signal.SIGSTOP)
+            try:
+                unanswered = await producer.submit("orders", b"not answered")
+                flushing = asyncio.create_task(producer.flush())
+                await asyncio.sleep(0)
+                await producer.close(timeout=0.1)
+                with pytest.raises(OutcomeUnknownError):
+                    await unanswered
+                await flushing
+            finally:
+                os.kill(stopped.pid("writer"), signal.SIGCONT)
+
+    run(steps())

@@ -11,6 +11,7 @@ from tests.suite.patience import PATIENCE_S
 from tests.unit.client.peer import Peer
 
 from ledgermq.client.aio import AsyncConsumer, AsyncProducer
+from ledgermq.client.loop_watch import is_set_within
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.model.errors import (
     BusyError,
@@ -205,5 +206,28 @@ def test_a_close_that_is_cancelled_leaves_no_future_without_outcome(peer: Peer) 
 
             with pytest.raises(OutcomeUnknownError):
                 await lost
+
+    run(main)
+
+
+def test_a_cancellation_that_comes_with_what_is_waited_for_is_not_forgotten() -> None:
+    async def cancelled_after(steps: int) -> bool:
+        event = asyncio.Event()
+        waiting = asyncio.create_task(is_set_within(event, PATIENCE_S))
+        await asyncio.sleep(0)
+        event.set()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        was_asked = waiting.cancel()
+        await asyncio.wait([waiting])
+        # What had ended before cannot be cancelled any more.
+        assert was_asked == waiting.cancelled()
+        return was_asked
+
+    async def main() -> None:
+        found = [await cancelled_after(steps) for steps in range(6)]
+
+        assert found[0]
+        assert not found[-1]
 
     run(main)
