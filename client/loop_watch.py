@@ -14,6 +14,9 @@ from ledgermq.model.errors import LedgerError
 
 SLEEP_S_MAX = 60.0
 
+WATCH_AGAIN_S = 0.05
+"""While the process has no descriptors left to watch a link by, it is looked at so often."""
+
 
 async def is_set_within(event: asyncio.Event, seconds: float | None) -> bool:
     """Return when ``event`` is set, or so many seconds are over; whether it is set.
@@ -54,14 +57,9 @@ class LoopWatch:
         """Watch what the link has now, until its deadline of now; nothing once it is closed."""
         if self._is_closed:
             return
-        if self._generation != self._link.generation:
-            self._generation = self._link.generation
-            self._forget()
-            # Copies: ZeroMQ closes its own when it likes, and their numbers go to others.
-            self._descriptors = [os.dup(one) for one in self._link.descriptors]
-            for descriptor in self._descriptors:
-                self._loop.add_reader(descriptor, self._turn)
         until = self._deadline()
+        if self._generation != self._link.generation and not self._watch():
+            until = min(until, time.monotonic() + WATCH_AGAIN_S)
         if self._timer is not None:
             if self._timer_at == until:
                 return
@@ -69,6 +67,22 @@ class LoopWatch:
         self._timer_at = until
         seconds = min(max(0.0, until - time.monotonic()), SLEEP_S_MAX)
         self._timer = self._loop.call_later(seconds, self._ring)
+
+    def _watch(self) -> bool:
+        """Watch the descriptors of the link; false when there is no room for copies of them."""
+        self._forget()
+        try:
+            # Copies: ZeroMQ closes its own when it likes, and their numbers go to others.
+            for descriptor in self._link.descriptors:
+                self._descriptors.append(os.dup(descriptor))
+        except OSError:
+            self._forget()
+            self._generation = -1
+            return False
+        for descriptor in self._descriptors:
+            self._loop.add_reader(descriptor, self._turn)
+        self._generation = self._link.generation
+        return True
 
     def close(self) -> None:
         """Watch nothing any more."""

@@ -77,11 +77,15 @@ class ZmqConnection:
 
         Raises:
             ProtocolError: the endpoint can never be connected.
+            OSError: no socket can be made now; mostly the process has no descriptors left.
         """
         self.is_locked_out = False
         self.stays_readable = False
         self._look_at = 0.0
-        self._socket = socket = context.socket(zmq.DEALER)
+        try:
+            self._socket = socket = context.socket(zmq.DEALER)
+        except zmq.ZMQError as error:
+            raise _no_socket(error) from error
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.SNDHWM, MESSAGES_QUEUED_MAX)
         socket.setsockopt(zmq.RCVHWM, MESSAGES_QUEUED_MAX)
@@ -98,7 +102,11 @@ class ZmqConnection:
                 socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
         # Before it connects: an end that comes at once would be missed.
         self._ended = _ENDED | (zmq.EVENT_CONNECT_RETRIED if tries_once else 0)
-        self._monitor = socket.get_monitor_socket(self._ended)
+        try:
+            self._monitor = socket.get_monitor_socket(self._ended)
+        except zmq.ZMQError as error:
+            socket.close(0)
+            raise _no_socket(error) from error
         self._polled = ((socket, POLLIN),)
         self._monitored = ((self._monitor, POLLIN),)
         try:
@@ -165,3 +173,8 @@ class ZmqConnection:
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close(linger_ms)
+
+
+def _no_socket(error: zmq.ZMQError) -> OSError:
+    # ZeroMQ's errors are none of the system's, which whoever opens a connection waits out.
+    return OSError(error.errno, error.strerror)

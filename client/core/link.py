@@ -244,7 +244,7 @@ class Link:
             self.failure = error
             return
         except OSError:
-            # The node is down, or begins; or this user may not connect.
+            # The node is down, or begins; this user may not connect; no descriptor is left.
             self.lose(now)
             return
         self.generation += 1
@@ -256,7 +256,7 @@ class Link:
 
         Raises:
             ProtocolError: the endpoint can never be connected.
-            OSError: nobody is there now.
+            OSError: nobody is there now, or no socket can be made.
         """
         if self._path:
             stream = open_stream(self._path)
