@@ -260,6 +260,8 @@ class GroupMember:
         """Note what was consumed: ``offsets``, or all that was given so far."""
         noted = self.reader.uncommitted() if offsets is None else dict(offsets)
         yield from self._note(noted)
+        if offsets is None:
+            self.reader.note_all_committed()
 
     def give_back(
         self, messages: Sequence[ReceivedMessage], *, delay_level: int, times_max: int | None

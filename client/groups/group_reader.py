@@ -179,6 +179,14 @@ class GroupReader:
                 done.append(queue)
         self._let_go(done)
 
+    def note_all_committed(self) -> None:
+        """All that was given is committed, also where the group was further already.
+
+        So a queue that is read again from before the committed offset goes on in ordered mode.
+        """
+        behind = [queue for queue, end in self._given.items() if end <= self._committed[queue]]
+        self._let_go(behind)
+
     def seek(self, queue: TopicQueue, offset: int) -> None:
         """Go on at ``offset`` of a queue; what was given of it does not count.
 

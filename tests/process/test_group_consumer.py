@@ -21,6 +21,7 @@ from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.core.received import MessageBatch
 from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.group_member import GroupOptions
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.model.errors import NoPermissionError, TopicUnknownError
 
 pytestmark = pytest.mark.slow
@@ -269,6 +270,35 @@ def test_queues_are_paused_sought_and_refused_to_others(address: str) -> None:
     assert bytes(again[0].body) == bytes(batch[0].body)
     assert len(paused) == 0
     assert others == {one.queue_id for one in ALL - {queue}}
+
+
+def test_in_order_a_queue_is_read_again_from_before_what_is_committed(address: str) -> None:
+    send(address, "orders", 80)
+    options, sizes = GroupOptions(ordered=True), ConsumerOptions(messages_max=5)
+    with GroupConsumer(address, group="again", group_options=options, options=sizes) as consumer:
+        consumer.subscribe("orders")
+
+        def read_to(end: int, queue: TopicQueue) -> list[int]:
+            offsets: list[int] = []
+
+            def is_there() -> bool:
+                batch = consumer.poll(0.5)
+                if (batch.topic, batch.queue_id) == queue:
+                    offsets.extend(one.queue_offset for one in batch)
+                consumer.commit()
+                return bool(offsets) and offsets[-1] == end - 1
+
+            wait_until(is_there, f"messages up to {end}", PATIENCE_S)
+            return offsets
+
+        queue = TopicQueue("orders", 0)
+        wait_until(lambda: consumer.poll(0.1) or consumer.assignment, "queues", PATIENCE_S)
+        consumer.seek(queue, 0)
+        first = read_to(20, queue)
+        consumer.seek(queue, 0)
+        again = read_to(20, queue)
+
+    assert first[:20] == again[:20] == list(range(20))
 
 
 def test_asyncio_members_share_with_others(address: str) -> None:
