@@ -53,6 +53,9 @@ class LeaderRelay:
 
         It cannot where the owner has a whole share of requests under way already, and where the
         client has TLS: connections among nodes are in clear.
+
+        Raises:
+            ProtocolError: no node would take it.
         """
         if asked.connection.is_sealed:
             return False
@@ -89,8 +92,10 @@ class LeaderRelay:
         link = self._links.to(address, self._kind.value)
         try:
             link.ask(relayed, now_ms=asked.now_ms, timeout_ms=TIMEOUT_MS, take=taken)
-        except (BusyError, TimedOutError):
+        except LedgerError as error:
             self._count(owner, -1, -size)
+            if not isinstance(error, BusyError | TimedOutError):
+                raise
             return False
         return True
 

@@ -205,6 +205,20 @@ def encode_command(command: Command) -> list[bytes | memoryview]:
     return [head, command.body] if len(command.body) else [head]
 
 
+def encode_handed_on(command: Command) -> list[bytes | memoryview]:
+    """The frame of a request that goes on to who decodes it, as ``encode_command``.
+
+    Raises:
+        ProtocolError: the header cannot be written in its kind, or is larger than one may be:
+            written anew, as JSON escapes it and what was no UTF-8 is replaced, it has grown.
+    """
+    parts = encode_command(command)
+    size = len(parts[0]) - LENGTHS_SIZE
+    if size > HEADER_SIZE_MAX:
+        raise ProtocolError("header is too large to be handed on", size=size, limit=HEADER_SIZE_MAX)
+    return parts
+
+
 def _decode_json(header: memoryview, body: memoryview) -> Command:
     try:
         found = _read_json(str(header, "utf-8"))

@@ -10,17 +10,17 @@ from __future__ import annotations
 import json
 import select
 import socket
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.gateway.parts import PortPart
-from ledgermq.gateway.transport.port_link import LENGTH_SIZE, LinkFrame, LinkKind, PortLink
+from ledgermq.gateway.transport.port_link import LENGTH_SIZE, LinkFrame, LinkKind, Part, PortLink
 from ledgermq.gateway.transport.refusals import refusal
 from ledgermq.gateway.transport.remoting_sockets import Connection, RemotingSockets
 from ledgermq.gateway.transport.unread_replies import check_reads
-from ledgermq.model.errors import BusyError, NotLeaderError
-from ledgermq.remoting.command import ONEWAY, Command, decode_command, encode_command
+from ledgermq.model.errors import BusyError, NotLeaderError, ProtocolError
+from ledgermq.remoting.command import ONEWAY, Command, decode_command, encode_handed_on
 
 RETRY_MS = 100
 """Between attempts to reach a broker process that is away."""
@@ -62,7 +62,7 @@ class BrokerLink(PortPart):
         self._retry_ms = 0
         self._told: dict[int, Connection] = {}
         self._waiting: dict[int, dict[int, _Waiting]] = {}
-        self._heartbeats: dict[int, tuple[Connection, Command]] = {}
+        self._heartbeats: dict[int, tuple[Connection, Sequence[Part]]] = {}
         self._registrars: dict[int, Connection] = {}
         self._offsets: dict[tuple[str, str, int], tuple[int, str]] = {}
         self._offsets_due_ms = self._now_ms = 0
@@ -104,6 +104,7 @@ class BrokerLink(PortPart):
         Raises:
             NotLeaderError: the broker process is away.
             BusyError: it does not keep up, or the client does not read.
+            ProtocolError: it cannot be handed over; the link, which is that of all, lives on.
         """
         link = self._link
         if link is None:
@@ -115,12 +116,13 @@ class BrokerLink(PortPart):
                 limit=REQUESTS_QUEUED_MAX,
             )
         check_reads(connection, command.code, self._sockets.limits.unread_bytes)
+        parts = encode_handed_on(command)
         if not (command.is_oneway or command.is_reply):
             # Without its body, which may be large.
             request = Command(command.code, command.opaque, flag=command.flag, kind=command.kind)
             of = self._waiting.setdefault(connection.number, {})
             of[command.opaque] = _Waiting(request, take)
-        self._put(link, connection, command)
+        self._put(link, connection, parts)
 
     def waits_for(self, connection: Connection, codes: Container[int]) -> bool:
         """Whether the broker process has yet to answer a request of these codes."""
@@ -128,7 +130,11 @@ class BrokerLink(PortPart):
         return of is not None and any(one.request.code in codes for one in of.values())
 
     def keep_heartbeat(self, connection: Connection, command: Command) -> None:
-        """Have a broker process that begins anew told of a client."""
+        """Have a broker process that begins anew told of a client.
+
+        Raises:
+            ProtocolError: it cannot be told.
+        """
         kept = Command(
             command.code,
             command.opaque,
@@ -139,7 +145,7 @@ class BrokerLink(PortPart):
             version=command.version,
             kind=command.kind,
         )
-        self._heartbeats[connection.number] = connection, kept
+        self._heartbeats[connection.number] = connection, encode_handed_on(kept)
 
     def forget_heartbeat(self, connection: Connection) -> None:
         """A client has said goodbye."""
@@ -205,14 +211,14 @@ class BrokerLink(PortPart):
             rows = [[*place, *noted] for place, noted in offsets.items()]
             link.put(LinkKind.OFFSETS, 0, [json.dumps(rows).encode()])
 
-    def _put(self, link: PortLink, connection: Connection, command: Command) -> None:
+    def _put(self, link: PortLink, connection: Connection, parts: Sequence[Part]) -> None:
         number = connection.number
         if number not in self._told:
             self._told[number] = connection
             about = json.dumps([*connection.peer, connection.is_sealed])
             link.put(LinkKind.OPENED, number, [about.encode()])
         self._tell_offsets(link)
-        link.put(LinkKind.COMMAND, number, encode_command(command))
+        link.put(LinkKind.COMMAND, number, parts)
 
     def _take(self, frame: LinkFrame) -> None:
         connection = self._told.get(frame.number)
@@ -223,7 +229,12 @@ class BrokerLink(PortPart):
             self._sockets.end(connection, bytes(frame.payload).decode())
             return
         data = bytes(frame.payload)
-        command = decode_command(memoryview(data)[LENGTH_SIZE:])
+        try:
+            command = decode_command(memoryview(data)[LENGTH_SIZE:])
+        except ProtocolError as error:
+            # What another client, or its own words in a remark, made too large for this one.
+            self._sockets.end(connection, str(error))
+            return
         if command.is_reply:
             of = self._waiting.get(frame.number, {})
             waiting = of.pop(command.opaque, None)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ledgermq.gateway.parts import PortPart
 from ledgermq.model.errors import BusyError, LedgerError, ProtocolError, TimedOutError
-from ledgermq.remoting.command import ONEWAY, Command, decode_command, encode_command
+from ledgermq.remoting.command import ONEWAY, Command, decode_command, encode_handed_on
 from ledgermq.remoting.frames import FrameSplitter
 
 SERVER_WAITING_MAX = 1_000
@@ -68,6 +68,7 @@ class ServerLink:
         Raises:
             BusyError: too many wait, or too many bytes.
             TimedOutError: the server cannot be reached.
+            ProtocolError: the request cannot be handed on; the link, which is that of all, lives.
         """
         if len(self._unsent) >= UNSENT_MAX:
             raise BusyError("a server takes requests too slowly", limit=UNSENT_MAX)
@@ -123,7 +124,7 @@ class ServerLink:
         if self._sock is None:
             self._connect()
         command.opaque = next(self._ids) % 2**31
-        for part in encode_command(command):
+        for part in encode_handed_on(command):
             self._unsent += part
 
     def _connect(self) -> None:

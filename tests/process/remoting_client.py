@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import socket
 import ssl
+import struct
 from collections.abc import Mapping
 
 from tests.suite.patience import PATIENCE_S
@@ -74,6 +76,16 @@ class RemotingClient:
             texts[SIGNATURE] = signature(texts, body, self.signs[1])
         command = Command(code, opaque, texts, body, flag, language=self.language, kind=self.kind)
         self._socket.sendall(b"".join(encode_command(command)))
+        return opaque
+
+    def send_unescaped(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> int:
+        """Send a request whose texts are as they are, as most of RocketMQ's clients write them."""
+        opaque = next(self._ids)
+        header = json.dumps(
+            {"code": code, "opaque": opaque, "extFields": dict(fields)}, ensure_ascii=False
+        ).encode()
+        self._socket.sendall(struct.pack(">II", 4 + len(header) + len(body), len(header)))
+        self._socket.sendall(header + body)
         return opaque
 
     def answer(

@@ -10,12 +10,18 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.certificates import make_certificate
 from tests.process.conftest import Node, nodes_made, wait_until
-from tests.process.port_processes import one_at_each, role_of, roles_of_ports
+from tests.process.port_processes import (
+    CONNECTIONS_MAX,
+    one_at_each,
+    role_of,
+    roles_of_ports,
+)
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
 from tests.process.remoting_steps import (
     beat,
     beat_when_leading,
+    heartbeat_body,
     members,
     offset_fields,
     pull,
@@ -61,6 +67,17 @@ def close_all(clients: dict[str, RemotingClient]) -> None:
         client.close()
 
 
+def beside(node: Node, address: str, other: RemotingClient) -> RemotingClient:
+    """A client at the port process of another one."""
+    for _ in range(CONNECTIONS_MAX):
+        client = RemotingClient(address)
+        client.ask(9_999)
+        if role_of(node, client) == role_of(node, other):
+            return client
+        client.close()
+    raise AssertionError("no connection went to the same port process")
+
+
 def told_of(client: RemotingClient, group: str) -> bool:
     """Whether the next that a client is told is that its group has changed."""
     told = client.next_request()
@@ -87,6 +104,33 @@ def test_members_of_a_group_at_different_processes_see_one_another(
 
     assert list(clients) == ["port-1", "port-2", "port-3"]
     assert seen == [["c1", "c2", "c3"]] * 3
+
+
+def test_a_request_that_grows_as_it_is_handed_over_is_refused_to_its_sender_alone(
+    served: tuple[Node, str],
+) -> None:
+    node, address = served
+    clients = one_at_each(node, address)
+    other, *_ = clients.values()
+    beat_when_leading(other, "o", "orders", group="others")
+    sender = beside(node, address, other)
+    # In JSON that is escaped it has three times as many bytes, and more than a header may have.
+    large = {"consumerGroup": "\N{LATIN SMALL LETTER E WITH ACUTE}" * 200_000}
+    body = heartbeat_body("s", "orders", group="grown")
+    asked = [
+        sender.send_unescaped(RequestCode.GET_CONSUMER_LIST_BY_GROUP, large),
+        sender.send_unescaped(RequestCode.HEART_BEAT, large, body),
+    ]
+    refused = [sender.reply_to(opaque) for opaque in asked]
+    still = members(sender, "others")
+    sender.close()
+    close_all(clients)
+
+    for reply in refused:
+        assert reply.code == ResponseCode.SYSTEM_ERROR
+        assert "header is too large to be handed on" in str(reply.remark)
+    assert still == ["o"]
+    assert not node.logged("link ended")
 
 
 def test_each_process_stores_and_pulls_by_itself(served: tuple[Node, str]) -> None:

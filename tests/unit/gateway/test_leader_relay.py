@@ -21,8 +21,9 @@ from ledgermq.gateway.requests import Asked
 from ledgermq.gateway.transport.addresses import GroupAddresses
 from ledgermq.gateway.transport.remoting_sockets import Connection
 from ledgermq.gateway.transport.server_links import ServerLinks
+from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.remoting.command import Command, decode_command, encode_command
+from ledgermq.remoting.command import HEADER_SIZE_MAX, Command, decode_command, encode_command
 from ledgermq.remoting.frames import FrameSplitter
 
 
@@ -158,6 +159,23 @@ def test_one_late_answer_costs_nobody_else_theirs(leader: Leader) -> None:
 
     assert [one for one, _ in leader.told] == [quick, late, last]
     assert codes[0] == codes[2] == ResponseCode.SUCCESS != codes[1]
+
+
+def test_what_no_leader_would_take_costs_neither_others_nor_a_share(leader: Leader) -> None:
+    served_before = asked("192.0.2.2")
+    assert leader.sends.hand_on(served_before)
+    large = asked("192.0.2.1")
+    large.command.fields = {"b": "\N{LATIN SMALL LETTER E WITH ACUTE}" * (HEADER_SIZE_MAX // 6)}
+    for _ in range(SHARE_REQUESTS + 1):
+        with pytest.raises(ProtocolError, match="header is too large to be handed on"):
+            leader.sends.hand_on(large)
+    assert leader.sends.hand_on(asked("192.0.2.1"))
+    served = leader.accept()
+    came = served.requests(leader.links, 2)
+    for request in came:
+        served.answer(request)
+
+    assert leader.until_told(2) == [ResponseCode.SUCCESS] * 2
 
 
 def test_what_came_over_tls_goes_to_nobody_in_clear(leader: Leader) -> None:
