@@ -131,6 +131,7 @@ class AsyncGroupConsumer(Subscriber, AsyncClosing):
                 requests.turn()
                 if self._tracing is not None:
                     self._tracing.received(batch, self._reader, since_ns)
+                member.reader.note_given(batch)
                 return batch
             if self._arrived.is_set():
                 continue

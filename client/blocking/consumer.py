@@ -134,10 +134,15 @@ class Consumer(TopicReader, Closing):
             pulls.advance(now)
             batch = pulls.take()
             if batch is not None:
-                # The next question leaves before the application works on this answer.
-                pulls.advance(now)
-                if self._tracing is not None:
-                    self._tracing.received(batch, self._reader, since_ns)
+                try:
+                    # The next question leaves before the application works on this answer.
+                    pulls.advance(now)
+                    if self._tracing is not None:
+                        self._tracing.received(batch, self._reader, since_ns)
+                except BaseException:
+                    # Interrupted: what comes next would pass over what nobody was given.
+                    pulls.put_back(batch)
+                    raise
                 return batch
             if now >= until:
                 return no_messages(self.topic)

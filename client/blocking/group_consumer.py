@@ -137,10 +137,16 @@ class GroupConsumer(Subscriber, Closing):
             member.reader.advance(now)
             batch = member.reader.take() if member.may_give(now) else None
             if batch is not None:
-                # The next question leaves before the application works on this answer.
-                member.reader.advance(now)
-                if self._tracing is not None:
-                    self._tracing.received(batch, self._reader, since_ns)
+                try:
+                    # The next question leaves before the application works on this answer.
+                    member.reader.advance(now)
+                    if self._tracing is not None:
+                        self._tracing.received(batch, self._reader, since_ns)
+                except BaseException:
+                    # Interrupted: a commit would pass over what nobody was given.
+                    member.reader.put_back(batch)
+                    raise
+                member.reader.note_given(batch)
                 return batch
             if now >= until:
                 return no_messages("")

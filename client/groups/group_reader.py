@@ -132,7 +132,7 @@ class GroupReader:
     def take(self) -> MessageBatch | None:
         """The next batch with messages, topics and queues in turn; ``None`` when there is none yet.
 
-        It counts as given: see ``positions``.
+        It is to go on to ``note_given``, or to ``put_back``.
 
         Raises:
             LedgerError: there is no batch, and a queue could not be read.
@@ -142,10 +142,19 @@ class GroupReader:
             pulls = self._turn[-1]
             batch = pulls.take()
             if batch is not None:
-                pulls.set_position(batch.queue_id, batch.next_offset)
-                self._note_given(batch)
                 return batch
         return None
+
+    def put_back(self, batch: MessageBatch) -> None:
+        """See ``PullPipeline.put_back``."""
+        self._pulls[batch.topic].put_back(batch)
+
+    def note_given(self, batch: MessageBatch) -> None:
+        """``batch`` counts as given: see ``positions``."""
+        self._pulls[batch.topic].set_position(batch.queue_id, batch.next_offset)
+        if self._is_ordered:
+            self._given[TopicQueue(batch.topic, batch.queue_id)] = batch.next_offset
+            self._hold_back()
 
     def messages_of(self, batch: MessageBatch) -> Iterator[ReceivedMessage]:
         """The messages of ``batch``, each counted as given when it is; ends at a ``seek``."""
@@ -229,11 +238,6 @@ class GroupReader:
                 "queue is not this consumer's now", topic=queue.topic, queue_id=queue.queue_id
             )
         return pulls
-
-    def _note_given(self, batch: MessageBatch) -> None:
-        if self._is_ordered:
-            self._given[TopicQueue(batch.topic, batch.queue_id)] = batch.next_offset
-            self._hold_back()
 
     def _let_go(self, queues: Iterable[TopicQueue]) -> None:
         held = [queue for queue in queues if self._given.pop(queue, None) is not None]

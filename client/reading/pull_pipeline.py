@@ -276,6 +276,10 @@ class PullPipeline:
             raise error
         return None
 
+    def put_back(self, batch: MessageBatch) -> None:
+        """``batch``, which was taken last, was not given after all: it is the next of its queue."""
+        self._queue(batch.queue_id).batches.appendleft(batch)
+
     def _queue(self, queue_id: int) -> _Queue:
         queue = self._queues.get(queue_id)
         if queue is None:

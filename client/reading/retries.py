@@ -183,6 +183,10 @@ class Reading:
                 return batch
         return None
 
+    def put_back(self, batch: MessageBatch) -> None:
+        """See ``PullPipeline.put_back``."""
+        self._of(batch).put_back(batch)
+
     def set_position(self, batch: MessageBatch) -> None:
         """All of ``batch`` was given to the application."""
         self._of(batch).set_position(batch.queue_id, batch.next_offset)

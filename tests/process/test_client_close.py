@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from ledgermq.client.aio.group_consumer import AsyncGroupConsumer
 from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.blocking.group_consumer import GroupConsumer
 from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.core.read_traces import Reader
+from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.heartbeats import GOODBYE_S
 from ledgermq.client.groups.rebalance_listener import RebalanceListener
@@ -137,6 +140,48 @@ def test_queues_are_given_away_although_the_listener_fails(node: Node, topic: st
 
     assert len(before) == 1
     assert owners(node, topic) == set()
+
+
+class Interrupting:
+    """Traces of a process that is interrupted where a batch is on its way to the application."""
+
+    def received(self, batch: MessageBatch, reader: Reader, since_ns: int) -> None:
+        raise KeyboardInterrupt
+
+    def processing(self, message: ReceivedMessage, reader: Reader) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def settling(
+        self, name: str, topic: str, reader: Reader, messages: Sequence[ReceivedMessage] = ()
+    ) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+def test_who_is_interrupted_in_a_poll_commits_nothing_that_was_not_given(
+    node: Node, topic: str
+) -> None:
+    interrupted = GroupConsumer(address(node), group=topic, tracing=Interrupting())
+    interrupted.subscribe(topic)
+    with pytest.raises(KeyboardInterrupt):
+        wait_until(lambda: len(interrupted.poll(1.0)), "messages", PATIENCE_S)
+    interrupted.commit()
+    interrupted.close()
+    with GroupConsumer(address(node), group=topic) as consumer:
+        consumer.subscribe(topic)
+        read_all(consumer)
+
+
+def test_who_is_interrupted_in_a_poll_is_given_the_same_again(node: Node, topic: str) -> None:
+    with Consumer(address(node), topic=topic, start="first", tracing=Interrupting()) as consumer:
+        with pytest.raises(KeyboardInterrupt):
+            wait_until(lambda: len(consumer.poll(1.0)), "messages", PATIENCE_S)
+        consumer._tracing = None
+        seen: list[int] = []
+        while len(seen) < MESSAGES:
+            batch = wait_until(lambda: consumer.poll(1.0), "messages", PATIENCE_S)
+            seen += [one.queue_offset for one in batch]
+
+    assert sorted(seen) == sorted(list(range(MESSAGES // 4)) * 4)
 
 
 CLOSED = "client was closed before the broker answered"
