@@ -74,7 +74,7 @@ class AsyncTransaction:
                 future = await self._send(topic, body, options)
             future.add_done_callback(course.settle)
         self._sent.append(future)
-        return future
+        return _apart(future)
 
     async def commit(self) -> TransactionResult:
         """See ``Transaction.commit``."""
@@ -127,7 +127,21 @@ class AsyncTransaction:
                 stored.append(await future)
             except LedgerError as error:
                 first = first or error
+            except BaseException:
+                # Broken off before it was decided.
+                self._course.give_up(self._parts)
+                raise
         return stored, first
+
+
+def _apart(future: asyncio.Future[SendResult]) -> asyncio.Future[SendResult]:
+    """A future of the same outcome: to give up waiting for it cancels nothing of the transaction's.
+
+    The end of the transaction tells of the outcome, whether anybody looks at this one or not.
+    """
+    apart = asyncio.shield(future)
+    apart.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return apart
 
 
 class AsyncTransactionalProducer(AsyncClosing):

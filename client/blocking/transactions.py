@@ -158,6 +158,10 @@ class Transaction:
                 stored.append(future.result())
             except LedgerError as error:
                 first = first or error
+            except BaseException:
+                # Broken off before it was decided.
+                self._course.give_up(self._parts)
+                raise
         return stored, first
 
 

@@ -123,6 +123,10 @@ class TransactionCourse:
         self._known.leave(parts.id)
         return TransactionResult(parts.id, None, tuple(stored))
 
+    def give_up(self, parts: Parts) -> None:
+        """Its producer ends it no more: when the broker asks, the listener tells how it ended."""
+        self._known.leave(parts.id)
+
     def look_up(
         self, check: TransactionCheck, *, has_listener: bool
     ) -> Steps[Decision | UndecidedTransaction | None]:

@@ -386,6 +386,29 @@ def test_asyncio_has_the_same_transactions(node: Node) -> None:
     assert bodies(node, "other", 1) == [b"both"]
 
 
+def test_who_gives_up_waiting_for_a_message_ends_its_transaction_all_the_same(node: Node) -> None:
+    async def commits(_: str) -> Decision:
+        return Decision.COMMIT
+
+    async def work() -> None:
+        async with AsyncTransactionalProducer(address(node), group=GROUP) as producer:
+            await producer.send("orders", b"first", commits)
+            writer = node.pid("writer")
+            os.kill(writer, signal.SIGSTOP)
+            try:
+                async with producer.transaction() as late:
+                    sent = await late.send("orders", b"late")
+                    with pytest.raises(TimeoutError):
+                        await asyncio.wait_for(sent, 0.01)
+                    os.kill(writer, signal.SIGCONT)
+            finally:
+                os.kill(writer, signal.SIGCONT)
+
+    asyncio.run(work())
+
+    assert bodies(node, "orders", 2) == [b"first", b"late"]
+
+
 def test_an_asyncio_listener_answers_for_a_dead_producer(quick_node: Node) -> None:
     with TransactionalProducer(address(quick_node), group=GROUP) as first:
         left = first.send("orders", b"left", lambda _: None)
