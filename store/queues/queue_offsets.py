@@ -25,6 +25,7 @@ from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position, QueueId, QueueOffset
 from ledgermq.store.queues.queue_end import end_below
 from ledgermq.store.queues.queue_ends import Queue, names_a_folder
+from ledgermq.store.queues.queue_files import found_file_size
 
 _TABLE = 4 * SCAN_ROWS
 
@@ -36,7 +37,7 @@ class QueueOffsets:
         self,
         directory: Path,
         *,
-        file_size: int,
+        file_size: int | None,
         log_end: Position,
         ends: Mapping[Queue, int] | None = None,
     ) -> None:
@@ -44,6 +45,8 @@ class QueueOffsets:
 
         Args:
             directory: ``consumequeue/``.
+            file_size: bytes of a queue file; None: those that there are, whenever there are some,
+                tell it.
             log_end: units of messages at or beyond it are of entries that were cut off.
             ends: of queues whose messages the log may have no more.
         """
@@ -139,6 +142,9 @@ class QueueOffsets:
         topic, queue_id = queue
         if not names_a_folder(topic):
             # Of such a one the dispatcher makes no queue.
+            return 0
+        self._file_size = self._file_size or found_file_size(self._directory)
+        if self._file_size is None:
             return 0
         directory = self._directory / os.fsdecode(topic) / str(queue_id)
         # Units of entries that the log does not hold any more: the dispatcher cuts them too.

@@ -26,7 +26,6 @@ from ledgermq.store.log.entry_files import EntryFiles
 from ledgermq.store.log.log_writer import LogWriter
 from ledgermq.store.log.verified_span import check_span
 from ledgermq.store.queues.queue_ends import Queue, ends_path, read_queue_ends
-from ledgermq.store.queues.queue_files import FILE_SIZE, found_file_size
 from ledgermq.store.queues.queue_offsets import QueueOffsets
 from ledgermq.store.recovery.log_checkpoint import LogCheckpoint, decode
 from ledgermq.store.recovery.log_damage import LogDamage, damage_path, read_damage
@@ -169,7 +168,7 @@ def open_queue_offsets(
     """
     offsets = QueueOffsets(
         log.paths.consume_queues,
-        file_size=_queue_file_size(log.paths.consume_queues, settings),
+        file_size=_queue_file_size(settings),
         log_end=end,
         ends=known_ends(log.paths.root),
     )
@@ -240,12 +239,10 @@ def entry_before(log: OpenLog, position: int) -> int:
         files.forget()
 
 
-def _queue_file_size(directory: Path, settings: Settings) -> int:
-    """Size of a ConsumeQueue file: the setting, else that of the files that are there."""
+def _queue_file_size(settings: Settings) -> int | None:
+    """Size of a ConsumeQueue file by the settings, if they say it."""
     configured = settings.store.mapped_file_size_consume_queue
-    if configured is not None:
-        return -(-configured // UNIT_SIZE) * UNIT_SIZE
-    return found_file_size(directory) or FILE_SIZE
+    return None if configured is None else -(-configured // UNIT_SIZE) * UNIT_SIZE
 
 
 def _read_checkpoint(path: Path) -> LogCheckpoint | None:

@@ -139,6 +139,17 @@ def test_the_next_message_of_a_queue_that_only_the_table_knows_has_its_number(
     assert offsets.next_offset(b"orders", QueueId(2)) == 0
 
 
+def test_queue_files_that_come_later_tell_their_size(tmp_path: Path) -> None:
+    offsets = QueueOffsets(tmp_path / "consumequeue", file_size=None, log_end=Position(5_000))
+    before = offsets.next_offset(b"orders", QueueId(0))
+    queues = open_queues(tmp_path / "consumequeue")
+    put(queues, [0, 1], [10, 20], queue_id=1)
+    queues.close()
+
+    assert before == 0
+    assert offsets.next_offset(b"orders", QueueId(1)) == 2
+
+
 def test_a_store_knows_its_ends_by_its_table_else_by_its_queues(tmp_path: Path) -> None:
     (tmp_path / "ledgermq").mkdir()
     queues = open_queues(tmp_path / "consumequeue")

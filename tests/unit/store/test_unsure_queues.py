@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from ledgermq.formats.queue_unit import UNIT_SIZE
+from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.ids import Position
 from ledgermq.store.files.store_checkpoint import StoreCheckpoint, encode_checkpoint
 from ledgermq.store.log_family import LogFamily, LogFile
+from ledgermq.store.log_reader import LogReader
+from ledgermq.store.queues.derived_files import load_derived_files, settle
 from ledgermq.store.queues.unsure_queues import UnsureQueues, unsure_queues
 from ledgermq.store.store_directory import open_directory
-from tests.small_store import BEGIN_MS, LOG_FILE_SIZE, dispatch, write_store
+from tests.small_store import BEGIN_MS, LOG_FILE_SIZE, SIZES, dispatch, write_store
 
 SAFETY_MS = 123_000
 """So much before the time of the checkpoint all queues were synced."""
@@ -66,8 +69,16 @@ def test_what_rocketmq_had_not_synced_is_built_again(
     whole = derived(tmp_path)
     leave_as_rocketmq(tmp_path, synced_ms=synced_ms)
     harm(tmp_path)
+    unsure = unsure_queues(tmp_path, log_of(tmp_path))
+    section = StoreSection(path_root_dir=tmp_path, **SIZES)
+    files = load_derived_files(section, published=None, unsure=unsure)
+    settle(files, log_start=Position(0), log_end=LogReader(open_directory(tmp_path)).end)
+    files.close()
+    sizes = {path.stat().st_size for path in tmp_path.glob("consumequeue/*/*/*")}
     dispatch(tmp_path)
 
+    # They tell everybody else what size a file has.
+    assert sizes == {SIZES["mapped_file_size_consume_queue"]}
     assert derived(tmp_path) == whole
 
 
