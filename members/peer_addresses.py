@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ledgermq.hosts.host_name import is_name
 from ledgermq.model.ids import NodeId
 
 
@@ -17,6 +18,15 @@ class PeerAddress(NamedTuple):
     def endpoint(self) -> str:
         """As ZeroMQ writes it."""
         return f"tcp://{self.host}:{self.port}"
+
+    @property
+    def name(self) -> str:
+        """The host as a name; empty when it is an address."""
+        return self.host if is_name(self.host) else ""
+
+    def at(self, host: str) -> PeerAddress:
+        """The same at a numeric address, which the name stands for."""
+        return self._replace(host=f"[{host}]" if ":" in host else host)
 
 
 def parse_peer(text: str) -> tuple[NodeId, PeerAddress]:

@@ -568,6 +568,8 @@ class PeerGroup:
         except ProtocolError as error:
             self._drop(frames[0], str(error))
             return
+        if self._out is not None:
+            self._out.doubt(peer)
         self._note_refused_there(peer, f"{peer} refuses {self._self}: {reason}", time.monotonic())
 
     def _note_refused_there(self, peer: NodeId, reason: str, now: float) -> None:

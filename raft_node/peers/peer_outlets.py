@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -85,14 +84,15 @@ class PeerOutlets:
         return iter([(peer, outlet.socket) for peer, outlet in self._out.items()])
 
     def host(self, peer: NodeId) -> str:
-        """The address by which ``peer`` is known, where that is numeric; else empty."""
-        address = self._addresses.get(peer)
-        host = "" if address is None else address.host.strip("[]")
-        try:
-            ipaddress.ip_address(host)
-        except ValueError:
-            return ""
-        return host
+        """The numeric address of ``peer``, known or found by its name; empty: there is none."""
+        outlet = self._out.get(peer)
+        return "" if outlet is None else outlet.host
+
+    def doubt(self, peer: NodeId) -> None:
+        """Who answers as ``peer`` says that it is another one, or lets this node not in."""
+        outlet = self._out.get(peer)
+        if outlet is not None:
+            outlet.doubt()
 
     def set_peers(self, addresses: Mapping[NodeId, PeerAddress]) -> None:
         """Talk with these and no others; those whose key is missing are tried again later."""

@@ -10,17 +10,19 @@ from __future__ import annotations
 import errno
 import ipaddress
 import logging
-import socket as network
+import time
 from contextlib import suppress
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from ledgermq.hosts.host_name import HostName, is_name
 from ledgermq.ipc.doorbell import Context
 from ledgermq.ipc.zmq_flags import NOBLOCK, has_input
 from ledgermq.members.peer_addresses import PeerAddress
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.ids import NodeId
+from ledgermq.raft_node.peers.peer_name import PeerName
 from ledgermq.sessions.connection_names import draw_seed
 from ledgermq.sessions.keys.key_guard import KeyGuard
 from ledgermq.sessions.keys.peer_keys import PeerKeys
@@ -41,6 +43,9 @@ SILENCE_MS = 3_000
 CONNECT_TIMEOUT_MS = 1_000
 HANDSHAKE_TIMEOUT_MS = 5_000
 RECONNECT_MS, RECONNECT_MS_MAX = 20, 200
+
+OWN_NAME_S = 10.0
+"""A node that starts waits so long for what its own name stands for."""
 
 ZAP_DOMAIN = b"ledgermq-peers"
 
@@ -83,6 +88,9 @@ def open_inbox(
 class Outlet:
     """The way to one peer; sends, and reads nothing but refusals.
 
+    ZeroMQ is given addresses alone: a name would be looked up by its thread, for as long as the
+    resolver likes, and nothing would come from any member meanwhile.
+
     Attributes:
         has_ended: whether the connection had ended at some time between the last two looks.
     """
@@ -103,17 +111,33 @@ class Outlet:
         self.socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
         self.socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_TIMEOUT_MS)
-        if not _is_ipv4(address.host):
-            self.socket.setsockopt(zmq.IPV6, 1)
         if keys is not None:
             self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
             self.socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public[self_id])
             self.socket.setsockopt(zmq.CURVE_SERVERKEY, keys.public[peer])
-        self._endpoint = address.endpoint
         self.has_ended = False
-        self._monitor = self.socket.get_monitor_socket(HANDSHAKE_FAILURES | zmq.EVENT_DISCONNECTED)
+        self._is_connected = False
+        self._monitor = self.socket.get_monitor_socket(
+            HANDSHAKE_FAILURES | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
+        )
         self._reconnect_at: float | None = None
-        self.socket.connect(self._endpoint)
+        self._address = address
+        self._endpoint = self._left_endpoint = ""
+        self._name = PeerName(peer, address.name) if address.name else None
+        if self._name is None:
+            self._connect(address)
+
+    @property
+    def host(self) -> str:
+        """The address of the peer, numeric; empty while a name has not led to it."""
+        if self._name is None:
+            return self._address.host.strip("[]")
+        return self._name.host if self._is_connected else ""
+
+    def doubt(self) -> None:
+        """Who answers may be another node than the one that is meant, if that has a name."""
+        if self._name is not None:
+            self._name.doubt()
 
     def look(self, now: float, *, again_s: float) -> int:
         """How the last handshake failed (a ZeroMQ event), 0: none has failed since the last look.
@@ -123,25 +147,48 @@ class Outlet:
         """
         failure, self.has_ended = 0, False
         while has_input(self._monitor):
-            event = int(parse_monitor_message(self._monitor.recv_multipart(NOBLOCK))["event"])
+            told = parse_monitor_message(self._monitor.recv_multipart(NOBLOCK))
+            event = int(told["event"])
+            self._note_connection(event, told["endpoint"])
             if event == zmq.EVENT_DISCONNECTED:
                 self.has_ended = True
-            else:
+            elif event != zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 failure = event
         if failure in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
             self._reconnect_at = now + again_s
-        if self._reconnect_at is not None and now >= self._reconnect_at:
+        name = self._name
+        if name is not None and name.look(now, is_connected=self._is_connected):
             self._reconnect_at = None
-            with suppress(zmq.ZMQError):  # there may be nothing left to disconnect
-                self.socket.disconnect(self._endpoint)
-            self.socket.connect(self._endpoint)
+            self._connect(self._address.at(name.host))
+        elif self._reconnect_at is not None and now >= self._reconnect_at:
+            self._reconnect_at = None
+            self._connect(self._address if name is None else self._address.at(name.host))
         return failure
 
     def close(self, *, linger_ms: int) -> None:
         """Disconnect; what waits is sent for at most ``linger_ms``, in the background."""
+        if self._name is not None:
+            self._name.close()
         self.socket.disable_monitor()
         self._monitor.close(0)
         self.socket.close(linger_ms)
+
+    def _note_connection(self, event: int, endpoint: bytes) -> None:
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._is_connected = True
+        elif endpoint.decode() != self._left_endpoint:
+            # What ends where it was connected to before says nothing of now.
+            self._is_connected = False
+
+    def _connect(self, address: PeerAddress) -> None:
+        """Connect there, and nowhere else."""
+        if self._endpoint:
+            with suppress(zmq.ZMQError):  # there may be nothing left to disconnect
+                self.socket.disconnect(self._endpoint)
+        self._is_connected = False
+        self._left_endpoint, self._endpoint = self._endpoint, address.endpoint
+        self.socket.setsockopt(zmq.IPV6, int(not _is_ipv4(address.host)))
+        self.socket.connect(self._endpoint)
 
 
 class PeerGuard(KeyGuard):
@@ -183,7 +230,7 @@ def _open(context: Context, kind: int, *, queued_max: int) -> zmq.Socket[bytes]:
 
 
 def _bind(inbox: zmq.Socket[bytes], address: PeerAddress, *, is_guarded: bool) -> None:
-    found = _resolve(address)
+    found = _resolve(address, is_guarded=is_guarded)
     for host in found:
         endpoint = (
             f"tcp://[{host}]:{address.port}" if ":" in host else f"tcp://{host}:{address.port}"
@@ -205,22 +252,30 @@ def _bind(inbox: zmq.Socket[bytes], address: PeerAddress, *, is_guarded: bool) -
         raise _not_bound(everywhere, errno.EADDRNOTAVAIL)
 
 
-def _resolve(address: PeerAddress) -> list[str]:
-    """Addresses that may be bound; none for a name that means another thing to other machines."""
+def _resolve(address: PeerAddress, *, is_guarded: bool) -> list[str]:
+    """Addresses that may be bound; none for a name that means another thing to other machines.
+
+    None, too, where the resolver does not answer and the guard is there: a member that is started
+    again is not to wait for that.
+    """
     host = address.host.strip("[]")
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        pass
-    else:
+    if not is_name(host):
         return [host]
+    name = HostName(host)
     try:
-        found = network.getaddrinfo(host, None, type=network.SOCK_STREAM)
-    except OSError as error:
-        raise ConfigError(
-            f"name not resolved: {error.strerror}", name=host, setting="node.peers"
-        ) from error
-    hosts = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        name.ask(time.monotonic())
+        name.wait(OWN_NAME_S)
+        name.take(time.monotonic())
+    finally:
+        name.close()
+    hosts = list(name.addresses)
+    if not hosts:
+        if is_guarded and not name.is_unknown:
+            logger.warning("own name not resolved: name=%s reason=%s", host, name.failure)
+            return []
+        # Only who does not exist is an error of the settings, after which nobody would try again.
+        kind = ConfigError if name.is_unknown else StorageError
+        raise kind(f"name not resolved: {name.failure}", name=host, setting="node.peers")
     if host == "localhost":
         return hosts
     # Debian's /etc/hosts has the machine's own name as 127.0.1.1, which nobody else can reach.

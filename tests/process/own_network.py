@@ -27,6 +27,8 @@ FILES = {
 _SCRIPT = """
 set -e
 ip link set lo up
+# All of them are addresses of this machine, as those of 127 are.
+ip address add 10.9.0.1/16 dev lo
 folder=$1; shift
 for name in hosts resolv.conf nsswitch.conf; do mount --bind "$folder/$name" "/etc/$name"; done
 exec "$@"
