@@ -13,7 +13,12 @@ from ledgermq.client.core.questions import ask, group_commit, group_offset
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.requests import RequestPipeline, Steps
 from ledgermq.client.groups.allocation import GroupView, Strategy, TopicQueue, share_of
-from ledgermq.client.reading.pull_pipeline import ConsumerOptions, OffsetReset, PullPipeline
+from ledgermq.client.reading.pull_pipeline import (
+    ConsumerOptions,
+    OffsetReset,
+    PullPipeline,
+    advance_all,
+)
 from ledgermq.client.reading.start_offsets import Start, starting_offsets
 from ledgermq.model.errors import ConfigError, ProtocolError, TopicUnknownError
 from ledgermq.model.message_filter import MessageFilter
@@ -126,8 +131,7 @@ class GroupReader:
 
     def advance(self, now: float) -> None:
         """Ask what can be asked, take what was answered."""
-        for pulls in self._pulls.values():
-            pulls.advance(now)
+        advance_all(self._pulls.values(), now)
 
     def take(self) -> MessageBatch | None:
         """The next batch with messages, topics and queues in turn; ``None`` when there is none yet.

@@ -6,7 +6,7 @@ Never blocks, has no thread and no clock: ``Consumer`` and ``AsyncConsumer`` dri
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple, get_args
@@ -237,6 +237,11 @@ class PullPipeline:
             queue.batches and self._is_given(queue) for queue in self._queues.values()
         )
 
+    @property
+    def has_to_ask(self) -> bool:
+        """Whether a queue has no question under way, and room for an answer."""
+        return self._error is None and any(map(self._is_idle, self._queues.values()))
+
     def advance(self, now: float) -> None:
         """Ask what can be asked, take what was answered."""
         if self._error is None:
@@ -299,16 +304,17 @@ class PullPipeline:
         self._turn.append(queue)
 
     def _ask_all(self, now: float) -> bool:
-        idle = [
-            queue
-            for queue in self._queues.values()
-            if queue.request is None
-            and len(queue.batches) < self.options.prefetch
-            and queue.queue_id not in self._paused
-        ]
+        idle = [queue for queue in self._queues.values() if self._is_idle(queue)]
         for queue in idle:
             self._ask(queue, now)
         return bool(idle)
+
+    def _is_idle(self, queue: _Queue) -> bool:
+        return (
+            queue.request is None
+            and len(queue.batches) < self.options.prefetch
+            and queue.queue_id not in self._paused
+        )
 
     def _ask(self, queue: _Queue, now: float) -> None:
         options = self.options
@@ -371,6 +377,18 @@ class PullPipeline:
             if queue_id not in self._queues:
                 # From its beginning: it did not exist when the consumer chose where to begin.
                 self._add(queue_id, 0)
+
+
+def advance_all(pipelines: Collection[PullPipeline], now: float) -> None:
+    """Let pipelines go on that share a link, until none has anything to ask.
+
+    Each takes the answers for all: those for one that had its turn before are no wake-up any more.
+    """
+    for pulls in pipelines:
+        pulls.advance(now)
+    while any(pulls.has_to_ask for pulls in pipelines):
+        for pulls in pipelines:
+            pulls.advance(now)
 
 
 def pull_request(pull: Pull, link: AnyLink, *, deadline: float, node: str = "") -> Request:

@@ -13,7 +13,12 @@ from typing import NamedTuple
 from ledgermq.client.core.answers import integer, text
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.requests import Request, RequestPipeline, Steps, call_request, call_result
-from ledgermq.client.reading.pull_pipeline import QUEUES_REFRESH_S, ConsumerOptions, PullPipeline
+from ledgermq.client.reading.pull_pipeline import (
+    QUEUES_REFRESH_S,
+    ConsumerOptions,
+    PullPipeline,
+    advance_all,
+)
 from ledgermq.client.reading.start_offsets import checked_group, starting_offsets
 from ledgermq.model.errors import ConfigError, LedgerError, TopicUnknownError
 from ledgermq.model.limits import LEVEL_MAX, TIMES_MAX
@@ -170,8 +175,7 @@ class Reading:
 
     def advance(self, now: float) -> None:
         """See ``PullPipeline.advance``."""
-        for pulls in self._pipelines:
-            pulls.advance(now)
+        advance_all(self._pipelines, now)
 
     def take(self) -> MessageBatch | None:
         """The next batch with messages; see ``PullPipeline.take``."""
