@@ -30,6 +30,7 @@ from ledgermq.sim.machine.compared_line import ComparedLine
 from ledgermq.sim.machine.disk import Disk
 from ledgermq.sim.machine.events import Events
 from ledgermq.sim.machine.inline_executor import InlineExecutor
+from ledgermq.sim.machine.interruptions import HELD_NS, InterruptedPage, Interruptions
 from ledgermq.sim.machine.log_flusher import FlusherMaker
 from ledgermq.sim.machine.network import PEERS_SOURCE, Network, PeersEnd
 from ledgermq.sim.machine.process import Process, SimulatedBell, SimulatedInbox
@@ -48,7 +49,11 @@ QUEUES = 2
 
 @dataclass(slots=True)
 class SimEnvironment:
-    """The ``process.environment.Environment`` of one life of a process."""
+    """The ``process.environment.Environment`` of one life of a process.
+
+    Attributes:
+        point: called before another process is told something.
+    """
 
     settings: Settings
     paths: RuntimePaths
@@ -57,11 +62,16 @@ class SimEnvironment:
     clock: NodeClock
     node: Node
     port: ClientPort
+    point: Callable[[], None] = lambda: None
 
     def bell(self, target: Role) -> SimulatedBell:
         """See ``Environment``."""
-        node = self.node
-        return SimulatedBell(self.page, target, node.events, lambda: node.living(target))
+
+        def find() -> Process | None:
+            self.point()
+            return self.node.living(target)
+
+        return SimulatedBell(self.page, target, self.node.events, find)
 
     def background(self) -> Executor:
         """See ``Environment``."""
@@ -81,6 +91,7 @@ class Node:
         page: of the node's present start; None while it is off.
         readers: dispatcher and broker; None where they are not driven.
         spoilt: numbers of the entries that its disk has changed, and that stand there so.
+        interruptions: those of its raft process's turns.
         line_of: the straight line of a core; it is compared with the long way.
         turned: called after each turn of one of its processes.
         failed: called when a process ends by itself; true when that may be.
@@ -116,12 +127,14 @@ class Node:
         self.paths = RuntimePaths(settings.listen.runtime_dir)
         self.store = StorePaths.of(settings)
         self.flushers = FlusherMaker(events, random, disk, clock)
+        self.interruptions = Interruptions(random, self.flushers, lambda: self.living(Role.WRITER))
         self.step_ns = 0
         self.readers = Readers(self, self._process, self._environment) if has_readers else None
         self._peers = peers
         self._network = network
         self.random = random
         self._raft_worker: RaftWorker | None = None
+        self._raft_page: InterruptedPage | None = None
         self._log: OpenLog | None = None
 
     def format(self, *, index_file_size: int) -> None:
@@ -145,9 +158,16 @@ class Node:
         """One of its processes has ended by itself.
 
         Raises:
-            Exception: ``error``, where that may not be.
+            Exception: ``error``, where that may not be; behind raft's turn, if that was within it.
         """
-        self.failed(self, role, error)
+        self.when_whole(lambda: self.failed(self, role, error))
+
+    def when_whole(self, act: Callable[[], None]) -> None:
+        """``act``, which may kill its processes: now, or behind the turn that is under way."""
+        if self.interruptions.is_under_way:
+            self.events.after(0, act)
+        else:
+            act()
 
     @property
     def is_on(self) -> bool:
@@ -158,6 +178,12 @@ class Node:
     def is_marked(self) -> bool:
         """Whether it knows that its log lost durable entries, and has not all again."""
         return damage_path(self.store.root).exists()
+
+    @property
+    def membership_index(self) -> int:
+        """Entry of the membership that its raft process goes by; -1: the first one, or none."""
+        worker = self._raft_worker
+        return -1 if worker is None else int(worker.core.status().membership_index)
 
     def living(self, role: Role) -> Process | None:
         """The present life of a process; None while there is none, or of one that is not driven."""
@@ -218,9 +244,12 @@ class Node:
                 self.name, self._peers, self._network, lambda: process.notify(PEERS_SOURCE)
             )
             term_file = TermFile(self.store.term, self.store.current_term)
-            worker = RaftWorker(self._environment(process, page), term_file, peers)
+            own_page = InterruptedPage.attach(self.paths.cursors)
+            own_page.point = self.interruptions.point
+            environment = self._environment(process, own_page, self.interruptions.point)
+            worker = RaftWorker(environment, term_file, peers)
             worker.core.line = type(self).line_of(worker.core)
-            self._raft_worker = worker
+            self._raft_worker, self._raft_page = worker, own_page
         except Exception as error:
             process.alive = False
             self.report(Role.RAFT, error)
@@ -269,7 +298,9 @@ class Node:
         left = page.read_grant()
         worker.close()
         page.publish_grant(left)
-        self._raft_worker = None
+        if self._raft_page is not None:
+            self._raft_page.close()
+        self._raft_worker = self._raft_page = None
 
     def kill_writer(self) -> None:
         """As ``kill_raft``; a sync that ran is over, with or without effect."""
@@ -306,20 +337,31 @@ class Node:
         """Longest that a process is kept from the processor."""
         self.step_ns = step_ns
         for process in self.processes:
-            process.step_ns = step_ns
+            process.step_ns = self._step_ns(process.role)
+
+    def _step_ns(self, role: Role) -> int:
+        is_held = role is Role.WRITER and self.interruptions.chance
+        return max(self.step_ns, HELD_NS) if is_held else self.step_ns
 
     def _process(self, role: Role, page: CursorPage) -> Process:
         page.enter_process(role)
         process = Process(role, page, self.clock, self.events, self.random)
-        process.step_ns = self.step_ns
-        process.turned = lambda: self.turned(self, role)
+        process.step_ns = self._step_ns(role)
+        process.turned = lambda: self._has_turned(process)
         process.failed = lambda error: self.report(role, error)
         return process
 
-    def _environment(self, process: Process, page: CursorPage) -> Environment:
+    def _has_turned(self, process: Process) -> None:
+        self.turned(self, process.role)
+        if process.role is Role.RAFT and process.alive and self.interruptions.wants_turn():
+            process.wake_at_once()
+
+    def _environment(
+        self, process: Process, page: CursorPage, point: Callable[[], None] = lambda: None
+    ) -> Environment:
         assert self.port is not None
         return SimEnvironment(
-            self.settings, self.paths, page, process.inbox, self.clock, self, self.port
+            self.settings, self.paths, page, process.inbox, self.clock, self, self.port, point
         )
 
 

@@ -61,6 +61,7 @@ class Shape:
         staged_ms: for so long rows are kept that nobody commits.
         is_from_outside: the tables that nodes are made with say nothing of the log.
         late_ms: the last member is first started then.
+        interruptions: how probable one of raft's turns is at each point (``Interruptions``).
     """
 
     members: int = 3
@@ -77,6 +78,7 @@ class Shape:
     staged_ms: int = SinksSection().staged_reserved_ms
     is_from_outside: bool = False
     late_ms: int = 0
+    interruptions: float = 0.0
 
 
 class World:
@@ -301,6 +303,7 @@ class World:
         node.recovered = self._recovered
         node.turned = self._turned
         node.failed = self._failed
+        node.interruptions.chance = self.shape.interruptions
         self.nodes[name] = node
         self._order.append(node)
         self.observers[name] = Observer(
@@ -396,9 +399,12 @@ class World:
             self._crash(leaders[-1])
 
     def _crash(self, node: Node) -> None:
-        self.kill(node.name, power=self.shape.ack is AckMode.MAJORITY_FSYNC)
-        wait = self.random.choice((5, 20, 100, 1_000)) * MS
-        self.events.after(wait, lambda: self.start(node.name))
+        def kill() -> None:
+            self.kill(node.name, power=self.shape.ack is AckMode.MAJORITY_FSYNC)
+            wait = self.random.choice((5, 20, 100, 1_000)) * MS
+            self.events.after(wait, lambda: self.start(node.name))
+
+        node.when_whole(kill)
 
     def _failed(self, node: Node, role: Role, error: Exception) -> None:
         """A process has ended by itself: only one of a node whose disk has spoilt something may.

@@ -151,6 +151,10 @@ class Observer:
                 self._check_majority(entry)
             if entry.number not in self.node.spoilt or checker.is_stamped(entry):
                 checker.commits(name, entry, grant.term)
+        known = max(at for at, _ in self._memberships if at <= committed.index)
+        if known > self.commit:
+            followed = self.node.membership_index
+            require(followed >= known, "a member knows who is one", name, known, followed)
         last = self.log[committed.index]
         if led and grant.role is PublishedRole.LEADER:
             # What it knew before it led was committed by others.

@@ -71,6 +71,22 @@ class SimFlusher:
             self._rule.end_sync(self._maker.clock.monotonic_ns())
         self._write_checkpoint(self._rule.done)
 
+    @property
+    def is_about_to_go_on(self) -> bool:
+        """Whether a sync runs, or is about to begin, and the process is not stopped."""
+        now = self._maker.events.now
+        is_due = self._is_syncing or 0 <= self._planned_at <= now + FASTEST_NS
+        return self._process.alive and is_due and now >= self._process.paused_until
+
+    def go_on_early(self) -> None:
+        """A sync ends or begins now, if one is about to."""
+        if not self.is_about_to_go_on:
+            return
+        if self._is_syncing:
+            self._end(self._number)
+        else:
+            self._begin(self._planned_at)
+
     def _go_on(self) -> None:
         """Plan what is to be done next, as the thread waits for it."""
         events, clock = self._maker.events, self._maker.clock
@@ -139,6 +155,21 @@ class FlusherMaker:
         self.disk = disk
         self.clock = clock
         self.sync_ns = 0
+        self._made: SimFlusher | None = None
+
+    @property
+    def is_about_to_go_on(self) -> bool:
+        """Whether the flusher of the writer's present life is."""
+        return self._made is not None and self._made.is_about_to_go_on
+
+    def go_on_early(self) -> None:
+        """See ``SimFlusher``."""
+        if self._made is not None:
+            self._made.go_on_early()
+
+    def note(self, flusher: SimFlusher) -> None:
+        """``flusher`` is that of the writer's present life."""
+        self._made = flusher
 
     def of(self, process: Process) -> MakeSimFlusher:
         """The ``writer.log.flusher.MakeFlusher`` of one life of a writer."""
@@ -161,7 +192,7 @@ class MakeSimFlusher:
         write_checkpoint: Callable[[LogEnd], None],
     ) -> SimFlusher:
         """See ``MakeFlusher``."""
-        return SimFlusher(
+        flusher = SimFlusher(
             log,
             page,
             make_bell,
@@ -170,3 +201,5 @@ class MakeSimFlusher:
             maker=self._maker,
             process=self._process,
         )
+        self._maker.note(flusher)
+        return flusher

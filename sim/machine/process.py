@@ -12,6 +12,9 @@ from ledgermq.sim.machine.events import MS, Events
 
 READABLE = 1
 
+SOON_NS = 20_000
+"""Who is woken turns within this time, if nothing keeps it from the processor."""
+
 
 class SimulatedInbox:
     """Orders to a process; ``source`` stands for the socket and the bell's descriptor."""
@@ -78,7 +81,24 @@ class Process:
 
     def wake(self) -> None:
         """Turn as soon as the machine lets it."""
-        self._plan(self._random.randint(1_000, 20_000) + self._hindrance())
+        self._plan(self._random.randint(1_000, SOON_NS) + self._hindrance())
+
+    def wake_at_once(self) -> None:
+        """Turn for no reason, and nothing keeps it from the processor."""
+        self._plan(self._random.randint(1_000, SOON_NS))
+
+    @property
+    def is_about_to_turn(self) -> bool:
+        """Whether it turns as soon as the machine lets it, and is not stopped."""
+        now = self._events.now
+        is_woken = bool(self._ready) or 0 <= self._wake_at <= now + SOON_NS
+        return self.alive and self._worker is not None and is_woken and now >= self.paused_until
+
+    def turn_early(self) -> None:
+        """Turn now, in the midst of another process's turn, if it is about to turn."""
+        if self.is_about_to_turn:
+            self._wake_at = self._events.now
+            self._turn(self._wake_at)
 
     def turn_for(self, sources: list[Pollable]) -> None:
         """Turn now, because ``sources`` may be readable."""

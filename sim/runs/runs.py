@@ -29,6 +29,12 @@ SPOILT_FRACTION = 0.4
 
 STORM_FAULT_EVERY_MS = 60
 
+INTERRUPTED_FRACTION = 0.5
+"""Of the seeds, in which turns of raft are interrupted."""
+
+INTERRUPTIONS = 0.1
+"""How probable an interruption is there at each point where there could be one."""
+
 
 Verbs = tuple[tuple[Callable[[], object], int], ...]
 
@@ -37,11 +43,19 @@ class FaultRun:
     """Faults for ``run_ms``, then a quiet phase in which the group must heal."""
 
     def __init__(
-        self, seed: int, *, storm: bool = False, spoils: bool | None = None, run_ms: int = RUN_MS
+        self,
+        seed: int,
+        *,
+        storm: bool = False,
+        spoils: bool | None = None,
+        interrupted: bool | None = None,
+        run_ms: int = RUN_MS,
     ) -> None:
         self.seed = seed
         chance = Random(f"disk {seed}").random()
         self.spoils = chance < SPOILT_FRACTION if spoils is None else spoils
+        chance = Random(f"turns {seed}").random()
+        self.is_interrupted = chance < INTERRUPTED_FRACTION if interrupted is None else interrupted
         self.run_ms = run_ms
         self.random = random = Random(seed)
         members = random.choice((3, 3, 3, 5))
@@ -54,6 +68,7 @@ class FaultRun:
             # Candidates that wake up at the same time.
             election_max_ms=420 if self.storm else 800,
             preferred=tuple(random.sample(names, 2)) if random.random() < 0.3 else (),
+            interruptions=INTERRUPTIONS if self.is_interrupted else 0.0,
         )
         self.world = self._world(random.getrandbits(64), shape)
         self.worst = Weather(
@@ -100,7 +115,8 @@ class FaultRun:
             (self._pause, 1),
             (self._jump, 1),
             (self._transfer, 2),
-            (self._change_members, 2),
+            # An order of looks that is wrong matters most where what is written says who votes.
+            (self._change_members, 6 if self.is_interrupted else 2),
             (self._spoil, 3 if self.spoils else 0),
         )
 
@@ -248,6 +264,7 @@ def run_seed(
     *,
     storm: bool = False,
     spoils: bool | None = None,
+    interrupted: bool | None = None,
     run_ms: int = RUN_MS,
     make: type[FaultRun] = FaultRun,
 ) -> Outcome:
@@ -257,9 +274,10 @@ def run_seed(
         make: what kind of run; made from the seed and the other arguments.
         storm: elections follow one another, whatever the seed says.
         spoils: disks turn bits and lose pages of what was settled; None: the seed says.
+        interrupted: turns of raft are (``Interruptions``); None: the seed says.
         run_ms: so long do the faults last.
     """
-    run = make(seed, storm=storm, spoils=spoils, run_ms=run_ms)
+    run = make(seed, storm=storm, spoils=spoils, interrupted=interrupted, run_ms=run_ms)
     failure = ""
     with _kept(run.world.events):
         try:

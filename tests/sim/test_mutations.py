@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import getsource
+from textwrap import dedent
 
 import pytest
 from tests.sim.search import find
@@ -14,7 +16,7 @@ from ledgermq.raft.messages import EntryId, VoteRefusal, VoteRequest
 from ledgermq.raft.roles import candidate, follower, leader
 from ledgermq.raft.roles.leadership import Leadership
 from ledgermq.raft.roles.node_state import NodeState, WriterState
-from ledgermq.raft_node import term_file
+from ledgermq.raft_node import raft_process, term_file
 from ledgermq.raft_node.peers.peers import Peers
 from ledgermq.raft_node.raft_process import RaftWorker
 from ledgermq.raft_node.term_file import TermFile
@@ -151,6 +153,26 @@ def entries_go_to_a_writer_that_was_not_heard_of(patch: Patch) -> None:
     patch.setattr(RaftWorker, "_append", hasty)
 
 
+READ_BEHIND = """\
+        if self._written_cell[0] != self._written_seen:
+            self._written_seen = self._written_cell[0]
+            self._look_at_written()
+        if self._waits_for_sync and self._durable_cell[0] != self._durable_seen:
+            self._durable_seen = self._durable_cell[0]
+            self._look_at_held(self._page.read_durable()[0])
+"""
+
+
+def durable_is_read_behind_written(patch: Patch) -> None:
+    """What became durable meanwhile is sent before anybody looks whether it is a membership."""
+    turn = dedent(getsource(RaftWorker.turn))
+    begin = turn.index("        # The cells first")
+    end = turn.index("    else:\n        self._writer.repeat_when_due")
+    made = dict(vars(raft_process))
+    exec(turn[:begin] + READ_BEHIND + turn[end:], made)
+    patch.setattr(RaftWorker, "turn", made["turn"])
+
+
 def damaged_nodes_vote_by_their_cut_log(patch: Patch) -> None:
     """Decision 10, rule 1: who lost an entry elects one that never had it."""
     patch.setattr(NodeState, "last_held_ever", property(lambda state: state.log.last))
@@ -188,6 +210,7 @@ MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     a_cut_takes_back_nothing_that_is_durable,
     what_is_recovered_counts_as_synced,
     entries_go_to_a_writer_that_was_not_heard_of,
+    durable_is_read_behind_written,
     damaged_nodes_vote_by_their_cut_log,
     damaged_nodes_campaign,
     damage_is_cut_like_a_torn_tail,
@@ -203,6 +226,9 @@ ON_BAD_DISKS = (
     damage_is_cut_like_a_torn_tail,
 )
 
+# These need others that go on within a turn; with the rest seeds stay what they were.
+WITHIN_TURNS = (durable_is_read_behind_written,)
+
 # Where each was found last, if not in 0: looked at first, for a search takes a while.
 LIKELY: dict[Callable[[Patch], None], int] = {
     previous_term_is_not_checked: 13,
@@ -214,6 +240,7 @@ LIKELY: dict[Callable[[Patch], None], int] = {
     a_cut_takes_back_nothing_that_is_durable: 10,
     what_is_recovered_counts_as_synced: 3,
     entries_go_to_a_writer_that_was_not_heard_of: 261,
+    durable_is_read_behind_written: 127,
     damaged_nodes_vote_by_their_cut_log: 22,
     damage_is_cut_like_a_torn_tail: 22,
     damaged_nodes_campaign: 22,
@@ -225,10 +252,12 @@ LIKELY: dict[Callable[[Patch], None], int] = {
 def test_the_simulator_finds(mutation: Callable[[Patch], None], monkeypatch: Patch) -> None:
     mutation(monkeypatch)
     storm = mutation in IN_STORMS
-    spoils = mutation in ON_BAD_DISKS
+    interrupted = mutation in WITHIN_TURNS
+    # Or what the seed says, as it was found.
+    spoils = None if interrupted else mutation in ON_BAD_DISKS
 
     def fails(seed: int) -> str:
-        return run_seed(seed, storm=storm, spoils=spoils).failure
+        return run_seed(seed, storm=storm, spoils=spoils, interrupted=interrupted).failure
 
     found = find(fails, likely=LIKELY.get(mutation, 0), count=SEEDS)
 

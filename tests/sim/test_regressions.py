@@ -43,7 +43,7 @@ def test_a_log_that_lost_its_first_pages_is_not_taken_for_one_that_begins_behind
     ],
 )
 def test_a_group_with_a_bad_disk_keeps_its_promises(seed: int) -> None:
-    outcome = run_seed(seed, spoils=True)
+    outcome = run_seed(seed, spoils=True, interrupted=False)
 
     assert not outcome.failure, "\n".join(outcome.history[-40:])
 
@@ -51,7 +51,7 @@ def test_a_group_with_a_bad_disk_keeps_its_promises(seed: int) -> None:
 @pytest.mark.slow
 def test_a_new_writer_cuts_no_damage_while_its_leader_counts_answers() -> None:
     """Raft had committed nothing yet in this life of the node, and counted what was cut then."""
-    outcome = run_seed(387)
+    outcome = run_seed(387, interrupted=False)
 
     assert not outcome.failure, "\n".join(outcome.history[-40:])
 
@@ -66,7 +66,7 @@ def test_a_new_writer_cuts_no_damage_while_its_leader_counts_answers() -> None:
 )
 def test_entries_that_stand_where_pages_are_lost_are_still_entries(seed: int) -> None:
     """Both took a log whose beginning is spoilt for one that begins later."""
-    outcome = run_seed(seed)
+    outcome = run_seed(seed, interrupted=False)
 
     assert not outcome.failure, "\n".join(outcome.history[-40:])
 
@@ -74,6 +74,6 @@ def test_entries_that_stand_where_pages_are_lost_are_still_entries(seed: int) ->
 @pytest.mark.slow
 def test_nobody_leads_with_entries_that_its_writer_never_got() -> None:
     """It was elected for what lay in the append ring, and its writer stamped on without that."""
-    outcome = run_seed(100318)
+    outcome = run_seed(100318, interrupted=False)
 
     assert not outcome.failure, "\n".join(outcome.history[-40:])

@@ -127,7 +127,7 @@ def test_the_simulator_finds(mutation: Callable[[Patch], None], monkeypatch: Pat
     mutation(monkeypatch)
 
     def fails(seed: int) -> str:
-        return run_seed(seed, make=ServiceRun).failure
+        return run_seed(seed, interrupted=False, make=ServiceRun).failure
 
     found = find(fails, likely=LIKELY.get(mutation, 0), count=SEEDS)
 

@@ -38,7 +38,7 @@ def test_the_services_keep_their_promises(share: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", FOUND)
 def test_what_was_found_once_stays_away(seed: int) -> None:
-    outcome = run_seed(seed, make=ServiceRun)
+    outcome = run_seed(seed, interrupted=False, make=ServiceRun)
 
     assert outcome.failure == ""
 
@@ -46,7 +46,7 @@ def test_what_was_found_once_stays_away(seed: int) -> None:
 @pytest.mark.slow
 def test_services_do_something() -> None:
     """The faults must not keep them from work, or nothing would be checked."""
-    run = ServiceRun(0)
+    run = ServiceRun(0, interrupted=False)
     run.go()
     checker = run.checker
 
@@ -62,7 +62,7 @@ def test_services_do_something() -> None:
 @pytest.mark.slow
 def test_operators_make_topics() -> None:
     """In most runs the faults keep them from nearly all that they ask for."""
-    run = ServiceRun(9)
+    run = ServiceRun(9, interrupted=False)
     run.go()
 
     assert any(run.operator.topics.values())
@@ -70,7 +70,7 @@ def test_operators_make_topics() -> None:
 
 @pytest.mark.slow
 def test_sinks_write_batches_and_ask_for_them_again() -> None:
-    run = ServiceRun(41)
+    run = ServiceRun(41, interrupted=False)
     run.go()
     sinks = run.checker.sinks
 
