@@ -27,7 +27,9 @@ from ledgermq.raft.messages import HardState
 
 SLOT_SIZE = 512
 FILE_SIZE = 2 * SLOT_SIZE
+VOTE_SIZE_MAX = 32
 _SLOT = Struct("<4sIQQ32s")
+assert _SLOT.size == 24 + VOTE_SIZE_MAX
 SLOT_USED = _SLOT.size + CRC.size
 """Bytes of a slot that say something; the others are zeros."""
 
@@ -45,7 +47,7 @@ class StoredState(NamedTuple):
 def encode_slot(sequence: int, state: HardState) -> tuple[int, bytes]:
     """Offset and bytes of the slot that ``state`` goes to as number ``sequence``."""
     vote = (state.vote or "").encode()
-    assert len(vote) <= 32, state
+    assert len(vote) <= VOTE_SIZE_MAX, state
     body = _SLOT.pack(_MAGIC, _VERSION, sequence, state.term, vote)
     content = body + CRC.pack(zlib.crc32(body))
     return (sequence % 2) * SLOT_SIZE, content.ljust(SLOT_SIZE, b"\0")

@@ -8,7 +8,13 @@ from pathlib import Path
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Term
 from ledgermq.raft.messages import HardState
-from ledgermq.raft.term_slots import FILE_SIZE, StoredState, decode_slots, encode_slot
+from ledgermq.raft.term_slots import (
+    FILE_SIZE,
+    VOTE_SIZE_MAX,
+    StoredState,
+    decode_slots,
+    encode_slot,
+)
 from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory, sync_file
 from ledgermq.store.files.properties_file import (
     CurrentTerm,
@@ -22,7 +28,7 @@ class TermFile:
     """Reads and writes the hard state; owned by the raft process."""
 
     def __init__(self, slots: Path, current_term: Path | None) -> None:
-        """Open ``slots``, made if it is not there.
+        """Open ``slots``, made if it is not there; what is found is durable then.
 
         Args:
             current_term: DLedger's text file, a mirror for a broker that takes the directory back;
@@ -46,13 +52,14 @@ class TermFile:
             raise self._error("open", error) from error
         stored = self._decode(content)
         mirrored = self._read_current_term()
-        if stored is None:
-            stored = StoredState(0, mirrored)
-        elif mirrored.term > stored.state.term:
-            # Another broker had the directory since: its term and vote are the newer ones.
-            stored = StoredState(stored.sequence, mirrored)
-        self._sequence = stored.sequence
-        self.state = stored.state
+        self._sequence, self.state = stored or StoredState(0, HardState(Term(0), None))
+        if stored is not None:
+            # Who wrote it may have ended before it was synced, or because that failed. Into its own
+            # slot: the other one has what was promised before.
+            self._write(stored)
+        if _order(mirrored) > _order(self.state):
+            # Another broker had the directory since, and does not sync.
+            self.persist(mirrored)
 
     def persist(self, state: HardState) -> None:
         """Durable when this returns.
@@ -60,12 +67,7 @@ class TermFile:
         Raises:
             StorageError: it is not, and nothing that depends on it may leave the node.
         """
-        offset, slot = encode_slot(self._sequence + 1, state)
-        try:
-            os.pwrite(self._fd, slot, offset)
-            sync_content(self._fd)
-        except OSError as error:
-            raise self._error("write", error) from error
+        self._write(StoredState(self._sequence + 1, state))
         self._sequence += 1
         self.state = state
         if self._current_term is not None:
@@ -75,6 +77,14 @@ class TermFile:
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
+
+    def _write(self, stored: StoredState) -> None:
+        offset, slot = encode_slot(*stored)
+        try:
+            os.pwrite(self._fd, slot, offset)
+            sync_content(self._fd)
+        except OSError as error:
+            raise self._error("write", error) from error
 
     def _decode(self, content: bytes) -> StoredState | None:
         try:
@@ -90,6 +100,13 @@ class TermFile:
         except OSError as error:
             raise self._error("read", error) from error
         current = decode_current_term(text, file=str(self._current_term))
+        if current.vote is not None and len(current.vote.encode()) > VOTE_SIZE_MAX:
+            raise CorruptLogError(
+                "vote for nobody who can be a member",
+                file=str(self._current_term),
+                size=len(current.vote.encode()),
+                limit=VOTE_SIZE_MAX,
+            )
         return HardState(current.term, current.vote)
 
     def _error(self, verb: str, error: OSError) -> StorageError:
@@ -99,3 +116,8 @@ class TermFile:
             file=str(self._path),
             reason=error.strerror,
         )
+
+
+def _order(state: HardState) -> tuple[int, bool]:
+    """Within a term a vote is newer than none."""
+    return state.term, state.vote is not None

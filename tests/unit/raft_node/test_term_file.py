@@ -1,0 +1,109 @@
+"""Term and vote count only once a power failure cannot take them back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.ids import NodeId, Term
+from ledgermq.raft.messages import HardState
+from ledgermq.raft.term_slots import encode_slot
+from ledgermq.raft_node.term_file import TermFile
+from ledgermq.sim.machine.disk import Disk, Disks
+from ledgermq.store.files.disk_sync import watched
+
+OLD = HardState(Term(5), NodeId("n0"))
+NEW = HardState(Term(6), NodeId("n1"))
+NEXT = HardState(Term(7), None)
+
+
+@pytest.fixture(params=range(40))
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
+    """One that has kept two states."""
+    root = tmp_path / "disk"
+    root.mkdir()
+    made = Disk(root, Random(request.param))
+    made.format()
+    disks = Disks()
+    disks.disks.append(made)
+    with watched(disks):
+        file = TermFile(root / "term", root / "currterm")
+        file.persist(HardState(Term(4), None))
+        file.persist(OLD)
+        file.close()
+        yield made
+
+
+def state_at(disk: Disk) -> HardState:
+    file = TermFile(disk.root / "term", disk.root / "currterm")
+    file.close()
+    return file.state
+
+
+def killed_before_its_sync(disk: Disk, sequence: int, state: HardState) -> None:
+    offset, slot = encode_slot(sequence, state)
+    fd = os.open(disk.root / "term", os.O_RDWR)
+    os.pwrite(fd, slot, offset)
+    os.close(fd)
+
+
+def test_a_vote_that_was_not_synced_is_durable_before_it_counts(disk: Disk) -> None:
+    """Who is asked again gives it without writing: after a power failure there would be two."""
+    killed_before_its_sync(disk, 3, NEW)
+
+    found = state_at(disk)
+    disk.power_failure()
+
+    assert found == NEW
+    assert state_at(disk) == NEW
+
+
+def test_what_is_written_behind_it_cannot_tear_both(disk: Disk) -> None:
+    killed_before_its_sync(disk, 3, NEW)
+    state_at(disk)
+
+    killed_before_its_sync(disk, 4, NEXT)
+    disk.power_failure()
+
+    assert state_at(disk) in (NEW, NEXT)
+
+
+@pytest.mark.parametrize(
+    ("mirrored", "counts"),
+    [("6\nvoteLeader=n2", True), ("4\nvoteLeader=n2", False), ("5\nvoteLeader=n2", False)],
+)
+def test_another_broker_s_newer_term_is_durable_before_it_counts(
+    disk: Disk, mirrored: str, counts: bool
+) -> None:
+    (disk.root / "currterm").write_text(f"currTerm={mirrored}\n")
+
+    found = state_at(disk)
+    disk.power_failure()
+
+    assert found == (HardState(Term(6), NodeId("n2")) if counts else OLD)
+    assert state_at(disk) == found
+
+
+def test_another_broker_s_vote_counts_in_a_term_without_one(tmp_path: Path) -> None:
+    """A member that asked for that term before would get a second vote."""
+    file = TermFile(tmp_path / "term", tmp_path / "currterm")
+    file.persist(NEXT)
+    file.close()
+    (tmp_path / "currterm").write_text("currTerm=7\nvoteLeader=n2\n")
+
+    file = TermFile(tmp_path / "term", tmp_path / "currterm")
+    file.close()
+
+    assert file.state == HardState(Term(7), NodeId("n2"))
+
+
+def test_a_vote_that_fits_no_member_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "currterm").write_text(f"currTerm=7\nvoteLeader={'n' * 33}\n")
+
+    with pytest.raises(CorruptLogError, match="nobody who can be a member"):
+        TermFile(tmp_path / "term", tmp_path / "currterm")
