@@ -19,6 +19,7 @@ from ledgermq.model.config.settings import (
     AckMode,
     AckSection,
     ClusterState,
+    LimitsSection,
     ListenSection,
     NodeSection,
     RaftSection,
@@ -48,6 +49,7 @@ IN_GROUP = 0.2
 INDEX_SLOTS = 64
 INDEX_ITEMS = 256
 DELAY_LEVELS = "1s 1s 1s 2s 3s 1h"
+SLOW_PUT_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +355,8 @@ class World:
             ack=AckSection(mode=self.shape.ack),
             sinks=SinksSection(staged_reserved_ms=self.shape.staged_ms),
             listen=ListenSection(runtime_dir=runtime_folder(root)),
+            # By the time of the machine that simulates: a busy one would make a seed another run.
+            limits=LimitsSection(put_lock_warn_ms=SLOW_PUT_MS),
         )
 
     def look_once_more(self, node: Node) -> None:
