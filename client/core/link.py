@@ -189,6 +189,11 @@ class Link:
         self._reopen_ms = min(2 * self._reopen_ms, self._reopen_ms_max)
         return stood
 
+    @property
+    def is_locked_out(self) -> bool:
+        """Whether the node has refused this client's keys, or that it has none."""
+        return self._is_locked_out
+
     def take_time(self, *, ms_max: int) -> None:
         """Wait so long, at most, between two attempts that fail."""
         self._reopen_ms_max = ms_max

@@ -10,6 +10,7 @@ resolved any more its last addresses stay.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 
 from ledgermq.client.core.address import Address
@@ -50,6 +51,7 @@ class NamedNodes:
         self._answered_at = 0.0
         self._pause_s = LOOK_UP_S
         self._failure = ""
+        self._owner = os.getpid()
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -63,6 +65,11 @@ class NamedNodes:
 
     def look(self, now: float) -> bool:
         """Take an answer, and ask when it is time; true when ``addresses`` may be others."""
+        if os.getpid() != self._owner:
+            # As a link says: what it would connect to has the parent's messages to send.
+            self._ask_at = NEVER
+            self.error = ConfigError("a process that was forked makes clients of its own")
+            return False
         host = self._host
         has_news = host.take(now)
         if has_news:

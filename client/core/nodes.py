@@ -285,6 +285,9 @@ class Group:
 
     def unreachable(self) -> LedgerError:
         """What to tell who waited for a leader in vain; nothing was sent."""
+        links = [member.link for member in self._members]
+        if links and all(link.is_locked_out for link in links):
+            return links[0].unreachable()
         nodes = [member.says() for member in self._members]
         nodes += [names.says() for names in self._named if not names.addresses]
         return self.failure or NotLeaderError(
