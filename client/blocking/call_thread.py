@@ -56,7 +56,6 @@ class CallThread:
             self._is_closing = True
         self._bell.ring()
         self._thread.join()
-        self._bell.close()
 
     def _ask(self, request: Request) -> None:
         answered = threading.Event()

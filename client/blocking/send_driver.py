@@ -17,12 +17,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from weakref import finalize
 
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.sending.frames import AnyFuture
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import SendPipeline
-from ledgermq.model.errors import TimedOutError
+from ledgermq.model.errors import OutcomeUnknownError, TimedOutError
 
 logger = logging.getLogger(__name__)
 
@@ -43,10 +44,15 @@ MakeWaiter = Callable[[], threading.Lock]
 
 
 class PollerBell:
-    """Wakes one poller, from any thread; many rings before it looks are one."""
+    """Wakes one poller, from any thread; many rings before it looks are one.
+
+    Its descriptor is closed with the last reference: who was woken by a ring of ``close`` still
+    looks at it, and by then its number could be that of another file.
+    """
 
     def __init__(self) -> None:
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        finalize(self, os.close, self.descriptor).atexit = False
 
     def ring(self) -> None:
         """Wake who polls the descriptor."""
@@ -56,10 +62,6 @@ class PollerBell:
         """Forget the rings so far."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.descriptor)
-
-    def close(self) -> None:
-        """Give the descriptor back."""
-        os.close(self.descriptor)
 
 
 class Watch:
@@ -186,10 +188,15 @@ class SendDriver:
 
         Raises:
             TimedOutError: it is not, after ``timeout`` seconds.
+            OutcomeUnknownError: the producer is closed meanwhile.
         """
         until = NEVER if timeout is None else time.monotonic() + timeout
-        if not self._wait_until(future.done, until, future.waiter, has_advanced=True):
+        if self._wait_until(future.done, until, future.waiter, has_advanced=True):
+            return
+        if not self._closing:
             raise TimedOutError("no outcome yet; the message is under way", waited_s=timeout)
+        if not future.done():
+            raise OutcomeUnknownError("producer is closed; the message may be stored")
 
     def wait_for_room(self, size: int, until: float) -> bool:
         """Return when ``size`` bytes may come in; false when they may not at ``until``."""
@@ -229,9 +236,6 @@ class SendDriver:
             self.pipeline.link.close()
             self._release_room_waiters()
         self.deliver()
-        self._waiters_watch.bell.close()
-        self._backgrounds_watch.bell.close()
-        self._background_bell.close()
 
     def _wait_until(
         self,

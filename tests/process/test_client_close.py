@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -22,9 +24,11 @@ from ledgermq.client.blocking.group_consumer import GroupConsumer
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.core.read_traces import Reader
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
+from ledgermq.client.core.results import SendResult
 from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.heartbeats import GOODBYE_S
 from ledgermq.client.groups.rebalance_listener import RebalanceListener
+from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.model.errors import ConfigError, LedgerError, OutcomeUnknownError
 
 pytestmark = pytest.mark.slow
@@ -242,3 +246,32 @@ def test_who_flushes_is_let_go_when_a_producer_in_a_loop_is_closed(
                 os.kill(stopped.pid("writer"), signal.SIGCONT)
 
     run(steps())
+
+
+def test_who_waits_for_messages_is_told_when_a_producer_of_threads_is_closed(
+    make_node: Callable[[], Node],
+) -> None:
+    def outcome(future: SendFuture[SendResult]) -> type[BaseException] | None:
+        try:
+            return type(future.exception())
+        except Exception as error:
+            return type(error)
+
+    stopped = make_node()
+    start_client_node(stopped)
+    writer = stopped.pid("writer")
+    outcomes: Counter[type[BaseException] | None] = Counter()
+    with ThreadPoolExecutor(4) as waiting:
+        for _ in range(10):
+            producer = Producer(address(stopped))
+            producer.send("orders", b"stored").result(PATIENCE_S)
+            os.kill(writer, signal.SIGSTOP)
+            try:
+                sent = [producer.send("orders", b"not answered") for _ in range(4)]
+                told = [waiting.submit(outcome, one) for one in sent]
+                producer.close(timeout=0.01)
+                outcomes.update(one.result(PATIENCE_S) for one in told)
+            finally:
+                os.kill(writer, signal.SIGCONT)
+
+    assert outcomes == {OutcomeUnknownError: 40}
