@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from array import array
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,6 +29,7 @@ from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.command import Command, HeaderKind, decode_command, encode_command
 from ledgermq.remoting.fastjson import decode_body as decode_fastjson
 from ledgermq.remoting.heartbeat import decode_heartbeat
+from ledgermq.remoting.registration import decode_registration
 from ledgermq.rules.access.access import UserTable
 from ledgermq.rules.access.sealed_secret import open_sealed, seal
 from ledgermq.rules.given_back import MessageGivenBack
@@ -207,6 +209,13 @@ DECODERS: Mapping[str, Decoder] = {
         ),
     ),
     "heartbeat": Decoder(decode_heartbeat, (TEMPLATES[Code.HEART_BEAT].body,)),
+    "registration": Decoder(
+        lambda data: decode_registration({}, data), (TEMPLATES[Code.REGISTER_BROKER].body,)
+    ),
+    "compressed registration": Decoder(
+        lambda data: decode_registration({"compressed": "true"}, zlib.compress(data)),
+        (b'\0\0\0\x0d{"counter":1}\0\0\0\1\0\0\0\x10orders 4 4 6 TAG\0\0\0\2[]',),
+    ),
     "message": Decoder(lambda data: decode_message(memoryview(data)), (_message(),)),
     "properties": Decoder(decode_properties, (b"KEYS\x01k\x02TAGS\x01t\x02",)),
     "offset id": Decoder(
