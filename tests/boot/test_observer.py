@@ -20,7 +20,8 @@ CONFIG = "/etc/ledgermq/ledgermq.toml"
 TOKENS = "/etc/ledgermq/http-tokens"
 TOKEN = "operator-0123456789abcdef0123456789abcdef"
 URL = "http://127.0.0.1:9464"
-DROP_IN = f"/run/systemd/system/{UNIT}.d/journal.conf"
+DROP_IN = f"/run/systemd/system/{UNIT}.d/events.conf"
+READS_JOURNAL = "[Service]\nSupplementaryGroups=systemd-journal\n"
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,17 @@ def test_a_localhost_port_tells_health_and_metrics_and_asks_people_to_sign_in(
     assert 'action="/sign-in"' in answered(machine, "/")
 
 
-def test_who_signs_in_sees_events_of_the_journal(machine: Machine) -> None:
+@pytest.fixture
+def journal(machine: Machine) -> Iterator[None]:
+    """Lets the service read the journal, as docs/operating/console.md does it."""
+    folder = DROP_IN.rpartition("/")[0]
+    machine.run(f"mkdir -p {folder} && cat >{DROP_IN}", typed=READS_JOURNAL)
+    machine.run("systemctl daemon-reload")
+    yield
+    machine.run(f"rm {DROP_IN} && systemctl daemon-reload")
+
+
+def test_who_signs_in_sees_events_of_the_journal(machine: Machine, journal: None) -> None:
     restart(machine, f'[listen]\nhttp = "127.0.0.1:9464"\n[http]\ntokens_file = "{TOKENS}"\n')
 
     shown = answered(machine, "/sign-in", f"--post-data='by=token&to=%2Fevents&token={TOKEN}'")
@@ -86,7 +97,7 @@ def test_who_signs_in_sees_events_of_the_journal(machine: Machine) -> None:
     assert "There is nothing to see" not in shown
 
 
-def test_the_unix_socket_serves_root_as_an_operator(machine: Machine) -> None:
+def test_the_unix_socket_serves_root_as_an_operator(machine: Machine, journal: None) -> None:
     restart(machine, '[listen]\nhttp = "unix"\n')
     root_of_machine = at_socket(machine)
     ready = root_of_machine.get("/health/ready")
@@ -98,15 +109,8 @@ def test_the_unix_socket_serves_root_as_an_operator(machine: Machine) -> None:
 
 
 def test_a_unit_that_may_not_read_the_journal_has_a_page_that_says_so(machine: Machine) -> None:
-    machine.run(
-        f"mkdir -p {DROP_IN.rpartition('/')[0]} &&"
-        f" printf '[Service]\\nSupplementaryGroups=\\n' >{DROP_IN} && systemctl daemon-reload"
-    )
-    try:
-        restart(machine, '[listen]\nhttp = "unix"\n')
-        page = at_socket(machine).get("/events")
-    finally:
-        machine.run(f"rm {DROP_IN} && systemctl daemon-reload")
+    restart(machine, '[listen]\nhttp = "unix"\n')
+    page = at_socket(machine).get("/events")
 
     assert page.status == 200
     assert "the journal cannot be read" in page.text
