@@ -8,7 +8,7 @@ imports what needs an optional library where that is used, so that ``--help`` ne
 |---|---|
 | 0 | done |
 | 1 | the settings, the command line or the request: change what was asked for |
-| 2 | the store: the disk, the files, or another process that holds them |
+| 2 | store or output: the disk, the files, or another process that holds them |
 | 3 | a bug of ours |
 | 78 | the store needs a newer version of this program |
 """
@@ -16,6 +16,7 @@ imports what needs an optional library where that is used, so that ``--help`` ne
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import json
 import os
@@ -40,6 +41,7 @@ from ledgermq.model.exit_status import (
     EXIT_OUTDATED,
     EXIT_STORAGE,
 )
+from ledgermq.store.files.disk_space import NO_SPACE
 
 EXTRA_OF_PACKAGE = {
     "cython": "server",
@@ -63,6 +65,8 @@ EXTRA_OF_PACKAGE = {
     "zstandard": "compression",
 }
 """Which optional extra of the distribution brings an import name."""
+
+_DISK_ERRORS = NO_SPACE | {errno.EFBIG, errno.EIO}
 
 Subparsers = argparse._SubParsersAction  # generic in the stubs only; there is no public name
 Run = Callable[[argparse.Namespace], int]
@@ -183,6 +187,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: words behind the program's name; those of the process when ``None``.
     """
+    if sys.stdout is None:
+        # Closed by who started us: nobody wants to read it.
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["--"]:
         # What is behind it are no options; the command is looked for in the first place.
@@ -273,6 +280,9 @@ def _failed(error: Exception, *, as_json: bool) -> int:
         extra = EXTRA_OF_PACKAGE.get(package)
         wanted = f"ledgermq[{extra}]" if extra else package
         text = f"this command needs the Python package {package}: pip install '{wanted}'"
+    elif isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+        # Of what is printed into a file, too.
+        text, status = f"output cannot be written: {error.strerror}", EXIT_STORAGE
     elif not isinstance(error, UsageError):
         status = EXIT_BUG
         text = f"this is a bug of ledgermq, please report it: {type(error).__name__}: {error}"

@@ -27,7 +27,7 @@ _SECTIONS = {1: "User Commands", 5: "File Formats", 8: "System Administration"}
 _EXIT_STATUSES = (
     ("0", "Done."),
     ("1", "The settings, the command line or the request: change what was asked for."),
-    ("2", "The store: the disk, the files, or another process that holds them."),
+    ("2", "Store or output: the disk, the files, or another process that holds them."),
     ("3", "A bug of LedgerMQ."),
     ("78", "The store needs a newer version of LedgerMQ."),
 )

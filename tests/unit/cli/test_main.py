@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -258,3 +259,29 @@ def test_a_word_too_many_is_refused_with_the_usage_of_its_command() -> None:
 
     assert "--topic" in str(caught.value)
     assert "ledgermq send" in caught.value.usage
+
+
+def run(*words: str, stdout: int | None = None, closed: bool = False) -> tuple[int, str]:
+    """The command in a process of its own: its exit status, and what it says on stderr."""
+    line = [sys.executable, "-m", "ledgermq.cli.main", *words]
+    if closed:
+        line = ["sh", "-c", 'exec "$@" >&-', "sh", *line]
+    done = subprocess.run(
+        line, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("--help",), ("config", "check", os.devnull)])
+def test_output_onto_a_full_disk_is_no_bug(words: Sequence[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        found = run(*words, stdout=full.fileno())
+
+    assert found == (2, "ledgermq: output cannot be written: No space left on device\n")
+
+
+@pytest.mark.slow
+def test_output_that_nobody_wants_is_not_missed() -> None:
+    assert run("config", "check", os.devnull, closed=True) == (0, "")
