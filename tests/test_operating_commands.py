@@ -31,6 +31,13 @@ PACKAGES = "builds for hosts of all suites; tests/bare/test_repository.py does, 
 LEVELS = "needs a group of two versions; tests/process/test_new_version_page.py has one"
 
 NOT_RUN = {
+    **dict.fromkeys(
+        [
+            ("console.md", one)
+            for one in ("mkdir -p /etc", "printf '", "systemctl d", "systemctl r")
+        ],
+        "the same drop-in is given to a booted host by tests/boot/test_observer.py",
+    ),
     ("install.md", "make apt-repo "): PACKAGES,
     ("install.md", "make wheel"): WHEEL,
     ("install.md", "pip install "): WHEEL,
