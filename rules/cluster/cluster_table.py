@@ -1,0 +1,269 @@
+"""Cluster table: which cluster a group belongs to, who is its home, and the rows of all groups.
+
+State of the group's log: each member applies the same commands, and decides the same. In the home
+rows are changed, one command each; in other groups they arrive in documents. Whether a group is the
+home is decided where a command is applied, not where it is proposed: between the two the home may
+have moved.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+from ledgermq.model.errors import ConfigError
+from ledgermq.rules.cluster.certificates import (
+    CERTIFICATE_SIZE_MAX,
+    CHAIN_LENGTH_MAX,
+    NAME_LENGTH_MAX,
+    Chain,
+)
+from ledgermq.rules.cluster.cluster_document import open_document, read_point, read_rows
+from ledgermq.rules.cluster.json_objects import Object, integer_of, text_of
+from ledgermq.rules.cluster.numbered_rows import NumberedRows, Point, RowKey
+from ledgermq.rules.cluster.signatures import PUBLIC_SIZE
+
+GROUP_KIND = "group"
+"""Rows of the cluster's groups: ``{"nodes": [ADDRESS, …]}``."""
+
+
+class ClusterJoined(NamedTuple):
+    """The group belongs to this cluster from now on, if it belongs to no other one.
+
+    Attributes:
+        nodes: addresses of members of the home, to begin with.
+    """
+
+    cluster: str
+    root: bytes
+    group: str
+    nodes: Sequence[str]
+
+
+class HomeCertified(NamedTuple):
+    """There is, or was, such a chain of certificates."""
+
+    chain: Sequence[bytes]
+
+
+class HomeHandedOver(NamedTuple):
+    """The home gives its place away by this chain, if its rows end where the next one's begin."""
+
+    chain: Sequence[bytes]
+
+
+class RowChanged(NamedTuple):
+    """The home's row is so from now on; without ``value`` there is none."""
+
+    key: RowKey
+    value: Object | None
+
+
+class TombstonesForgotten(NamedTuple):
+    """All groups have the home's changes up to this number."""
+
+    number: int
+
+
+class DocumentTaken(NamedTuple):
+    """A home has signed this."""
+
+    signed: bytes
+
+
+ClusterCommand = (
+    ClusterJoined
+    | HomeCertified
+    | HomeHandedOver
+    | RowChanged
+    | TombstonesForgotten
+    | DocumentTaken
+)
+
+
+class ClusterTable:
+    """What one group knows of its cluster.
+
+    Attributes:
+        group: name of this group.
+        first_nodes: addresses of members of the home, as it was when the group joined.
+        chain: None while it belongs to no cluster.
+        rows_rank: rank of the home that has confirmed ``rows``; 0: nobody has.
+        refused: why the last command that changed nothing did so; empty when the last one did.
+    """
+
+    def __init__(self) -> None:
+        self.group = ""
+        self.first_nodes: Sequence[str] = ()
+        self.chain: Chain | None = None
+        self.rows = NumberedRows()
+        self.rows_rank = 0
+        self.refused = ""
+
+    @property
+    def at(self) -> Point:
+        """How far the rows are."""
+        return self.rows.at
+
+    @property
+    def is_home(self) -> bool:
+        """Whether this group changes the rows.
+
+        Whoever is certified and has not all rows that it should begin with is none: it has lost
+        some, or has not got them yet.
+        """
+        home = self.chain.greatest if self.chain else None
+        return home is not None and home.home == self.group and self.at.number >= home.start
+
+    def apply(self, command: ClusterCommand) -> None:
+        """Take a command of the log; one that does not hold here changes nothing."""
+        try:
+            self._apply(command)
+            self.refused = ""
+        except ConfigError as error:
+            self.refused = str(error)
+
+    def _apply(self, command: ClusterCommand) -> None:
+        if isinstance(command, ClusterJoined):
+            self._join(command)
+        elif isinstance(command, HomeCertified):
+            self._certify(self._own_chain.with_chain(command.chain))
+        elif isinstance(command, HomeHandedOver):
+            self._hand_over(command)
+        elif isinstance(command, DocumentTaken):
+            self._take(command.signed)
+        else:
+            self._check_home()
+            if isinstance(command, RowChanged):
+                self.rows.change(command.key, command.value)
+            else:
+                self.rows.forget(command.number)
+
+    @property
+    def home(self) -> str:
+        """Name of the group that is certified as home; empty before one is known."""
+        home = self.chain.greatest if self.chain else None
+        return home.home if home else ""
+
+    def nodes_of(self, group: str) -> list[str]:
+        """Addresses of a group's members by the rows; none when there is no such group."""
+        nodes = (self.rows.value(RowKey(GROUP_KIND, group)) or {}).get("nodes")
+        return [str(one) for one in nodes] if isinstance(nodes, list) else []
+
+    @property
+    def _own_chain(self) -> Chain:
+        if self.chain is None:
+            raise ConfigError("group belongs to no cluster")
+        return self.chain
+
+    def _check_home(self) -> None:
+        if not self.is_home:
+            raise ConfigError(
+                "rows of a cluster change in its home", group=self.group, home=self.home
+            )
+
+    def _join(self, command: ClusterJoined) -> None:
+        if len(command.root) != PUBLIC_SIZE or not command.cluster or not command.group:
+            raise ConfigError("not a cluster's name and root key", cluster=command.cluster)
+        mine = self.chain
+        if mine is not None and (mine.cluster, mine.root) != (command.cluster, command.root):
+            raise ConfigError("group belongs to another cluster", cluster=mine.cluster)
+        self.group = command.group
+        self.first_nodes = command.nodes
+        self.chain = mine or Chain(command.cluster, command.root)
+
+    def _certify(self, chain: Chain) -> None:
+        self.chain = chain
+        if self.is_home:
+            self.rows_rank = chain.rank
+
+    def _hand_over(self, command: HomeHandedOver) -> None:
+        self._check_home()
+        chain = self._own_chain.with_chain(command.chain)
+        home = chain.greatest
+        assert home is not None, "a chain that is greater than none"
+        if not self.nodes_of(home.home):
+            raise ConfigError("no group of that name is in the cluster", group=home.home)
+        if home.start != self.at.number or home.by_root:
+            raise ConfigError(
+                "rows have changed since the next home was certified",
+                at=self.at.number, start=home.start, epoch=home.epoch,
+            )  # fmt: skip
+        self._certify(chain)
+
+    def _take(self, signed: bytes) -> None:
+        chain = self._own_chain
+        home = chain.greatest
+        if home is None or home.home == self.group:
+            raise ConfigError("no other group is the home", group=self.group)
+        document = open_document(signed, home.key)
+        if document.cluster != chain.cluster or document.rank != home.rank:
+            raise ConfigError("document is of another home", rank=document.rank, expected=home.rank)
+        is_older = document.at.number < self.at.number and self.rows_rank == home.rank
+        if is_older or (document.base is not None and document.base != self.at):
+            raise ConfigError(
+                "document does not follow",
+                base=document.base and document.base.number, at=self.at.number,
+                document_at=document.at.number,
+            )  # fmt: skip
+        if document.base is None:
+            self.rows.replace(document.rows, document.at)
+        else:
+            self.rows.take(document.rows, document.at)
+        self.rows_rank = home.rank
+
+    def to_document(self) -> dict[str, object]:
+        """What a file has to say."""
+        if self.chain is None:
+            return {}
+        return {
+            "cluster": self.chain.cluster,
+            "root": base64.b64encode(self.chain.root).decode(),
+            "group": self.group,
+            "nodes": [*self.first_nodes],
+            "chain": [base64.b64encode(one).decode() for one in self.chain.signed()],
+            "rowsRank": self.rows_rank,
+            "floor": self.rows.floor,
+            "points": [[*point] for point in self.rows.points()],
+            "rows": [[*row.key, row.number, row.value] for row in self.rows.above(0)],
+        }
+
+    @classmethod
+    def read(cls, document: Object) -> Self:
+        """The table in the document of its file; an empty one belongs to no cluster.
+
+        Raises:
+            ConfigError: it has another shape; names the field.
+        """
+        table = cls()
+        if not document:
+            return table
+        table.group = text_of(document, "group", size_max=NAME_LENGTH_MAX)
+        table.first_nodes = [str(one) for one in _list(document, "nodes")]
+        cluster = text_of(document, "cluster", size_max=NAME_LENGTH_MAX)
+        chain = Chain(cluster, _bytes(document.get("root")))
+        table.chain = chain.with_chain([_bytes(one) for one in _list(document, "chain")])
+        points = [read_point(one) for one in _list(document, "points")]
+        rows = read_rows(document.get("rows"))
+        table.rows = NumberedRows.of(rows, points, floor=integer_of(document, "floor"))
+        table.rows_rank = integer_of(document, "rowsRank")
+        return table
+
+
+def _list(document: Object, key: str) -> list[object]:
+    value = document.get(key)
+    if not isinstance(value, list) or (key == "chain" and len(value) > CHAIN_LENGTH_MAX):
+        raise ConfigError("not a list", key=key, found=type(value).__name__)
+    return value
+
+
+def _bytes(value: object) -> bytes:
+    try:
+        found = base64.b64decode(value, validate=True) if isinstance(value, str) else b""
+    except (binascii.Error, ValueError):
+        found = b""
+    if not 0 < len(found) <= CERTIFICATE_SIZE_MAX:
+        raise ConfigError("not bytes as base64", found=repr(value)[:64])
+    return found
