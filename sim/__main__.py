@@ -6,6 +6,7 @@
     --spoil     disks turn bits and lose pages of what was synced, whatever the seed says
     --services  with brokers, and clients of all that they do
     --idle      queues that fall idle while logs are deleted and shipped, and nothing else
+    --cluster   clusters of groups, their home and its documents, and nothing else
     --trace     print what happened, also when nothing failed
 
 Exit status: 0 all promises were kept, 1 not.
@@ -17,6 +18,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from ledgermq.sim.cluster.cluster_run import run_cluster_seed
 from ledgermq.sim.runs.idle_queues import run_idle_seed
 from ledgermq.sim.runs.runs import FaultRun, Outcome, run_seed
 from ledgermq.sim.runs.service_runs import ServiceRun
@@ -36,10 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--spoil", action="store_true", help="disks spoil what was synced")
     parser.add_argument("--services", action="store_true", help="with brokers and their clients")
     parser.add_argument("--idle", action="store_true", help="idle queues, deleted logs, shipping")
+    parser.add_argument("--cluster", action="store_true", help="groups, their home, documents")
     parser.add_argument("--trace", action="store_true", help="print what happened")
     options = parser.parse_args(arguments)
     if options.idle:
         return _run_idle(options)
+    if options.cluster:
+        return _run_clusters(options)
     make = ServiceRun if options.services else FaultRun
     failures = committed = acknowledged = leaders = 0
     for seed in range(options.seed, options.seed + options.count):
@@ -77,6 +82,24 @@ def _run_idle(options: argparse.Namespace) -> int:
     print(
         f"seeds={options.count} failures={failures} shipped={shipped}"
         f" files_deleted={deleted} leaders={leaders}"
+    )
+    return 1 if failures else 0
+
+
+def _run_clusters(options: argparse.Namespace) -> int:
+    failures = groups = moves = changes = 0
+    for seed in range(options.seed, options.seed + options.count):
+        failure, run = run_cluster_seed(seed)
+        groups, moves = groups + len(run.groups), moves + run.moves
+        changes += run.home.table.at.number
+        if failure:
+            failures += 1
+            again = f"python -m ledgermq.sim --cluster --seed {seed}"
+            print(f"FAILED seed={seed} {failure} | again: {again} --trace", flush=True)
+        if options.trace:
+            print("\n".join(run.network.events.history))
+    print(
+        f"seeds={options.count} failures={failures} groups={groups} homes={moves} changes={changes}"
     )
     return 1 if failures else 0
 

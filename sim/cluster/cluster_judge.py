@@ -1,0 +1,96 @@
+"""Judge of simulated clusters: what has to hold whenever something is committed or applied."""
+
+from __future__ import annotations
+
+import bisect
+
+from ledgermq.formats.digest import content_digest
+from ledgermq.rules.cluster.json_objects import to_json
+from ledgermq.rules.cluster.numbered_rows import Point
+from ledgermq.sim.cluster.model_group import Member, ModelGroup
+
+Rows = bytes
+
+
+class BrokenClusterError(Exception):
+    """A promise was broken."""
+
+
+class ClusterJudge:
+    """Sees everything.
+
+    Attributes:
+        written: of each rank, when its home was at which number, in the order of time.
+        losses: how often a home has lost what it had committed.
+    """
+
+    def __init__(self) -> None:
+        self.written: dict[int, list[tuple[int, int]]] = {}
+        self.losses = 0
+        self._rows: dict[Point, Rows] = {}
+        self._homes: dict[int, str] = {}
+        self._reached: dict[str, tuple[int, int]] = {}
+
+    def committed(self, group: ModelGroup) -> None:
+        """See ``Judge``."""
+        table = group.table
+        reached = table.rows_rank, table.at.number
+        before = self._reached.get(group.name, (0, 0))
+        if reached < before:
+            raise BrokenClusterError(f"{group.name} went back from {before} to {reached}")
+        self._reached[group.name] = reached
+        if table.is_home and table.chain is not None:
+            self._see_home(group, table.chain.rank, table.at.number)
+
+    def applied(self, member: Member) -> None:
+        """See ``Judge``: who is at the same point has the same rows."""
+        table = member.table
+        if table.rows_rank:
+            rows = self._rows.setdefault(table.at, (found := _digest(member)))
+            if rows != found:
+                raise BrokenClusterError(f"{member.address} has other rows at {table.at}")
+
+    def forgot(self, group: ModelGroup) -> None:
+        """The group has lost the end of its log."""
+        self.losses += 1
+        self._reached.pop(group.name, None)
+
+    def check_claim(self, group: ModelGroup) -> None:
+        """Whoever says that its rows were current at a time has what the home had by then."""
+        asker, table = group.asker, group.table
+        if asker is None or asker.current_ms is None or table.chain is None:
+            return
+        written = self.written.get(table.rows_rank, [])
+        last = bisect.bisect_right(written, (group.true_ms(asker.current_ms), 0)) - 1
+        if last >= 0 and table.at.number < written[last][1] and not self.losses:
+            raise BrokenClusterError(
+                f"{group.name} says that it was current at {asker.current_ms}, is at"
+                f" {table.at.number} of rank {table.rows_rank}, and the home was at"
+                f" {written[last][1]}"
+            )
+
+    def _see_home(self, group: ModelGroup, rank: int, number: int) -> None:
+        first = self._homes.setdefault(rank, group.name)
+        if first != group.name:
+            raise BrokenClusterError(f"{first} and {group.name} are both the home of rank {rank}")
+        if rank not in self.written:
+            self._check_begin(group, rank, number)
+        history = self.written.setdefault(rank, [])
+        history.append((group.network.now_ms, number))
+
+    def _check_begin(self, group: ModelGroup, rank: int, number: int) -> None:
+        """A home that was handed its place has all that the one before it has committed."""
+        before = [one for one in (rank - 2, rank - 1) if one in self.written]
+        if rank % 2 or len(before) != 1 or self.losses:
+            return
+        last = self.written[before[0]][-1][1]
+        if number < last:
+            raise BrokenClusterError(
+                f"{group.name} was handed the place of a home that was at {last}, and begins at"
+                f" {number}"
+            )
+
+
+def _digest(member: Member) -> Rows:
+    rows = [[*row.key, row.value] for row in member.table.rows]
+    return content_digest(to_json({"rows": sorted(rows, key=str)}))

@@ -1,0 +1,297 @@
+"""Runs of a whole cluster: groups come, part and rejoin, homes move, die and lose what they had.
+
+``python -m ledgermq.sim --cluster --seed N --count M``. Then the faults end, and all groups that
+are left have to have the rows of the home within a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from ledgermq.rules.cluster.certificates import Certificate, certify
+from ledgermq.rules.cluster.cluster_table import (
+    GROUP_KIND,
+    ClusterJoined,
+    HomeCertified,
+    HomeHandedOver,
+    RowChanged,
+    TombstonesForgotten,
+)
+from ledgermq.rules.cluster.document_asker import HOLD_MS
+from ledgermq.rules.cluster.json_objects import Object
+from ledgermq.rules.cluster.numbered_rows import RowKey
+from ledgermq.rules.cluster.signatures import SECRET_SIZE, SigningKey
+from ledgermq.sim.cluster.cluster_judge import BrokenClusterError, ClusterJudge
+from ledgermq.sim.cluster.cluster_network import ClusterNetwork
+from ledgermq.sim.cluster.model_group import MEMBERS, ModelGroup
+
+CLUSTER = "cluster"
+FAULTS_MS = 120_000
+SETTLE_MS = 5 * HOLD_MS
+GROUPS_OFTEN_MAX = 12
+GROUPS_MAX = 300
+LARGE_ONE_IN = 100
+"""So many seeds have one of hundreds of groups."""
+
+USERS = 12
+
+
+class ClusterRun:
+    """One run.
+
+    Attributes:
+        judge: what it has seen.
+        moves: how often the home was handed over or forced.
+    """
+
+    def __init__(self, seed: int) -> None:
+        """Some groups, the first of which is the home."""
+        self.chance = Random(seed)
+        self.network = ClusterNetwork(self.chance)
+        self.judge = ClusterJudge()
+        self.moves = 0
+        self._root = SigningKey(self._secret())
+        self._loses = self.chance.randrange(4) == 0
+        self._homes: list[ModelGroup] = []
+        self._signed_epoch = 0
+        self._is_over = False
+        self.network.loss = self.chance.choice((0, 0, 20, 200))
+        large = self.chance.randrange(LARGE_ONE_IN) == 0
+        count = self.chance.randint(100, GROUPS_MAX) if large else self.chance.randint(2, 12)
+        home = self._new_group([])
+        self._certify(home, 0)
+        for _ in range(count - 1):
+            self._join()
+
+    @property
+    def groups(self) -> dict[str, ModelGroup]:
+        """All groups, by name."""
+        return self.network.groups
+
+    @property
+    def home(self) -> ModelGroup:
+        """The group that was made the home last."""
+        return self._homes[-1]
+
+    def go(self) -> None:
+        """Let faults happen, end them, and wait.
+
+        Raises:
+            BrokenClusterError: a promise was broken.
+        """
+        self._act()
+        self._fault()
+        self.network.after(500, self._look)
+        self.network.events.run(FAULTS_MS * 1_000_000)
+        self._end_faults()
+        self.network.events.run(SETTLE_MS * 1_000_000)
+        self._judge_end()
+
+    def _secret(self) -> bytes:
+        return self.chance.randbytes(SECRET_SIZE)
+
+    def _new_group(self, nodes: list[str]) -> ModelGroup:
+        name = f"g{len(self.groups)}"
+        group = ModelGroup(name, SigningKey(self._secret()), self.network, self.judge)
+        group.propose(ClusterJoined(CLUSTER, self._root.public, name, nodes))
+        return group
+
+    def _join(self) -> None:
+        """A group joins; the home is told of it by its operator."""
+        if len(self.groups) < GROUPS_MAX:
+            self._until_it_has_a_row(self._new_group(self.home.nodes))
+
+    def _until_it_has_a_row(self, group: ModelGroup) -> None:
+        """An operator repeats what he asks the home for."""
+        if self.home.can_commit and self.home.table.is_home:
+            if self.home.table.nodes_of(group.name):
+                return
+            self._change(RowKey(GROUP_KIND, group.name), {"nodes": group.nodes})
+        self.network.after(1_000, partial(self._until_it_has_a_row, group))
+
+    def _change(self, key: RowKey, value: Object | None) -> None:
+        self.home.propose(RowChanged(key, value))
+
+    def _certify(self, group: ModelGroup, known: int) -> None:
+        """With the root key: the first home, and one in the place of a home that is lost.
+
+        Args:
+            known: greatest epoch of any group; beside the key stands the last one that it signed.
+        """
+        epoch = self._signed_epoch = max(known, self._signed_epoch) + 1
+        wanted = Certificate(
+            CLUSTER, epoch, True, group.name, group.key.public, group.table.at.number, b""
+        )
+        chain = [certify(self._root, wanted).signed]
+        self._homes.append(group)
+        self.moves += 1
+        self._until_it_is_home(group, chain, epoch)
+
+    def _until_it_is_home(self, group: ModelGroup, chain: list[bytes], epoch: int) -> None:
+        """An operator repeats a command until it has done what it is for."""
+        if group.is_gone or group is not self.home:
+            return
+        known = group.table.chain
+        if known is not None and known.rank == 2 * epoch + 1:
+            self._until_it_has_a_row(group)
+            return
+        if known is None:
+            group.propose(ClusterJoined(CLUSTER, self._root.public, group.name, []))
+        group.propose(HomeCertified(chain))
+        self.network.after(1_000, partial(self._until_it_is_home, group, chain, epoch))
+
+    def _hand_over(self) -> None:
+        """The home certifies another group that has all of its rows."""
+        home, chain = self.home, self.home.table.chain
+        alive = [one for one in self.groups.values() if one is not home and not one.is_gone]
+        if not alive or chain is None or chain.greatest is None or not home.table.is_home:
+            return
+        next_one = self.chance.choice(alive)
+        if next_one.table.at != home.table.at or next_one.table.chain is None:
+            return
+        epoch = chain.greatest.epoch + 1
+        wanted = Certificate(
+            CLUSTER, epoch, False, next_one.name, next_one.key.public, home.table.at.number, b""
+        )
+        links = [*chain.signed(), certify(home.key, wanted).signed]
+
+        def look() -> None:
+            known = home.table.chain
+            if known is not None and known.signed() == links:
+                self._homes.append(next_one)
+                self.moves += 1
+
+        if self.chance.randrange(2):
+            # Somebody changes a row in the same moment.
+            self._change(RowKey("user", "u0"), {"rights": epoch})
+        home.propose(HomeHandedOver(links), look)
+
+    def _force(self) -> None:
+        """The home's hosts are lost, and an operator makes another group the home."""
+        alive = [one for one in self.groups.values() if one is not self.home and not one.is_gone]
+        if len(alive) < 2:
+            return
+        self._lose_for_good(self.home)
+        best = max(alive, key=lambda one: (one.table.rows_rank, one.table.at.number))
+        self._certify(best, self._known_epoch())
+
+    def _known_epoch(self) -> int:
+        chains = [one.table.chain for one in self.groups.values() if not one.is_gone]
+        return max((chain.rank // 2 for chain in chains if chain is not None), default=0)
+
+    def _lose_for_good(self, group: ModelGroup) -> None:
+        group.is_gone = self.chance.randrange(2) == 0
+        for member in group.members:
+            group.fall(member)
+
+    def _act(self) -> None:
+        """What operators do: rights mostly."""
+        if self._is_over:
+            return
+        self.network.after(self.chance.randint(100, 3_000), self._act)
+        user = RowKey("user", f"u{self.chance.randrange(USERS)}")
+        acts: list[Callable[[], None]] = [
+            *[lambda: self._change(user, {"rights": self.chance.randrange(100)})] * 12,
+            *[lambda: self._change(user, None)] * 4,
+            *[self._forget] * 2,
+            *[self._hand_over] * 2,
+            self._join,
+        ]
+        self.chance.choice(acts)()
+
+    def _forget(self) -> None:
+        number = self.home.table.at.number
+        self.home.propose(TombstonesForgotten(self.chance.randint(0, number)))
+
+    def _fault(self) -> None:
+        if self._is_over:
+            return
+        self.network.after(self.chance.randint(200, 8_000), self._fault)
+        group = self.chance.choice([*self.groups.values(), self.home])
+        faults: list[Callable[[], None]] = [
+            *[lambda: self._fall(group, 1)] * 6,
+            *[lambda: self._fall(group, MEMBERS)] * 2,
+            *[self._part] * 3,
+            *[self._force] * (self.chance.randrange(6) == 0),
+        ]
+        if self._loses and group.table.chain is not None:
+            faults.append(lambda: self._lose(group))
+        self.chance.choice(faults)()
+
+    def _fall(self, group: ModelGroup, count: int) -> None:
+        for member in self.chance.sample(group.members, count):
+            group.fall(member)
+            self.network.after(self.chance.randint(500, 30_000), partial(group.rise, member))
+
+    def _lose(self, group: ModelGroup) -> None:
+        group.lose(self.chance.randint(1, 4))
+        self.judge.forgot(group)
+
+    def _part(self) -> None:
+        names = [*self.groups]
+        self.network.cut = set(self.chance.sample(names, self.chance.randint(1, len(names))))
+        self.network.events.trace(f"cut off: {sorted(self.network.cut)}")
+        self.network.after(self.chance.randint(1_000, 40_000), self.network.cut.clear)
+
+    def _look(self) -> None:
+        self.network.after(500, self._look)
+        for group in self.groups.values():
+            self.judge.check_claim(group)
+
+    def _end_faults(self) -> None:
+        self.network.loss = 0
+        self._is_over = True
+        self.network.cut.clear()
+        for group in self.groups.values():
+            for member in group.members:
+                group.rise(member)
+        self.network.after(HOLD_MS, self._mend_home)
+        self.network.after(2 * HOLD_MS, self._rejoin_all)
+
+    def _rejoin_all(self) -> None:
+        """Whoever knows homes that are lost, and nobody else, is told of the next one."""
+        for group in self.groups.values():
+            if not group.is_gone and group.table.rows_rank != self.home.table.rows_rank:
+                self._rejoin(group)
+
+    def _mend_home(self) -> None:
+        """A home that has lost its certificate, or rows with which it began, is certified anew."""
+        if not self.home.table.is_home:
+            self._certify(self.home, self._known_epoch())
+
+    def _rejoin(self, group: ModelGroup) -> None:
+        if [*group.table.first_nodes] != self.home.nodes:
+            joined = ClusterJoined(CLUSTER, self._root.public, group.name, self.home.nodes)
+            group.propose(joined)
+            self.network.after(1_000, partial(self._rejoin, group))
+
+    def _judge_end(self) -> None:
+        home = self.home
+        if home.is_gone or not home.table.is_home:
+            raise BrokenClusterError(f"{home.name} was made the home, and is none")
+        for group in self.groups.values():
+            if group.is_gone or group is home:
+                continue
+            if group.table.at != home.table.at or group.table.rows_rank != home.table.rows_rank:
+                self._check_parted(group)
+
+    def _check_parted(self, group: ModelGroup) -> None:
+        if self.judge.losses and group.asker is not None and group.asker.is_parted:
+            return
+        raise BrokenClusterError(
+            f"{group.name} is at {group.table.at} of rank {group.table.rows_rank}, and its home"
+            f" {self.home.name} at {self.home.table.at} of {self.home.table.rows_rank}:"
+            f" {group.table.refused}"
+        )
+
+
+def run_cluster_seed(seed: int) -> tuple[str, ClusterRun]:
+    """Run one seed; the promise that was broken, empty if none was, and the run."""
+    run = ClusterRun(seed)
+    try:
+        run.go()
+    except BrokenClusterError as error:
+        return str(error), run
+    return "", run

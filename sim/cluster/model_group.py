@@ -1,0 +1,269 @@
+"""Model of a group: three members with one log, a leader, and the real cluster table and questions.
+
+Consensus is not driven here: the model says who leads, and what is committed is in the log. Members
+apply it a little later, fall, rise, and have the same clock, which is no other group's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ledgermq.rules.cluster.cluster_table import ClusterCommand, ClusterTable, HomeCertified
+from ledgermq.rules.cluster.document_asker import DocumentAsker, Question
+from ledgermq.rules.cluster.document_desk import Answered, Asked, DocumentDesk
+from ledgermq.rules.cluster.signatures import SigningKey
+from ledgermq.sim.cluster.cluster_network import ClusterNetwork
+
+MEMBERS = 3
+MAJORITY = 2
+TICK_MS = 100
+DRIFT_PER_MILLE = 20
+"""Clocks go that much faster or slower."""
+
+
+class Judge(Protocol):
+    """Who looks at what happens."""
+
+    def committed(self, group: ModelGroup) -> None:
+        """A command was committed; the leader has applied it."""
+
+    def applied(self, member: Member) -> None:
+        """A member has applied a command."""
+
+
+class Member:
+    """One node of a group: its copy of the table, as far as it has applied the log."""
+
+    def __init__(self, group: ModelGroup, number: int) -> None:
+        self.group = group
+        self.number = number
+        self.is_up = True
+        self.begin()
+
+    @property
+    def address(self) -> str:
+        """As it stands in the group's row."""
+        return f"{self.group.name}/{self.number}"
+
+    def begin(self) -> None:
+        """Start with nothing, and read the log from its beginning."""
+        self.table = ClusterTable()
+        self.desk = DocumentDesk(self.table, self.group.key)
+        self.applied = 0
+        self.held: list[Held] = []
+
+    def catch_up(self) -> None:
+        """Apply what the log has, and answer whoever waits for that."""
+        log = self.group.log
+        while self.is_up and self.applied < len(log):
+            self.table.apply(log[self.applied])
+            self.applied += 1
+            self.group.judge.applied(self)
+        held, self.held = self.held, []
+        for one in held:
+            self.receive(one)
+
+    def receive(self, held: Held) -> None:
+        """Answer a question at once, or when there is something to say."""
+        if not self.is_up:
+            return
+        answered = self.desk.answer(held.asked, is_current=self.group.leads(self))
+        self.group.learn(held.asked)
+        has_news = (
+            answered.document is not None
+            or answered.is_parted
+            or not answered.is_current
+            or [*answered.chain] != [*held.asked.chain]
+        )
+        if has_news or self.group.network.now_ms >= held.until_ms:
+            held.answer(answered)
+        else:
+            self.held.append(held)
+
+
+class Held:
+    """A question that waits for an answer."""
+
+    def __init__(self, asked: Asked, until_ms: int, answer: Callable[[Answered], None]) -> None:
+        self.asked = asked
+        self.until_ms = until_ms
+        self.answer = answer
+
+
+class ModelGroup:
+    """One group.
+
+    Attributes:
+        log: what is committed.
+        leader: the member that leads; None between two of them.
+        is_gone: all of its hosts are lost, for good.
+    """
+
+    def __init__(self, name: str, key: SigningKey, network: ClusterNetwork, judge: Judge) -> None:
+        self.name = name
+        self.key = key
+        self.network = network
+        self.judge = judge
+        self.log: list[ClusterCommand] = []
+        self.members = [Member(self, number) for number in range(MEMBERS)]
+        self.leader: Member | None = self.members[0]
+        self.is_gone = False
+        self.asker: DocumentAsker | None = None
+        self._clock_ms = network.chance.randrange(1 << 40)
+        self._rate = 1 + network.chance.randint(-DRIFT_PER_MILLE, DRIFT_PER_MILLE) / 1_000
+        self._proposed = 0
+        self._elects_ms = 0
+        self._learned: int | None = None
+        network.groups[name] = self
+        network.after(network.chance.randrange(TICK_MS), self._tick)
+
+    @property
+    def nodes(self) -> list[str]:
+        """Addresses of all members."""
+        return [member.address for member in self.members]
+
+    @property
+    def table(self) -> ClusterTable:
+        """That of the leader, or of whoever has applied most."""
+        return (self.leader or max(self.members, key=lambda one: one.applied)).table
+
+    @property
+    def can_commit(self) -> bool:
+        """Whether a leader has a majority."""
+        return self.leader is not None and self._has_majority()
+
+    def clock_ms(self) -> int:
+        """The time on this group's clocks."""
+        return self._clock_ms + int(self.network.now_ms * self._rate)
+
+    def true_ms(self, clock_ms: int) -> float:
+        """What the simulator's time was when this group's clock showed that."""
+        return (clock_ms - self._clock_ms) / self._rate
+
+    def leads(self, member: Member) -> bool:
+        """Whether ``member`` leads, and has just confirmed that."""
+        return member is self.leader and self.can_commit
+
+    def propose(self, command: ClusterCommand, done: Callable[[], None] | None = None) -> None:
+        """Commit ``command`` if the leader stays until that is done; ``done`` in either case.
+
+        Of a leader that does not stay some commands are committed by the next one.
+        """
+        leader = self.leader
+        self._proposed += 1
+
+        def commit() -> None:
+            self._proposed -= 1
+            if leader is not None and leader is self.leader and self.can_commit:
+                self._append(command)
+            elif self.network.chance.randrange(3) == 0:
+                self.network.after(self.network.chance.randint(500, 3_000), survive)
+            if done is not None:
+                done()
+
+        def survive() -> None:
+            if self.can_commit:
+                self._append(command)
+
+        self.network.after(self.network.chance.randint(1, 25), commit)
+
+    def _append(self, command: ClusterCommand) -> None:
+        assert self.leader is not None
+        self.log.append(command)
+        self.network.events.trace(f"{self.name} {command!r:.160}")
+        self.leader.catch_up()
+        self.judge.committed(self)
+        for member in self.members:
+            self.network.after(self.network.chance.randint(1, 60), member.catch_up)
+
+    def learn(self, asked: Asked) -> None:
+        """A home that is told of a greater chain than its own commits that, and signs no more."""
+        mine = self.table.chain
+        if mine is None or not self.can_commit or self._learned == len(self.log):
+            return
+        if len(asked.chain) > 0 and asked.chain[-1] not in mine.signed():
+            self._learned = len(self.log)
+            self.propose(HomeCertified(asked.chain))
+
+    def fall(self, member: Member) -> None:
+        """A member stops; what was held there is lost."""
+        self.network.events.trace(f"{member.address} falls")
+        member.is_up = False
+        member.held.clear()
+        if member is self.leader:
+            self.leader = None
+
+    def rise(self, member: Member) -> None:
+        """It runs again, with what its disk has."""
+        if not self.is_gone:
+            member.is_up = True
+            member.catch_up()
+
+    def lose(self, count: int) -> None:
+        """The power of all members fails, and the last commands were on no disk."""
+        self.network.events.trace(f"{self.name} loses {count} of {len(self.log)}")
+        del self.log[max(1, len(self.log) - count) :]
+        self.leader = None
+        for member in self.members:
+            member.begin()
+            member.catch_up()
+
+    def _has_majority(self) -> bool:
+        return sum(member.is_up for member in self.members) >= MAJORITY
+
+    def _tick(self) -> None:
+        if self.is_gone:
+            return
+        self.network.after(TICK_MS, self._tick)
+        if not self._has_majority():
+            self.leader = None
+        elif self.leader is None:
+            self._elect()
+        else:
+            self._ask()
+            for member in self.members:
+                expired = [one for one in member.held if one.until_ms <= self.network.now_ms]
+                if expired:
+                    member.catch_up()
+
+    def _elect(self) -> None:
+        if not self._elects_ms:
+            self._elects_ms = self.network.now_ms + self.network.chance.randint(200, 900)
+        elif self.network.now_ms >= self._elects_ms:
+            self._elects_ms = 0
+            self.leader = self.network.chance.choice([one for one in self.members if one.is_up])
+            self.leader.catch_up()
+            self.asker = None
+
+    def _ask(self) -> None:
+        leader = self.leader
+        assert leader is not None
+        if leader.table.chain is None or self._proposed:
+            return
+        self.asker = self.asker or DocumentAsker(leader.table)
+        question = self.asker.question(self.clock_ms())
+        if question is not None:
+            self._send(self.asker, question)
+
+    def _send(self, asker: DocumentAsker, question: Question) -> None:
+        """To the member of that address, and its answer back; either may be lost."""
+        name, _, number = question.address.partition("/")
+
+        def arrive(answered: Answered) -> None:
+            if asker is self.asker:
+                for command in asker.take(question.number, answered, self.clock_ms()):
+                    self.propose(command)
+
+        def receive() -> None:
+            group = self.network.groups.get(name)
+            if group is None:
+                return
+            until_ms = self.network.now_ms + question.hold_ms
+            back = self.network.sender(name, self.name)
+            member = group.members[int(number)]
+            member.receive(
+                Held(question.asked, until_ms, lambda answered: back(lambda: arrive(answered)))
+            )
+
+        self.network.sender(self.name, name)(receive)
