@@ -19,7 +19,7 @@ from ledgermq.rules.cluster.cluster_table import (
     DocumentTaken,
     HomeCertified,
 )
-from ledgermq.rules.cluster.document_desk import Answered, Asked
+from ledgermq.rules.cluster.document_desk import DocumentReply, DocumentRequest
 from ledgermq.rules.cluster.numbered_rows import Point
 
 HOLD_MS = 20_000
@@ -28,7 +28,9 @@ HOLD_MS = 20_000
 ANSWER_TIMEOUT_MS = 2_000
 """Beyond the time for which a question may be held."""
 
-RETRY_MS = 500
+STEP_MS = 500
+"""Between two members of a round."""
+
 ROUND_MS_MAX = 5_000
 """Between two rounds in which no member could say what the home has committed."""
 
@@ -48,7 +50,7 @@ class Question(NamedTuple):
 
     number: int
     address: str
-    asked: Asked
+    asked: DocumentRequest
     hold_ms: int
 
 
@@ -98,7 +100,7 @@ class DocumentAsker:
         chain = table.chain.signed() if table.chain else []
         self._number += 1
         self._asked_ms = now_ms
-        asked = Asked(table.group, chain, table.rows_rank, table.at)
+        asked = DocumentRequest(table.group, chain, table.rows_rank, table.at)
         # Until a member is known to lead the home it has to say so without waiting.
         self._hold_ms = HOLD_MS if self._holds else 0
         return Question(self._number, address, asked, self._hold_ms)
@@ -109,12 +111,11 @@ class DocumentAsker:
             self._asked_ms = None
             self._next_member(now_ms)
 
-    def take(self, number: int, answered: Answered, now_ms: int) -> list[ClusterCommand]:
+    def take(self, number: int, answered: DocumentReply, now_ms: int) -> list[ClusterCommand]:
         """What is to be proposed to the group's own log, in this order, after an answer."""
         if number != self._number or self._asked_ms is None:
             return []
         asked_ms, self._asked_ms = self._asked_ms, None
-        self._told_nodes = answered.home_nodes or self._told_nodes
         try:
             commands = self._commands(answered, asked_ms)
         except ConfigError:
@@ -133,7 +134,7 @@ class DocumentAsker:
             self._next_member(now_ms, waits=not commands)
         return commands
 
-    def _commands(self, answered: Answered, asked_ms: int) -> list[ClusterCommand]:
+    def _commands(self, answered: DocumentReply, asked_ms: int) -> list[ClusterCommand]:
         """Certificates first: the document may be signed by a home that is not known yet.
 
         Both are checked here as they will be where they are applied: nothing that a stranger says
@@ -145,6 +146,10 @@ class DocumentAsker:
         commands: list[ClusterCommand] = []
         if chain is not known:
             commands.append(HomeCertified([*answered.chain]))
+            self._told_nodes = ()
+        if chain.signed() == [*answered.chain] and answered.home_nodes:
+            # Whoever knows of a lower home only tells where that one was.
+            self._told_nodes = answered.home_nodes
         home = chain.greatest
         reached = self._table.at
         if answered.document is not None and home is not None:
@@ -168,7 +173,7 @@ class DocumentAsker:
         table = self._table
         if self._is_home:
             return []
-        return table.nodes_of(table.home) or [*self._told_nodes]
+        return table.nodes_of(table.home) or [*(self._told_nodes or table.first_nodes)]
 
     def _address(self) -> str:
         """Whom to ask: in each round the home's members, then somebody of another group.
@@ -201,5 +206,5 @@ class DocumentAsker:
         self._failures += 1
         rounds, place = divmod(self._failures, len(self._home_nodes()) + 1)
         is_round = place == 0
-        wait_ms = min(ROUND_MS_MAX, RETRY_MS * 2 ** min(rounds, 10)) if is_round else RETRY_MS
+        wait_ms = min(ROUND_MS_MAX, STEP_MS * 2 ** min(rounds, 10)) if is_round else STEP_MS
         self._due_ms = now_ms + wait_ms

@@ -11,7 +11,7 @@ from ledgermq.rules.cluster.numbered_rows import Point
 from ledgermq.rules.cluster.signatures import SigningKey
 
 
-class Asked(NamedTuple):
+class DocumentRequest(NamedTuple):
     """What a group has, of which it asks for what is newer.
 
     Attributes:
@@ -26,7 +26,7 @@ class Asked(NamedTuple):
     at: Point
 
 
-class Answered(NamedTuple):
+class DocumentReply(NamedTuple):
     """What it is told.
 
     Attributes:
@@ -57,16 +57,16 @@ class DocumentDesk:
         self._key = key
         self._made: tuple[tuple[object, ...], bytes] | None = None
 
-    def answer(self, asked: Asked, *, is_current: bool) -> Answered:
-        """See ``Answered``.
+    def answer(self, asked: DocumentRequest, *, is_current: bool) -> DocumentReply:
+        """See ``DocumentReply``.
 
         Args:
             is_current: see there; what this member knows of is all that there is.
         """
         table = self._table
         if table.chain is None:
-            return Answered((), ())
-        told = Answered(table.chain.signed(), table.nodes_of(table.home))
+            return DocumentReply((), ())
+        told = DocumentReply(table.chain.signed(), table.nodes_of(table.home))
         if not self._may_sign() or asked.rank > table.rows_rank:
             return told
         passed = table.rows.has_passed(asked.at)

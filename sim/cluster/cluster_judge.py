@@ -7,7 +7,7 @@ import bisect
 from ledgermq.formats.digest import content_digest
 from ledgermq.rules.cluster.json_objects import to_json
 from ledgermq.rules.cluster.numbered_rows import Point
-from ledgermq.sim.cluster.model_group import Member, ModelGroup
+from ledgermq.sim.cluster.model_group import ModelGroup, ModelMember
 
 Rows = bytes
 
@@ -42,7 +42,7 @@ class ClusterJudge:
         if table.is_home and table.chain is not None:
             self._see_home(group, table.chain.rank, table.at.number)
 
-    def applied(self, member: Member) -> None:
+    def applied(self, member: ModelMember) -> None:
         """See ``Judge``: who is at the same point has the same rows."""
         table = member.table
         if table.rows_rank:
@@ -91,6 +91,6 @@ class ClusterJudge:
             )
 
 
-def _digest(member: Member) -> Rows:
+def _digest(member: ModelMember) -> Rows:
     rows = [[*row.key, row.value] for row in member.table.rows]
     return content_digest(to_json({"rows": sorted(rows, key=str)}))

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
 from ledgermq.sim.machine.events import MS, Events
 
-if TYPE_CHECKING:
-    from ledgermq.sim.cluster.model_group import ModelGroup
-
+Question = TypeVar("Question")
 Send = Callable[[Callable[[], None]], None]
 
 
-class ClusterNetwork:
+class ClusterNetwork(Generic[Question]):
     """What is sent arrives once, after a while, or never.
 
     Attributes:
-        groups: all groups by name, also those that are gone.
+        listeners: who takes questions, by address.
         cut: groups on the one side of a partition; who is on one side reaches nobody on the other.
         loss: of this many messages in a thousand each is lost.
     """
@@ -26,7 +24,7 @@ class ClusterNetwork:
     def __init__(self, chance: Random) -> None:
         self.chance = chance
         self.events = Events()
-        self.groups: dict[str, ModelGroup] = {}
+        self.listeners: dict[str, Callable[[Question], None]] = {}
         self.cut: set[str] = set()
         self.loss = 0
 

@@ -25,7 +25,7 @@ from ledgermq.rules.cluster.numbered_rows import RowKey
 from ledgermq.rules.cluster.signatures import SECRET_SIZE, SigningKey
 from ledgermq.sim.cluster.cluster_judge import BrokenClusterError, ClusterJudge
 from ledgermq.sim.cluster.cluster_network import ClusterNetwork
-from ledgermq.sim.cluster.model_group import MEMBERS, ModelGroup
+from ledgermq.sim.cluster.model_group import MEMBERS, HeldQuestion, ModelGroup
 
 CLUSTER = "cluster"
 FAULTS_MS = 120_000
@@ -42,6 +42,7 @@ class ClusterRun:
     """One run.
 
     Attributes:
+        groups: all groups by name, also those that are gone.
         judge: what it has seen.
         moves: how often the home was handed over or forced.
     """
@@ -49,7 +50,8 @@ class ClusterRun:
     def __init__(self, seed: int) -> None:
         """Some groups, the first of which is the home."""
         self.chance = Random(seed)
-        self.network = ClusterNetwork(self.chance)
+        self.network: ClusterNetwork[HeldQuestion] = ClusterNetwork(self.chance)
+        self.groups: dict[str, ModelGroup] = {}
         self.judge = ClusterJudge()
         self.moves = 0
         self._root = SigningKey(self._secret())
@@ -64,11 +66,6 @@ class ClusterRun:
         self._certify(home, 0)
         for _ in range(count - 1):
             self._join()
-
-    @property
-    def groups(self) -> dict[str, ModelGroup]:
-        """All groups, by name."""
-        return self.network.groups
 
     @property
     def home(self) -> ModelGroup:
@@ -95,6 +92,7 @@ class ClusterRun:
     def _new_group(self, nodes: list[str]) -> ModelGroup:
         name = f"g{len(self.groups)}"
         group = ModelGroup(name, SigningKey(self._secret()), self.network, self.judge)
+        self.groups[name] = group
         group.propose(ClusterJoined(CLUSTER, self._root.public, name, nodes))
         return group
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ledgermq.rules.cluster.cluster_table import ClusterCommand, ClusterTable, HomeCertified
 from ledgermq.rules.cluster.document_asker import DocumentAsker, Question
-from ledgermq.rules.cluster.document_desk import Answered, Asked, DocumentDesk
+from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentReply, DocumentRequest
 from ledgermq.rules.cluster.signatures import SigningKey
 from ledgermq.sim.cluster.cluster_network import ClusterNetwork
 
@@ -28,11 +28,11 @@ class Judge(Protocol):
     def committed(self, group: ModelGroup) -> None:
         """A command was committed; the leader has applied it."""
 
-    def applied(self, member: Member) -> None:
+    def applied(self, member: ModelMember) -> None:
         """A member has applied a command."""
 
 
-class Member:
+class ModelMember:
     """One node of a group: its copy of the table, as far as it has applied the log."""
 
     def __init__(self, group: ModelGroup, number: int) -> None:
@@ -51,7 +51,7 @@ class Member:
         self.table = ClusterTable()
         self.desk = DocumentDesk(self.table, self.group.key)
         self.applied = 0
-        self.held: list[Held] = []
+        self.held: list[HeldQuestion] = []
 
     def catch_up(self) -> None:
         """Apply what the log has, and answer whoever waits for that."""
@@ -64,7 +64,7 @@ class Member:
         for one in held:
             self.receive(one)
 
-    def receive(self, held: Held) -> None:
+    def receive(self, held: HeldQuestion) -> None:
         """Answer a question at once, or when there is something to say."""
         if not self.is_up:
             return
@@ -82,10 +82,12 @@ class Member:
             self.held.append(held)
 
 
-class Held:
+class HeldQuestion:
     """A question that waits for an answer."""
 
-    def __init__(self, asked: Asked, until_ms: int, answer: Callable[[Answered], None]) -> None:
+    def __init__(
+        self, asked: DocumentRequest, until_ms: int, answer: Callable[[DocumentReply], None]
+    ) -> None:
         self.asked = asked
         self.until_ms = until_ms
         self.answer = answer
@@ -100,14 +102,16 @@ class ModelGroup:
         is_gone: all of its hosts are lost, for good.
     """
 
-    def __init__(self, name: str, key: SigningKey, network: ClusterNetwork, judge: Judge) -> None:
+    def __init__(
+        self, name: str, key: SigningKey, network: ClusterNetwork[HeldQuestion], judge: Judge
+    ) -> None:
         self.name = name
         self.key = key
         self.network = network
         self.judge = judge
         self.log: list[ClusterCommand] = []
-        self.members = [Member(self, number) for number in range(MEMBERS)]
-        self.leader: Member | None = self.members[0]
+        self.members = [ModelMember(self, number) for number in range(MEMBERS)]
+        self.leader: ModelMember | None = self.members[0]
         self.is_gone = False
         self.asker: DocumentAsker | None = None
         self._clock_ms = network.chance.randrange(1 << 40)
@@ -115,7 +119,7 @@ class ModelGroup:
         self._proposed = 0
         self._elects_ms = 0
         self._learned: int | None = None
-        network.groups[name] = self
+        network.listeners |= {member.address: member.receive for member in self.members}
         network.after(network.chance.randrange(TICK_MS), self._tick)
 
     @property
@@ -141,7 +145,7 @@ class ModelGroup:
         """What the simulator's time was when this group's clock showed that."""
         return (clock_ms - self._clock_ms) / self._rate
 
-    def leads(self, member: Member) -> bool:
+    def leads(self, member: ModelMember) -> bool:
         """Whether ``member`` leads, and has just confirmed that."""
         return member is self.leader and self.can_commit
 
@@ -177,7 +181,7 @@ class ModelGroup:
         for member in self.members:
             self.network.after(self.network.chance.randint(1, 60), member.catch_up)
 
-    def learn(self, asked: Asked) -> None:
+    def learn(self, asked: DocumentRequest) -> None:
         """A home that is told of a greater chain than its own commits that, and signs no more."""
         mine = self.table.chain
         if mine is None or not self.can_commit or self._learned == len(self.log):
@@ -186,7 +190,7 @@ class ModelGroup:
             self._learned = len(self.log)
             self.propose(HomeCertified(asked.chain))
 
-    def fall(self, member: Member) -> None:
+    def fall(self, member: ModelMember) -> None:
         """A member stops; what was held there is lost."""
         self.network.events.trace(f"{member.address} falls")
         member.is_up = False
@@ -194,7 +198,7 @@ class ModelGroup:
         if member is self.leader:
             self.leader = None
 
-    def rise(self, member: Member) -> None:
+    def rise(self, member: ModelMember) -> None:
         """It runs again, with what its disk has."""
         if not self.is_gone:
             member.is_up = True
@@ -248,22 +252,21 @@ class ModelGroup:
 
     def _send(self, asker: DocumentAsker, question: Question) -> None:
         """To the member of that address, and its answer back; either may be lost."""
-        name, _, number = question.address.partition("/")
+        name, _, _ = question.address.partition("/")
 
-        def arrive(answered: Answered) -> None:
+        def arrive(answered: DocumentReply) -> None:
             if asker is self.asker:
                 for command in asker.take(question.number, answered, self.clock_ms()):
                     self.propose(command)
 
         def receive() -> None:
-            group = self.network.groups.get(name)
-            if group is None:
-                return
             until_ms = self.network.now_ms + question.hold_ms
             back = self.network.sender(name, self.name)
-            member = group.members[int(number)]
-            member.receive(
-                Held(question.asked, until_ms, lambda answered: back(lambda: arrive(answered)))
+            listen = self.network.listeners[question.address]
+            listen(
+                HeldQuestion(
+                    question.asked, until_ms, lambda answered: back(lambda: arrive(answered))
+                )
             )
 
         self.network.sender(self.name, name)(receive)

@@ -19,7 +19,7 @@ from ledgermq.rules.cluster.cluster_table import (
     RowChanged,
     TombstonesForgotten,
 )
-from ledgermq.rules.cluster.document_desk import Answered, Asked, DocumentDesk
+from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentReply, DocumentRequest
 from ledgermq.rules.cluster.numbered_rows import NOWHERE, NumberedRows, RowKey
 from ledgermq.rules.cluster.signatures import SigningKey, signed_content
 
@@ -54,12 +54,12 @@ def home_with_rows(count: int = 3) -> ClusterTable:
     return home
 
 
-def asked(table: ClusterTable) -> Asked:
+def asked(table: ClusterTable) -> DocumentRequest:
     assert table.chain is not None
-    return Asked(table.group, table.chain.signed(), table.rows_rank, table.at)
+    return DocumentRequest(table.group, table.chain.signed(), table.rows_rank, table.at)
 
 
-def answered(home: ClusterTable, table: ClusterTable) -> Answered:
+def answered(home: ClusterTable, table: ClusterTable) -> DocumentReply:
     return DocumentDesk(home, KEYS[home.group]).answer(asked(table), is_current=True)
 
 
