@@ -44,6 +44,10 @@ CONNECT_TIMEOUT_MS = 1_000
 HANDSHAKE_TIMEOUT_MS = 5_000
 RECONNECT_MS, RECONNECT_MS_MAX = 20, 200
 
+UNCONNECTED_S = 10.0
+"""A connection that does not come about for so long is begun anew by us. ZeroMQ itself never tries
+again after some ends, as after a frame that is too large, and tells of them as of others."""
+
 OWN_NAME_S = 10.0
 """A node that starts waits so long for what its own name stands for."""
 
@@ -54,6 +58,7 @@ HANDSHAKE_FAILURES = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
+REFUSALS = (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
 
 
 def open_inbox(
@@ -117,6 +122,7 @@ class Outlet:
             self.socket.setsockopt(zmq.CURVE_SERVERKEY, keys.public[peer])
         self.has_ended = False
         self._is_connected = False
+        self._left_at: float | None = None
         self._monitor = self.socket.get_monitor_socket(
             HANDSHAKE_FAILURES | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
         )
@@ -145,7 +151,7 @@ class Outlet:
         After a refusal ZeroMQ never tries again, but the peer may have got other settings: a new
         attempt is made ``again_s`` later.
         """
-        failure, self.has_ended = 0, False
+        failure, is_refused, self.has_ended = 0, False, False
         while has_input(self._monitor):
             told = parse_monitor_message(self._monitor.recv_multipart(NOBLOCK))
             event = int(told["event"])
@@ -154,8 +160,11 @@ class Outlet:
                 self.has_ended = True
             elif event != zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 failure = event
-        if failure in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
+                is_refused = is_refused or event in REFUSALS
+        if is_refused:
             self._reconnect_at = now + again_s
+        elif self._is_left(now):
+            self._reconnect_at = now
         name = self._name
         if name is not None and name.look(now, is_connected=self._is_connected):
             self._reconnect_at = None
@@ -173,6 +182,21 @@ class Outlet:
         self._monitor.close(0)
         self.socket.close(linger_ms)
 
+    def _is_left(self, now: float) -> bool:
+        """Whether nothing has come of the connection for ``UNCONNECTED_S``; true once each time.
+
+        Behind a name the next address is tried anyhow.
+        """
+        if self._is_connected or self._name is not None:
+            self._left_at = None
+            return False
+        if self._left_at is None:
+            self._left_at = now
+        if now < self._left_at + UNCONNECTED_S:
+            return False
+        self._left_at = now
+        return True
+
     def _note_connection(self, event: int, endpoint: bytes) -> None:
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._is_connected = True
@@ -186,7 +210,8 @@ class Outlet:
             with suppress(zmq.ZMQError):  # there may be nothing left to disconnect
                 self.socket.disconnect(self._endpoint)
         self._is_connected = False
-        self._left_endpoint, self._endpoint = self._endpoint, address.endpoint
+        if address.endpoint != self._endpoint:
+            self._left_endpoint, self._endpoint = self._endpoint, address.endpoint
         self.socket.setsockopt(zmq.IPV6, int(not _is_ipv4(address.host)))
         self.socket.connect(self._endpoint)
 
