@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import resource
 import time
@@ -15,7 +14,6 @@ from tests.unit.client.peer import Peer
 
 from ledgermq.client.core.address import parse_addresses
 from ledgermq.client.core.link import Link
-from ledgermq.client.loop_watch import LoopWatch
 
 
 @contextmanager
@@ -54,27 +52,3 @@ def test_a_link_that_finds_no_descriptor_opens_its_session_later(peer: Peer) -> 
 
     assert lost == 3
     assert greeted
-
-
-def test_a_link_in_a_loop_is_looked_after_although_no_descriptor_is_left(peer: Peer) -> None:
-    async def main() -> None:
-        link, greeted, looked = link_to(peer), asyncio.Event(), asyncio.Event()
-
-        def turn() -> None:
-            link.receive()
-            link.advance(time.monotonic())
-            if link.welcome is not None:
-                greeted.set()
-            looked.set()
-            watch.update()
-
-        watch = LoopWatch(link, lambda: link.deadline, turn)
-        link.advance(time.monotonic())
-        with no_descriptors():
-            watch.update()
-            await looked.wait()
-        await greeted.wait()
-        watch.close()
-        link.close()
-
-    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
