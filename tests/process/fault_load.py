@@ -15,7 +15,8 @@ from tests.process.history_rules import Stored
 from tests.process.node_start import Process, start_node
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client import Consumer, ConsumerOptions
+from ledgermq.client import Consumer
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.store.store_view import StoreView
 
 TIMEOUTS_S = (30.0, 30.0, 30.0, 0.5)
