@@ -183,11 +183,8 @@ class Outlet:
         self.socket.close(linger_ms)
 
     def _is_left(self, now: float) -> bool:
-        """Whether nothing has come of the connection for ``UNCONNECTED_S``; true once each time.
-
-        Behind a name the next address is tried anyhow.
-        """
-        if self._is_connected or self._name is not None:
+        """Whether nothing has come of the connection for ``UNCONNECTED_S``; true once each time."""
+        if self._is_connected or not self._endpoint:
             self._left_at = None
             return False
         if self._left_at is None:

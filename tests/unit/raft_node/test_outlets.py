@@ -27,10 +27,10 @@ def peer() -> Iterator[socket.socket]:
         yield listener
 
 
-@pytest.fixture
-def outlet(peer: socket.socket) -> Iterator[Outlet]:
+@pytest.fixture(params=["127.0.0.1", "127.1"], ids=["address", "name of one address"])
+def outlet(peer: socket.socket, request: pytest.FixtureRequest) -> Iterator[Outlet]:
     context = zmq.Context()
-    address = PeerAddress("127.0.0.1", peer.getsockname()[1])
+    address = PeerAddress(request.param, peer.getsockname()[1])
     made = Outlet(context, NodeId("n1"), address, self_id=NodeId("n0"), keys=None, queued_max=8)
     yield made
     made.close(linger_ms=0)
