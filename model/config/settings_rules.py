@@ -310,20 +310,18 @@ def _is_name(text: str) -> bool:
     return len(text) <= TOPIC_SIZE_MAX and TOPIC_NAME.fullmatch(text) is not None
 
 
-def _is_ip(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
+def _read_by(read: Callable[[str], object]) -> Callable[[str], bool]:
+    def is_read(text: str) -> bool:
+        try:
+            read(text)
+        except ValueError:
+            return False
+        return True
+
+    return is_read
 
 
-def _is_network(text: str) -> bool:
-    try:
-        ipaddress.ip_network(text)
-    except ValueError:
-        return False
-    return True
+_is_ip, _is_network = _read_by(ipaddress.ip_address), _read_by(ipaddress.ip_network)
 
 
 def _has_port(pattern: str) -> Callable[[str], bool]:
