@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError
@@ -47,7 +47,7 @@ def sign_document(signer: SigningKey, document: ClusterDocument) -> bytes:
             "rank": document.rank,
             "base": [base.number, base.digest] if base else None,
             "at": [document.at.number, document.at.digest],
-            "rows": [[*row.key, row.number, row.value] for row in document.rows],
+            "rows": listed(document.rows),
         }
     )
     signed = signer.signed(PURPOSE, zlib.compress(content))
@@ -102,6 +102,11 @@ def read_point(value: object) -> Point:
     fields = dict(zip(Point._fields, value, strict=True))
     number = integer_of(fields, "number")
     return Point(number, text_of(fields, "digest", size_max=64)) if number else NOWHERE
+
+
+def listed(rows: Iterable[Row]) -> list[list[object]]:
+    """Rows as JSON has them; ``read_rows`` reads it."""
+    return [[*row.key, row.number, row.value] for row in rows]
 
 
 def read_rows(value: object) -> list[Row]:

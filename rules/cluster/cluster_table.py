@@ -8,8 +8,6 @@ have moved.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
@@ -20,8 +18,13 @@ from ledgermq.rules.cluster.certificates import (
     NAME_LENGTH_MAX,
     Chain,
 )
-from ledgermq.rules.cluster.cluster_document import open_document, read_point, read_rows
-from ledgermq.rules.cluster.json_objects import Object, integer_of, text_of
+from ledgermq.rules.cluster.cluster_document import (
+    listed,
+    open_document,
+    read_point,
+    read_rows,
+)
+from ledgermq.rules.cluster.json_objects import Object, decoded, encoded, integer_of, text_of
 from ledgermq.rules.cluster.numbered_rows import NumberedRows, Point, RowKey
 from ledgermq.rules.cluster.signatures import PUBLIC_SIZE
 
@@ -220,14 +223,14 @@ class ClusterTable:
             return {}
         return {
             "cluster": self.chain.cluster,
-            "root": base64.b64encode(self.chain.root).decode(),
+            "root": encoded(self.chain.root),
             "group": self.group,
             "nodes": [*self.first_nodes],
-            "chain": [base64.b64encode(one).decode() for one in self.chain.signed()],
+            "chain": [encoded(one) for one in self.chain.signed()],
             "rowsRank": self.rows_rank,
             "floor": self.rows.floor,
             "points": [[*point] for point in self.rows.points()],
-            "rows": [[*row.key, row.number, row.value] for row in self.rows.above(0)],
+            "rows": listed(self.rows.above(0)),
         }
 
     @classmethod
@@ -243,8 +246,11 @@ class ClusterTable:
         table.group = text_of(document, "group", size_max=NAME_LENGTH_MAX)
         table.first_nodes = [str(one) for one in _list(document, "nodes")]
         cluster = text_of(document, "cluster", size_max=NAME_LENGTH_MAX)
-        chain = Chain(cluster, _bytes(document.get("root")))
-        table.chain = chain.with_chain([_bytes(one) for one in _list(document, "chain")])
+        chain = Chain(cluster, decoded(document.get("root"), size_max=PUBLIC_SIZE))
+        links = _list(document, "chain")
+        table.chain = chain.with_chain(
+            [decoded(one, size_max=CERTIFICATE_SIZE_MAX) for one in links]
+        )
         points = [read_point(one) for one in _list(document, "points")]
         rows = read_rows(document.get("rows"))
         table.rows = NumberedRows.of(rows, points, floor=integer_of(document, "floor"))
@@ -257,13 +263,3 @@ def _list(document: Object, key: str) -> list[object]:
     if not isinstance(value, list) or (key == "chain" and len(value) > CHAIN_LENGTH_MAX):
         raise ConfigError("not a list", key=key, found=type(value).__name__)
     return value
-
-
-def _bytes(value: object) -> bytes:
-    try:
-        found = base64.b64decode(value, validate=True) if isinstance(value, str) else b""
-    except (binascii.Error, ValueError):
-        found = b""
-    if not 0 < len(found) <= CERTIFICATE_SIZE_MAX:
-        raise ConfigError("not bytes as base64", found=repr(value)[:64])
-    return found

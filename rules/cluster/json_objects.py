@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 
@@ -32,6 +33,26 @@ def object_of(content: bytes, *, size_max: int) -> dict[str, object]:
         raise ConfigError("signed content is no JSON", reason=str(error)[:200]) from None
     if not isinstance(found, dict):
         raise ConfigError("signed JSON is no object", found=type(found).__name__)
+    return found
+
+
+def encoded(content: bytes) -> str:
+    """Bytes as JSON has them; ``decoded`` reads it."""
+    return base64.b64encode(content).decode()
+
+
+def decoded(value: object, *, size_max: int) -> bytes:
+    """The bytes, 1 to ``size_max``, that a text stands for.
+
+    Raises:
+        ConfigError: it is none, or stands for more.
+    """
+    try:
+        found = base64.b64decode(value, validate=True) if isinstance(value, str) else b""
+    except ValueError:
+        found = b""
+    if not 0 < len(found) <= size_max:
+        raise ConfigError("not bytes as base64", found=repr(value)[:64], limit=size_max)
     return found
 
 

@@ -21,7 +21,7 @@ POINTS_KEPT = 256
 
 
 class RowKey(NamedTuple):
-    """Which row: kinds are those of ``cluster_rows``."""
+    """Which row: ``kind`` says what its value is about, as ``cluster_table.GROUP_KIND``."""
 
     kind: str
     name: str
