@@ -55,7 +55,10 @@ def test_javascript_produces_consumes_and_retries(served: tuple[Group, str]) -> 
     # It makes no topics: it uses one that is there.
     said = run_client(had(node_client), served[1], TOPIC, str(COUNT))
 
-    assert said[-3:] == [f"sent {COUNT}", f"consumed {COUNT}", "node-3 came 2 times"]
+    # An error that it logs stands between its own lines: a retry on a busy machine, for instance.
+    assert [line for line in said if line.startswith(("sent", "consumed", "node-3"))] == [
+        f"sent {COUNT}", f"consumed {COUNT}", "node-3 came 2 times",
+    ], said  # fmt: skip
 
 
 def test_python_produces_consumes_retries_and_ends_transactions(served: tuple[Group, str]) -> None:
