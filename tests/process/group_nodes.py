@@ -404,11 +404,12 @@ _claims = PortClaims(Path(tempfile.gettempdir(), f"ledgermq-test-ports-{os.getui
 def free_port() -> int:
     """A port that nobody has now, that no connection is given in the meantime, and no other test.
 
-    The system takes its own choices from 32768 on. A node with a port for RocketMQ's clients takes
-    the one two below, too: nobody else gets that one.
+    The system takes its own choices from 32768 on, and RocketMQ's brokers, where it runs beside
+    ours, from 30911 on. A node with a port for RocketMQ's clients takes the one two below, too:
+    nobody else gets that one.
     """
     while True:
-        port = secrets.randbelow(20_000) + 12_000
+        port = secrets.randbelow(18_000) + 12_000
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             if _claims.take(port) and _claims.take(port - VIP_DISTANCE):
