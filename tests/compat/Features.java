@@ -525,10 +525,20 @@ public class Features {
       return made;
     }
 
+    /** What is acknowledged is in its queue a moment later, with either broker. */
+    static void inQueue(DefaultMQPullConsumer made, MessageQueue queue, long count) throws Exception {
+      await(count + " messages in the queue", () -> {
+        try {
+          return made.maxOffset(queue) == count;
+        } catch (MQClientException error) { return false; }
+      });
+    }
+
     static String pull() throws Exception {
       MessageQueue queue = fill("f-pull", "p", 1).getMessageQueue();
       for (int number = 0; number < 40; number++) producer.send(message("f-pull", "T" + number % 2, "q" + number), queue);
       DefaultMQPullConsumer made = puller("g-pull");
+      inQueue(made, queue, 41);
       List<String> facts = new ArrayList<>();
       for (long offset : new long[] {0, 40, 41, 100}) {
         PullResult one = made.pull(queue, "*", offset, 32);
@@ -559,6 +569,7 @@ public class Features {
       Thread.sleep(50);
       for (int number = 0; number < 5; number++) producer.send(message("f-offsets", "TagA", "q" + number), queue);
       DefaultMQPullConsumer made = puller("g-offsets");
+      inQueue(made, queue, 6);
       MessageQueue empty = new MessageQueue("f-offsets", queue.getBrokerName(), (queue.getQueueId() + 1) % 4);
       long never = made.fetchConsumeOffset(queue, true);
       long time = made.earliestMsgStoreTime(queue);
