@@ -10,8 +10,8 @@ import org.apache.rocketmq.client.producer.*;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 
-/** Sends and consumes messages whose way is traced. Arguments: topic, count. Says "sent ID OFFSETID"
- *  of each, "consumed" once all have come, and goes on until it reads a line: traces are written
+/** Sends and consumes messages whose way is traced. Arguments: topic, count, seconds. Says "sent ID OFFSETID"
+ *  of each, "consumed" once all have come (within the seconds given), and goes on until it reads a line: traces are written
  *  meanwhile, the last ones at the end. */
 public class Traced {
   public static void main(String[] args) throws Exception {
@@ -37,7 +37,7 @@ public class Traced {
       if (result.getSendStatus() != SendStatus.SEND_OK) throw new IllegalStateException("" + result);
       System.out.println("sent " + result.getMsgId() + " " + result.getOffsetMsgId());
     }
-    if (!came.await(60, TimeUnit.SECONDS)) throw new IllegalStateException("not consumed");
+    if (!came.await(Integer.parseInt(args[2]), TimeUnit.SECONDS)) throw new IllegalStateException("not consumed");
     System.out.println("consumed");
     new Scanner(System.in).nextLine();
     consumer.shutdown();
