@@ -107,9 +107,20 @@ class WatchedConnection:
         peer: who has begun a session over it.
         taken: bytes, of a unix socket messages; counted by whoever receives.
         seen: ``taken`` when it was looked at last; -1 before.
+        is_ended: whether ZeroMQ was made to close it, and has perhaps not come to that yet.
     """
 
-    __slots__ = ("address", "fd", "host", "identity", "inode", "peer", "seen", "taken")
+    __slots__ = (
+        "address",
+        "fd",
+        "host",
+        "identity",
+        "inode",
+        "is_ended",
+        "peer",
+        "seen",
+        "taken",
+    )
 
     def __init__(self, fd: int, inode: int, address: str, host: str) -> None:
         self.fd = fd
@@ -120,6 +131,7 @@ class WatchedConnection:
         self.identity = b""
         self.taken = 0
         self.seen = -1
+        self.is_ended = False
 
 
 class SocketWatch:
@@ -295,6 +307,8 @@ class SocketWatch:
 
     def _end(self, connection: WatchedConnection, setting: str, **figures: int) -> None:
         """Have ZeroMQ find the connection at its end: it drops what it has of it."""
+        if connection.is_ended:
+            return
         with _opened(connection.fd) as sock:
             # The number may be another connection's by now, which is not to end for this one.
             if sock is None or os.fstat(sock.fileno()).st_ino != connection.inode:
@@ -306,6 +320,7 @@ class SocketWatch:
             except OSError:
                 # It has ended by itself.
                 return
+        connection.is_ended = True
         self._note_ended()
         self.tell_ended(connection.host, setting, figures)
 

@@ -35,7 +35,7 @@ class Router:
     def __init__(self, folder: Path) -> None:
         self.ended = 0
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        watch = SocketWatch(
+        self.watch = watch = SocketWatch(
             WatchLimits(1 << 30, 100, 100, 1 << 30), is_sealed=False, note_ended=self._note
         )
         self.raw = bind_client_socket(
@@ -104,6 +104,26 @@ def test_parts_that_no_message_has_so_many_are_let_go_of_a_bounded_number_a_turn
     greedy.disable_monitor()
     greedy.close(0)
     honest.close()
+
+
+def test_a_connection_that_zeromq_has_not_closed_yet_is_not_ended_and_counted_again(
+    router: Router,
+) -> None:
+    greedy = router.context.socket(zmq.DEALER)
+    greedy.setsockopt(zmq.RECONNECT_IVL, -1)
+    greedy.connect(f"tcp://127.0.0.1:{router.port}")
+    greedy.send(b"one")
+    router.wait()
+    message = router.raw.recv_multipart(copy=False)[-1]
+    assert isinstance(message, zmq.Frame)
+    fd = message.get(zmq.SRCFD)
+    assert isinstance(fd, int)
+
+    router.watch.end_sender(b"nobody", fd)
+    router.watch.end_sender(b"nobody", fd)
+
+    assert router.ended == 1
+    greedy.close(0)
 
 
 def test_a_message_of_a_few_parts_too_many_is_given_to_be_refused(router: Router) -> None:
