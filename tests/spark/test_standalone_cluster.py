@@ -152,6 +152,9 @@ def package_archive(folder: Path) -> Path:
     return archive
 
 
+@pytest.mark.skipif(
+    os.environ.get("LEDGERMQ_SPARK_CLUSTER") != "1", reason="LEDGERMQ_SPARK_CLUSTER is not 1"
+)
 def test_jobs_and_source_work_on_two_workers(cluster: Cluster, golden: Any, tmp_path: Path) -> None:
     program = ROOT / "src" / "ledgermq" / "pipeline" / "__main__.py"
     out = tmp_path / "derived"

@@ -130,7 +130,8 @@ PARTS = (
         tests=("tests/spark",),
         environment={
             "LEDGERMQ_SPARK": "1", "LEDGERMQ_SPARK_KILLS": "2", "LEDGERMQ_SPARK_DRIVER_KILLS": "2",
-            "LEDGERMQ_SPARK_WHEEL": "1", "LEDGERMQ_SPARK_SPECULATION": "1", "LEDGERMQ_BROWSER": "1",
+            "LEDGERMQ_SPARK_CLUSTER": "1", "LEDGERMQ_SPARK_WHEEL": "1",
+            "LEDGERMQ_SPARK_SPECULATION": "1", "LEDGERMQ_BROWSER": "1",
         },
         soak={"LEDGERMQ_SPARK_KILLS": "10", "LEDGERMQ_SPARK_DRIVER_KILLS": "5"},
     ),
