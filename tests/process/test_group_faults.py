@@ -164,7 +164,7 @@ FAULTS = {**PROCESS_FAULTS, **NETWORK_FAULTS}
 
 
 def trials() -> list[tuple[tuple[str, ...], str]]:
-    """Faults of one group of nodes each, and its mode: with more rounds, each fault with both modes;
+    """Faults of one group of nodes each, and its mode: with more rounds each fault with both modes;
     else with one in turn, and some to a group, since most of the time is that of its start.
     """
     if ROUNDS > 1:
