@@ -181,8 +181,8 @@ def test_all_services_keep_their_promises_while_leaders_die(group: Group) -> Non
     )
     group.wait_equal()
     wait_same_tables(group)
-    known = offsets_in_file(group.members[0].node, "keepers", STORED)
     statuses = group.stop()
+    known = offsets_in_file(group.members[0].node, "keepers", STORED)
 
     assert [load.failures for load in (*loads, *workers)] == [[]] * 5, SEED
     assert statuses == [0, 0, 0]

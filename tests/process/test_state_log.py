@@ -269,9 +269,12 @@ def test_a_member_whose_files_are_lost_reads_them_from_the_log(group: Group) -> 
     group.wait_equal()
     with broker_of(group.addresses) as broker:
         broker.group_commit("g", TOPIC, {1: 32})
-    wait_same_tables(group)
 
-    assert offsets_in_file(follower.node, "g", TOPIC) == {1: 32}
+    # Files are written a while after what they have to say is answered.
+    wait_until(
+        lambda: offsets_in_file(follower.node, "g", TOPIC) == {1: 32}, "its file to say the last"
+    )
+    wait_same_tables(group)
 
 
 class Committer:
@@ -339,6 +342,9 @@ def test_offsets_never_go_back_while_leaders_die(group: Group) -> None:
 
     assert [one.wrong for one in committers] == [[]] * 3, SEED
     assert len(victims) == KILLS
+    acknowledged = {number: one.acknowledged for number, one in enumerate(committers)}
     for member in group.members:
-        known = offsets_in_file(member.node, "g", TOPIC)
-        assert known == {number: one.acknowledged for number, one in enumerate(committers)}
+        wait_until(
+            lambda node=member.node: offsets_in_file(node, "g", TOPIC) == acknowledged,
+            f"the file of {member.name} to say what was acknowledged",
+        )
