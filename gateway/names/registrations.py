@@ -6,6 +6,9 @@ ended, and is asked every half minute whether it still knows all that; it has to
 asked again when it does not. A node that leads no more takes its address away from id 0 by
 registering as a slave, never by unregistering id 0: that may be the next leader's already. When the
 node ends its connection does, and with it the servers forget the address.
+
+Behind a name all of its addresses are name servers. One that is gone from the name's records is let
+go once its connection has ended: resolvers leave addresses out now and then.
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ from dataclasses import dataclass
 
 from ledgermq.gateway.administration.encoded_tables import shown_fields
 from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.names.named_servers import NamedServers
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.transport.addresses import broker_id
-from ledgermq.gateway.transport.server_links import ServerLink, ServerLinks
+from ledgermq.gateway.transport.server_links import ServerLink, ServerLinks, is_address
 from ledgermq.model.errors import BusyError, LedgerError, TimedOutError
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.remoting.codes import RequestCode
@@ -44,9 +48,13 @@ _State = tuple[int, int]
 
 @dataclass(slots=True)
 class _Server:
-    """What one name server was told; ``told`` is None until it has answered."""
+    """What one name server was told; ``told`` is None until it has answered.
+
+    ``is_named``: a name stands for it, or did; else the settings have its address.
+    """
 
     link: ServerLink
+    is_named: bool = False
     due_ms: int = 0
     is_asked: bool = False
     told: _State | None = None
@@ -60,8 +68,10 @@ class Registrations(PortPart):
     """
 
     def __init__(self, context: BrokerContext, links: ServerLinks) -> None:
-        servers = context.environment.settings.remoting.name_servers
-        self._servers = [_Server(links.to(address)) for address in servers]
+        said = context.environment.settings.remoting.name_servers
+        self._links = links
+        self._servers = [_Server(links.to(one)) for one in said if is_address(one)]
+        self._named = [NamedServers(one, links) for one in said if not is_address(one)]
         self._tables = context.tables
         self._addresses = context.addresses
         self._is_known = False
@@ -75,15 +85,26 @@ class Registrations(PortPart):
         """When ``turn`` has something to do that no descriptor tells of."""
         if not self._is_known:
             return None
-        return min((one.due_ms for one in self._servers if not one.is_asked), default=None)
+        due = [one.due_ms for one in self._servers if not one.is_asked]
+        asked = (one.next_deadline_ms() for one in self._named)
+        return min((*due, *(one for one in asked if one is not None)), default=None)
 
     def turn(self, now_ms: int) -> None:
         """Register wherever that is due, or something has changed since."""
-        if not self._servers or not self._is_known:
+        if not self._is_known:
+            return
+        for named in self._named:
+            if named.look(now_ms):
+                self._find_servers(named)
+        if not self._servers:
             return
         state = self._state()
-        for server in self._servers:
+        for server in list(self._servers):
             if server.is_asked:
+                continue
+            if server.link.fileno is None and self._is_gone(server):
+                self._servers.remove(server)
+                self._links.drop(server.link.address)
                 continue
             if server.told is not None and server.link.fileno is None:
                 # It has forgotten this node, or is a new process.
@@ -92,8 +113,23 @@ class Registrations(PortPart):
             if has_changed or now_ms >= server.due_ms:
                 self._tell(server, state, now_ms)
 
+    def _find_servers(self, named: NamedServers) -> None:
+        """A name stands for other addresses than before."""
+        known = {one.link.address: one for one in self._servers}
+        for address in named.addresses:
+            if address not in known:
+                self._servers.append(_Server(self._links.to(address), is_named=True))
+
+    def _is_gone(self, server: _Server) -> bool:
+        """Whether no name stands for it any more."""
+        return server.is_named and not any(
+            server.link.address in one.addresses for one in self._named
+        )
+
     def close(self) -> None:
         """Say goodbye where that cannot take the next leader's place; what can be sent is sent."""
+        for named in self._named:
+            named.close()
         for server in self._servers:
             if server.told is None or (server.told[0] == LEADER_ID and self._is_in_group):
                 continue
@@ -201,5 +237,8 @@ class Registrations(PortPart):
             )  # fmt: skip
         server.failures += 1
         server.told = None
+        for named in self._named:
+            if server.link.address in named.addresses:
+                named.doubt()
         wait_ms = min(RETRY_MS_MAX, RETRY_MS * 2 ** min(server.failures, 10))
         server.due_ms = now_ms + wait_ms

@@ -204,6 +204,20 @@ class ServerLinks(PortPart):
             link = self._links[address, purpose] = ServerLink(address, self._epoll)
         return link
 
+    def drop(self, address: str, purpose: str = "") -> None:
+        """End a link, which nobody wants any more; who waits there is told."""
+        link = self._links.pop((address, purpose), None)
+        if link is not None:
+            link.close()
+
+    def add_source(self, descriptor: int) -> None:
+        """Have it wake the port while it can be read, which another part sees to."""
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    def remove_source(self, descriptor: int) -> None:
+        """It is closed, and wakes nobody any more."""
+        self._epoll.unregister(descriptor)
+
     def turn(self, now_ms: int) -> None:
         """Take what has come, and end what is late."""
         if not self._links:
@@ -215,7 +229,7 @@ class ServerLinks(PortPart):
             link = by_fd.get(fd)
             if link is not None and link.fileno == fd:
                 link.take(events, now_ms)
-        for link in self._links.values():
+        for link in list(self._links.values()):
             link.expire(now_ms)
 
     def next_deadline_ms(self) -> int | None:
@@ -225,7 +239,7 @@ class ServerLinks(PortPart):
 
     def close(self) -> None:
         """End them all."""
-        for link in self._links.values():
+        for link in list(self._links.values()):
             link.close()
         self._epoll.close()
 

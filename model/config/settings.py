@@ -157,7 +157,8 @@ class RemotingSection:
     """RocketMQ's clients; ``addresses`` are those of the members, as ``n0-10.0.0.1:10911``.
 
     ``name_servers`` are RocketMQ's own, as ``10.0.0.9:9876``, or nodes of other groups, at which
-    the node registers; from the networks of ``registrations_from`` it takes registrations.
+    the node registers, a name standing for all of its addresses; from the networks of
+    ``registrations_from`` it takes registrations.
     ``processes`` of their own serve the port when they are more than one, else the broker does.
     """
 

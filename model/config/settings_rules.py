@@ -369,10 +369,7 @@ _HTTP = _text(
 _PEER = _text("ID-HOST:PORT, as n0-10.0.0.1:40911", _has_port(rf"{_MEMBER}-{_HOST}:{_PORT}"))
 
 _NAME_SERVER = _text(
-    "ADDRESS:PORT, as 10.0.0.9:9876",
-    lambda text: (
-        _has_port(rf"{_HOST}:{_PORT}")(text) and _is_ip(text.rpartition(":")[0].strip("[]"))
-    ),
+    "HOST:PORT, as 10.0.0.9:9876 or names.example.org:9876", _has_port(rf"{_HOST}:{_PORT}")
 )
 _NETWORK = _text("an address or a NETWORK/BITS, as 10.0.0.0/24", _is_network)
 _MEMBER_RULE = _text(

@@ -22,12 +22,12 @@ class RawNameServer:
         ended: connections that have ended.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         self.told: list[Command] = []
         self.code = int(ResponseCode.SUCCESS)
         self.fields: dict[str, str] = {}
         self.ended = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((host, port))
         self._open: list[socket.socket] = []
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
@@ -40,7 +40,8 @@ class RawNameServer:
     @property
     def address(self) -> str:
         """As ``remoting.name_servers`` wants it."""
-        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+        host, port = self._listener.getsockname()
+        return f"{host}:{port}"
 
     def ids(self) -> list[tuple[str, str]]:
         """Broker ids as they were registered, with their addresses."""
@@ -87,9 +88,9 @@ class RawNameServer:
 
 
 @contextmanager
-def raw_name_server() -> Iterator[RawNameServer]:
+def raw_name_server(host: str = "127.0.0.1", port: int = 0) -> Iterator[RawNameServer]:
     """One that ends with the block."""
-    made = RawNameServer()
+    made = RawNameServer(host, port)
     try:
         yield made
     finally:

@@ -2,94 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, cast
 
 import pytest
 from tests.process.raw_name_server import RawNameServer, raw_name_server
-from tests.readable import is_readable
+from tests.unit.gateway.registered_node import RegisteredNode, topic
 
-from ledgermq.gateway.context import BrokerContext
-from ledgermq.gateway.names.registrations import PERIOD_MS, RETRY_MS, Registrations
-from ledgermq.gateway.transport.addresses import GroupAddresses
-from ledgermq.gateway.transport.server_links import ServerLinks
-from ledgermq.model.config.settings import NodeSection, RemotingSection, Settings, StoreSection
+from ledgermq.gateway.names.registrations import PERIOD_MS, RETRY_MS
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.registration import TableVersion, decode_registration, decode_version
-from ledgermq.rules.tables.topics import Topic, TopicTable
-from ledgermq.wire.session import Standing
-
-TURNS_MAX = 2_000
 
 
-class Tables(NamedTuple):
-    topics: TopicTable
-
-
-class Surroundings(NamedTuple):
-    settings: Settings
-
-
-class Context(NamedTuple):
-    """What registrations need of a port's."""
-
-    environment: Surroundings
-    tables: Tables
-    addresses: GroupAddresses
-
-
-class Registered:
-    """A node of a group of two, turned by hand."""
+class Registered(RegisteredNode):
+    """At one server."""
 
     def __init__(self, server: RawNameServer, root: Path) -> None:
+        super().__init__(root, server.address)
         self.server = server
-        self.now_ms = 0
-        self.links = ServerLinks()
-        self.topics = TopicTable()
-        self.topics.put(topic("orders"), 1)
-        settings = Settings(
-            node=NodeSection(
-                self_id="n0", peers=("n0-10.0.0.1:7000", "n1-10.0.0.2:7000"), broker_ip="10.0.0.1"
-            ),
-            store=StoreSection(path_root_dir=root),
-            remoting=RemotingSection(name_servers=(server.address,)),
-        )
-        self.addresses = GroupAddresses(settings, frozenset)
-        made = Context(Surroundings(settings), Tables(self.topics), self.addresses)
-        self.registrations = Registrations(cast("BrokerContext", made), self.links)
-
-    def lead(self, leader: str) -> None:
-        standing = Standing("leader" if leader == "n0" else "follower", 1, leader)
-        self.addresses.tell_standing(standing)
-        self.registrations.tell_standing(standing)
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        for _ in range(TURNS_MAX):
-            self.links.turn(self.now_ms)
-            self.registrations.turn(self.now_ms)
-            if condition():
-                return
-            is_readable(self.links, 0.01)
-        raise AssertionError("it did not come to that")
 
     def told(self, count: int) -> list[Command]:
         """What the server was told, so many times; nothing more is due then."""
         self.until(lambda: len(self.server.told) >= count and self.is_idle())
         assert len(self.server.told) == count
         return self.server.told
-
-    def is_idle(self) -> bool:
-        return self.links.next_deadline_ms() is None
-
-    def close(self) -> None:
-        self.registrations.close()
-        self.links.close()
-
-
-def topic(name: str) -> Topic:
-    return Topic.read(name, {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6})
 
 
 @pytest.fixture
