@@ -16,7 +16,7 @@ import numpy as np
 
 from ledgermq.formats.arrays import UNIT, Units
 from ledgermq.formats.queue_unit import UNIT_SIZE
-from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.store.files.mapped_files import MappedFiles, VanishedError
 from ledgermq.store.queues.queue_end import CHUNK_UNITS, PREFILL_SIZE
 
@@ -124,13 +124,14 @@ class QueueReader:
         self.files.close()
 
     def offset_by_time(self, timestamp: int, store_time_of: StoreTimeOf, log_first: int) -> int:
-        """The queue offset for a time: of the message of exactly that time, or of the nearer one of
+        """The queue offset for a time: of a message of exactly that time, or of the nearer one of
         its two neighbours in time, the older one at a tie.
 
-        As ``ConsumeQueue.getOffsetInQueueByTime`` finds it, but among all messages: Java looks in
-        the first file alone that was changed at ``timestamp`` or later, and a queue that was built
-        again, restored or repaired has files that were all changed just now. A message that cannot
-        be read makes it 0, as there. ``bounds`` goes first.
+        As ``ConsumeQueue.getOffsetInQueueByTime`` finds it: in the first file that was changed at
+        ``timestamp`` or later, else in the last one. Where that one's neighbours show that it is
+        the wrong one it is looked for among all messages, which Java does not do: the files of a
+        queue that was built again, restored or repaired were all changed just now. A message that
+        cannot be read makes it 0, as there. ``bounds`` goes first.
 
         Args:
             timestamp: epoch ms.
@@ -139,29 +140,23 @@ class QueueReader:
         """
         if self._max == self._min:
             return 0
-        low, high = self._min, self._max - 1
-        left = right = -1
-        left_time = right_time = -1
-        while low <= high:
-            middle = (low + high) // 2
-            position, size = self._unit(middle)
-            if position < log_first:
-                left, low = middle, middle + 1
-                continue
-            time = store_time_of(position, size)
-            if time < 0:
-                return 0
-            if time == timestamp:
-                return middle
-            if time > timestamp:
-                right, right_time, high = middle, time, middle - 1
-            else:
-                left, left_time, low = middle, time, middle + 1
-        if left_time == -1:
-            return max(right, 0)
-        if right_time == -1:
-            return left
-        return right if timestamp - left_time > right_time - timestamp else left
+
+        def time_at(offset: int) -> int | None:
+            position, size = self._unit(offset)
+            return None if position < log_first else store_time_of(position, size)
+
+        start = self._changed_since(timestamp)
+        low, high = max(self._min, start), min(self._max, start + self._per_file) - 1
+        found, is_exact = _nearest(timestamp, time_at, low, high)
+        if is_exact:
+            return found
+        before = time_at(low - 1) if low > self._min else None
+        after = time_at(high + 1) if high < self._max - 1 else None
+        if (before is not None and before >= timestamp) or (
+            after is not None and after <= timestamp
+        ):
+            found, _ = _nearest(timestamp, time_at, self._min, self._max - 1)
+        return found
 
     @property
     def _per_file(self) -> int:
@@ -250,6 +245,57 @@ class QueueReader:
 
     def _array(self, first: int, count: int) -> Units:
         return np.frombuffer(self.files.view(first * UNIT_SIZE, count * UNIT_SIZE), UNIT)
+
+    def _changed_since(self, timestamp: int) -> int:
+        """First queue offset of the first file changed at ``timestamp`` or later, else the last."""
+        last = (self._max - 1) * UNIT_SIZE
+        for start in self.files.starts:
+            if start + self.files.file_size > last:
+                return start // UNIT_SIZE
+            path = self.files.path(start)
+            try:
+                changed = path.stat().st_mtime_ns // 1_000_000
+            except FileNotFoundError:
+                # Retention was faster.
+                continue
+            except OSError as error:
+                raise StorageError(
+                    "queue file not looked at", errno=error.errno, file=str(path)
+                ) from error
+            if changed >= timestamp:
+                return start // UNIT_SIZE
+        raise AssertionError("a queue with units has a last file")
+
+
+def _nearest(
+    timestamp: int, time_at: Callable[[int], int | None], low: int, high: int
+) -> tuple[int, bool]:
+    """The offset from ``low`` to ``high`` for a time, and whether it is of exactly that time.
+
+    Args:
+        time_at: store time at an offset: None is older than any, below 0 makes the answer 0.
+    """
+    left = right = -1
+    left_time = right_time = -1
+    while low <= high:
+        middle = (low + high) // 2
+        time = time_at(middle)
+        if time is None:
+            left, low = middle, middle + 1
+            continue
+        if time < 0:
+            return 0, False
+        if time == timestamp:
+            return middle, True
+        if time > timestamp:
+            right, right_time, high = middle, time, middle - 1
+        else:
+            left, left_time, low = middle, time, middle + 1
+    if left_time == -1:
+        return max(right, 0), False
+    if right_time == -1:
+        return left, False
+    return (right if timestamp - left_time > right_time - timestamp else left), False
 
 
 def _is_visible(position: int, size: int, log_end: int) -> bool:

@@ -230,20 +230,43 @@ def test_a_time_finds_the_nearest_message(tmp_path: Path, timestamp: int, expect
     assert found == expected
 
 
-def test_a_time_is_looked_for_whenever_the_files_were_changed(tmp_path: Path) -> None:
-    put_queue(tmp_path / "q", 13)
-    for number in range(3):
-        # All changed after the last message, as after a rebuild, but the last one: another clock.
-        changed_ns = (9_000 if number < 2 else 1) * 1_000_000
-        os.utime(tmp_path / "q" / f"{number * FILE_SIZE:020d}", ns=(changed_ns, changed_ns))
-    queue = QueueReader(tmp_path / "q", file_size=FILE_SIZE)
+def found_by_time(folder: Path, changed_ms: list[int], times: list[int]) -> list[int]:
+    """What is found in a queue of 13 messages, 10 ms apart from 1,000 on, five to a file."""
+    put_queue(folder, 13)
+    for number, changed in enumerate(changed_ms):
+        changed_ns = changed * 1_000_000
+        os.utime(folder / f"{number * FILE_SIZE:020d}", ns=(changed_ns, changed_ns))
+    queue = QueueReader(folder, file_size=FILE_SIZE)
     queue.bounds(FAR)
-    found = [
+    return [
         queue.offset_by_time(time, lambda at, _: 1_000 + at // MESSAGE_SIZE * 10, 0)
-        for time in (1_044, 1_046, 1_090, 1_130, 5_000)
+        for time in times
     ]
 
-    assert found == [4, 5, 9, 12, 12]
+
+def test_a_time_is_looked_for_in_the_first_file_changed_since(tmp_path: Path) -> None:
+    found = found_by_time(
+        tmp_path / "q", [1_045, 1_095, 1_145], [1_044, 1_046, 1_090, 1_094, 1_130, 5_000]
+    )
+
+    assert found == [4, 5, 9, 9, 12, 12]
+
+
+@pytest.mark.parametrize(
+    "changed_ms",
+    [
+        [9_000, 9_000, 9_000],  # all behind the last message, as after a rebuild
+        [9_000, 9_000, 1],  # the last one by another clock
+        [1, 1, 1],
+    ],
+)
+def test_a_time_is_found_whenever_the_files_were_changed(
+    tmp_path: Path, changed_ms: list[int]
+) -> None:
+    times = [900, 1_000, 1_044, 1_050, 1_052, 1_090, 1_098, 1_100, 1_130, 5_000]
+    found = found_by_time(tmp_path / "q", changed_ms, times)
+
+    assert found == [0, 0, 4, 5, 5, 9, 10, 10, 12, 12]
 
 
 def test_units_older_than_the_log_count_as_too_old(tmp_path: Path) -> None:
