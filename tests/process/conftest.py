@@ -154,7 +154,8 @@ class Node:
     def wait_told(self, message: str, count: int = 1) -> None:
         """Wait until systemd has been told ``message`` so often."""
         wait_until(lambda: self.listen().count(message) >= count or self._has_ended(), f"{message}")
-        assert self.told.count(message) >= count, (self.told, self.log.read_text())
+        # As one text: pytest shortens all else.
+        assert self.told.count(message) >= count, f"{self.told}\n{self.log.read_text()}"
 
     def wait_ready(self) -> None:
         """Wait until the node says that it can serve."""
