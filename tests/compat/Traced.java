@@ -37,7 +37,11 @@ public class Traced {
       if (result.getSendStatus() != SendStatus.SEND_OK) throw new IllegalStateException("" + result);
       System.out.println("sent " + result.getMsgId() + " " + result.getOffsetMsgId());
     }
-    if (!came.await(Integer.parseInt(args[2]), TimeUnit.SECONDS)) throw new IllegalStateException("not consumed");
+    if (!came.await(Integer.parseInt(args[2]), TimeUnit.SECONDS)) {
+      System.out.println("not consumed: " + came.getCount() + " of " + count + ", queues "
+          + consumer.getDefaultMQPushConsumerImpl().consumerRunningInfo().formatString());
+      System.exit(1);
+    }
     System.out.println("consumed");
     new Scanner(System.in).nextLine();
     consumer.shutdown();
