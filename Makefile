@@ -105,7 +105,7 @@ check-deb:
 # Each suite after the other, for tests in a bare root take all processors.
 check-bare: bootstrap
 	packaging/install-tools.sh bare
-	LEDGERMQ_BARE=1 LEDGERMQ_BARE_LONG=1 $(PYTHON_BIN)/python -m pytest -q tests/bare
+	LEDGERMQ_BARE=1 LEDGERMQ_BARE_LONG=1 LEDGERMQ_BARE_ALL=1 $(PYTHON_BIN)/python -m pytest -q tests/bare
 
 check-boot: bootstrap
 	packaging/install-tools.sh boot

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.bare.bare_root import HOME, USER, BareRoot, Suite
+from tests.bare.conftest import SHORT
 from tests.boot.root import CHECKOUT
 
 pytestmark = [pytest.mark.bare, pytest.mark.slow]
@@ -20,6 +21,11 @@ PACKAGES = "dpkg-query --show --showformat . | wc --chars"
 LONG = pytest.mark.skipif(
     os.environ.get("LEDGERMQ_BARE_LONG") != "1", reason="only with LEDGERMQ_BARE_LONG=1"
 )
+
+
+def is_whole(suite: Suite) -> bool:
+    """Whether all tests are run in it, and not only the quick ones: half an hour each."""
+    return suite.name == SHORT or os.environ.get("LEDGERMQ_BARE_ALL") == "1"
 
 
 def test_a_demo_runs_to_its_end_and_installs_what_it_needs(
@@ -47,17 +53,21 @@ def test_all_tests_that_can_run_pass_and_the_others_say_why_they_cannot(
 ) -> None:
     """Behind the demo, whose packages are there, and by a user who may not install any."""
     bare_root.run(f"chown --recursive {USER}: {HOME}/ledgermq")
+    command = "test" if is_whole(suite) else "test-quick"
     began = time.monotonic()
     told = bare_root.run(
-        "make test || touch build/failed", user=USER, timeout_s=14_400, log=_log(suite, "test")
-    )
-    check_all_passed(bare_root, suite, "test", told, time.monotonic() - began)
+        f"make {command} || touch build/failed", user=USER, timeout_s=14_400,
+        log=_log(suite, command),
+    )  # fmt: skip
+    check_all_passed(bare_root, suite, command, told, time.monotonic() - began)
     assert "no Java: PySpark is left out" in told
     assert re.search(r"not installed: pyarrow, pyspark", told)
 
 
 @LONG
 def test_sparks_tests_pass_once_java_is_there(bare_root: BareRoot, suite: Suite) -> None:
+    if not is_whole(suite):
+        pytest.skip("only with LEDGERMQ_BARE_ALL=1")
     bare_root.run(
         "apt-get update && apt-get install --yes --no-install-recommends default-jre-headless"
         f" && packaging/bootstrap.sh && chown --recursive {USER}: {HOME}/ledgermq",
