@@ -15,6 +15,11 @@ import org.apache.rocketmq.common.message.Message;
  *  meanwhile, the last ones at the end. */
 public class Traced {
   public static void main(String[] args) throws Exception {
+    // The client's threads would go on, and whoever waits for a line would not know why.
+    Thread.setDefaultUncaughtExceptionHandler((thread, error) -> {
+      error.printStackTrace(System.out);
+      System.exit(1);
+    });
     int count = Integer.parseInt(args[1]);
     DefaultMQProducer producer = new DefaultMQProducer("traced-producer", true);
     producer.setNamesrvAddr(System.getenv("NAMESRV"));
