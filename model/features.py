@@ -72,6 +72,13 @@ LEVELS = (
         changes=(),
         tables=(),
     ),
+    FeatureLevel(
+        3,
+        "clusters of several groups: who is the home, and its signed documents",
+        "0.3.0",
+        changes=("cluster", "cluster_document"),
+        tables=("cluster.json",),
+    ),
 )  # fmt: skip
 """Each kind of change and each table stands at one of them: below that it does not come into the
 log. What a level adds otherwise, as a field of a row, whoever writes it asks for the level."""

@@ -44,7 +44,7 @@ class AppliedTables:
         self.topics, self.groups, self.offsets = state.topics, state.groups, state.offsets
         self.locks, self.users, self.quotas = state.locks, state.users, state.quotas
         self.archives, self.names = state.archives, state.names
-        self.features = state.features
+        self.features, self.cluster = state.features, state.cluster
         self.topics.reserve_builtin(settings.node, settings.topics)
 
     def settle(self) -> bool:

@@ -23,7 +23,6 @@ from ledgermq.model.errors import DiskFullError, StorageError
 from ledgermq.model.events import Event
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
 from ledgermq.rules.access import access
-from ledgermq.rules.state import feature_table
 from ledgermq.rules.tables import delays, moves, quotas, sinks, topics
 from ledgermq.rules.tables.documents import Document
 from ledgermq.rules.tables.topics import queues_for_writing
@@ -210,7 +209,8 @@ class BrokerTables(AppliedTables):
         return {**self.state.tables_later(), **self._ends.for_snapshot()}
 
     def save_changed(self) -> None:
-        """Write users and quotas if they have changed, and small tables of topics and groups.
+        """Write users, quotas, feature level and cluster if they have changed, and small tables of
+        topics and groups.
 
         ``topics_revision`` grows when the writer has to know something.
 
@@ -225,10 +225,12 @@ class BrokerTables(AppliedTables):
             # First: where they are missing, they are taken to be as new as what RocketMQ has, too.
             self._save({file: self.state.document(file) for file in ACCESS_FILES})
             self._saved_access = self._access_revision
-        if self.features.revision != self._saved_revisions[feature_table.FILE]:
-            # Before the others, too: where it is missing, no command of before has raised a level.
-            self._save({feature_table.FILE: self.state.document(feature_table.FILE)})
-            self._saved_revisions[feature_table.FILE] = self.features.revision
+        # Before the others, too: where one is missing, no command of before has raised a level, or
+        # made the group belong to a cluster.
+        for rare in (self.features, self.cluster):
+            if rare.revision != self._saved_revisions[rare.file]:
+                self._save({rare.file: self.state.document(rare.file)})
+                self._saved_revisions[rare.file] = rare.revision
         fresh: dict[str, int] = {}
         for table in (self.topics, self.groups):
             is_new = table.revision != self._saved_revisions[table.file]

@@ -11,5 +11,6 @@ OWN_TABLES = (
     "archives.json",
     "name-values.json",
     "features.json",
+    "cluster.json",
 )
 """Those of ``rules.state.state_tables``, for who copies or checks a store without a broker."""

@@ -9,7 +9,7 @@ one that came first: two such are a mistake of an operator, or a home's key is i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.rules.cluster.json_objects import (
@@ -92,6 +92,17 @@ class Chain:
         self.cluster = cluster
         self.root = root
         self._links: list[Certificate] = []
+
+    @classmethod
+    def kept(cls, cluster: str, root: bytes, links: Sequence[bytes]) -> Self:
+        """A chain that was checked when it came: its signatures are not checked again.
+
+        Raises:
+            ConfigError: one is no certificate.
+        """
+        chain = cls(cluster, root)
+        chain._links = [_read(one[SIGNATURE_SIZE:], one) for one in links]
+        return chain
 
     @property
     def greatest(self) -> Certificate | None:

@@ -8,14 +8,31 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.rules.cluster.certificates import NAME_LENGTH_MAX
-from ledgermq.rules.cluster.json_objects import Object, integer_of, object_of, text_of, to_json
-from ledgermq.rules.cluster.numbered_rows import NOWHERE, Point, Row, RowKey
-from ledgermq.rules.cluster.signatures import SigningKey, signed_content
+from ledgermq.rules.cluster.json_objects import (
+    NUMBER_MAX,
+    Object,
+    integer_of,
+    object_of,
+    text_of,
+    to_json,
+)
+from ledgermq.rules.cluster.numbered_rows import (
+    KIND_SIZE_MAX,
+    NOWHERE,
+    ROW_NAME_SIZE_MAX,
+    Point,
+    Row,
+    RowKey,
+)
+from ledgermq.rules.cluster.signatures import SIGNATURE_SIZE, SigningKey, signed_content
 
 PURPOSE = b"ledgermq cluster document"
-DOCUMENT_SIZE_MAX = 4 * 1024 * 1024
-ROWS_SIZE_MAX = 32 * 1024 * 1024
-"""Of all rows as JSON: 10,000 topics over ten groups each are a tenth of it."""
+DOCUMENT_SIZE_MAX = 2 * 1024 * 1024
+"""As base64 it has to fit into one entry of the log (``limits.ENTRY_SIZE_MAX``)."""
+
+DIGEST_SIZE_MAX = 64
+ROWS_SIZE_MAX = 16 * 1024 * 1024
+"""Of all rows as JSON: 10,000 topics over ten groups each are a fifth of it."""
 
 
 class ClusterDocument(NamedTuple):
@@ -40,6 +57,20 @@ def sign_document(signer: SigningKey, document: ClusterDocument) -> bytes:
     Raises:
         ConfigError: it is too large.
     """
+    return signer.signed(PURPOSE, _packed(document))
+
+
+def check_size(rows: Sequence[Row]) -> None:
+    """Refuse rows that no document could carry all of.
+
+    Raises:
+        ConfigError: they are too large; names sizes and limits.
+    """
+    longest = Point(NUMBER_MAX, "f" * DIGEST_SIZE_MAX)
+    _packed(ClusterDocument("c" * NAME_LENGTH_MAX, NUMBER_MAX, longest, longest, rows))
+
+
+def _packed(document: ClusterDocument) -> bytes:
     base = document.base
     content = to_json(
         {
@@ -50,14 +81,14 @@ def sign_document(signer: SigningKey, document: ClusterDocument) -> bytes:
             "rows": listed(document.rows),
         }
     )
-    signed = signer.signed(PURPOSE, zlib.compress(content))
-    if len(content) > ROWS_SIZE_MAX or len(signed) > DOCUMENT_SIZE_MAX:
+    packed = zlib.compress(content)
+    if len(content) > ROWS_SIZE_MAX or len(packed) + SIGNATURE_SIZE > DOCUMENT_SIZE_MAX:
         raise ConfigError(
             "cluster document is too large",
             rows=len(document.rows), size=len(content), limit=ROWS_SIZE_MAX,
-            compressed=len(signed), compressed_limit=DOCUMENT_SIZE_MAX,
+            compressed=len(packed), compressed_limit=DOCUMENT_SIZE_MAX,
         )  # fmt: skip
-    return signed
+    return packed
 
 
 def open_document(signed: bytes, key: bytes) -> ClusterDocument:
@@ -101,7 +132,7 @@ def read_point(value: object) -> Point:
         raise ConfigError("not a number and a digest", found=repr(value)[:64])
     fields = dict(zip(Point._fields, value, strict=True))
     number = integer_of(fields, "number")
-    return Point(number, text_of(fields, "digest", size_max=64)) if number else NOWHERE
+    return Point(number, text_of(fields, "digest", size_max=DIGEST_SIZE_MAX)) if number else NOWHERE
 
 
 def listed(rows: Iterable[Row]) -> list[list[object]]:
@@ -131,11 +162,19 @@ def _row(value: object) -> Row:
     if not isinstance(value, list) or len(value) != len(names):
         raise ConfigError("not a row", found=repr(value)[:64])
     fields = dict(zip(names, value, strict=True))
-    key = RowKey(text_of(fields, "kind", size_max=16), text_of(fields, "name", size_max=255))
-    return Row(key, integer_of(fields, "number", low=1), _value(fields["value"]))
+    key = RowKey(
+        text_of(fields, "kind", size_max=KIND_SIZE_MAX),
+        text_of(fields, "name", size_max=ROW_NAME_SIZE_MAX),
+    )
+    return Row(key, integer_of(fields, "number", low=1), read_value(fields["value"]))
 
 
-def _value(value: object) -> Object | None:
+def read_value(value: object) -> Object | None:
+    """What a row says; None: it was removed.
+
+    Raises:
+        ConfigError: it is no object.
+    """
     if value is not None and not isinstance(value, dict):
         raise ConfigError("value of a row is no object", found=type(value).__name__)
     return value

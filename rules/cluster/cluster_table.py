@@ -9,14 +9,20 @@ have moved.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import Self
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.rules.cluster.certificates import (
-    CERTIFICATE_SIZE_MAX,
-    CHAIN_LENGTH_MAX,
-    NAME_LENGTH_MAX,
-    Chain,
+from ledgermq.rules.cluster.certificates import NAME_LENGTH_MAX, Chain
+from ledgermq.rules.cluster.cluster_commands import (
+    ClusterCommand,
+    ClusterJoined,
+    ClusterLeft,
+    DocumentTaken,
+    HomeCertified,
+    HomeHandedOver,
+    RowChanged,
+    read_chain,
+    read_nodes,
 )
 from ledgermq.rules.cluster.cluster_document import (
     listed,
@@ -30,60 +36,6 @@ from ledgermq.rules.cluster.signatures import PUBLIC_SIZE
 
 GROUP_KIND = "group"
 """Rows of the cluster's groups: ``{"nodes": [ADDRESS, …]}``."""
-
-
-class ClusterJoined(NamedTuple):
-    """The group belongs to this cluster from now on, if it belongs to no other one.
-
-    Attributes:
-        nodes: addresses of members of the home, to begin with.
-    """
-
-    cluster: str
-    root: bytes
-    group: str
-    nodes: Sequence[str]
-
-
-class HomeCertified(NamedTuple):
-    """There is, or was, such a chain of certificates."""
-
-    chain: Sequence[bytes]
-
-
-class HomeHandedOver(NamedTuple):
-    """The home gives its place away by this chain, if its rows end where the next one's begin."""
-
-    chain: Sequence[bytes]
-
-
-class RowChanged(NamedTuple):
-    """The home's row is so from now on; without ``value`` there is none."""
-
-    key: RowKey
-    value: Object | None
-
-
-class TombstonesForgotten(NamedTuple):
-    """All groups have the home's changes up to this number."""
-
-    number: int
-
-
-class DocumentTaken(NamedTuple):
-    """A home has signed this."""
-
-    signed: bytes
-
-
-ClusterCommand = (
-    ClusterJoined
-    | HomeCertified
-    | HomeHandedOver
-    | RowChanged
-    | TombstonesForgotten
-    | DocumentTaken
-)
 
 
 class ClusterTable:
@@ -131,6 +83,8 @@ class ClusterTable:
     def _apply(self, command: ClusterCommand) -> None:
         if isinstance(command, ClusterJoined):
             self._join(command)
+        elif isinstance(command, ClusterLeft):
+            self._leave()
         elif isinstance(command, HomeCertified):
             self._certify(self._own_chain.with_chain(command.chain))
         elif isinstance(command, HomeHandedOver):
@@ -140,7 +94,7 @@ class ClusterTable:
         else:
             self._check_home()
             if isinstance(command, RowChanged):
-                self.rows.change(command.key, command.value)
+                self._change(command)
             else:
                 self.rows.forget(command.number)
 
@@ -176,6 +130,21 @@ class ClusterTable:
         self.group = command.group
         self.first_nodes = command.nodes
         self.chain = mine or Chain(command.cluster, command.root)
+
+    def _leave(self) -> None:
+        others = [name for name, _ in self.rows.of_kind(GROUP_KIND) if name != self.group]
+        if self.home == self.group and others:
+            raise ConfigError(
+                "a home leaves as the last group: hand its place over first", others=len(others)
+            )
+        self.replace_with(ClusterTable())
+
+    def _change(self, command: RowChanged) -> None:
+        if command.number != self.at.number + 1:
+            raise ConfigError(
+                "rows have changed meanwhile", at=self.at.number, number=command.number
+            )
+        self.rows.change(command.key, command.value)
 
     def _certify(self, chain: Chain) -> None:
         self.chain = chain
@@ -233,24 +202,26 @@ class ClusterTable:
             "rows": listed(self.rows.above(0)),
         }
 
+    def replace_with(self, other: ClusterTable) -> None:
+        """Have what ``other`` has, which nobody uses any more."""
+        self.group, self.first_nodes = other.group, other.first_nodes
+        self.chain, self.rows, self.rows_rank = other.chain, other.rows, other.rows_rank
+
     @classmethod
     def read(cls, document: Object) -> Self:
-        """The table in the document of its file; an empty one belongs to no cluster.
+        """The table in the document of its file; one that names no cluster belongs to none.
 
         Raises:
             ConfigError: it has another shape; names the field.
         """
         table = cls()
-        if not document:
+        if "cluster" not in document:
             return table
         table.group = text_of(document, "group", size_max=NAME_LENGTH_MAX)
-        table.first_nodes = [str(one) for one in _list(document, "nodes")]
+        table.first_nodes = read_nodes(document)
         cluster = text_of(document, "cluster", size_max=NAME_LENGTH_MAX)
-        chain = Chain(cluster, decoded(document.get("root"), size_max=PUBLIC_SIZE))
-        links = _list(document, "chain")
-        table.chain = chain.with_chain(
-            [decoded(one, size_max=CERTIFICATE_SIZE_MAX) for one in links]
-        )
+        root = decoded(document.get("root"), size_max=PUBLIC_SIZE)
+        table.chain = Chain.kept(cluster, root, read_chain(document))
         points = [read_point(one) for one in _list(document, "points")]
         rows = read_rows(document.get("rows"))
         table.rows = NumberedRows.of(rows, points, floor=integer_of(document, "floor"))
@@ -260,6 +231,6 @@ class ClusterTable:
 
 def _list(document: Object, key: str) -> list[object]:
     value = document.get(key)
-    if not isinstance(value, list) or (key == "chain" and len(value) > CHAIN_LENGTH_MAX):
+    if not isinstance(value, list):
         raise ConfigError("not a list", key=key, found=type(value).__name__)
     return value

@@ -11,14 +11,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError
+from ledgermq.rules.cluster.cluster_commands import ClusterCommand, DocumentTaken, HomeCertified
 from ledgermq.rules.cluster.cluster_document import open_document
-from ledgermq.rules.cluster.cluster_table import (
-    GROUP_KIND,
-    ClusterCommand,
-    ClusterTable,
-    DocumentTaken,
-    HomeCertified,
-)
+from ledgermq.rules.cluster.cluster_table import GROUP_KIND, ClusterTable
 from ledgermq.rules.cluster.document_desk import DocumentReply, DocumentRequest
 from ledgermq.rules.cluster.numbered_rows import Point
 
@@ -33,7 +28,6 @@ STEP_MS = 500
 
 ROUND_MS_MAX = 5_000
 """Between two rounds in which no member could say what the home has committed."""
-
 
 PROBE_MS = 5_000
 """After so long a home asks another group whether it is still the home: when it was lost, and comes

@@ -28,7 +28,7 @@ def object_of(content: bytes, *, size_max: int) -> dict[str, object]:
     if len(content) > size_max:
         raise ConfigError("signed JSON is too large", size=len(content), limit=size_max)
     try:
-        found = json.loads(content)
+        found = json.loads(content, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise ConfigError("signed content is no JSON", reason=str(error)[:200]) from None
     if not isinstance(found, dict):
@@ -70,6 +70,20 @@ def text_of(fields: Object, key: str, *, size_max: int) -> str:
     return value
 
 
+def texts_of(fields: Object, key: str, *, count_max: int, size_max: int) -> list[str]:
+    """The texts at ``key``, at most ``count_max`` of 1 to ``size_max`` characters.
+
+    Raises:
+        ConfigError: there is something else.
+    """
+    value = fields.get(key)
+    if not isinstance(value, list) or len(value) > count_max:
+        raise ConfigError(
+            "not a list of that length", key=key, found=repr(value)[:64], limit=count_max
+        )
+    return [text_of({key: one}, key, size_max=size_max) for one in value]
+
+
 def integer_of(fields: Object, key: str, *, low: int = 0) -> int:
     """The integer at ``key``, from ``low`` to ``NUMBER_MAX``.
 
@@ -80,3 +94,7 @@ def integer_of(fields: Object, key: str, *, low: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= NUMBER_MAX:
         raise ConfigError("not a number of that range", key=key, found=repr(value)[:64], low=low)
     return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON")

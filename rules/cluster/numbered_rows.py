@@ -19,6 +19,9 @@ from ledgermq.rules.cluster.json_objects import Object, to_json
 POINTS_KEPT = 256
 """Changes back to which another copy can be compared; what lags more takes all rows anew."""
 
+KIND_SIZE_MAX = 16
+ROW_NAME_SIZE_MAX = 255
+
 
 class RowKey(NamedTuple):
     """Which row: ``kind`` says what its value is about, as ``cluster_table.GROUP_KIND``."""

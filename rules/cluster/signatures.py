@@ -1,9 +1,9 @@
-"""Signatures of a cluster's root and of its homes: Ed25519 (RFC 8032), each with a purpose."""
+"""Signatures of a cluster's root and of its homes: Ed25519 (RFC 8032), each with a purpose.
+
+Their library is imported where something is signed or checked: a group of no cluster does neither.
+"""
 
 from __future__ import annotations
-
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 PUBLIC_SIZE = 32
 SECRET_SIZE = 32
@@ -19,6 +19,8 @@ class SigningKey:
         Args:
             secret: ``SECRET_SIZE`` bytes that nobody can guess.
         """
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
         assert len(secret) == SECRET_SIZE, len(secret)
         self._key = Ed25519PrivateKey.from_private_bytes(secret)
         self.public = self._key.public_key().public_bytes_raw()
@@ -37,6 +39,9 @@ def signed_content(public: bytes, purpose: bytes, signed: bytes) -> bytes | None
 
     ``public`` and ``signed`` may be of any size: keys come from outside, too.
     """
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
     if len(public) != PUBLIC_SIZE or len(signed) < SIGNATURE_SIZE:
         return None
     content = signed[SIGNATURE_SIZE:]

@@ -81,7 +81,8 @@ class BrokerState:
             document.pop(APPLIED_KEY, None)
         tables = finish(read_tables(own))
         (self.topics, self.groups, self.offsets, self.locks, self.users, self.quotas, self.delays,
-         self.moves, self.sinks, self.archives, self.names, self.features) = tables  # fmt: skip
+         self.moves, self.sinks, self.archives, self.names, self.features,
+         self.cluster) = tables  # fmt: skip
         self._by_file = tables.by_file()
         self._takers: dict[type, list[Table[Any]]] = {}
         for table in self._by_file.values():

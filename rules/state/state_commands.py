@@ -21,6 +21,7 @@ and a CHANGE is one of
     {"sink": NAME, "fields": {...}}, {"sink_moved": ...}     see ``sinks``
     {"given_back": TOKEN}                              see ``given_back``
     {"level": N}                                       see ``feature_table``
+    {"cluster": ...}, {"cluster_document": ...}        see ``cluster_commands``
 
 A command that only versions from a feature level on understand says so, and so does a snapshot of
 that level: ``"needs": N`` (not there for 0; ``model/features.py`` has the level of each kind of
@@ -38,12 +39,14 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from ledgermq.formats.config_json import Rows
 from ledgermq.formats.json_steps import decode_in_steps
 from ledgermq.model.errors import ConfigError, CorruptLogError, NewerVersionError
 from ledgermq.model.features import LEVEL, LEVEL_MAX, LEVEL_OF_CHANGE
+from ledgermq.rules.cluster import cluster_commands
+from ledgermq.rules.cluster.cluster_commands import ClusterCommand
 from ledgermq.rules.given_back import MessageGivenBack
 from ledgermq.rules.state import feature_table
 from ledgermq.rules.state.feature_table import check_known, level_told
@@ -281,6 +284,8 @@ _KEYS: Mapping[type, str] = {
     SinkMoved: "sink_moved",
     MessageGivenBack: "given_back",
     LevelSet: "level",
+    **dict.fromkeys(get_args(ClusterCommand), cluster_commands.CLUSTER_KEY),
+    cluster_commands.DocumentTaken: cluster_commands.DOCUMENT_KEY,
 }
 """By which a change of each kind is known in a command."""
 
@@ -326,13 +331,20 @@ def _change_fields(change: Change) -> Fields:
         return {"level": change.level}
     if isinstance(change, Moved | MoveEnded | SinkMoved):
         return change.to_fields()
-    if isinstance(change, LocksSet):
-        return {"owned": f"{change.topic}@{change.group}", "locks": change.locks}
-    if isinstance(change, OffsetsSet):
-        return {"consumed": f"{change.topic}@{change.group}", "offsets": change.offsets}
+    if isinstance(change, ClusterCommand):
+        return cluster_commands.to_fields(change)
+    if isinstance(change, LocksSet | OffsetsSet):
+        return _queue_fields(change)
     key = next(key for key, kind in _NAMED.items() if isinstance(change, kind))
     name, fields = change
     return {key: name, "fields": fields}
+
+
+def _queue_fields(change: LocksSet | OffsetsSet) -> Fields:
+    owner = f"{change.topic}@{change.group}"
+    if isinstance(change, LocksSet):
+        return {"owned": owner, "locks": change.locks}
+    return {"consumed": owner, "offsets": change.offsets}
 
 
 def _decode_change(fields: Fields) -> Change:
@@ -347,17 +359,18 @@ def _decode_change(fields: Fields) -> Change:
         topic, at, group = owned.partition("@")
         if topic and at and group:
             return LocksSet(group, topic, _decode_locks(_object(fields.get("locks"), owned), owned))
-    if (move := decode_move(fields) or decode_sink_moved(fields)) is not None:
-        return move
+    for decode in (decode_move, decode_sink_moved, cluster_commands.read_command):
+        if (found := decode(fields)) is not None:
+            return found
     if isinstance(token := fields.get("given_back"), str):
         return MessageGivenBack(token)
     if type(level := fields.get("level")) is int and 0 < level <= LEVEL_MAX:
         check_known(level)
         return LevelSet(level)
     if fields and fields.keys().isdisjoint(LEVEL_OF_CHANGE):
-        found = str(list(fields))[:200]
+        keys = str(list(fields))[:200]
         raise NewerVersionError(
-            "change of the log is of no known kind", level=LEVEL + 1, found=found
+            "change of the log is of no known kind", level=LEVEL + 1, found=keys
         )
     raise CorruptLogError("change of the broker's state that is not known", found=str(fields)[:200])
 

@@ -1,6 +1,6 @@
 """Changes of the broker's tables, a class a kind; ``state_commands`` has their bytes.
 
-Those of moves and sinks stand with their tables.
+Those of moves, sinks and clusters stand with their tables.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ledgermq.rules.cluster.cluster_commands import ClusterCommand
 from ledgermq.rules.given_back import MessageGivenBack
 from ledgermq.rules.tables.moves import Moved, MoveEnded
 from ledgermq.rules.tables.sinks import SinkMoved, SinkSet
@@ -92,5 +93,7 @@ class LevelSet(NamedTuple):
 
 
 NamedSet = TopicSet | GroupSet | UserSet | QuotaSet | SinkSet | ArchiveSet | NamesSet
-TableChange = NamedSet | OffsetsSet | LocksSet | SinkMoved | Moved | MoveEnded | LevelSet
+TableChange = (
+    NamedSet | OffsetsSet | LocksSet | SinkMoved | Moved | MoveEnded | LevelSet | ClusterCommand
+)
 Change = TableChange | MessageGivenBack

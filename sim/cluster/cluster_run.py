@@ -11,14 +11,14 @@ from functools import partial
 from random import Random
 
 from ledgermq.rules.cluster.certificates import Certificate, certify
-from ledgermq.rules.cluster.cluster_table import (
-    GROUP_KIND,
+from ledgermq.rules.cluster.cluster_commands import (
     ClusterJoined,
     HomeCertified,
     HomeHandedOver,
     RowChanged,
     TombstonesForgotten,
 )
+from ledgermq.rules.cluster.cluster_table import GROUP_KIND
 from ledgermq.rules.cluster.document_asker import HOLD_MS
 from ledgermq.rules.cluster.json_objects import Object
 from ledgermq.rules.cluster.numbered_rows import RowKey
@@ -110,7 +110,7 @@ class ClusterRun:
         self.network.after(1_000, partial(self._until_it_has_a_row, group))
 
     def _change(self, key: RowKey, value: Object | None) -> None:
-        self.home.propose(RowChanged(key, value))
+        self.home.propose(RowChanged(key, self.home.table.at.number + 1, value))
 
     def _certify(self, group: ModelGroup, known: int) -> None:
         """With the root key: the first home, and one in the place of a home that is lost.

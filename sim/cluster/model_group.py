@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from ledgermq.rules.cluster.cluster_table import ClusterCommand, ClusterTable, HomeCertified
+from ledgermq.rules.cluster.cluster_commands import ClusterCommand, HomeCertified
+from ledgermq.rules.cluster.cluster_table import ClusterTable
 from ledgermq.rules.cluster.document_asker import DocumentAsker, Question
 from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentReply, DocumentRequest
 from ledgermq.rules.cluster.signatures import SigningKey

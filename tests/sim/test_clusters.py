@@ -11,6 +11,7 @@ from tests.sim.search import find
 from ledgermq.model.errors import ConfigError
 from ledgermq.rules.cluster import cluster_table, document_desk
 from ledgermq.rules.cluster.certificates import Chain
+from ledgermq.rules.cluster.cluster_commands import HomeHandedOver
 from ledgermq.rules.cluster.cluster_table import ClusterTable
 from ledgermq.rules.cluster.document_asker import DocumentAsker
 from ledgermq.rules.cluster.numbered_rows import NumberedRows
@@ -85,7 +86,7 @@ def a_handed_over_home_goes_on_writing(patch: Patch) -> None:
 def rows_are_handed_over_that_are_not_all(patch: Patch) -> None:
     """The home has written since it certified the next one, and goes by its certificate."""
 
-    def careless(table: ClusterTable, command: cluster_table.HomeHandedOver) -> None:
+    def careless(table: ClusterTable, command: HomeHandedOver) -> None:
         table._check_home()
         table._certify(table._own_chain.with_chain(command.chain))
 

@@ -6,9 +6,19 @@ import json
 
 import pytest
 
-from ledgermq.model.errors import ConfigError, NewerVersionError
+from ledgermq.model.errors import ConfigError, CorruptLogError, NewerVersionError
 from ledgermq.model.features import LEVEL, LEVEL_OF_CHANGE, LEVEL_OF_TABLE, LEVELS
 from ledgermq.model.names.queue_name import QueueName
+from ledgermq.rules.cluster.cluster_commands import (
+    ClusterJoined,
+    ClusterLeft,
+    DocumentTaken,
+    HomeCertified,
+    HomeHandedOver,
+    RowChanged,
+    TombstonesForgotten,
+)
+from ledgermq.rules.cluster.numbered_rows import RowKey
 from ledgermq.rules.given_back import MessageGivenBack
 from ledgermq.rules.state import state_commands
 from ledgermq.rules.state.broker_state import BrokerState
@@ -54,6 +64,8 @@ SAMPLES: dict[str, Change] = {
     "sink_moved": SinkMoved("s", 1, 2),
     "given_back": MessageGivenBack("token"),
     "level": LevelSet(1),
+    "cluster": RowChanged(RowKey("user", "u"), 7, {"secretKey": "s" * 16}),
+    "cluster_document": DocumentTaken(b"signed"),
 }
 """One of each kind, by its key in a command: who adds a kind to ``features.LEVELS`` adds a row."""
 
@@ -64,6 +76,16 @@ OF_0_1_0 = {
 """What 0.1.0 reads, and no other change may say that it does (``test_feature_levels.py`` asks 0.1.0
 itself).
 """
+
+
+OF_A_CLUSTER: tuple[Change, ...] = (
+    ClusterJoined("c", b"r" * 32, "g", ["first:1", "first:2"]),
+    ClusterLeft(),
+    HomeCertified([b"one", b"two"]),
+    HomeHandedOver([b"one"]),
+    RowChanged(RowKey("user", "u"), 8, None),
+    TombstonesForgotten(7),
+)
 
 
 def body_of(change: Change) -> bytes:
@@ -129,3 +151,33 @@ def test_a_snapshot_says_the_level_in_force(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(NewerVersionError) as refused:
         decode_snapshot(after)
     assert refused.value.level == 1
+
+
+@pytest.mark.parametrize("change", OF_A_CLUSTER, ids=lambda change: type(change).__name__)
+def test_each_change_of_a_cluster_is_read_as_it_was_written(change: Change) -> None:
+    document = json.loads(body_of(change))
+
+    assert document["needs"] == 3
+    assert decode_command(body_of(change)).changes == (change,)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"cluster": "later"},
+        {"cluster": 7},
+        {"cluster": "joined", "name": "c", "root": "%", "as": "g", "nodes": []},
+        {"cluster": "joined", "name": "c", "root": "AAAA", "as": "g", "nodes": ["x" * 256]},
+        {"cluster": "certified", "chain": ["AAAA"] * 65},
+        {"cluster": "certified"},
+        {"cluster": "row", "kind": "k", "name": "n", "number": 0, "value": {}},
+        {"cluster": "row", "kind": "k", "name": "n", "number": 1, "value": []},
+        {"cluster": "forgotten", "number": -1},
+        {"cluster_document": ""},
+    ],
+)
+def test_a_change_of_a_cluster_of_another_shape_is_passed_over(fields: dict[str, object]) -> None:
+    body = json.dumps({"id": "c", "at": 1, "needs": 3, "changes": [fields]}).encode()
+
+    with pytest.raises(CorruptLogError):
+        decode_command(body)

@@ -9,17 +9,26 @@ import pytest
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.rules.cluster.certificates import CHAIN_LENGTH_MAX, Certificate, Chain, certify
-from ledgermq.rules.cluster.cluster_document import PURPOSE, ClusterDocument, open_document
-from ledgermq.rules.cluster.cluster_table import (
+from ledgermq.rules.cluster.cluster_commands import (
     ClusterJoined,
-    ClusterTable,
+    ClusterLeft,
     DocumentTaken,
     HomeCertified,
     HomeHandedOver,
     RowChanged,
     TombstonesForgotten,
 )
+from ledgermq.rules.cluster.cluster_document import (
+    PURPOSE,
+    ROWS_SIZE_MAX,
+    ClusterDocument,
+    check_size,
+    open_document,
+    sign_document,
+)
+from ledgermq.rules.cluster.cluster_table import ClusterTable
 from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentReply, DocumentRequest
+from ledgermq.rules.cluster.json_objects import Object
 from ledgermq.rules.cluster.numbered_rows import NOWHERE, NumberedRows, RowKey
 from ledgermq.rules.cluster.signatures import SigningKey, signed_content
 
@@ -44,12 +53,16 @@ def joined(name: str, *chain: bytes) -> ClusterTable:
     return table
 
 
+def change(table: ClusterTable, key: RowKey, value: Object | None) -> None:
+    table.apply(RowChanged(key, table.at.number + 1, value))
+
+
 def home_with_rows(count: int = 3) -> ClusterTable:
     home = joined("a", certificate("a", 1))
     for name in "ab":
-        home.apply(RowChanged(RowKey("group", name), {"nodes": [f"{name}:1"]}))
+        change(home, RowKey("group", name), {"nodes": [f"{name}:1"]})
     for number in range(count):
-        home.apply(RowChanged(USER, {"rights": number}))
+        change(home, USER, {"rights": number})
     assert home.refused == ""
     return home
 
@@ -74,8 +87,8 @@ def keep_up(home: ClusterTable, table: ClusterTable) -> None:
 def test_a_group_has_the_rows_of_its_home_and_then_what_has_changed() -> None:
     home, other = home_with_rows(), joined("b")
     keep_up(home, other)
-    home.apply(RowChanged(USER, None))
-    home.apply(RowChanged(RowKey("user", "v"), {"rights": 1}))
+    change(home, USER, None)
+    change(home, RowKey("user", "v"), {"rights": 1})
     answer = answered(home, other)
     assert answer.document is not None
     document = open_document(answer.document, KEYS["a"].public)
@@ -127,7 +140,7 @@ def test_a_file_of_another_shape_is_refused(key: str, value: object) -> None:
 def test_rows_change_in_the_home_alone() -> None:
     other = joined("b", certificate("a", 1))
 
-    other.apply(RowChanged(USER, {}))
+    change(other, USER, {})
 
     assert "rows of a cluster change in its home" in other.refused
     assert other.at == NOWHERE
@@ -162,7 +175,7 @@ def test_a_document_that_comes_twice_or_late_changes_nothing() -> None:
     first = answered(home, other).document
     assert first is not None
     keep_up(home, other)
-    home.apply(RowChanged(USER, {"rights": 9}))
+    change(home, USER, {"rights": 9})
     second = answered(home, other).document
     assert second is not None
     keep_up(home, other)
@@ -177,7 +190,7 @@ def test_a_document_that_comes_twice_or_late_changes_nothing() -> None:
 def test_whoever_was_away_while_tombstones_were_forgotten_takes_all_rows() -> None:
     home, other = home_with_rows(), joined("b")
     keep_up(home, other)
-    home.apply(RowChanged(USER, None))
+    change(home, USER, None)
     home.apply(TombstonesForgotten(home.at.number))
     answer = answered(home, other)
     assert answer.document is not None
@@ -194,7 +207,7 @@ def test_a_home_hands_over_to_whoever_has_all_of_its_rows() -> None:
     assert home.chain is not None
     link = certificate("b", 2, signer=KEYS["a"], start=home.at.number)
     chain = [*home.chain.signed(), link]
-    home.apply(RowChanged(USER, {"rights": 7}))
+    change(home, USER, {"rights": 7})
     home.apply(HomeHandedOver(chain))
     assert home.refused.startswith("rows have changed since")
     assert home.is_home
@@ -205,7 +218,7 @@ def test_a_home_hands_over_to_whoever_has_all_of_its_rows() -> None:
     heir.apply(HomeCertified([*chain[:-1], link]))
 
     assert (home.is_home, heir.is_home, heir.rows_rank) == (False, True, 4)
-    heir.apply(RowChanged(USER, {"rights": 8}))
+    change(heir, USER, {"rights": 8})
     keep_up(heir, home)
     assert home.rows.value(USER) == {"rights": 8}
 
@@ -223,11 +236,11 @@ def test_nobody_hands_over_to_a_group_that_is_not_in_the_cluster() -> None:
 def test_rows_of_a_lost_home_give_way_to_those_of_the_next_one() -> None:
     lost, heir, third = home_with_rows(), joined("b"), joined("c")
     keep_up(lost, heir)
-    lost.apply(RowChanged(USER, {"rights": "lost"}))
+    change(lost, USER, {"rights": "lost"})
     keep_up(lost, third)
     forced = certificate("b", 2, start=heir.at.number)
     heir.apply(HomeCertified([forced]))
-    heir.apply(RowChanged(USER, {"rights": "next"}))
+    change(heir, USER, {"rights": "next"})
 
     keep_up(heir, third)
     keep_up(heir, lost)
@@ -298,8 +311,8 @@ def test_a_home_that_has_lost_its_end_says_so_to_whoever_has_more() -> None:
     late = DocumentDesk(shorter, KEYS["a"]).answer(asked(other), is_current=False)
     assert not late.is_parted
 
-    shorter.apply(RowChanged(USER, {"rights": "other"}))
-    shorter.apply(RowChanged(USER, {"rights": "more"}))
+    change(shorter, USER, {"rights": "other"})
+    change(shorter, USER, {"rights": "more"})
     parted = answered(shorter, other)
     assert (parted.is_parted, parted.document) == (True, None)
 
@@ -307,7 +320,7 @@ def test_a_home_that_has_lost_its_end_says_so_to_whoever_has_more() -> None:
 def test_who_is_certified_and_lacks_rows_is_no_home() -> None:
     heir = joined("b", certificate("b", 1, start=5))
 
-    heir.apply(RowChanged(USER, {}))
+    change(heir, USER, {})
 
     assert not heir.is_home
     assert (
@@ -348,3 +361,56 @@ def test_points_tell_whether_another_copy_is_an_earlier_form() -> None:
     assert rows.has_passed(point) is None
     assert isinstance(ClusterDocument("c", 3, None, rows.at, rows.above(0)).rows, list)
     assert Chain("c", ROOT.public).greatest is None
+
+
+def test_a_change_that_comes_twice_or_late_changes_nothing() -> None:
+    home = home_with_rows()
+    once = RowChanged(USER, home.at.number + 1, {"rights": 7})
+    home.apply(once)
+    at = home.at
+
+    for late in (once, once._replace(number=at.number + 2)):
+        home.apply(late)
+
+        assert "rows have changed meanwhile" in home.refused
+        assert home.at == at
+
+
+def test_a_home_leaves_as_the_last_group_alone() -> None:
+    home = home_with_rows()
+    home.apply(ClusterLeft())
+    assert "a home leaves as the last group" in home.refused
+    change(home, RowKey("group", "b"), None)
+
+    home.apply(ClusterLeft())
+
+    assert (home.refused, home.to_document()) == ("", {})
+
+
+def test_a_group_that_has_left_may_join_another_cluster() -> None:
+    home, other = home_with_rows(), joined("b")
+    keep_up(home, other)
+    other.apply(ClusterLeft())
+
+    other.apply(ClusterJoined("next", ROOT.public, "b", []))
+
+    assert other.chain is not None
+    assert (other.chain.cluster, other.at, other.rows_rank) == ("next", NOWHERE, 0)
+
+
+def test_rows_that_no_document_could_carry_are_refused() -> None:
+    home = home_with_rows()
+    check_size(home.rows.above(0))
+    change(home, RowKey("topic", "t"), {"text": "x" * ROWS_SIZE_MAX})
+
+    with pytest.raises(ConfigError, match="cluster document is too large"):
+        check_size(home.rows.above(0))
+
+
+def test_a_document_fits_whatever_its_signer_is_called() -> None:
+    rows = home_with_rows().rows
+    check_size(rows.above(0))
+
+    signed = sign_document(KEYS["a"], ClusterDocument("c", 3, None, rows.at, rows.above(0)))
+
+    assert open_document(signed, KEYS["a"].public).at == rows.at

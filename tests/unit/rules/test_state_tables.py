@@ -6,8 +6,10 @@ from typing import get_args
 
 import pytest
 
+from ledgermq.model.features import LEVEL, LEVEL_OF_TABLE
 from ledgermq.model.limits import DELAY_TOPIC
 from ledgermq.model.names.queue_name import QueueName
+from ledgermq.rules.cluster.cluster_commands import ClusterCommand, ClusterJoined
 from ledgermq.rules.state.broker_state import BrokerState
 from ledgermq.rules.state.state_commands import STATE_TAG, StateCommand, encode_command
 from ledgermq.rules.state.state_tables import FILES, KINDS, StateTables
@@ -40,17 +42,18 @@ CHANGES = {
     "archives.json": ArchiveSet("a", {"position": 1, "at": 2}),
     "name-values.json": NamesSet("n", {"k": "v"}),
     "features.json": LevelSet(1),
+    "cluster.json": ClusterJoined("c", b"r" * 32, "g", ("first:1",)),
 }
 """By the only file that each changes, in the order in which snapshots have always had them."""
 
 
 def test_a_snapshot_has_the_tables_in_the_order_that_older_nodes_write() -> None:
     state = BrokerState({})
-    level_0 = [file for file in CHANGES if file != "features.json"]
+    level_0 = [file for file in CHANGES if LEVEL_OF_TABLE[file] == 0]
 
     assert list(state.tables()) == list(state.tables_later()) == level_0
     assert list(FILES) == list(CHANGES)
-    state.apply(0, STATE_TAG, "", encode_command(StateCommand("c", 1, (LevelSet(1),))))
+    state.apply(0, STATE_TAG, "", encode_command(StateCommand("c", 1, (LevelSet(LEVEL),))))
     assert list(state.tables()) == list(state.tables_later()) == list(CHANGES)
 
 
@@ -66,14 +69,19 @@ def test_some_table_takes_each_kind_of_change() -> None:
     taken = {kind for table in KINDS for kind in table.takes}
 
     assert taken == set(get_args(TableChange))
-    assert {*map(type, CHANGES.values()), MoveEnded, SinkMoved} == taken
+    others = {MoveEnded, SinkMoved, *get_args(ClusterCommand)}
+    assert {*map(type, CHANGES.values())} | others == taken
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_a_change_is_applied_to_its_table_and_to_no_other_one(file: str) -> None:
     state, before = BrokerState({}), BrokerState({})
+    if LEVEL_OF_TABLE[file] > 1:
+        for one in (state, before):
+            raised = StateCommand("l", 1, (LevelSet(LEVEL_OF_TABLE[file]),))
+            one.apply(0, STATE_TAG, "", encode_command(raised))
     revisions = state.revisions()
-    state.apply(0, STATE_TAG, "", encode_command(StateCommand("c", 1, (CHANGES[file],))))
+    state.apply(1, STATE_TAG, "", encode_command(StateCommand("c", 1, (CHANGES[file],))))
     changed = [one for one, text in state.tables().items() if text != before.tables().get(one)]
 
     assert changed == [file]
