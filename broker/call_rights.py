@@ -17,7 +17,9 @@ logger = logging.getLogger("ledgermq.audit")
 
 _refused = RefusalLines()
 
-SUBJECTS = ("user", "owner", "topic", "group", "queue", "id", "archive", "namespace", "key")
+SUBJECTS = (
+    "user", "owner", "topic", "group", "queue", "id", "archive", "namespace", "key", "cluster",
+)  # fmt: skip
 """Arguments that say on what a call acts; no other ever comes into the log."""
 
 SUBJECT_SIZE_MAX = 200

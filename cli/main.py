@@ -44,6 +44,7 @@ from ledgermq.model.exit_status import (
 from ledgermq.store.files.disk_space import NO_SPACE
 
 EXTRA_OF_PACKAGE = {
+    "cryptography": "server",
     "cython": "server",
     "h11": "server",
     "isal": "server",
@@ -119,7 +120,7 @@ COMMANDS = {
     "backup": Subcommand("store.backup_command", "back a store up, and restore it"),
     "bench": Subcommand("messages.bench_command", "put load on a running node and measure it"),
     "cluster": Subcommand(
-        "node.cluster_command", "try a group on this machine; feature levels of one"
+        "node.cluster_command", "several groups as one; feature levels of a group; try one here"
     ),
     "demo": Subcommand(
         "node.demo_command", "take over a store that RocketMQ wrote, and go on with it"

@@ -6,8 +6,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . packaging/suites.sh
 
-readonly server='anyio h11 idna isal Jinja2 lz4 markdown-it-py MarkupSafe mdurl numpy prometheus-client psutil
-    py-spy Pygments PyYAML pyzmq rich setproctitle sdnotify starlette tomli typing_extensions zstandard'
+readonly server='anyio cffi cryptography h11 idna isal Jinja2 lz4 markdown-it-py MarkupSafe mdurl numpy
+    prometheus-client psutil py-spy pycparser Pygments PyYAML pyzmq rich setproctitle sdnotify starlette tomli
+    typing_extensions zstandard'
 readonly build='Cython setuptools shtab wheel'
 
 lock() {

@@ -30,6 +30,8 @@ WHEEL = "builds and fetches for another host; tests/bare/test_wheels.py does, in
 PACKAGES = "builds for hosts of all suites; tests/bare/test_repository.py does, for each"
 LEVELS = "needs a group of two versions; tests/process/test_new_version_page.py has one"
 
+GROUPS = "needs two groups; tests/process/test_cluster_groups.py has them"
+
 NOT_RUN = {
     **dict.fromkeys(
         [
@@ -44,6 +46,7 @@ NOT_RUN = {
     ("migrate.md", "ledgermq migrate "): MIGRATION,
     ("new-version.md", "ledgermq cluster features"): LEVELS,
     ("new-version.md", "ledgermq upgrade check"): LEVELS,
+    ("several-groups.md", "ledgermq cluster "): GROUPS,
     ("spark-jobs.md", "export "): CLUSTER,
     ("spark-jobs.md", "ledgermq spark "): JOBS,
     ("spark-jobs.md", "ledgermq store install-derived "): BUILT,

@@ -1,4 +1,7 @@
-"""``ledgermq cluster demo``: three nodes on this machine, and the fail-over from one of them."""
+"""``ledgermq cluster``: several groups, feature levels, and a demonstration.
+
+``cluster demo`` starts three nodes on this machine, and shows the fail-over from one of them.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.cli.admin.cluster_verbs import add_clusters
 from ledgermq.cli.admin.feature_command import add_features
 from ledgermq.cli.node.demo_command import BATCH, BODY_SIZE, Steps
 from ledgermq.cli.node.demo_node import DemoNode
@@ -46,9 +50,10 @@ class DemoOutcome(NamedTuple):
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``cluster`` and its sub-commands."""
     parser = subparsers.add_parser(
-        "cluster", help="try a group on this machine; feature levels of one"
+        "cluster", help="several groups as one; feature levels of a group; try one here"
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_clusters(commands)
     add_features(commands)
     demo = commands.add_parser(
         "demo",

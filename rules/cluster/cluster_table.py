@@ -116,10 +116,12 @@ class ClusterTable:
         return self.chain
 
     def _check_home(self) -> None:
+        chain = self._own_chain
         if not self.is_home:
             raise ConfigError(
-                "rows of a cluster change in its home", group=self.group, home=self.home
-            )
+                "rows of a cluster change in its home",
+                cluster=chain.cluster, group=self.group, home=self.home,
+            )  # fmt: skip
 
     def _join(self, command: ClusterJoined) -> None:
         if len(command.root) != PUBLIC_SIZE or not command.cluster or not command.group:

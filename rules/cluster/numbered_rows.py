@@ -137,6 +137,10 @@ class NumberedRows:
         self._points = deque([at], maxlen=POINTS_KEPT)
         self.floor = at.number
 
+    def has_tombstones(self, number: int) -> bool:
+        """Whether there are some of changes up to ``number``."""
+        return any(row.value is None and row.number <= number for row in self._rows.values())
+
     def forget(self, number: int) -> None:
         """Let tombstones of changes up to ``number`` go."""
         self.floor = max(self.floor, min(number, self.at.number))

@@ -8,6 +8,7 @@ given; one that is alone makes itself a key when it is given its first secret.
 
 from __future__ import annotations
 
+import hmac
 import logging
 import os
 import secrets
@@ -80,10 +81,7 @@ class UserSecrets:
         """
         if is_sealed(secret):
             raise ConfigError("secret key begins as a sealed one does: choose another", user=user)
-        self._look()
-        if not self._keys and self._is_alone:
-            make_user_key(self._path)
-            self.read_again()
+        self._make_missing()
         if not self._keys:
             logger.warning(
                 "secret of a user stands in the log as it is, for the group has no key: user=%s"
@@ -101,6 +99,28 @@ class UserSecrets:
                 limit=PLAIN_SIZE_MAX,
             )
         return seal(self._keys[0], user, secret)
+
+    def derived(self, purpose: bytes, *, makes: bool = False) -> list[bytes]:
+        """Secrets for something else, ``KEY_SIZE`` bytes each: one of each key, the first one's
+        first. Members with the same file have the same ones; whoever has one has no key.
+
+        Args:
+            makes: a node that is alone and has no key is given one.
+
+        Raises:
+            StorageError: the key of a node that is alone cannot be written.
+        """
+        if makes:
+            self._make_missing()
+        else:
+            self._look()
+        return [hmac.digest(key, purpose, "sha256") for key in self._keys]
+
+    def _make_missing(self) -> None:
+        self._look()
+        if not self._keys and self._is_alone:
+            make_user_key(self._path)
+            self.read_again()
 
     def opened(self, user: str, text: str) -> str:
         """The secret of a user, from how it stands in the table.

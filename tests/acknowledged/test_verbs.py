@@ -34,12 +34,24 @@ READS = frozenset(
         "archive_list",
         "node_report",
         "features",
+        "cluster_show",
+        "cluster_key",
     ]
 )
 """What changes nothing."""
 
-ONCE = frozenset({"feature_enable"})
-"""What is done once in a group's life, and lasts: ``tests/process/test_feature_levels.py``."""
+ONCE = frozenset(
+    {
+        "feature_enable",
+        "cluster_begin",
+        "cluster_join",
+        "cluster_leave",
+        "cluster_group_set",
+        "cluster_group_remove",
+    }
+)
+"""What is done once in a group's life, and lasts: ``tests/process/test_feature_levels.py``,
+``test_cluster_groups.py``."""
 
 NOT_KEPT = {
     "group_heartbeat": "members are heard of again within seconds",

@@ -70,6 +70,7 @@ LOOKED_AT = {
     "timers",
     "transactions",
     "features",
+    "cluster_show",
 }
 """What tells names and numbers, and gives no message: it is asked for by who only looks."""
 

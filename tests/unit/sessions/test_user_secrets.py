@@ -135,3 +135,26 @@ def test_a_longer_secret_that_was_there_before_stays_as_it_is(tmp_path: Path) ->
     before = "s" * SECRET_SIZE_MAX
 
     assert secrets.renewed("orders", before) == before
+
+
+def test_secrets_for_something_else_are_those_of_all_members_and_stay_with_their_line(
+    tmp_path: Path,
+) -> None:
+    folders = init_keys(tmp_path / "group", [NodeId("n0"), NodeId("n1")])
+    one, other = (UserSecrets(member(tmp_path, folder)) for folder in folders)
+    (before,) = one.derived(b"home")
+
+    assert other.derived(b"home") == [before]
+    assert one.derived(b"another") != [before]
+    make_user_key(folders[0] / "users.key")
+    assert one.derived(b"home")[1:] == [before]
+
+
+def test_nothing_is_derived_where_there_is_no_key_and_a_node_alone_makes_one(
+    tmp_path: Path,
+) -> None:
+    lonely = UserSecrets(alone(tmp_path))
+
+    assert UserSecrets(member(tmp_path, tmp_path / "keys")).derived(b"home", makes=True) == []
+    assert lonely.derived(b"home") == []
+    assert lonely.derived(b"home", makes=True) == lonely.derived(b"home") != []

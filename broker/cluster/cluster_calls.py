@@ -1,0 +1,168 @@
+"""Calls about a cluster of groups: begun, joined, left; which groups there are.
+
+Those of groups are asked of the home, the others of the group that begins, joins or leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ledgermq.broker.call_arguments import Arguments, optional_text, text
+from ledgermq.broker.calls import CHANGE, USER, Call, Result, Verb, Verbs, shown
+from ledgermq.broker.cluster.home_keys import home_key, new_home_key
+from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.broker.state.state_log import StateLog
+from ledgermq.broker.state.state_requests import StateRequest
+from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.rules.cluster import cluster_plans
+from ledgermq.rules.cluster.certificates import NAME_LENGTH_MAX
+from ledgermq.rules.cluster.cluster_commands import ClusterJoined, read_chain, read_nodes
+from ledgermq.rules.cluster.cluster_plans import Plan
+from ledgermq.rules.cluster.cluster_table import GROUP_KIND, ClusterTable
+from ledgermq.rules.cluster.json_objects import decoded, encoded
+from ledgermq.rules.cluster.signatures import PUBLIC_SIZE
+from ledgermq.rules.state.cluster_copy import FILE
+
+_TOUCHES = frozenset({FILE})
+
+
+class ClusterCalls:
+    """Changes go through the log, and are those of all members when they are answered."""
+
+    def __init__(self, tables: BrokerTables, log: StateLog) -> None:
+        self._tables = tables
+        self._log = log
+        self.verbs: Verbs = (
+            Verb("cluster_show", self._show, shown(USER)),
+            Verb("cluster_key", self._key, CHANGE),
+            Verb("cluster_begin", self._begin, CHANGE),
+            Verb("cluster_join", self._join, CHANGE),
+            Verb("cluster_leave", self._leave, CHANGE),
+            Verb("cluster_group_set", self._set_group, CHANGE),
+            Verb("cluster_group_remove", self._remove_group, CHANGE),
+        )
+
+    @property
+    def _table(self) -> ClusterTable:
+        return self._tables.cluster.table
+
+    @property
+    def _own_name(self) -> str:
+        return self._tables.node.broker_name
+
+    def _show(self, _call: Call) -> Result:
+        """What this node knows of the cluster: all but users and their rights."""
+        self._log.check()
+        return self._shown()
+
+    def _shown(self) -> Result:
+        table, chain = self._table, self._table.chain
+        told: dict[str, object] = {"node": self._tables.node.self_id, "group": self._own_name}
+        if chain is None:
+            return {**told, "cluster": ""}
+        home = chain.greatest
+        return {
+            **told,
+            "group": table.group,
+            "cluster": chain.cluster,
+            "root": encoded(chain.root),
+            "chain": [encoded(one) for one in chain.signed()],
+            "home": table.home,
+            "home_nodes": table.nodes_of(table.home) or [*table.first_nodes],
+            "is_home": table.is_home,
+            "signs": home is not None and self._has_key(home.key),
+            "epoch": home.epoch if home is not None else 0,
+            "by_root": home is not None and home.by_root,
+            "rank": chain.rank,
+            "rows_rank": table.rows_rank,
+            "number": table.at.number,
+            "groups": [
+                {"group": name, "nodes": table.nodes_of(name), "user": str(row.get("user", ""))}
+                for name, row in sorted(table.rows.of_kind(GROUP_KIND))
+            ],
+        }
+
+    def _has_key(self, public: bytes) -> bool:
+        return home_key(self._tables.secrets, public) is not None
+
+    def _key(self, _call: Call) -> Result:
+        """The public key that this group would be certified with as a home."""
+        self._log.check_leads()
+        return {"group": self._own_name, "key": encoded(new_home_key(self._tables.secrets).public)}
+
+    def _begin(self, call: Call) -> Result | None:
+        """This group is the home of a cluster that begins with it."""
+        joined, chain = self._joined(call.arguments, nodes=()), _chain(call.arguments)
+        nodes = _nodes(call.arguments)
+
+        def plan() -> Plan:
+            return cluster_plans.plan_beginning(self._table, joined, chain, nodes)
+
+        return self._submit(call, plan)
+
+    def _join(self, call: Call) -> Result | None:
+        """This group belongs to a cluster from now on, whose home has these ``nodes``."""
+        nodes, chain = _nodes(call.arguments), _chain(call.arguments)
+        joined = self._joined(call.arguments, nodes=nodes)
+
+        def plan() -> Plan:
+            return cluster_plans.plan_joining(self._table, joined, chain)
+
+        return self._submit(call, plan)
+
+    def _leave(self, call: Call) -> Result | None:
+        return self._submit(call, lambda: cluster_plans.plan_leaving(self._table))
+
+    def _set_group(self, call: Call) -> Result | None:
+        """The home's row of a group."""
+        group, nodes = _name(call.arguments, "group"), _nodes(call.arguments)
+        user = optional_text(call.arguments, "user") or ""
+
+        def plan() -> Plan:
+            if user and self._tables.users.get(user) is None:
+                raise ConfigError("user does not exist: add it first", user=user)
+            return cluster_plans.plan_group(self._table, group, nodes, user=user)
+
+        return self._submit(call, plan)
+
+    def _remove_group(self, call: Call) -> Result | None:
+        group = _name(call.arguments, "group")
+        return self._submit(call, lambda: cluster_plans.plan_without_group(self._table, group))
+
+    def _joined(self, arguments: Arguments, *, nodes: Sequence[str]) -> ClusterJoined:
+        cluster = _name(arguments, "cluster")
+        try:
+            root = decoded(arguments.get("root"), size_max=PUBLIC_SIZE)
+        except ConfigError as error:
+            raise ProtocolError("argument not a key", argument="root", **error.details) from None
+        return ClusterJoined(cluster, root, self._own_name, nodes)
+
+    def _submit(self, call: Call, plan: Callable[[], Plan]) -> Result | None:
+        self._log.check_leads()
+        plan()  # refuses at once what cannot be made
+
+        self._log.submit(StateRequest(call.caller, plan, _TOUCHES, self._shown), call.now_ms)
+        return None
+
+
+def _name(arguments: Arguments, argument: str) -> str:
+    found = text(arguments, argument)
+    if len(found) > NAME_LENGTH_MAX or not found.isprintable():
+        raise ProtocolError(
+            "argument not a name", argument=argument, size=len(found), limit=NAME_LENGTH_MAX
+        )
+    return found
+
+
+def _chain(arguments: Arguments) -> list[bytes]:
+    try:
+        return read_chain(arguments)
+    except ConfigError as error:
+        raise ProtocolError("argument not certificates", **error.details) from None
+
+
+def _nodes(arguments: Arguments) -> list[str]:
+    try:
+        return read_nodes(arguments)
+    except ConfigError as error:
+        raise ProtocolError("argument not addresses", **error.details) from None

@@ -1,0 +1,206 @@
+"""Administration of a cluster of groups: begun, joined, left; which groups there are.
+
+Keys and certificates are base64, as the broker tells of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ledgermq.client.blocking.broker import Broker
+from ledgermq.client.core.answers import Fields, integer, rows, text, texts
+from ledgermq.client.core.asked import asked
+from ledgermq.client.core.questions import ask
+from ledgermq.client.core.requests import Result, Steps
+from ledgermq.model.errors import ProtocolError
+
+
+class ClusterGroup(NamedTuple):
+    """A group of a cluster: addresses of its members, and the user that asks its home for them."""
+
+    group: str
+    nodes: tuple[str, ...]
+    user: str
+
+
+class ClusterView(NamedTuple):
+    """A cluster, as one node knows it.
+
+    Attributes:
+        node: who tells.
+        group: its group.
+        root, chain: the cluster's public key, and the certificates of its homes.
+        home: name of the group that is the home; empty before one is known.
+        is_home: the node's group is, and has all rows that it should begin with.
+        signs: the node has the key of the home.
+        epoch: of the home's certificate; 0 before there is one.
+        by_root: the root key has signed it.
+        rows_rank: of the home that has confirmed the rows that are here; 0: none has.
+        number: of the last change of the rows that are here.
+    """
+
+    node: str
+    group: str
+    cluster: str
+    root: str
+    chain: tuple[str, ...]
+    home: str
+    home_nodes: tuple[str, ...]
+    is_home: bool
+    signs: bool
+    epoch: int
+    by_root: bool
+    rank: int
+    rows_rank: int
+    number: int
+    groups: list[ClusterGroup]
+
+
+class OwnGroup(NamedTuple):
+    """A group's name, and the public key by which it would be certified as a home."""
+
+    group: str
+    key: str
+
+
+class ClusterVerbs:
+    """What an admin asks for, and orders. Changes are those of all members on return."""
+
+    @asked
+    def cluster(self) -> Steps[ClusterView | None]:
+        """What the node knows; None where its group belongs to no cluster.
+
+        Raises:
+            ProtocolError: its version is from before there were clusters.
+        """
+        return _view((yield from ask("cluster_show")))
+
+    @asked
+    def own_name(self) -> Steps[str]:
+        """Name of the node's group, in whatever cluster it is.
+
+        Raises:
+            ProtocolError: its version is from before there were clusters.
+        """
+        return text((yield from ask("cluster_show")), "group")
+
+    @asked
+    def own_key(self) -> Steps[OwnGroup]:
+        """The group's name, and the public key by which it would be certified as a home.
+
+        Raises:
+            ConfigError: its members have no key in common.
+            NoPermissionError: this client is no admin there.
+        """
+        answer = yield from ask("cluster_key")
+        return OwnGroup(text(answer, "group"), text(answer, "key"))
+
+    @asked
+    def begin(
+        self, cluster: str, *, root: str, chain: Sequence[str], nodes: Sequence[str]
+    ) -> Steps[ClusterView]:
+        """Begin a cluster whose home is the node's group.
+
+        Raises:
+            ConfigError: the group belongs to another one, or its feature level is too low.
+            NoPermissionError: this client is no admin there.
+        """
+        answer = yield from ask(
+            "cluster_begin", cluster=cluster, root=root, chain=[*chain], nodes=[*nodes]
+        )
+        return _known(answer)
+
+    @asked
+    def join(
+        self, cluster: str, *, root: str, chain: Sequence[str], nodes: Sequence[str]
+    ) -> Steps[ClusterView]:
+        """Have the node's group belong to a cluster whose home has these nodes.
+
+        Raises:
+            ConfigError: the group belongs to another one, or its feature level is too low.
+            NoPermissionError: this client is no admin there.
+        """
+        answer = yield from ask(
+            "cluster_join", cluster=cluster, root=root, chain=[*chain], nodes=[*nodes]
+        )
+        return _known(answer)
+
+    @asked
+    def leave(self) -> Steps[None]:
+        """Have the node's group belong to no cluster.
+
+        Raises:
+            ConfigError: it belongs to none, or is the home of others.
+            NoPermissionError: this client is no admin there.
+        """
+        yield from ask("cluster_leave")
+
+    @asked
+    def set_group(self, group: str, nodes: Sequence[str], *, user: str = "") -> Steps[ClusterView]:
+        """Have a group in the cluster, whose home the node's group is.
+
+        Args:
+            user: who asks for the group; empty: an admin does.
+
+        Raises:
+            ConfigError: the node's group is not the home, another group has the name, or there is
+                no such user.
+            NoPermissionError: this client is no admin there.
+        """
+        named = {"user": user} if user else {}
+        return _known((yield from ask("cluster_group_set", group=group, nodes=[*nodes], **named)))
+
+    @asked
+    def remove_group(self, group: str) -> Steps[ClusterView]:
+        """Have no such group in the cluster, whose home the node's group is.
+
+        Raises:
+            ConfigError: the node's group is not the home, or there is no such group.
+            NoPermissionError: this client is no admin there.
+        """
+        return _known((yield from ask("cluster_group_remove", group=group)))
+
+
+class ClusterAdmin(ClusterVerbs):
+    """The verbs over a broker's connection; one thread at a time may use it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def run(self, steps: Steps[Result]) -> Result:
+        """See ``Broker.run``."""
+        return self._broker.run(steps)
+
+
+def _known(answer: Fields) -> ClusterView:
+    found = _view(answer)
+    if found is None:
+        raise ProtocolError("node tells of no cluster", node=answer.get("node"))
+    return found
+
+
+def _view(answer: Fields) -> ClusterView | None:
+    if not text(answer, "cluster"):
+        return None
+    return ClusterView(
+        node=text(answer, "node"),
+        group=text(answer, "group"),
+        cluster=text(answer, "cluster"),
+        root=text(answer, "root"),
+        chain=texts(answer, "chain"),
+        home=text(answer, "home"),
+        home_nodes=texts(answer, "home_nodes"),
+        is_home=answer.get("is_home") is True,
+        signs=answer.get("signs") is True,
+        epoch=integer(answer, "epoch"),
+        by_root=answer.get("by_root") is True,
+        rank=integer(answer, "rank"),
+        rows_rank=integer(answer, "rows_rank"),
+        number=integer(answer, "number"),
+        groups=rows(answer, "groups", _group),
+    )
+
+
+def _group(row: Fields) -> ClusterGroup:
+    return ClusterGroup(text(row, "group"), texts(row, "nodes"), text(row, "user"))

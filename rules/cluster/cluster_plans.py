@@ -1,0 +1,179 @@
+"""Cluster plans: the commands that a wanted change needs, refused before they are in the log.
+
+Each is made from a table that has all of the log, so what holds here holds where it is applied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ledgermq.model.errors import ConfigError
+from ledgermq.rules.cluster.cluster_commands import (
+    ClusterCommand,
+    ClusterJoined,
+    ClusterLeft,
+    HomeCertified,
+    RowChanged,
+    TombstonesForgotten,
+)
+from ledgermq.rules.cluster.cluster_document import check_size
+from ledgermq.rules.cluster.cluster_table import GROUP_KIND, ClusterTable
+from ledgermq.rules.cluster.json_objects import Object
+from ledgermq.rules.cluster.numbered_rows import RowKey
+
+CLUSTER_GROUPS_MAX = 1_000
+
+_NODE = re.compile(r"tcp://(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9._-]+):[0-9]{1,5}")
+
+Plan = list[ClusterCommand]
+
+
+def plan_beginning(
+    table: ClusterTable, joined: ClusterJoined, chain: Sequence[bytes], nodes: Sequence[str]
+) -> Plan:
+    """A cluster whose first group, and home, is this one.
+
+    Args:
+        chain: has its certificate.
+        nodes: addresses of its members.
+
+    Raises:
+        ConfigError: it belongs to another cluster, or the certificate is another's.
+    """
+    begun = _plan_joined(table, joined, chain)
+    copy = _applied(table, begun)
+    if not copy.is_home:
+        raise ConfigError(
+            "certificate names another home", home=copy.home, group=copy.group, at=copy.at.number
+        )
+    return [*begun, *plan_group(copy, joined.group, nodes, user="")]
+
+
+def plan_joining(table: ClusterTable, joined: ClusterJoined, chain: Sequence[bytes]) -> Plan:
+    """This group belongs to a cluster whose home is another one.
+
+    Raises:
+        ConfigError: it belongs to another cluster, or is the home; or the chain is another's.
+    """
+    check_nodes(joined.nodes)
+    begun = _plan_joined(table, joined, chain)
+    copy = _applied(table, begun)
+    if copy.home in ("", joined.group):
+        raise ConfigError(
+            "the cluster's home is no other group: each group needs a name of its own"
+            " (node.broker_name)",
+            home=copy.home,
+        )
+    return begun
+
+
+def plan_leaving(table: ClusterTable) -> Plan:
+    """This group belongs to no cluster any more.
+
+    Raises:
+        ConfigError: it belongs to none, or is the home of others.
+    """
+    if table.chain is None:
+        raise ConfigError("group belongs to no cluster")
+    return _checked(table, [ClusterLeft()])
+
+
+def plan_group(table: ClusterTable, group: str, nodes: Sequence[str], *, user: str) -> Plan:
+    """The home's row of a group: where its members are, and which user asks for documents.
+
+    Raises:
+        ConfigError: this is not the home, there are too many groups, or another one has the name.
+    """
+    known, of_others = table.nodes_of(group), dict(table.rows.of_kind(GROUP_KIND))
+    if known and not {*known} & {*nodes}:
+        raise ConfigError(
+            "another group has that name: each needs one of its own (node.broker_name), or remove"
+            " the other one first",
+            group=group, nodes=" ".join(known),
+        )  # fmt: skip
+    check_nodes(nodes)
+    if group not in of_others and len(of_others) >= CLUSTER_GROUPS_MAX:
+        raise ConfigError(
+            "too many groups in a cluster", groups=len(of_others), limit=CLUSTER_GROUPS_MAX
+        )
+    value: dict[str, object] = {"nodes": [*nodes], **({"user": user} if user else {})}
+    return plan_row(table, RowKey(GROUP_KIND, group), value)
+
+
+def plan_without_group(table: ClusterTable, group: str) -> Plan:
+    """The home has no row of a group any more.
+
+    Raises:
+        ConfigError: this is not the home, there is no such group, or it is the home itself.
+    """
+    if group == table.home:
+        raise ConfigError("the home itself leaves as the last group", group=group)
+    if table.chain is None or table.rows.value(RowKey(GROUP_KIND, group)) is None:
+        raise ConfigError("no group of that name is in the cluster", group=group)
+    return plan_row(table, RowKey(GROUP_KIND, group), None)
+
+
+def plan_row(table: ClusterTable, key: RowKey, value: Object | None) -> Plan:
+    """The home's row is so from now on; nothing where it is.
+
+    Tombstones go that no group can ask for: who is not at one of the last points takes all rows.
+
+    Raises:
+        ConfigError: this is not the home, or there would be more than a document can carry.
+    """
+    rows = table.rows
+    if table.is_home and rows.value(key) == value:
+        return []
+    change: Plan = [RowChanged(key, table.at.number + 1, value)]
+    oldest = rows.points()[0].number
+    if rows.has_tombstones(oldest):
+        change.insert(0, TombstonesForgotten(oldest))
+    check_size(_applied(table, change).rows.above(0))
+    return change
+
+
+def check_nodes(nodes: Sequence[str]) -> None:
+    """Refuse what no other group could ask.
+
+    Raises:
+        ConfigError: there are none, or one is no address.
+    """
+    wrong = [one for one in nodes if _NODE.fullmatch(one) is None]
+    if wrong or not nodes:
+        raise ConfigError(
+            "a group's members are named by their consume sockets, as tcp://10.0.0.1:10912",
+            found=wrong[0] if wrong else "none",
+        )
+
+
+def _plan_joined(table: ClusterTable, joined: ClusterJoined, chain: Sequence[bytes]) -> Plan:
+    mine = table.chain
+    is_same = (
+        mine is not None
+        and (mine.cluster, mine.root, table.group) == (joined.cluster, joined.root, joined.group)
+        and [*table.first_nodes] == [*joined.nodes]
+    )
+    plan: Plan = [] if is_same else [joined]
+    if mine is None or not is_same or mine.signed() != [*chain]:
+        plan.append(HomeCertified(chain))
+    return _checked(table, plan)
+
+
+def _checked(table: ClusterTable, plan: Plan) -> Plan:
+    _applied(table, plan)
+    return plan
+
+
+def _applied(table: ClusterTable, plan: Plan) -> ClusterTable:
+    """A copy of the table that has the plan's commands.
+
+    Raises:
+        ConfigError: one of them would change nothing; says why.
+    """
+    copy = ClusterTable.read(table.to_document())
+    for command in plan:
+        copy.apply(command)
+        if copy.refused:
+            raise ConfigError(copy.refused)
+    return copy

@@ -1,0 +1,155 @@
+"""``ledgermq cluster init`` and what comes after it: two groups of one real node each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.process.client_node import SERVE, start_client_node
+from tests.process.conftest import Node
+from tests.process.group_nodes import free_port
+
+from ledgermq.cli.main import main
+
+pytestmark = pytest.mark.slow
+
+Told = tuple[int, str, str]
+"""Exit status, standard output, standard error."""
+
+
+class ClusterNode:
+    """A group of one node, and the command on its host."""
+
+    def __init__(self, node: Node, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.node = node
+        self.name = name
+        self.address = f"tcp://127.0.0.1:{free_port()}"
+        self._capsys = capsys
+        start_client_node(node, node={"broker_name": name}, listen={"consume": self.address})
+
+    def run(self, *words: str) -> Told:
+        """``ledgermq cluster`` as a shell runs it, but in this process."""
+        self._capsys.readouterr()
+        address = f"ipc://{self.node.runtime}"
+        status = main(["cluster", *words, "--address", address, "--timeout", "60"])
+        told = self._capsys.readouterr()
+        return status, told.out, told.err
+
+    def tell(self, *words: str) -> Any:
+        """What it prints as JSON."""
+        status, out, err = self.run(*words, "--json")
+        assert (status, err) == (0, ""), (words, err)
+        return json.loads(out)
+
+    def begin(self, root_key: Path) -> Any:
+        return self.tell("init", "sales", "--root-key", str(root_key), "--nodes", self.address)
+
+    def start_again(self) -> None:
+        """Kill all of its processes, and start it."""
+        self.node.end()
+        self.node.forget_told()
+        self.node.launch([*SERVE, str(self.node.config)])
+        self.node.wait_ready()
+
+
+MakeGroup = Callable[[str], ClusterNode]
+
+
+@pytest.fixture
+def make_group(make_node: Callable[[], Node], capsys: pytest.CaptureFixture[str]) -> MakeGroup:
+    return lambda name: ClusterNode(make_node(), name, capsys)
+
+
+def test_groups_begin_join_and_leave_a_cluster_and_each_step_outlives_all_processes(
+    make_group: MakeGroup, tmp_path: Path
+) -> None:
+    home, other = make_group("orders-a"), make_group("orders-b")
+    root_key = tmp_path / "root.json"
+    before = home.run("status")
+    begun = home.begin(root_key)
+    again = home.begin(root_key)
+    home.start_again()
+    status = home.tell("status")
+    ticket = home.run("invite", "orders-b", "--nodes", other.address)
+    home.start_again()
+    (tmp_path / "ticket").write_text(ticket[1])
+    joined = other.run("join", "--ticket", str(tmp_path / "ticket"))
+    other.start_again()
+    known = other.tell("status")
+    listed = home.run("list")
+    refused = home.run("leave", "--yes")
+
+    assert before[0] == 0 and "the group belongs to no cluster" in before[1]
+    assert begun == again == {"cluster": "sales", "home": "orders-a", "root_key": str(root_key)}
+    assert root_key.stat().st_mode & 0o777 == 0o600
+    assert (status["is_home"], status["signs"], status["epoch"], status["number"]) == (
+        True, True, 1, 1,
+    )  # fmt: skip
+    assert joined == (0, "orders-b belongs to cluster sales, whose home is orders-a\n", "")
+    assert (known["group"], known["home"], known["home_nodes"]) == (
+        "orders-b", "orders-a", [home.address],
+    )  # fmt: skip
+    assert [line.split() for line in listed[1].splitlines()] == [
+        ["group", "is", "nodes", "user"],
+        ["orders-a", "home", home.address, "-"],
+        ["orders-b", "-", other.address, "-"],
+    ]
+    assert refused[0] == 1 and "a home leaves as the last group" in refused[2]
+
+    left = other.run("leave", "--home", f"ipc://{home.node.runtime}", "--yes")
+    other.start_again()
+    home.start_again()
+    alone = home.tell("list")
+    last = home.run("leave", "--yes")
+
+    assert left == (0, "orders-b belongs to no cluster any more\n", "")
+    assert other.tell("status") == {"cluster": None}
+    assert [one["group"] for one in alone["groups"]] == ["orders-a"]
+    assert last[0] == 0, last
+    assert home.tell("status") == {"cluster": None}
+
+
+def test_a_group_joins_with_one_command_where_its_admin_is_one_of_the_home(
+    make_group: MakeGroup, tmp_path: Path
+) -> None:
+    home, other = make_group("orders-a"), make_group("orders-b")
+    home.begin(tmp_path / "root.json")
+    words = ("--home", f"ipc://{home.node.runtime}", "--nodes", other.address)
+    joined = other.tell("join", *words)
+    again = other.tell("join", *words)
+    removed = home.run("remove", "orders-b", "--yes")
+
+    assert joined == again == {"cluster": "sales", "group": "orders-b", "home": "orders-a"}
+    assert removed == (0, "orders-b: removed\n", "")
+    assert [one["group"] for one in home.tell("list")["groups"]] == ["orders-a"]
+
+
+def test_what_cannot_be_is_refused_with_the_reason(make_group: MakeGroup, tmp_path: Path) -> None:
+    home, other = make_group("orders-a"), make_group("orders-a")
+    root_key = tmp_path / "root.json"
+    home.begin(root_key)
+    words = ("--home", f"ipc://{home.node.runtime}", "--nodes", other.address)
+    foreign = other.run("init", "other", "--root-key", str(root_key), "--nodes", other.address)
+    twin = other.run("join", *words)
+    nowhere = other.run("join", "--home", f"ipc://{home.node.runtime}")
+    (tmp_path / "ticket").write_text("{}")
+    ticket = other.run("join", "--ticket", str(tmp_path / "ticket"))
+    absent = home.run("remove", "orders-c", "--yes")
+    unsaid = home.run("remove", "orders-c")
+    second = home.run("init", "more", "--root-key", str(tmp_path / "more"), "--nodes", home.address)
+
+    for told, reason in (
+        (foreign, "root key is not overwritten"),
+        (twin, "another group has that name"),
+        (nowhere, "name the consume sockets of all members"),
+        (ticket, "not a ticket"),
+        (absent, "no group of that name is in the cluster"),
+        (unsaid, "say so with --yes"),
+        (second, "group belongs to another cluster"),
+    ):
+        assert told[0] == 1 and reason in told[2], told
+    assert other.tell("status") == {"cluster": None}
+    assert not (tmp_path / "more").exists()
