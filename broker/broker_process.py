@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 
 from ledgermq.broker.broker_services import BrokerServices
 from ledgermq.broker.call_service import CallService
+from ledgermq.broker.cluster.home_questions import HomeLine, HomeQuestions
 from ledgermq.broker.pulls.consume_service import ConsumeService
 from ledgermq.broker.pulls.consumers import Consumers, MakeConsumers
 from ledgermq.broker.pulls.pull_service import PullService
@@ -72,9 +73,11 @@ class BrokerWorker:
         make_consumers: MakeConsumers,
         *,
         contain: Contain = let_through,
+        line: HomeLine | None = None,
     ) -> None:
-        """See ``PullService`` for ``contain``."""
+        """See ``PullService`` for ``contain``; ``line`` leads to other groups, and is its own."""
         settings = environment.settings
+        self._line = line
         self._environment = environment
         self._tables = tables
         tables.sign_of_life = self._give_beat
@@ -88,8 +91,9 @@ class BrokerWorker:
         mailbox = Mailbox()
         self._log = log = self._state_log(mailbox, contain)
         self._made = made = BrokerServices(
-            environment, tables, store, log, counts=counts, mailbox=mailbox, contain=contain
-        )
+            environment, tables, store, log,
+            counts=counts, mailbox=mailbox, contain=contain, line=line,
+        )  # fmt: skip
         self.services = made.listed
         self._service = make_consumers(made.pulls, made.calls, made.queries)
         made.pulls.send = self._service.send_answers
@@ -111,8 +115,9 @@ class BrokerWorker:
         return self._log
 
     def sources(self) -> list[Pollable]:
-        """The inbox, the consumers' socket, and who lets them in."""
-        return [*self._environment.inbox.sources, *self._service.sources]
+        """The inbox, the consumers' socket, and who lets them in; answers of other groups."""
+        line = [] if self._line is None else [self._line.descriptor]
+        return [*self._environment.inbox.sources, *self._service.sources, *line]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Until the first deadline; 0 while queues with holds wait to be looked at."""
@@ -327,6 +332,8 @@ class BrokerWorker:
     def close(self) -> None:
         """Close the socket, write the offsets."""
         self._service.close()
+        if self._line is not None:
+            self._line.close()
         self._counts.release()
         self._writer.close()
         self._raft.close()
@@ -417,6 +424,7 @@ def run(settings: Settings, stop: StopFlag, *, around_clients: AroundClients = _
             tables,
             consumers,
             contain=lambda error: faults.refusal(error, "pull or service"),
+            line=HomeQuestions(settings),
         )
         logger.info(
             "broker serves: topics=%d topics_version=%d", len(tables.topics), tables.topics.version

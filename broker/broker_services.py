@@ -7,6 +7,8 @@ from ledgermq.broker.administration.feature_calls import FeatureCalls
 from ledgermq.broker.administration.group_lags import GroupLags
 from ledgermq.broker.administration.node_calls import NodeCalls
 from ledgermq.broker.call_service import CallService
+from ledgermq.broker.cluster.cluster_service import ClusterService
+from ledgermq.broker.cluster.home_questions import HomeLine
 from ledgermq.broker.consumers.dead_letter_calls import DeadLetterCalls
 from ledgermq.broker.consumers.member_calls import MemberCalls
 from ledgermq.broker.consumers.other_members import OtherMembers
@@ -31,6 +33,8 @@ from ledgermq.broker.state.writer_notice import WriterNotice
 from ledgermq.broker.transactions.transaction_calls import TransactionCalls
 from ledgermq.broker.transactions.transaction_service import TransactionService
 from ledgermq.ipc.counters import Counts
+from ledgermq.model.config.settings import Settings
+from ledgermq.process.clock import Clock
 from ledgermq.process.environment import Environment
 from ledgermq.sessions.request_faults import Contain
 
@@ -55,10 +59,10 @@ class BrokerServices:
         counts: Counts,
         mailbox: Mailbox,
         contain: Contain,
+        line: HomeLine | None,
     ) -> None:
-        """See ``PullService`` for ``contain``."""
+        """See ``PullService`` for ``contain``, and ``ClusterService`` for ``line``."""
         settings, clock = environment.settings, environment.clock
-        limits = settings.limits
         known = KnownTopics(store, tables)
         self.queries = queries = QueryService(store, settings, known.check_queue)
         moves = Moves(store, tables, log, counts)
@@ -81,15 +85,7 @@ class BrokerServices:
             mailbox=mailbox, clock=clock, counts=counts, contain=contain,
         )  # fmt: skip
         dead_letters = DeadLetterCalls(known, log, moves, settings, mailbox=mailbox, counts=counts)
-        self.pulls = PullService(
-            store,
-            Holds(limit=limits.held_pulls_max, share=limits.held_pulls_per_client),
-            known.check_queue,
-            filters_properties=settings.reads.enable_property_filter,
-            counts=counts,
-            contain=contain,
-            clock=clock,
-        )
+        self.pulls = _pull_service(known, settings, counts=counts, contain=contain, clock=clock)
         self.calls = calls = CallService(
             known, tables, settings.topics, log,
             notice=self.notice, slices=self.slices, others=others, members=members, counts=counts,
@@ -105,6 +101,9 @@ class BrokerServices:
             dead_letters,
             SinkCalls(sinks, tables),
             ArchiveCalls(known.store, tables, log, clock),
+            cluster := ClusterService(
+                tables, log, line, mailbox=mailbox, clock=clock, counts=counts
+            ),
             features := FeatureCalls(environment, tables, log, counts),
             NodeCalls(environment, lags, members=members.counts, differing=members.differing),
         ):
@@ -112,7 +111,22 @@ class BrokerServices:
         # Those that ask for moves have their turn before the log proposes what it is asked for.
         self.listed = Services(
             (self.pulls, dead_letters, moves, self.transactions, sinks, self.delays, self.timers,
-             features, log, self.notice, members, self.slices),
+             features, cluster, log, self.notice, members, self.slices),
             mailbox,
             contain,
         )  # fmt: skip
+
+
+def _pull_service(
+    known: KnownTopics, settings: Settings, *, counts: Counts, contain: Contain, clock: Clock
+) -> PullService:
+    limits = settings.limits
+    return PullService(
+        known.store,
+        Holds(limit=limits.held_pulls_max, share=limits.held_pulls_per_client),
+        known.check_queue,
+        filters_properties=settings.reads.enable_property_filter,
+        counts=counts,
+        contain=contain,
+        clock=clock,
+    )

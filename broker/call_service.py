@@ -27,7 +27,6 @@ from ledgermq.broker.calls import (
     Verbs,
     anybody,
 )
-from ledgermq.broker.cluster.cluster_calls import ClusterCalls
 from ledgermq.broker.consumers.member_calls import MemberCalls
 from ledgermq.broker.consumers.other_members import OtherMembers
 from ledgermq.broker.consumers.prepared_groups import PreparedGroups
@@ -84,7 +83,6 @@ class CallService:
         self.register(PreparedGroups(known, rules, log).verbs)
         self.register(AccessCalls(tables, log, notice).verbs)
         self.register(NameCalls(tables, log).verbs)
-        self.register(ClusterCalls(tables, log).verbs)
 
     def register(self, verbs: Verbs) -> None:
         """Answer these verbs, too."""

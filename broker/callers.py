@@ -26,3 +26,7 @@ class Caller(NamedTuple):
 
     client: Client
     request_id: int
+
+
+NODE_ITSELF = Caller(b"", 0)
+"""What the node changes by itself is answered to nobody."""

@@ -100,6 +100,9 @@ class BrokerCounter(IntEnum):
     log needs where this version does not know it, else 0; ``LEVEL_TO_ENABLE`` is one that all
     members know and that only an operator puts in force, told by who leads, else 0.
     ``REGISTERED_BROKERS`` are those of other groups whose routes this node tells, now.
+    ``CLUSTER_CURRENT_AT`` is when the rows of the cluster were all that its home had, epoch ms;
+    told by who leads a group that is not the home, else 0. Before a member of the home has said so
+    it is when this node began to ask.
     """
 
     PULLS = 0
@@ -157,6 +160,7 @@ class BrokerCounter(IntEnum):
     LEVEL_NEEDED = auto()
     LEVEL_TO_ENABLE = auto()
     REGISTERED_BROKERS = auto()
+    CLUSTER_CURRENT_AT = auto()
 
 
 class ObserverCounter(IntEnum):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import ledgermq
 from ledgermq.broker.call_arguments import optional_integer
-from ledgermq.broker.callers import Caller
+from ledgermq.broker.callers import NODE_ITSELF
 from ledgermq.broker.calls import CHANGE, USER, Call, Result, Verb, Verbs, shown
 from ledgermq.broker.service import Service
 from ledgermq.broker.state.broker_tables import BrokerTables
@@ -27,7 +27,6 @@ from ledgermq.rules.tables.table_changes import Change, LevelSet
 LOOK_MS = 200
 """Members of a new group are looked at so often, until all have said what they know."""
 
-_NODE = Caller(b"", 0)
 _TOUCHES = frozenset({FILE})
 
 
@@ -95,7 +94,7 @@ class FeatureCalls(Service):
         self._look_ms = now_ms + LOOK_MS
         if self._log.is_settled and self._members_know >= LEVEL:
             request = StateRequest(
-                _NODE, self._plan(LEVEL), _TOUCHES, _nothing, refused=_look_again
+                NODE_ITSELF, self._plan(LEVEL), _TOUCHES, _nothing, refused=_look_again
             )
             self._log.submit(request, now_ms)
 

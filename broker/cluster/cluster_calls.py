@@ -6,6 +6,7 @@ Those of groups are asked of the home, the others of the group that begins, join
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ledgermq.broker.call_arguments import Arguments, optional_text, text
 from ledgermq.broker.calls import CHANGE, USER, Call, Result, Verb, Verbs, shown
@@ -23,15 +24,35 @@ from ledgermq.rules.cluster.json_objects import decoded, encoded
 from ledgermq.rules.cluster.signatures import PUBLIC_SIZE
 from ledgermq.rules.state.cluster_copy import FILE
 
-_TOUCHES = frozenset({FILE})
+CLUSTER_TOUCHES = frozenset({FILE})
+"""Of two requests about the cluster the second waits for what the first has changed."""
+
+
+class ClusterAge(NamedTuple):
+    """How old a group's rows are, as its leader knows.
+
+    Attributes:
+        current_ms: how long ago they were all that the home had committed; None: not since this
+            node leads.
+        is_parted: the group has rows that the home has lost.
+        failure: why the last member that was asked gave nothing; empty: it has answered.
+    """
+
+    current_ms: int | None
+    is_parted: bool
+    failure: str
 
 
 class ClusterCalls:
     """Changes go through the log, and are those of all members when they are answered."""
 
-    def __init__(self, tables: BrokerTables, log: StateLog) -> None:
+    def __init__(
+        self, tables: BrokerTables, log: StateLog, age: Callable[[int], ClusterAge]
+    ) -> None:
+        """``age`` is that of the rows, at a time (monotonic ms)."""
         self._tables = tables
         self._log = log
+        self._age = age
         self.verbs: Verbs = (
             Verb("cluster_show", self._show, shown(USER)),
             Verb("cluster_key", self._key, CHANGE),
@@ -50,10 +71,10 @@ class ClusterCalls:
     def _own_name(self) -> str:
         return self._tables.node.broker_name
 
-    def _show(self, _call: Call) -> Result:
+    def _show(self, call: Call) -> Result:
         """What this node knows of the cluster: all but users and their rights."""
         self._log.check()
-        return self._shown()
+        return {**self._shown(), **self._age(call.now_ms)._asdict()}
 
     def _shown(self) -> Result:
         table, chain = self._table, self._table.chain
@@ -141,7 +162,7 @@ class ClusterCalls:
         self._log.check_leads()
         plan()  # refuses at once what cannot be made
 
-        self._log.submit(StateRequest(call.caller, plan, _TOUCHES, self._shown), call.now_ms)
+        self._log.submit(StateRequest(call.caller, plan, CLUSTER_TOUCHES, self._shown), call.now_ms)
         return None
 
 

@@ -257,6 +257,12 @@ def _lines(found: ClusterView) -> Iterator[str]:
         yield f"rows        number {found.number}, signed by the home of rank {found.rows_rank}"
     else:
         yield "rows        none yet"
+    if found.current_ms is not None:
+        yield f"current     {found.current_ms / 1_000:.1f} s ago they were all that the home had"
+    if found.is_parted:
+        yield "parted      the home has lost rows that are here: certify a home anew"
+    if found.failure:
+        yield f"last answer {found.failure}"
 
 
 def _nodes(arguments: argparse.Namespace) -> list[str]:

@@ -38,6 +38,10 @@ class ClusterView(NamedTuple):
         by_root: the root key has signed it.
         rows_rank: of the home that has confirmed the rows that are here; 0: none has.
         number: of the last change of the rows that are here.
+        current_ms: how long ago they were all that the home had; None: the node does not lead, or
+            no member of the home has said so yet.
+        is_parted: the group has rows that the home has lost.
+        failure: why the last member of the home that was asked gave nothing.
     """
 
     node: str
@@ -54,6 +58,9 @@ class ClusterView(NamedTuple):
     rank: int
     rows_rank: int
     number: int
+    current_ms: int | None
+    is_parted: bool
+    failure: str
     groups: list[ClusterGroup]
 
 
@@ -198,6 +205,9 @@ def _view(answer: Fields) -> ClusterView | None:
         rank=integer(answer, "rank"),
         rows_rank=integer(answer, "rows_rank"),
         number=integer(answer, "number"),
+        current_ms=None if answer.get("current_ms") is None else integer(answer, "current_ms"),
+        is_parted=answer.get("is_parted") is True,
+        failure=str(answer.get("failure", "")),
         groups=rows(answer, "groups", _group),
     )
 

@@ -48,6 +48,7 @@ _NOW: Mapping[Role, frozenset[IntEnum]] = {
             BrokerCounter.LEVEL_NEEDED,
             BrokerCounter.LEVEL_TO_ENABLE,
             BrokerCounter.REGISTERED_BROKERS,
+            BrokerCounter.CLUSTER_CURRENT_AT,
         }
     ),
     Role.OBSERVER: frozenset(
@@ -172,6 +173,10 @@ COUNTER_HELP: Mapping[Role, Mapping[IntEnum, str]] = {
         BrokerCounter.LEVEL_NEEDED: "Feature level that the log needs and this version lacks",
         BrokerCounter.LEVEL_TO_ENABLE: "Feature level that all members know and nobody has enabled",
         BrokerCounter.REGISTERED_BROKERS: "Brokers of other groups whose routes this node tells",
+        BrokerCounter.CLUSTER_CURRENT_AT: (
+            "Epoch milliseconds at which a group's rows of its cluster were all that the home had;"
+            " 0: told by another node, or of the home"
+        ),
     },
     Role.OBSERVER: {
         ObserverCounter.CONNECTIONS: "HTTP connections",

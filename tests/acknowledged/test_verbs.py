@@ -36,6 +36,7 @@ READS = frozenset(
         "features",
         "cluster_show",
         "cluster_key",
+        "cluster_documents",
     ]
 )
 """What changes nothing."""

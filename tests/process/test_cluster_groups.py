@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.process.client_node import SERVE, start_client_node
-from tests.process.conftest import Node
+from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
+from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.sessions.keys.client_keys import make_node_key
 
 pytestmark = pytest.mark.slow
 
@@ -23,12 +27,25 @@ Told = tuple[int, str, str]
 class ClusterNode:
     """A group of one node, and the command on its host."""
 
-    def __init__(self, node: Node, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        name: str,
+        capsys: pytest.CaptureFixture[str],
+        *,
+        listen: Mapping[str, Any] | None = None,
+        **tables: dict[str, Any],
+    ) -> None:
         self.node = node
         self.name = name
         self.address = f"tcp://127.0.0.1:{free_port()}"
         self._capsys = capsys
-        start_client_node(node, node={"broker_name": name}, listen={"consume": self.address})
+        start_client_node(
+            node,
+            node={"broker_name": name},
+            listen={"consume": self.address, **(listen or {})},
+            **tables,
+        )
 
     def run(self, *words: str) -> Told:
         """``ledgermq cluster`` as a shell runs it, but in this process."""
@@ -153,3 +170,62 @@ def test_what_cannot_be_is_refused_with_the_reason(make_group: MakeGroup, tmp_pa
         assert told[0] == 1 and reason in told[2], told
     assert other.tell("status") == {"cluster": None}
     assert not (tmp_path / "more").exists()
+
+
+def test_what_the_home_changes_is_in_the_other_group_at_once_and_outlives_the_home(
+    make_group: MakeGroup, tmp_path: Path
+) -> None:
+    home, other = make_group("orders-a"), make_group("orders-b")
+    home.begin(tmp_path / "root.json")
+    other.tell("join", "--home", f"ipc://{home.node.runtime}", "--nodes", other.address)
+
+    def groups() -> list[str]:
+        return [one["group"] for one in other.tell("list")["groups"]]
+
+    def is_current() -> bool:
+        return other.tell("status")["current_ms"] is not None
+
+    wait_until(lambda: groups() == ["orders-a", "orders-b"], "the home's rows")
+    wait_until(is_current, "the home to say that these are all")
+    home.run("invite", "orders-c", "--nodes", "tcp://127.0.0.1:1")
+    wait_until(lambda: len(groups()) == 3, "the change")
+    home.node.end()
+    other.start_again()
+
+    assert groups() == ["orders-a", "orders-b", "orders-c"]
+    wait_until(lambda: other.tell("status")["failure"] != "", "the home to be missed")
+
+    home.node.launch([*SERVE, str(home.node.config)])
+    home.node.wait_ready()
+    home.run("remove", "orders-c", "--yes")
+    wait_until(lambda: len(groups()) == 2, "the home to be asked again")
+
+
+def test_a_group_is_given_documents_by_its_own_user_alone(
+    make_node: Callable[[], Node], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    made = make_node()
+    server = make_node_key(made.folder / "node.curve")
+    home = ClusterNode(
+        made, "orders-a", capsys,
+        listen={"curve_secret_file": str(made.folder / "node.curve")}, access={"enabled": True},
+    )  # fmt: skip
+    other = ClusterNode(make_node(), "orders-b", capsys)
+    keys = other.node.root / "ledgermq" / "keys"
+    keys.mkdir(parents=True, exist_ok=True)
+    public = make_node_key(keys / "cluster.secret")
+    (keys / "cluster.public").write_text(server + "\n")
+    home.begin(tmp_path / "root.json")
+    with connect_broker(f"ipc://{home.node.runtime}", name="test", timeout_s=PATIENCE_S) as broker:
+        AccessAdmin(broker).set_user("group-b", {"publicKeys": [public]}, mode="add")
+    ticket = home.run("invite", "orders-b", "--nodes", other.address)
+    (tmp_path / "ticket").write_text(ticket[1])
+    other.run("join", "--ticket", str(tmp_path / "ticket"))
+    wait_until(
+        lambda: "may not ask for the cluster's documents" in other.tell("status")["failure"],
+        "the home to refuse it",
+    )
+    home.run("invite", "orders-b", "--nodes", other.address, "--user", "group-b")
+    wait_until(lambda: len(other.tell("list")["groups"]) == 2, "the documents")
+
+    assert other.tell("list")["groups"][1]["user"] == "group-b"

@@ -11,7 +11,7 @@ import pytest
 
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import Call
-from ledgermq.broker.cluster.cluster_calls import ClusterCalls
+from ledgermq.broker.cluster.cluster_calls import ClusterAge, ClusterCalls
 from ledgermq.model.config.settings import NodeSection, Settings, StoreSection
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.rules.access.access import User, UserTable
@@ -44,7 +44,9 @@ class LeadingGroup:
         log: Any = SimpleNamespace(
             submit=self._submit, check_leads=lambda: None, check=lambda: None
         )
-        self._answers = answers(ClusterCalls(tables, log).verbs)
+        self._answers = answers(
+            ClusterCalls(tables, log, lambda _: ClusterAge(None, False, "")).verbs
+        )
         self._told: Any = None
         self.commands = 0
 
