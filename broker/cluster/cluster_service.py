@@ -208,14 +208,16 @@ class ClusterService(Service):
         )
 
     def _current_desk(self) -> DocumentDesk:
-        """With the key of the certificate of now, where this node has it."""
+        """With the key of the certificate of now, once this node has it."""
         chain = self._table.chain
         home = chain.greatest if chain is not None else None
         public = home.key if home is not None and self._table.is_home else b""
-        if self._desk is None or self._desk[0] != public:
-            key = home_key(self._tables.secrets, public) if public else None
-            self._desk = public, DocumentDesk(self._table, key)
-        return self._desk[1]
+        if self._desk is not None and self._desk[0] == public:
+            return self._desk[1]
+        key = home_key(self._tables.secrets, public) if public else None
+        desk = DocumentDesk(self._table, key)
+        self._desk = (public, desk) if key is not None else None
+        return desk
 
     def _learn(self, chain: Sequence[bytes], now_ms: int) -> None:
         """Have the certificates of a later home, of whom whoever asks knows."""

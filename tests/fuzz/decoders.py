@@ -11,6 +11,12 @@ from typing import NamedTuple
 
 from tests.process.remoting_requests import TEMPLATES
 
+from ledgermq.broker.cluster.document_messages import (
+    ask_fields,
+    read_asked,
+    read_reply,
+    reply_fields,
+)
 from ledgermq.formats.config_json import decode_document as decode_config
 from ledgermq.formats.records.batch_payload import decode_batch
 from ledgermq.formats.records.message import Message, decode_message, encode_message
@@ -32,6 +38,20 @@ from ledgermq.remoting.heartbeat import decode_heartbeat
 from ledgermq.remoting.registration import decode_registration
 from ledgermq.rules.access.access import UserTable
 from ledgermq.rules.access.sealed_secret import open_sealed, seal
+from ledgermq.rules.cluster import certificates, cluster_document
+from ledgermq.rules.cluster.certificates import Certificate, Chain, certify
+from ledgermq.rules.cluster.cluster_commands import (
+    ClusterCommand,
+    ClusterJoined,
+    DocumentTaken,
+    HomeCertified,
+    RowChanged,
+)
+from ledgermq.rules.cluster.cluster_document import open_document
+from ledgermq.rules.cluster.cluster_table import ClusterTable
+from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentReply, DocumentRequest
+from ledgermq.rules.cluster.numbered_rows import NOWHERE, RowKey
+from ledgermq.rules.cluster.signatures import SIGNATURE_SIZE, SigningKey
 from ledgermq.rules.given_back import MessageGivenBack
 from ledgermq.rules.sql.sql_filter import parse_sql
 from ledgermq.rules.state import state_commands
@@ -64,6 +84,7 @@ from ledgermq.wire.staged_pack import decode_pack, encode_pack
 
 CORPUS = Path(__file__).with_name("corpus")
 KEY = bytes(range(32))
+SIGNER = SigningKey(KEY)
 
 
 def _stream() -> bytes:
@@ -130,6 +151,53 @@ def _pack() -> bytes:
 def _state() -> bytes:
     changes = (TopicSet("orders", {"perm": 6}), MessageGivenBack("token"))
     return state_commands.encode_command(StateCommand("id", 1, changes, (7,)))
+
+
+def _certificate() -> bytes:
+    wanted = Certificate("c", 1, True, "a", SIGNER.public, 0, b"")
+    return certify(SIGNER, wanted).signed
+
+
+def _cluster_commands() -> list[ClusterCommand]:
+    return [
+        ClusterJoined("c", SIGNER.public, "a", ["tcp://10.0.0.1:1"]),
+        HomeCertified([_certificate()]),
+        RowChanged(RowKey("group", "a"), 1, {"nodes": ["tcp://10.0.0.1:1"]}),
+        RowChanged(RowKey("user", "u"), 2, {"admin": True}),
+    ]
+
+
+def _cluster() -> ClusterTable:
+    table = ClusterTable()
+    for command in _cluster_commands():
+        table.apply(command)
+    return table
+
+
+_ASKED = DocumentRequest("b", [_certificate()], 0, NOWHERE)
+
+
+def _cluster_document() -> bytes:
+    found = DocumentDesk(_cluster(), SIGNER).answer(_ASKED, is_current=True).document
+    assert found is not None
+    return found
+
+
+def _cluster_states() -> tuple[bytes, ...]:
+    commands = [*_cluster_commands(), DocumentTaken(_cluster_document())]
+    return tuple(
+        state_commands.encode_command(StateCommand("id", 1, (command,))) for command in commands
+    )
+
+
+def _take_certificate(data: bytes) -> object:
+    return Chain("c", SIGNER.public).with_chain([SIGNER.signed(certificates.PURPOSE, data)])
+
+
+def _take_rows(data: bytes) -> object:
+    """As if the home had signed it: what it signs was given to it by others."""
+    signed = SIGNER.signed(cluster_document.PURPOSE, zlib.compress(data))
+    return open_document(signed, SIGNER.public)
 
 
 def _parts() -> bytes:
@@ -222,6 +290,24 @@ DECODERS: Mapping[str, Decoder] = {
         lambda data: decode_offset_id(_text(data)), (b"7F00000100002A9F0000000000000030",)
     ),
     "state command": Decoder(state_commands.decode_command, (_state(),)),
+    "cluster change": Decoder(state_commands.decode_command, _cluster_states()),
+    "cluster certificate": Decoder(_take_certificate, (_certificate()[SIGNATURE_SIZE:],)),
+    "cluster document": Decoder(
+        lambda data: open_document(data, SIGNER.public), (_cluster_document(),)
+    ),
+    "cluster rows": Decoder(_take_rows, (zlib.decompress(_cluster_document()[SIGNATURE_SIZE:]),)),
+    "cluster table": Decoder(
+        lambda data: ClusterTable.read(decode_config(data, file="cluster.json")),
+        (json.dumps(_cluster().to_document()).encode(),),
+    ),
+    "cluster question": Decoder(
+        lambda data: read_asked(session.decode_body(data)),
+        (json.dumps(ask_fields(_ASKED, hold_ms=20_000, piece=0)).encode(),),
+    ),
+    "cluster answer": Decoder(
+        lambda data: read_reply(session.decode_body(data)),
+        (json.dumps(reply_fields(DocumentReply([b"c"], ["n"], b"d", True), 0)).encode(),),
+    ),
     "snapshot": Decoder(_snapshot, (_parts(),)),
     "users": Decoder(_users, (json.dumps(_USERS).encode(),)),
     "sealed secret": Decoder(
