@@ -13,16 +13,23 @@ import socket
 import threading
 import time
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 import zmq
+from zmq.utils.monitor import parse_monitor_message
 
 import ledgermq
 from ledgermq.broker.cluster.document_messages import DOCUMENTS_VERB, ask_fields, read_reply
 from ledgermq.ipc.loop import Pollable
 from ledgermq.ipc.zmq_flags import POLLIN
 from ledgermq.model.config.settings import Settings
-from ledgermq.model.errors import ConfigError, LedgerError, TimedOutError
+from ledgermq.model.errors import (
+    ConfigError,
+    LedgerError,
+    NoPermissionError,
+    NotLeaderError,
+    TimedOutError,
+)
 from ledgermq.model.ids import NodeId
 from ledgermq.rules.cluster.cluster_commands import CLUSTER_KEY
 from ledgermq.rules.cluster.document_asker import ANSWER_TIMEOUT_MS, Question
@@ -33,7 +40,7 @@ from ledgermq.sessions.keys.peer_keys import (
     read_public_key,
     read_secret_key,
 )
-from ledgermq.wire.header import Kind, decode_header
+from ledgermq.wire.header import Kind, decode_header, encode_header
 from ledgermq.wire.session import (
     BODY_SIZE_MAX,
     decode_body,
@@ -46,9 +53,15 @@ SECRET_FILE = f"{CLUSTER_KEY}.secret"
 """Own secret key, in ``raft.keys_dir``; beside it ``cluster.public``, that of the home's nodes."""
 
 END_S = 2.0
+GOODBYE_MS = 100
 MEMBER_HEARTBEAT_MS = 2_000
 _NODE = re.compile(r"tcp://(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:/\[\]]+)):(?P<port>[0-9]{1,5})")
 _CLIENT = "ledgermq cluster"
+_ENDED = zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED
+_ENDED |= zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_LOCKED_OUT = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+
+Socket = zmq.Socket[bytes]
 
 
 class Answered(NamedTuple):
@@ -173,10 +186,16 @@ class _Asking(threading.Thread):
             member.setsockopt(zmq.HEARTBEAT_IVL, MEMBER_HEARTBEAT_MS)
             member.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * MEMBER_HEARTBEAT_MS)
             self._set_keys(member)
-            member.connect(endpoint)
-            return self._asked(member)
+            # Before it connects: an end that comes at once would be missed.
+            monitor = member.get_monitor_socket(_ENDED | _LOCKED_OUT)
+            try:
+                member.connect(endpoint)
+                return self._asked(member, monitor)
+            finally:
+                member.disable_monitor()
+                monitor.close(0)
 
-    def _set_keys(self, member: zmq.Socket[bytes]) -> None:
+    def _set_keys(self, member: Socket) -> None:
         folder = keys_directory(self._settings)
         if not (folder / SECRET_FILE).exists():
             return
@@ -186,28 +205,35 @@ class _Asking(threading.Thread):
         member.setsockopt(zmq.CURVE_PUBLICKEY, zmq.curve_public(secret))
         member.setsockopt(zmq.CURVE_SECRETKEY, secret)
 
-    def _asked(self, member: zmq.Socket[bytes]) -> DocumentReply:
+    def _asked(self, member: Socket, monitor: Socket) -> DocumentReply:
         library = f"ledgermq/{ledgermq.__version__}"
         member.send_multipart(encode_hello(1, client=_CLIENT, library=library))
-        self._await(member, Kind.WELCOME, 1)
+        self._await(member, monitor, Kind.WELCOME, 1)
         document, digest, piece = b"", "", 0
         while True:
             fields = ask_fields(self._question.asked, hold_ms=self._question.hold_ms, piece=piece)
             member.send_multipart(encode_call(2 + piece, DOCUMENTS_VERB, **fields))
-            found = read_reply(decode_body(self._await(member, Kind.RESULT, 2 + piece)))
+            body = self._await(member, monitor, Kind.RESULT, 2 + piece)
+            found = read_reply(decode_body(body))
             if piece and found.digest != digest:
                 raise ConfigError("cluster document has changed while it was read")
             document, digest, piece = document + found.content, found.digest, piece + 1
             if piece >= found.pieces:
+                # Its session makes room for others.
+                member.setsockopt(zmq.LINGER, GOODBYE_MS)
+                member.send(encode_header(Kind.GOODBYE, 2 + piece))
                 return found.reply._replace(document=document or None)
 
-    def _await(self, member: zmq.Socket[bytes], kind: Kind, request_id: int) -> bytes:
+    def _await(self, member: Socket, monitor: Socket, kind: Kind, request_id: int) -> bytes:
         """The body of the awaited message."""
-        polled: list[tuple[Pollable, int]] = [(member, POLLIN), (self._stopped, POLLIN)]
+        sources: list[Pollable] = [member, self._stopped, monitor]
+        polled = [(source, POLLIN) for source in sources]
         while (left_s := self._until - time.monotonic()) > 0:
             ready: dict[Pollable, int] = dict(zmq.zmq_poll(polled, int(1_000 * left_s) + 1))
             if self._stopped in ready:
                 raise TimedOutError("node stops")
+            if monitor in ready:
+                self._end(parse_monitor_message(monitor.recv_multipart())["event"])
             if member not in ready:
                 continue
             parts = member.recv_multipart()
@@ -219,6 +245,16 @@ class _Asking(threading.Thread):
             if header.kind is kind:
                 return parts[1]
         raise TimedOutError("node does not answer", address=self._question.address)
+
+    def _end(self, event: int) -> NoReturn:
+        """Nobody is there any more, or was at all: the next one is asked."""
+        address = self._question.address
+        if event & _LOCKED_OUT:
+            raise NoPermissionError(
+                "node does not let this group in: see cluster.secret and cluster.public",
+                address=address, setting=KEYS_SETTING,
+            )  # fmt: skip
+        raise NotLeaderError("no connection to the node, or it has ended", address=address)
 
 
 def _resolved(address: str) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import free_port
+from tests.process.group_nodes import Member, free_port
+from tests.process.group_nodes import make_group as make_members
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
@@ -22,6 +23,20 @@ pytestmark = pytest.mark.slow
 
 Told = tuple[int, str, str]
 """Exit status, standard output, standard error."""
+
+
+def run(capsys: pytest.CaptureFixture[str], address: str, *words: str) -> Told:
+    """``ledgermq cluster`` as a shell runs it, but in this process."""
+    capsys.readouterr()
+    status = main(["cluster", *words, "--address", address, "--timeout", "60"])
+    told = capsys.readouterr()
+    return status, told.out, told.err
+
+
+def as_json(told: Told) -> Any:
+    status, out, err = told
+    assert (status, err) == (0, ""), told
+    return json.loads(out)
 
 
 class ClusterNode:
@@ -49,17 +64,11 @@ class ClusterNode:
 
     def run(self, *words: str) -> Told:
         """``ledgermq cluster`` as a shell runs it, but in this process."""
-        self._capsys.readouterr()
-        address = f"ipc://{self.node.runtime}"
-        status = main(["cluster", *words, "--address", address, "--timeout", "60"])
-        told = self._capsys.readouterr()
-        return status, told.out, told.err
+        return run(self._capsys, f"ipc://{self.node.runtime}", *words)
 
     def tell(self, *words: str) -> Any:
         """What it prints as JSON."""
-        status, out, err = self.run(*words, "--json")
-        assert (status, err) == (0, ""), (words, err)
-        return json.loads(out)
+        return as_json(self.run(*words, "--json"))
 
     def begin(self, root_key: Path) -> Any:
         return self.tell("init", "sales", "--root-key", str(root_key), "--nodes", self.address)
@@ -229,3 +238,41 @@ def test_a_group_is_given_documents_by_its_own_user_alone(
     wait_until(lambda: len(other.tell("list")["groups"]) == 2, "the documents")
 
     assert other.tell("list")["groups"][1]["user"] == "group-b"
+
+
+def test_documents_go_on_when_the_leader_of_the_home_is_killed(
+    make_node: Callable[[], Node], make_group: MakeGroup, capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    sockets: list[str] = []
+
+    def prepare(member: Member) -> None:
+        sockets.append(f"tcp://127.0.0.1:{free_port()}")
+        text = member.node.config.read_text()
+        text = text.replace("[listen]\n", f'[listen]\nconsume = "{sockets[-1]}"\n')
+        member.node.config.write_text(
+            text.replace("[node]\n", '[node]\nbroker_name = "orders-a"\n')
+        )
+
+    home = make_members(make_node, ack="majority-fsync", prepare=prepare)
+    other = make_group("orders-b")
+    leader = home.leader()
+    address, nodes = ",".join(home.addresses), ",".join(sockets)
+    words = ("init", "sales", "--root-key", str(tmp_path / "root.json"), "--nodes", nodes)
+    as_json(run(capsys, address, *words, "--json"))
+    other.tell("join", "--home", address, "--nodes", other.address)
+
+    def groups() -> set[str]:
+        return {one["group"] for one in other.tell("list")["groups"]}
+
+    wait_until(lambda: len(groups()) == 2, "the documents")
+    leader.kill()
+    home.leader(besides=leader)
+    added = run(capsys, address, "invite", "orders-c", "--nodes", "tcp://127.0.0.1:1")
+    wait_until(lambda: "orders-c" in groups(), "the change of the next leader")
+    wait_until(lambda: other.tell("status")["current_ms"] is not None, "that leader to be asked")
+    signs = {as_json(run(capsys, one.address, "status", "--json"))["signs"] for one in home.up()}
+
+    assert added[0] == 0, added
+    assert signs == {True}
+    home.stop()

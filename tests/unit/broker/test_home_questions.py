@@ -158,6 +158,31 @@ def test_who_does_not_answer_is_waited_for_so_long(
     assert found.failure == f"node does not answer (address='{address}')"
 
 
+def test_a_node_that_is_not_there_is_not_waited_for(questions: HomeQuestions) -> None:
+    with member(lambda _number, _: None) as address:
+        pass
+
+    found = answered(questions, address, hold_ms=600_000)
+
+    assert "no connection to the node" in found.failure
+
+
+def test_a_node_that_goes_while_it_is_asked_is_not_waited_for(questions: HomeQuestions) -> None:
+    is_asked = threading.Event()
+
+    def answer(_number: int, _fields: Fields) -> None:
+        is_asked.set()
+
+    with member(answer) as address:
+        questions.ask(Question(7, address, REQUEST, 600_000))
+        assert is_asked.wait(PATIENCE_S)
+    select.select([questions.descriptor], [], [], PATIENCE_S)
+    found = questions.take()
+
+    assert found is not None
+    assert "no connection to the node" in found.failure
+
+
 @pytest.mark.parametrize("address", ["10.0.0.1:1", "tcp://no.such.name.invalid:1", "tcp://::1"])
 def test_an_address_that_is_none_is_told(questions: HomeQuestions, address: str) -> None:
     found = answered(questions, address)
