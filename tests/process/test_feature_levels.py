@@ -171,9 +171,24 @@ def poisoned(member: Member) -> int:
     return int(member.node.status()["counters"]["broker"]["poison_messages"])
 
 
-REFUSED: dict[str, Callable[[Member], str]] = {"level": refused_enabling}
+def refused_cluster(leader: Member) -> str:
+    """Why no cluster can begin with the group now."""
+    root_key = leader.node.folder / "root.json"
+    words = ("--root-key", str(root_key), "--nodes", "tcp://127.0.0.1:1")
+    done = THIS.command("cluster", "init", "sales", *words, "--address", leader.address)
+    assert done.returncode == 1, done.stdout
+    return done.stderr
+
+
+REFUSED: dict[str, Callable[[Member], str]] = {
+    "level": refused_enabling,
+    "cluster": refused_cluster,
+}
 """What asks a leader for each kind of change that 0.1.0 does not know, and the refusal; by the key
 that the kind has in ``features.LEVELS``."""
+
+COMES_AFTER = {"cluster_document": "cluster"}
+"""What is asked for by nobody before another kind of change was let through."""
 
 READ_COMMANDS = """
 import sys
@@ -222,7 +237,9 @@ def test_0_1_0_itself_reads_what_is_of_level_0_and_nothing_else() -> None:
 
 def refuses_what_is_new(leader: Member, older: Member) -> None:
     """With ``older`` in its group, the leader refuses whatever that would not understand."""
-    assert REFUSED.keys() == {key for key, level in LEVEL_OF_CHANGE.items() if level}
+    newer = {key for key, level in LEVEL_OF_CHANGE.items() if level}
+    assert REFUSED.keys() == newer - COMES_AFTER.keys()
+    assert {*COMES_AFTER.values()} <= REFUSED.keys()
     for refused in REFUSED.values():
         assert "feature level" in refused(leader)
     assert names_who_holds_back(leader, older)
