@@ -20,6 +20,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 import ledgermq
 from ledgermq.broker.cluster.document_messages import DOCUMENTS_VERB, ask_fields, read_reply
+from ledgermq.hosts.host_name import ADDRESSES_MAX
 from ledgermq.ipc.loop import Pollable
 from ledgermq.ipc.zmq_flags import POLLIN
 from ledgermq.model.config.settings import Settings
@@ -178,7 +179,16 @@ class _Asking(threading.Thread):
             os.eventfd_write(self._descriptor, 1)
 
     def _reply(self) -> DocumentReply:
-        endpoint = _resolved(self._question.address)
+        """Of the first of the node's addresses at which somebody is."""
+        *others, last = _endpoints(self._question.address)
+        for endpoint in others:
+            try:
+                return self._reply_at(endpoint)
+            except NotLeaderError:
+                continue
+        return self._reply_at(last)
+
+    def _reply_at(self, endpoint: str) -> DocumentReply:
         with zmq.Context(io_threads=1) as context, context.socket(zmq.DEALER) as member:
             member.setsockopt(zmq.LINGER, 0)
             member.setsockopt(zmq.IPV6, 1)
@@ -257,8 +267,8 @@ class _Asking(threading.Thread):
         raise NotLeaderError("no connection to the node, or it has ended", address=address)
 
 
-def _resolved(address: str) -> str:
-    """The endpoint with a numeric host: ZeroMQ's own resolver would hold other connections up."""
+def _endpoints(address: str) -> list[str]:
+    """With numeric hosts, at least one: ZeroMQ resolves a name where it holds others up."""
     match = _NODE.fullmatch(address)
     if match is None:
         raise ConfigError("not an address of a node", address=address)
@@ -267,5 +277,5 @@ def _resolved(address: str) -> str:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ConfigError("name not resolved", address=address, reason=str(error)) from error
-    numeric = str(found[0][4][0])
-    return f"tcp://[{numeric}]:{port}" if ":" in numeric else f"tcp://{numeric}:{port}"
+    hosts = dict.fromkeys(str(one[4][0]) for one in found[:ADDRESSES_MAX])
+    return [f"tcp://[{one}]:{port}" if ":" in one else f"tcp://{one}:{port}" for one in hosts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from ledgermq.wire.session import decode_call, encode_body, encode_refused, enco
 from tests.suite.patience import PATIENCE_S
 
 REQUEST = DocumentRequest("b", [b"link"], 3, NOWHERE)
+REPLY = DocumentReply([b"link"], ["tcp://10.0.0.1:1"], None, True, False)
 Fields = dict[str, object]
 
 
@@ -156,6 +158,18 @@ def test_who_does_not_answer_is_waited_for_so_long(
         found = answered(questions, address, hold_ms=50)
 
     assert found.failure == f"node does not answer (address='{address}')"
+
+
+def test_a_name_is_asked_at_each_of_its_addresses(
+    questions: HomeQuestions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with member(lambda number, _: encode_result(number, reply_fields(REPLY, 0))) as address:
+        port = int(address.rpartition(":")[2])
+        stream = (socket.AF_INET, socket.SOCK_STREAM, 0, "")
+        found = [(*stream, (host, port)) for host in ("127.0.0.2", "127.0.0.1")]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+
+        assert answered(questions, f"tcp://orders-a.example:{port}").reply == REPLY
 
 
 def test_a_node_that_is_not_there_is_not_waited_for(questions: HomeQuestions) -> None:
