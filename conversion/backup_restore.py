@@ -1,7 +1,9 @@
 """Restore of a backup: into an empty folder, verified byte by byte, with its queues built anew.
 
-Everything is made in ``ROOT/restoring/`` first. The log moves to its place last: a restore that was
-killed leaves no store that a node would take for one, and begins anew when it is run again.
+Everything is made in ``ROOT/restoring/`` first: a restore that is killed meanwhile begins anew when
+it is run again. Once all is made and durable, a note says so (``restore_note``), and it moves to
+its place, the log last. A restore that is killed meanwhile goes on when it is run again; until then
+no node starts on the store, which is not all there.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 from ledgermq.conversion.backup_manifest import (
@@ -16,13 +19,17 @@ from ledgermq.conversion.backup_manifest import (
     BackupManifest,
     Told,
     copy_file,
+    digest_of_bytes,
     read_manifest,
 )
+from ledgermq.conversion.restore_note import NAME as NOTE
+from ledgermq.conversion.restore_note import RestoreNote, messages_of_begun, write_note
 from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Term
-from ledgermq.repair.rebuild import Rebuilt, rebuild
-from ledgermq.store.files.disk_sync import make_directories, sync_directory
+from ledgermq.repair.rebuild import rebuild
+from ledgermq.store.files.checked_document import encode_document
+from ledgermq.store.files.disk_sync import sync_directory
 from ledgermq.store.files.properties_file import (
     CurrentTerm,
     DLedgerCheckpoint,
@@ -62,39 +69,50 @@ def restore_backup(
     root: Path,
     *,
     self_id: str | None,
+    cluster: str | None,
     prepare: Callable[[Path, BackupManifest], None],
     told: Told = lambda _count: None,
-) -> tuple[BackupManifest, Rebuilt]:
+) -> tuple[BackupManifest, int]:
     """Restore ``backup`` into ``root``, which is there, empty, and locked by the caller.
+
+    Killed at any moment, it is run again with the same arguments.
 
     Args:
         self_id: whose store it becomes; None: the one's that it was.
+        cluster: id of the group that it begins, as text; None: it stays in the one that it was in.
         prepare: called with the store's folder before it is put in place.
         told: bytes that were copied.
 
+    Returns:
+        What the backup says of itself, and how many messages are in the queues.
+
     Raises:
-        ConfigError: no backup, or the folder is not empty.
+        ConfigError: no backup, or the folder is not empty, or another restore into it is not done.
         CorruptLogError: a file of the backup is not what was backed up; names it.
         StorageError: the operating system refused.
     """
     manifest = read_manifest(backup)
-    check_empty(root)
     staging = root / STAGING
+    digest = digest_of_bytes(encode_document(asdict(manifest)))
+    name, group = self_id or manifest.self_id, cluster or manifest.cluster
+    messages = messages_of_begun(root, backup=digest, self_id=name, cluster=group)
     try:
-        shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir()
-        _copy(backup / CONTENT, staging, manifest, self_id, told)
-        _write_marks(staging, manifest, self_id or manifest.self_id)
-    except OSError as error:
-        raise _refused(root, error) from error
-    prepare(staging, manifest)
-    rebuilt = _rebuild(staging, manifest)
-    try:
-        _give_to_owner_of(root, staging)
+        if messages < 0:
+            check_empty(root)
+            shutil.rmtree(staging, ignore_errors=True)
+            staging.mkdir()
+            _copy(backup / CONTENT, staging, manifest, self_id, told)
+            _write_marks(staging, manifest, name)
+            prepare(staging, manifest)
+            messages = _rebuild(staging, manifest)
+            note = RestoreNote(backup=digest, self_id=name, cluster=group, messages=messages)
+            write_note(staging, note)
+            _give_to_owner_of(root, staging)
+            _tell_that_all_is_made(root, staging)
         _put_in_place(root, staging)
     except OSError as error:
         raise _refused(root, error) from error
-    return manifest, rebuilt
+    return manifest, messages
 
 
 def _copy(
@@ -136,7 +154,7 @@ def _write_marks(staging: Path, manifest: BackupManifest, self_id: str | None) -
     replace_file(folder / "currterm", encode_current_term(CurrentTerm(term, None)))
 
 
-def _rebuild(staging: Path, manifest: BackupManifest) -> Rebuilt:
+def _rebuild(staging: Path, manifest: BackupManifest) -> int:
     directory = open_directory(staging)
     section = StoreSection(
         path_root_dir=staging,
@@ -147,7 +165,7 @@ def _rebuild(staging: Path, manifest: BackupManifest) -> Rebuilt:
         message_index_enable=manifest.with_index,
         message_delay_level=manifest.delay_levels,
     )
-    return rebuild(directory, section)
+    return rebuild(directory, section).messages
 
 
 def _give_to_owner_of(root: Path, staging: Path) -> None:
@@ -159,24 +177,38 @@ def _give_to_owner_of(root: Path, staging: Path) -> None:
         os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
-def _put_in_place(root: Path, staging: Path) -> None:
-    own = root / "ledgermq"
-    make_directories(own)
-    for path in sorted((staging / "ledgermq").iterdir()):
-        path.rename(own / path.name)
-    (staging / "ledgermq").rmdir()
+def _tell_that_all_is_made(root: Path, staging: Path) -> None:
+    """From here on it is gone on with, and not begun anew."""
     for path in sorted(staging.rglob("*")):
         if path.is_dir():
             sync_directory(path)
-    # The logs last: without one there is no store.
-    children = sorted(
-        staging.iterdir(), key=lambda path: path.name.startswith(("dledger-", "commitlog"))
-    )
-    for path in children:
-        path.rename(root / path.name)
-    staging.rmdir()
+    sync_directory(staging)
+    sync_directory(root)
+    own = root / "ledgermq"
+    (staging / NOTE).rename(own / NOTE)
+    sync_directory(own)
+
+
+def _put_in_place(root: Path, staging: Path) -> None:
+    """Move what is left in ``staging``, which may be nothing any more."""
+    own = root / "ledgermq"
+    if staging.is_dir():
+        tables = staging / "ledgermq"
+        if tables.is_dir():
+            for path in sorted(tables.iterdir()):
+                path.rename(own / path.name)
+            tables.rmdir()
+        # The logs last: without one there is no store.
+        children = sorted(
+            staging.iterdir(), key=lambda path: path.name.startswith(("dledger-", "commitlog"))
+        )
+        for path in children:
+            path.rename(root / path.name)
+        staging.rmdir()
     sync_directory(own)
     sync_directory(root)
+    (own / NOTE).unlink()
+    sync_directory(own)
 
 
 def _refused(root: Path, error: OSError) -> StorageError:

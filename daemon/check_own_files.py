@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ledgermq.conversion.last_backup import NAME as LAST_BACKUP
+from ledgermq.conversion.restore_note import NAME as RESTORE_NOTE
 from ledgermq.formats.findings import START_MENDS, Finding, Severity
 from ledgermq.members.peer_identity import KnownPeers, identity_of
 from ledgermq.members.roster import RosterFile
@@ -42,6 +43,7 @@ KNOWN = frozenset(
         "state-snapshot",
         "derived",
         LAST_BACKUP,
+        RESTORE_NOTE,
         *OWN_TABLES,
         *(f"{name}.bak" for name in OWN_TABLES),
     }
@@ -68,6 +70,10 @@ def check_own_files(root: Path, dledger: Path | None) -> list[Finding]:
     if dledger is not None and not (root / "abort").exists():
         _check_current_term(dledger / "currterm", root, stored, findings)
     _check_damage(root, findings)
+    if (own / RESTORE_NOTE).exists():
+        name, text = f"ledgermq/{RESTORE_NOTE}", "a restore was begun and is not done"
+        remedy = "run the same ledgermq backup restore again"
+        findings.append(Finding(Severity.DAMAGE, name, None, text, remedy=remedy))
     for name, read in (
         ("identity", identity_of),
         ("peers", KnownPeers),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ledgermq.conversion.conversion_journal import refuse_unfinished
+from ledgermq.conversion.restore_note import refuse_unfinished_restore
 from ledgermq.model.config.settings import LogKind, Settings
 from ledgermq.model.errors import ConfigError
 from ledgermq.store.files.store_paths import StorePaths
@@ -13,8 +14,9 @@ def check_kind(paths: StorePaths, settings: Settings) -> None:
 
     Raises:
         ConfigError: it holds another kind of log, or another member's; or it is in the middle of a
-            conversion from one kind to the other. Names the command that helps.
+            conversion from one kind to the other, or of a restore. Names the command that helps.
     """
+    refuse_unfinished_restore(paths.root)
     refuse_unfinished(paths.root)
     plain = paths.root / "commitlog"
     dledger = sorted(path.name for path in paths.root.glob("dledger-*"))

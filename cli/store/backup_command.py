@@ -151,18 +151,20 @@ def _verify(arguments: argparse.Namespace) -> int:
 def _restore(arguments: argparse.Namespace) -> int:
     from ledgermq.conversion.backup_restore import restore_backup
     from ledgermq.daemon.backup_source import prepare_group, prepare_member
+    from ledgermq.members.peer_identity import cluster_id
 
     root: Path = arguments.directory
     found = read_manifest(arguments.backup)
     self_id: str | None = arguments.self_id
     prepare: Callable[[Path, BackupManifest], None] = prepare_member
+    cluster: str | None = None
     if arguments.group is not None:
         node = NodeSection(
             broker_cluster_name=arguments.cluster_name,
             group=arguments.group,
             self_id=NodeId(self_id or found.self_id or NodeSection().self_id),
         )
-        prepare = prepare_group(node)
+        prepare, cluster = prepare_group(node), cluster_id(node).hex()
     elif self_id not in (None, found.self_id):
         raise ConfigError(
             "another member's store cannot become this one's: say --group for a new group",
@@ -172,15 +174,14 @@ def _restore(arguments: argparse.Namespace) -> int:
     make_directories(root)
     # The backup may be one that the store's owner cannot read.
     with stopped_store(root, as_owner=False), ProgressLine("MiB copied") as line:
-        manifest, rebuilt = restore_backup(
-            arguments.backup, root, self_id=self_id, prepare=prepare, told=_counted(line)
-        )
+        manifest, messages = restore_backup(
+            arguments.backup, root,
+            self_id=self_id, cluster=cluster, prepare=prepare, told=_counted(line),
+        )  # fmt: skip
     if arguments.json:
         print(json.dumps({"directory": str(root), **_as_json(manifest)}))
         return 0
-    print(
-        f"{root}: positions {manifest.first:,} to {manifest.end:,}, {rebuilt.messages:,} messages"
-    )
+    print(f"{root}: positions {manifest.first:,} to {manifest.end:,}, {messages:,} messages")
     if manifest.cluster is not None and arguments.group is None:
         print(
             f"before it is started: on every other member, `ledgermq raft forget"
