@@ -1,8 +1,10 @@
 """Creation of a backup: the log up to one position, while a node writes on behind it.
 
 Sealed log files, which are whole below that position, are hard links: to the file of the backup
-before, else to the store's own where the disk is the same; else they are copied. The open end is
-always copied. Only when everything is durable does the folder get its name.
+before, else to the store's own where the disk is the same; else they are copied. Always copied is
+what the store may still write over: the open end, and entries that are not known to be committed,
+which another leader may replace. Only when everything is durable does the folder get its name; the
+node may not have synced a sealed file yet (``ack.mode``), so a link is synced, too.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.findings import Severity
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.names.own_tables import OWN_TABLES
-from ledgermq.repair.check.file_family import FileFamily, find_family
-from ledgermq.store.files.disk_sync import make_directories, sync_directory
+from ledgermq.repair.check.file_family import FileFamily, FoundFile, find_family
+from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
+from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues.known_ends import known_queue_ends
 from ledgermq.store.queues.queue_ends import NAME as ENDS_NAME
 from ledgermq.store.queues.queue_ends import QueueEnds, encode_queue_ends
@@ -131,11 +134,13 @@ class _Creation:
         shutil.rmtree(self._partial, ignore_errors=True)
         (self._partial / CONTENT).mkdir(parents=True)
         manifest = self._manifest
+        settled = self._settled_end()
         if self._directory.commit_log is not None:
-            self._take_family(self._directory.commit_log, manifest.end)
+            self._take_family(self._directory.commit_log, manifest.end, settled)
         if self._directory.dledger is not None:
-            self._take_family(self._directory.dledger / "data", manifest.end)
-            self._take_family(self._directory.dledger / "index", (manifest.index + 1) * ITEM_SIZE)
+            self._take_family(self._directory.dledger / "data", manifest.end, settled)
+            items = (manifest.index + 1) * ITEM_SIZE, (manifest.committed + 1) * ITEM_SIZE
+            self._take_family(self._directory.dledger / "index", *items)
         self._take_documents()
         self._take_ends(ends)
         manifest = replace(manifest, files=self._files)
@@ -163,7 +168,18 @@ class _Creation:
         target.parent.mkdir(parents=True, exist_ok=True)
         self._write(f"ledgermq/{ENDS_NAME}", target, encode_queue_ends(ends))
 
-    def _take_family(self, folder: Path, end: int) -> None:
+    def _settled_end(self) -> int:
+        """Position behind the last entry that is known to be committed."""
+        if self._manifest.committed == self._manifest.index:
+            return self._manifest.end
+        reader = LogReader(self._directory)
+        try:
+            return reader.committed_end()
+        finally:
+            reader.close()
+
+    def _take_family(self, folder: Path, end: int, settled: int) -> None:
+        """Take a folder's files up to ``end``; up to ``settled`` nothing is written over."""
         family, findings = find_family(
             folder, root=self._root, file_size=None, severity=Severity.DAMAGE, remedy=""
         )
@@ -177,13 +193,15 @@ class _Creation:
         for file in family.files:
             if file.start >= end:
                 break
-            self._take(family, Path(file.path), min(family.file_size, end - file.start))
+            used = min(family.file_size, end - file.start)
+            self._take(family, file, used, is_settled=file.start + family.file_size <= settled)
 
-    def _take(self, family: FileFamily, path: Path, used: int) -> None:
+    def _take(self, family: FileFamily, file: FoundFile, used: int, *, is_settled: bool) -> None:
+        path = Path(file.path)
         name = str(path.relative_to(self._root))
         size = family.file_size
         # The last bytes of a sealed file may be a blank, which is there once the next one begins.
-        sealed = used == size and name in self._sealed_names(family)
+        sealed = is_settled and used == size and file != family.files[-1]
         target = self._partial / CONTENT / name
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -196,10 +214,6 @@ class _Creation:
             raise _SourceGoneError(str(path)) from error
         self._copied += used
         self._files[name] = BackedUpFile(size, used, digest, sealed)
-
-    def _sealed_names(self, family: FileFamily) -> set[str]:
-        """All files of a family but the last one."""
-        return {str(Path(file.path).relative_to(self._root)) for file in family.files[:-1]}
 
     def _link_earlier(self, name: str, path: Path, target: Path) -> bool:
         """Link the file of the backup before, if that has it and it is known to be the same."""
@@ -229,6 +243,7 @@ class _Creation:
             return False
         with target.open("rb", buffering=0) as file:
             digest = digest_of(file.fileno(), size, self._told)
+            sync_file(file.fileno())
         self._linked += size
         self._files[name] = BackedUpFile(size, size, digest, sealed=True)
         return True

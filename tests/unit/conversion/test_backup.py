@@ -33,6 +33,9 @@ from ledgermq.model.names.own_tables import OWN_TABLES
 from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.repair.log_verify import verify_log
 from ledgermq.rules.state.state_tables import OWN_FILES
+from ledgermq.store.files.append_files import AppendFiles
+from ledgermq.store.files.disk_sync import watched
+from ledgermq.store.log_reader import LogReader
 from ledgermq.store.recovery.log_damage import LogDamage, damage_path, mark_damage
 from ledgermq.store.store_directory import open_directory
 from ledgermq.store.store_view import StoreView
@@ -154,6 +157,61 @@ def test_the_second_backup_links_what_the_first_one_has(tmp_path: Path) -> None:
     shutil.rmtree(first)
 
     assert main(["backup", "verify", str(second)]) == 0
+
+
+def test_what_is_linked_is_durable_before_the_backup_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ack.mode below majority-fsync the node may not have synced a file that is full."""
+    root, target = tmp_path / "store", tmp_path / "backups"
+    root.mkdir()
+    write_store(root)
+    synced: set[int] = set()
+    named: list[set[int]] = []
+
+    class Synced:
+        def synced(self, fd: int) -> None:
+            synced.add(os.fstat(fd).st_ino)
+
+    rename = Path.rename
+
+    def watched_rename(source: Path, to: Path) -> Path:
+        if source.name.startswith("partial-"):
+            named.append(set(synced))
+        return rename(source, to)
+
+    monkeypatch.setattr(Path, "rename", watched_rename)
+    with watched(Synced()):
+        folder = back_up(root, target)
+    linked = {
+        (root / name).stat().st_ino
+        for name, file in read_manifest(folder).files.items()
+        if file.sealed
+    }
+
+    assert len(linked) > 2
+    assert linked <= named[0]
+
+
+def test_entries_that_another_leader_may_replace_are_not_linked(tmp_path: Path) -> None:
+    root, target = tmp_path / "store", tmp_path / "backups"
+    root.mkdir()
+    write_store(root, committed=4)
+    folder = back_up(root, target)
+    sealed = [name for name, file in read_manifest(folder).files.items() if file.sealed]
+    assert sealed == [f"dledger-n0/data/{0:020d}"]
+
+    # As the writer does where the leader has other entries behind the committed ones.
+    data = root / "dledger-n0" / "data"
+    reader = LogReader(open_directory(root))
+    end, committed_end = reader.end, reader.committed_end()
+    reader.close()
+    assert committed_end < 2 * LOG_FILE_SIZE < end
+    files = AppendFiles(data, file_size=LOG_FILE_SIZE, position=end)
+    files.rewind(committed_end)
+    files.close()
+
+    assert main(["backup", "verify", str(folder)]) == 0
 
 
 def test_a_backup_of_another_disk_is_copied_once(
