@@ -8,8 +8,8 @@ a page of this life of the node                  where its last dispatcher stood
 our checkpoint, and files that fit it            at the checkpoint, or the log's beginning behind it
 no checkpoint of ours, as with RocketMQ          behind the last message that has a queue unit
 the same, and RocketMQ was not stopped           where RocketMQ is known to have synced them
-units or keys missing, a queue or file no one    at the log's beginning; what is there is passed,
-                                                 or put again
+units or keys missing, a queue or file no one,   at the log's beginning; what is there is passed,
+or no index kept until now                       or put again
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ledgermq.store.files.kept_aside import FOLDER
 from ledgermq.store.files.small_file import replace_file
 from ledgermq.store.index.index_files import IndexFiles
 from ledgermq.store.queues import dispatch_checkpoint
-from ledgermq.store.queues.dispatch_checkpoint import DispatchCheckpoint
+from ledgermq.store.queues.dispatch_checkpoint import INDEX_NOT_KEPT, DispatchCheckpoint
 from ledgermq.store.queues.queue_files import FILE_SIZE, QueueFiles, found_file_size
 from ledgermq.store.queues.unsure_queues import UnsureQueues
 
@@ -144,6 +144,9 @@ def settle(files: DerivedFiles, *, log_start: Position, log_end: Position) -> tu
     """
     queues, index, saved = files.queues, files.index, files.saved
     lost_power = files.lost_power
+    if index is not None and index.file_names and _was_not_kept(files):
+        # The log may have been cut meanwhile: what is there may be of other messages.
+        index.drop_from(index.file_names[0])
     # Asked before anything is cut: the checkpoint may be of a log that was longer.
     keys_lost = index is not None and _has_lost_keys(files, index)
     if files.published is not None:
@@ -208,7 +211,13 @@ def _has_lost_keys(files: DerivedFiles, index: IndexFiles) -> bool:
     if files.saved is None:
         # RocketMQ deletes its newest index file after a crash.
         return index.end_position < 0 <= files.queues.log_end
-    return index.end_position < files.saved.index_end
+    return _was_not_kept(files) or index.end_position < files.saved.index_end
+
+
+def _was_not_kept(files: DerivedFiles) -> bool:
+    """Whether ``message_index_enable`` was off when the checkpoint was written."""
+    saved = files.saved
+    return files.published is None and saved is not None and saved.index_end == INDEX_NOT_KEPT
 
 
 def _layout(store: StoreSection) -> IndexLayout:

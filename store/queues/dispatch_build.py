@@ -38,7 +38,7 @@ from ledgermq.store.queues.derived_files import (
     own_path,
     settle,
 )
-from ledgermq.store.queues.dispatch_checkpoint import DispatchCheckpoint
+from ledgermq.store.queues.dispatch_checkpoint import INDEX_NOT_KEPT, DispatchCheckpoint
 from ledgermq.store.queues.dispatch_tables import DispatchTables, Portion
 from ledgermq.store.queues.queue_ends import QueueEnds, ends_path, names_a_folder, write_queue_ends
 from ledgermq.store.queues.queue_files import QueueFiles
@@ -310,7 +310,7 @@ class DispatchBuilder:
                 self.queues.log_end,
                 self._boot_id,
                 self.queues.units,
-                -1 if self.index is None else self.index.end_position,
+                INDEX_NOT_KEPT if self.index is None else self.index.end_position,
             ),
             StoreCheckpoint(self.store_timestamp, self.store_timestamp, index_timestamp),
             ends,

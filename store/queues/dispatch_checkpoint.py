@@ -9,7 +9,8 @@ Layout of ``ROOT/ledgermq/dispatch-checkpoint``, little-endian:
     16      8     position behind the last message that has a queue unit, -1 when none has
     24      16    boot id of the machine when it was written
     40      8     queue offsets of all queues' ends, summed up
-    48      8     position of the last message that has a key in the Index, -1 when none has
+    48      8     position of the last message that has a key in the Index; -1 when none has, -2
+                  when no Index was kept
     56      4     CRC-32 of the bytes before
 
 Version 1 ends with its CRC at 40: neither sum nor index are known then, -1.
@@ -28,6 +29,8 @@ from typing import NamedTuple
 
 from ledgermq.formats.digest import CRC
 from ledgermq.store.files.small_file import read_file
+
+INDEX_NOT_KEPT = -2
 
 _BODY = Struct("<4sIqq16s")
 _MAGIC = b"LMQD"

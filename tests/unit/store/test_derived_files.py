@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,45 @@ def test_a_crash_while_it_is_built_again_does_no_harm(
         builder = store.open()
         store.build(builder, max(builder.position, store.ends[end]))
         builder.close()
+    builder = store.open()
+    store.build(builder, len(store.log))
+    builder.close()
+
+    assert store.content() == whole
+
+
+@pytest.mark.parametrize("kept", [0, 4], ids=["from the beginning", "for a while"])
+@pytest.mark.parametrize("flushed", [6, 10])
+def test_keys_of_messages_that_came_while_no_index_was_kept_are_put_when_it_is_again(
+    store: Store, whole: list[bytes], kept: int, flushed: int
+) -> None:
+    with_index = store.section
+    without = replace(with_index, message_index_enable=False)
+    for section, end in ((with_index, kept), (without, flushed)):
+        if end:
+            store.section = section
+            leave_behind(store, flushed=end, built=end)
+    store.section = with_index
+    builder = store.open()
+    position = builder.position
+    store.build(builder, len(store.log))
+    builder.flush()
+    builder.close()
+    again = store.open()
+    again.close()
+
+    assert (position, again.position) == (0, len(store.log))
+    assert store.content() == whole
+
+
+def test_an_index_is_of_the_log_that_there_is_now(store: Store, whole: list[bytes]) -> None:
+    """The log was cut and written anew while no index was kept."""
+    with_index = store.section
+    log, store.log = store.log, store.log.replace(b"KEYS\x01k", b"KEYS\x01c")
+    leave_behind(store, flushed=8, built=8)
+    store.section = replace(with_index, message_index_enable=False)
+    leave_behind(store, flushed=8, built=8)
+    store.log, store.section = log, with_index
     builder = store.open()
     store.build(builder, len(store.log))
     builder.close()
