@@ -73,8 +73,12 @@ class OffsetCalls:
         name, topic = text(call.arguments, "group"), text(call.arguments, "topic")
         offsets = offsets_by_queue(call.arguments, "offsets")
         may_go_back = flag(call.arguments, "reset")
+        member = optional_text(call.arguments, "client")
 
         def changes() -> list[Change]:
+            if member is not None:
+                # It may have been away for longer than its locks.
+                self._tables.locks.check_owner(name, topic, member, offsets)
             ends: dict[int, int] = {}
             for queue_id in offsets:
                 queue = QueueName(topic, queue_id)

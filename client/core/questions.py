@@ -110,11 +110,13 @@ def group_offset(group: str, topic: str) -> Steps[dict[int, int]]:
     return offsets_of((yield from ask("group_offset", group=group, topic=topic)))
 
 
-def group_commit(group: str, topic: str, offsets: Mapping[int, int]) -> Steps[None]:
-    """Commit queue offsets."""
+def group_commit(
+    group: str, topic: str, offsets: Mapping[int, int], client: str | None = None
+) -> Steps[None]:
+    """Commit queue offsets; of a member, ``client``, only while no other one owns the queues."""
     # In JSON every name is a text.
     told = {str(queue_id): offset for queue_id, offset in offsets.items()}
-    yield from ask("group_commit", group=group, topic=topic, offsets=told)
+    yield from ask("group_commit", group=group, topic=topic, offsets=told, client=client)
 
 
 def timers(count: int = 100) -> Steps[TimerList]:

@@ -338,7 +338,9 @@ class GroupMember:
             self._locked_version = version
             yield from self._lose(frozenset((wanted & reader.queues) - owned))
             fresh = (owned & wanted) - reader.queues
-            begin, committed = yield from begin_steps(self.group, fresh, self.options.start)
+            begin, committed = yield from begin_steps(
+                self.group, self.client, fresh, self.options.start
+            )
         reader.add(begin, committed)
         self.heartbeats.own(reader.queues)
         if begin:
@@ -348,7 +350,7 @@ class GroupMember:
         if self._local is not None:
             self._local.commit(offsets)
         elif offsets:
-            yield from commit_steps(self.group, offsets)
+            yield from commit_steps(self.group, self.client, offsets)
         self.reader.note_committed(offsets)
 
 

@@ -286,15 +286,15 @@ def leave_steps(group: str, client: str, instance: str) -> Steps[None]:
     yield from ask("group_leave", group=group, client=client, instance=instance)
 
 
-def commit_steps(group: str, offsets: Offsets) -> Steps[None]:
-    """Note in the broker what the group has consumed."""
+def commit_steps(group: str, client: str, offsets: Offsets) -> Steps[None]:
+    """Note in the broker what the group has consumed, by its member ``client``."""
     for topic, ids in by_topic(offsets).items():
         of_topic = {one: offsets[TopicQueue(topic, one)] for one in ids}
-        yield from group_commit(group, topic, of_topic)
+        yield from group_commit(group, topic, of_topic, client)
 
 
 def begin_steps(
-    group: str, queues: Iterable[TopicQueue], start: Start
+    group: str, client: str, queues: Iterable[TopicQueue], start: Start
 ) -> Steps[tuple[dict[TopicQueue, int], dict[TopicQueue, int]]]:
     """Where to begin with each queue, and what is committed of them.
 
@@ -314,7 +314,7 @@ def begin_steps(
         fresh = {queue: at for queue, at in begin.items() if queue.topic == topic}
         fresh = {queue: at for queue, at in fresh.items() if queue not in committed}
         if otherwise != "first" and fresh:
-            yield from commit_steps(group, fresh)
+            yield from commit_steps(group, client, fresh)
             committed |= fresh
     return begin, committed
 

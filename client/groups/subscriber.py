@@ -100,7 +100,8 @@ class Subscriber(ABC):
         Durable in the group's log on return; of a broadcasting consumer in its own file.
 
         Raises:
-            MessageIllegalError: an offset is below the committed one, or outside of its queue.
+            MessageIllegalError: an offset is below the committed one, or outside of its queue; or
+                the queue is another member's by now.
         """
         with settling(self._tracing, "commit", "", self._reader):
             yield from self._begun().commit(offsets)

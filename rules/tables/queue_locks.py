@@ -7,10 +7,10 @@ queue is in the log, so that a new leader knows it; that the owner is still ther
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
-from ledgermq.model.errors import ConfigError
+from ledgermq.model.errors import ConfigError, MessageIllegalError
 from ledgermq.rules.tables.documents import Document, read_table
 from ledgermq.rules.tables.group_offsets import SEPARATOR, GroupTopic
 from ledgermq.rules.tables.table import Table
@@ -67,6 +67,21 @@ class QueueLocks(Table[LocksSet | GroupSet]):
     def locks(self, group: str, topic: str) -> Mapping[int, Lock]:
         """Lock by queue; a queue without one is left out."""
         return self._table.get(GroupTopic(group, topic), {})
+
+    def check_owner(self, group: str, topic: str, client: str, queues: Iterable[int]) -> None:
+        """Refuse ``client`` where another member has come to own one of ``queues``.
+
+        Raises:
+            MessageIllegalError: names the queue.
+        """
+        locks = self.locks(group, topic)
+        for queue_id in queues:
+            lock = locks.get(queue_id)
+            if lock is not None and lock.owner != client:
+                raise MessageIllegalError(
+                    "queue is another member's by now",
+                    group=group, topic=topic, queue=queue_id, client=client,
+                )  # fmt: skip
 
     def of_group(self, group: str) -> dict[str, Mapping[int, Lock]]:
         """Locks by queue, by topic."""
