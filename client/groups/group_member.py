@@ -306,19 +306,15 @@ class GroupMember:
             yield Notice("lost", tuple(sorted(queues)))
 
     def _give_away(self, queues: frozenset[TopicQueue]) -> Course:
-        is_lost = False
+        lost: list[TopicQueue] = []
         if self.options.commit_on_revoke:
-            try:
-                yield from self._note(self.reader.uncommitted(queues))
-            except MessageIllegalError:
-                # The group has read on without this member: what it did was done by others, too.
-                is_lost = True
+            lost = yield from self._note_what_can_be(self.reader.uncommitted(queues))
         self.reader.remove(queues)
         self.heartbeats.own(self.reader.queues)
         if not self._is_broadcasting:
             self._locked_version = yield from unlock_steps(self.group, self.client, queues)
-        if is_lost:
-            yield Notice("lost", tuple(sorted(queues)))
+        if lost:
+            yield Notice("lost", tuple(lost))
 
     def _take(self, wanted: frozenset[TopicQueue]) -> Course:
         reader = self.reader
@@ -345,6 +341,23 @@ class GroupMember:
         self.heartbeats.own(reader.queues)
         if begin:
             yield Notice("assigned", tuple(sorted(begin)))
+
+    def _note_what_can_be(self, offsets: Offsets) -> Steps[list[TopicQueue]]:
+        """Note what was consumed; the queues of which that is refused.
+
+        The group has read on in those without this member: what it did was done by others, too.
+        """
+        lost = []
+        try:
+            yield from self._note(offsets)
+        except MessageIllegalError:
+            # Of a topic all is noted or nothing.
+            for queue, offset in sorted(offsets.items()):
+                try:
+                    yield from self._note({queue: offset})
+                except MessageIllegalError:
+                    lost.append(queue)
+        return lost
 
     def _note(self, offsets: Offsets) -> Steps[None]:
         if self._local is not None:
