@@ -6,7 +6,9 @@
     ← {"error": {"kind": "ProtocolError", "number": 20, "message": "…", "details": {…}}}
 
 Nobody on this socket can hold up the supervisor: nothing blocks, the number of clients and the size
-of a request are bounded, and a client that does not read its answer gets no second one.
+of a request are bounded, and a client that does not read its answer gets no second one. Nor can an
+account keep others out by the number of its connections: it makes room for whoever has fewer, and
+everybody for operators.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import selectors
 import socket
 import stat
 import struct
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +58,7 @@ Answer = Callable[[str, Mapping[str, object]], Mapping[str, object]]
 @dataclass(slots=True, eq=False)
 class _Client:
     socket: socket.socket
+    uid: int
     active_ns: int
     received: bytes = b""
     unsent: bytes = b""
@@ -134,16 +138,29 @@ class ControlServer:
             # Who knocked has left again.
             return None
         connection.setblocking(False)
-        client = _Client(connection, now_ns)
-        if len(self._clients) >= CLIENTS_MAX and not self._drop_idle(now_ns):
+        client = _Client(connection, _uid_of(connection), now_ns)
+        if len(self._clients) >= CLIENTS_MAX and not self._make_room(client.uid, now_ns):
             client.unsent = _encoded(_refusal(BusyError("too many clients", limit=CLIENTS_MAX)))
             client.is_leaving = True
         self._clients[connection.fileno()] = client
         self._selector.register(connection, selectors.EVENT_READ)
         return client
 
-    def _drop_idle(self, now_ns: int) -> bool:
-        oldest = min(self._clients.values(), key=lambda client: client.active_ns)
+    def _make_room(self, uid: int, now_ns: int) -> bool:
+        """Drop a client for a new one of the account ``uid``; false if that has to come again."""
+        clients = self._clients.values()
+        held = Counter(client.uid for client in clients)
+        may_push = _is_operator(uid)
+        crowd = [
+            client
+            for client in clients
+            if (held[client.uid] > held[uid] and (may_push or not _is_operator(client.uid)))
+            or (may_push and not _is_operator(client.uid))
+        ]
+        if crowd:
+            self._drop(max(crowd, key=lambda client: (held[client.uid], -client.active_ns)))
+            return True
+        oldest = min(clients, key=lambda client: client.active_ns)
         if now_ns - oldest.active_ns < IDLE_MAX_NS:
             return False
         self._drop(oldest)
@@ -190,7 +207,7 @@ class ControlServer:
         subject = str(request.get("node", request.get("target", "")))[:64]
         uid = _uid_of(asker)
         # Only who may do so is believed for whom it speaks.
-        named = request.get("speaks_for") if uid in (0, os.geteuid()) else None
+        named = request.get("speaks_for") if _is_operator(uid) else None
         who = (
             f"{named[:SPOKEN_NAME_SIZE_MAX]} (uid {uid})"
             if isinstance(named, str)
@@ -198,7 +215,7 @@ class ControlServer:
         )
         act = {"who": who, "act": verb, "on": subject}
         try:
-            if uid not in (0, os.geteuid()):
+            if not _is_operator(uid):
                 raise NoPermissionError(
                     "only root and the node's own account may do that", verb=verb, uid=uid
                 )
@@ -332,6 +349,10 @@ def _uid_of(asker: socket.socket) -> int:
     found = asker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     _pid, uid, _gid = struct.unpack("3i", found)
     return int(uid)
+
+
+def _is_operator(uid: int) -> bool:
+    return uid in (0, os.geteuid())
 
 
 def _refusal(error: LedgerError) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,8 +13,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.suite.patience import PATIENCE_S
 
-from ledgermq.process.control import ControlServer
+from ledgermq.process import control
+from ledgermq.process.control import CLIENTS_MAX, ControlServer
 
 NOBODY = 65_534
 ASK = """
@@ -79,3 +82,61 @@ def test_the_nodes_own_account_changes_the_group(folder: Path) -> None:
 
     assert answers == [{"done": "look"}, {"done": "remove"}]
     assert carried_out == ["look", "remove"]
+
+
+A, B = 10_001, 10_002
+
+
+@pytest.mark.parametrize(
+    ("held", "uid", "leaves"),
+    [
+        ([A] * CLIENTS_MAX, 0, A),
+        ([A] * CLIENTS_MAX, B, A),
+        ([A] * CLIENTS_MAX, A, None),
+        ([A] * (CLIENTS_MAX - 3) + [B] * 3, B, A),
+        ([A] * (CLIENTS_MAX // 2) + [B] * (CLIENTS_MAX // 2), A, None),
+        ([*range(A, A + CLIENTS_MAX)], 0, A),
+        ([0] * CLIENTS_MAX, A, None),
+        ([0] * CLIENTS_MAX, 0, None),
+    ],
+)
+def test_whoever_has_most_connections_makes_room_for_others_and_all_for_operators(
+    folder: Path, held: list[int], uid: int, leaves: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accounts = iter([*held, uid])
+    monkeypatch.setattr(control, "_uid_of", lambda _asker: next(accounts))
+    selector = selectors.DefaultSelector()
+    path = folder / "control.sock"
+    server = ControlServer(path, 0o666, selector, lambda verb, _request: {"done": verb})
+    clients: list[socket.socket] = []
+    for now_ns in range(len(held) + 1):
+        client = socket.socket(socket.AF_UNIX)
+        clients.append(client)
+        client.connect(str(path))
+        for key, _ in selector.select(PATIENCE_S):
+            server.serve(key.fd, now_ns)
+    if leaves is not None:
+        clients[-1].sendall(b'{"verb": "look"}\n')
+        for key, _ in selector.select(PATIENCE_S):
+            server.serve(key.fd, len(held))
+    with clients[-1].makefile("rb") as lines:
+        answer = json.loads(lines.readline())
+    gone = [number for number, client in enumerate(clients[:-1]) if has_ended(client)]
+    for client in clients:
+        client.close()
+    server.close()
+    selector.close()
+
+    if leaves is None:
+        assert (answer["error"]["kind"], gone) == ("BusyError", [])
+    else:
+        # The one of that account that was silent longest.
+        assert (answer, gone) == ({"done": "look"}, [held.index(leaves)])
+
+
+def has_ended(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return client.recv(1) == b""
+    except BlockingIOError:
+        return False
