@@ -37,6 +37,8 @@ from ledgermq.store.files.properties_file import (
     encode_dledger_checkpoint,
 )
 from ledgermq.store.files.small_file import replace_file
+from ledgermq.store.state_mark import NAME as STATE_MARK
+from ledgermq.store.state_mark import write_state_mark
 from ledgermq.store.store_directory import open_directory
 
 STAGING = "restoring"
@@ -141,8 +143,11 @@ def _copy(
 
 
 def _write_marks(staging: Path, manifest: BackupManifest, self_id: str | None) -> None:
-    """DLedger's two small files; the term's vote is not known any more, and nobody's."""
+    """The mark of retention, and DLedger's two small files; the term's vote is not known any more,
+    and nobody's.
+    """
     (staging / "ledgermq").mkdir(exist_ok=True)
+    write_state_mark(staging / "ledgermq" / STATE_MARK, 0)
     if manifest.log != LogKind.DLEDGER.value:
         return
     folder = staging / f"dledger-{self_id}"

@@ -51,6 +51,8 @@ from ledgermq.store.queues.known_ends import known_queue_ends
 from ledgermq.store.queues.queue_end import find_end
 from ledgermq.store.queues.queue_ends import NAME as ENDS_NAME
 from ledgermq.store.recovery.stopped_log import recover_stopped
+from ledgermq.store.state_mark import NAME as STATE_MARK
+from ledgermq.store.state_mark import write_state_mark
 from ledgermq.store.store_directory import StoreDirectory, open_directory
 
 logger = logging.getLogger(__name__)
@@ -70,6 +72,7 @@ OF_THE_GROUP = (
     "shipped",
     "replaced",
     LAST_BACKUP,
+    STATE_MARK,
 )
 """What of ``ROOT/ledgermq`` says something of the log or of the group that the store leaves."""
 
@@ -267,6 +270,7 @@ def _build(
     kept = _keep_queues(root, plan.directory, reader.first)
     kept += _put_ends(root, store, plan.directory, reader.parts[0].files.first, new_end)
     reader.close()
+    write_state_mark(root / journal.NEW / journal.OWN / STATE_MARK, 0)
     built_ns = time.monotonic_ns()
     facts: journal.Facts = {
         **begun.facts,
@@ -470,7 +474,7 @@ def _moves(root: Path, dledger: Path) -> tuple[FileRename, ...]:
     else:
         place = ["commitlog"]
     place += ["consumequeue", "index", "checkpoint"]
-    place += [f"{journal.OWN}/{name}" for name in ("dispatch-checkpoint", ENDS_NAME)]
+    place += [f"{journal.OWN}/{name}" for name in ("dispatch-checkpoint", ENDS_NAME, STATE_MARK)]
     moves += [FileRename(f"{journal.NEW}/{name}", name) for name in place if (new / name).exists()]
     return tuple(moves)
 

@@ -25,7 +25,6 @@ from ledgermq.broker.state.table_room import TableRoom
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.ipc.counters import Counts, no_counts
 from ledgermq.ipc.orders import ProposeState, encode
-from ledgermq.members.state_mark import write_state_mark
 from ledgermq.members.system_entries import command_record, snapshot_record
 from ledgermq.model.config.settings import LogKind, Settings
 from ledgermq.model.errors import (
@@ -55,6 +54,7 @@ from ledgermq.rules.tables.documents import Steps
 from ledgermq.rules.tables.moves import Moved, MoveEnded
 from ledgermq.sessions.request_faults import Contain, let_through
 from ledgermq.store.files.store_paths import StorePaths
+from ledgermq.store.state_mark import write_state_mark
 from ledgermq.wire.session import Standing
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from ledgermq.formats.config_json import choose_document
 from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.members.state_mark import read_state_mark
 from ledgermq.model.config.settings import LogKind, RetentionSection, Settings
 from ledgermq.rules.tables import archives, group_offsets
 from ledgermq.rules.tables.archives import ArchiveTable
@@ -27,6 +26,7 @@ from ledgermq.store.queues import dispatch_checkpoint
 from ledgermq.store.queues.queue_ends import ends_path, read_queue_ends
 from ledgermq.store.queues.queue_reader import QueueReader
 from ledgermq.store.retention import NOTHING, Guard, LogFileAge, Survey
+from ledgermq.store.state_mark import read_state_mark
 
 _EVERYTHING = 2**62
 

@@ -19,7 +19,6 @@ from ledgermq.broker.state.state_requests import Reply, StateRequest
 from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.records.message import decode_message
 from ledgermq.formats.records.properties import decode_properties
-from ledgermq.members.state_mark import read_state_mark
 from ledgermq.members.system_entries import command_record
 from ledgermq.model.config.settings import Settings, StoreSection
 from ledgermq.model.errors import (
@@ -41,6 +40,7 @@ from ledgermq.rules.tables.group_offsets import GroupOffsets
 from ledgermq.rules.tables.table_changes import Change, LevelSet, NamesSet, OffsetsSet
 from ledgermq.store.files.config_file import ConfigFile
 from ledgermq.store.record_parts import RecordParts
+from ledgermq.store.state_mark import read_state_mark
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
 from tests.unit.broker.memory_log import proposal_of
 from tests.unit.broker.still_clock import STILL

@@ -37,6 +37,7 @@ from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.files.disk_sync import watched
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.recovery.log_damage import LogDamage, damage_path, mark_damage
+from ledgermq.store.state_mark import read_state_mark, write_state_mark
 from ledgermq.store.store_directory import open_directory
 from ledgermq.store.store_view import StoreView
 from tests.small_store import LOG_FILE_SIZE, SIZES, dispatch, write_store
@@ -104,6 +105,20 @@ def test_the_brokers_own_tables_come_back(tmp_path: Path) -> None:
 
     for name in OWN_FILES:
         assert (again / "ledgermq" / name).read_text() == f'{{"of": "{name}"}}'
+
+
+def test_nothing_is_deleted_from_a_restored_log_before_it_is_known_what_waits_in_it(
+    tmp_path: Path,
+) -> None:
+    """A message that is due in a month may lie in a file whose time is over."""
+    root, again = tmp_path / "store", tmp_path / "again"
+    root.mkdir()
+    write_store(root)
+    write_state_mark(root / "ledgermq" / "state-snapshot", 2 * LOG_FILE_SIZE)
+
+    assert restore(back_up(root, tmp_path / "backups"), again) == 0
+
+    assert read_state_mark(again / "ledgermq" / "state-snapshot") == 0
 
 
 def test_who_copies_tables_knows_all_that_the_broker_has() -> None:

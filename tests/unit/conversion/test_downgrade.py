@@ -19,6 +19,7 @@ from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import NodeId
 from ledgermq.repair.log_verify import verify_log
+from ledgermq.store.state_mark import read_state_mark, write_state_mark
 from ledgermq.store.store_view import QueuedMessage, StoreView
 from tests.conftest import Golden
 
@@ -83,6 +84,23 @@ def test_every_message_is_at_its_queue_offset(
         assert view.log.end == done.end
         found = verify_log(view.log)
         assert found.records == verify_log(old.log).records
+
+
+def test_nothing_is_deleted_from_the_plain_log_before_it_is_known_what_waits_in_it(
+    golden_copy: Golden,
+) -> None:
+    """Positions are lower now: what was kept from one on begins before it."""
+    root = golden_copy("gd0")
+    mark = root / "ledgermq" / "state-snapshot"
+    mark.parent.mkdir(exist_ok=True)
+    write_state_mark(mark, 1_000_000)
+    downgraded(root)
+
+    assert read_state_mark(mark) == 0
+
+    undo_downgrade(root)
+
+    assert read_state_mark(mark) == 1_000_000
 
 
 def test_a_store_that_a_crash_left_is_recovered_first(golden: Golden, golden_copy: Golden) -> None:

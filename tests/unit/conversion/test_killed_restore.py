@@ -87,13 +87,13 @@ def test_a_restore_killed_at_any_of_its_last_moves_goes_on(tmp_path: Path) -> No
         in_place = {path.name for path in again.iterdir()} - {"lock", "ledgermq", "restoring"}
         # A node that were started at first would begin an empty store.
         assert refuses_a_node(again, settings) is (at > 0), at
-        assert in_place or at < 5, at
+        assert in_place or at < 6, at
         assert restore(backup, again) == 0, at
         assert not refuses_a_node(again, settings)
         assert bodies(again) == bodies(root), at
         assert log_bytes(again) == log_bytes(root), at
         own = {path.name for path in (again / "ledgermq").iterdir()}
-        assert own == {"dispatch-checkpoint", "identity", "lock"}, at
+        assert own == {"dispatch-checkpoint", "identity", "lock", "state-snapshot"}, at
         assert not (again / "restoring").exists()
     assert 8 < at < CALLS_MAX - 1
 

@@ -1,6 +1,8 @@
 """State mark: the log position of the last snapshot, from which retention keeps the log.
 
 ``ROOT/ledgermq/state-snapshot`` is written by the broker, and read by who deletes files of the log.
+Messages that wait for a time of their own hold it back, too. A store that was put together from
+another one begins with 0: nothing is deleted before its broker has looked at what waits.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from pathlib import Path
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position
 from ledgermq.store.files.checked_document import read_document, write_document
+
+NAME = "state-snapshot"
 
 
 def write_state_mark(path: Path, position: int) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.members.state_mark import read_state_mark, write_state_mark
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.store.files.checked_document import write_document
+from ledgermq.store.state_mark import read_state_mark, write_state_mark
 
 
 def test_a_mark_is_read_as_it_was_written(tmp_path: Path) -> None:
