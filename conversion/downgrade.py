@@ -40,6 +40,7 @@ from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.store.dispatch_run import dispatch_log
 from ledgermq.store.files.append_files import AppendFiles
+from ledgermq.store.files.config_file import BACKUP_SUFFIX, ConfigFile
 from ledgermq.store.files.disk_sync import sync_content, sync_directory
 from ledgermq.store.files.mapped_files import MappedFiles
 from ledgermq.store.log.entry_files import first_entry_position
@@ -60,6 +61,9 @@ logger = logging.getLogger(__name__)
 Progress = Callable[[str, int, int], None]
 """Called with what is done, and bytes done and to do."""
 
+ARCHIVES = "archives.json"
+"""Of ``ROOT/ledgermq``: up to which position of the log each archive has it."""
+
 OF_THE_GROUP = (
     "term",
     "identity",
@@ -73,6 +77,8 @@ OF_THE_GROUP = (
     "replaced",
     LAST_BACKUP,
     STATE_MARK,
+    ARCHIVES,
+    f"{ARCHIVES}{BACKUP_SUFFIX}",
 )
 """What of ``ROOT/ledgermq`` says something of the log or of the group that the store leaves."""
 
@@ -312,9 +318,29 @@ def _convert_log(
     target.sync()
     new_end = Position(target.position)
     target.close()
+    _translate_archives(root, positions, begin=Position(data.first), end=new_end)
     positions.delete()
     data.close()
     return new_end, conversion.done
+
+
+def _translate_archives(
+    root: Path, positions: PositionTable, *, begin: Position, end: Position
+) -> None:
+    """Have the marks of archives in ``new`` say what they say by the new positions.
+
+    They would be said to have what lies before the old ones now, and retention waits for them.
+    """
+    document = ConfigFile(root / journal.OWN / ARCHIVES).load()
+    if not document:
+        return
+    marks = document.get("archives")
+    for mark in marks.values() if isinstance(marks, dict) else ():
+        before = mark.get("position") if isinstance(mark, dict) else None
+        if isinstance(before, int) and before > begin:
+            following = positions.following(before)
+            mark["position"] = end if following is None else following
+    ConfigFile(root / journal.NEW / journal.OWN / ARCHIVES).save(document)
 
 
 def _convert_file(
@@ -474,7 +500,8 @@ def _moves(root: Path, dledger: Path) -> tuple[FileRename, ...]:
     else:
         place = ["commitlog"]
     place += ["consumequeue", "index", "checkpoint"]
-    place += [f"{journal.OWN}/{name}" for name in ("dispatch-checkpoint", ENDS_NAME, STATE_MARK)]
+    own = ("dispatch-checkpoint", ENDS_NAME, STATE_MARK, ARCHIVES)
+    place += [f"{journal.OWN}/{name}" for name in own]
     moves += [FileRename(f"{journal.NEW}/{name}", name) for name in place if (new / name).exists()]
     return tuple(moves)
 

@@ -95,14 +95,26 @@ class PositionTable:
         """Where the messages are now that were at ``positions``; unchanged if none was there."""
         if not self._count:
             return positions
-        before, now = (np.memmap(path, np.int64, "r", shape=self._count) for path in self._paths)
+        before, now = self._columns()
         rows = np.minimum(np.searchsorted(before, positions), self._count - 1)
         return np.where(before[rows] == positions, now[rows], positions)
+
+    def following(self, position: int) -> int | None:
+        """Where the first message is now that was at ``position`` or behind it, if there is one."""
+        if not self._count:
+            return None
+        before, now = self._columns()
+        row = int(np.searchsorted(before, position))
+        return int(now[row]) if row < self._count else None
 
     def delete(self) -> None:
         """Delete the files."""
         for path in self._paths:
             path.unlink()
+
+    def _columns(self) -> tuple[I64, I64]:
+        before, now = (np.memmap(path, np.int64, "r", shape=self._count) for path in self._paths)
+        return before, now
 
 
 class LogConversion:

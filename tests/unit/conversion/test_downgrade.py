@@ -19,6 +19,7 @@ from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import NodeId
 from ledgermq.repair.log_verify import verify_log
+from ledgermq.store.files.config_file import ConfigFile
 from ledgermq.store.state_mark import read_state_mark, write_state_mark
 from ledgermq.store.store_view import QueuedMessage, StoreView
 from tests.conftest import Golden
@@ -101,6 +102,47 @@ def test_nothing_is_deleted_from_the_plain_log_before_it_is_known_what_waits_in_
     undo_downgrade(root)
 
     assert read_state_mark(mark) == 1_000_000
+
+
+@pytest.mark.parametrize("name", ["gd0", "gu0"])
+def test_an_archive_has_the_same_messages_by_the_new_positions(
+    name: str, golden_copy: Golden
+) -> None:
+    """Else retention would take what is not archived for archived, and the archive be refused."""
+    root = golden_copy(name)
+    places = positions_of(root)
+    ends = {f"a{number}": end for number, end in enumerate([0, *sorted(places.values()), 2**40])}
+    had = {mark: before(places, end) for mark, end in ends.items()}
+    marks = {mark: {"position": end, "at": 7} for mark, end in ends.items()}
+    table = ConfigFile(root / "ledgermq" / "archives.json")
+    table.save({"archives": marks, "ledgermqApplied": 3})
+    downgraded(root)
+    document: dict[str, Any] = table.load()
+
+    assert document["ledgermqApplied"] == 3
+    places = positions_of(root)
+    assert {
+        mark: before(places, fields["position"]) for mark, fields in document["archives"].items()
+    } == had
+    assert len(set(map(len, had.values()))) > 100
+
+    undo_downgrade(root)
+
+    assert table.load()["archives"] == marks
+
+
+def positions_of(root: Path) -> dict[Place, int]:
+    with closing(StoreView(root)) as view:
+        return {
+            (queued.queue.topic, queued.queue.queue_id, queued.queue_offset): int(
+                queued.message.physical_offset
+            )
+            for queued in view.messages()
+        }
+
+
+def before(places: dict[Place, int], end: int) -> set[Place]:
+    return {place for place, position in places.items() if position < end}
 
 
 def test_a_store_that_a_crash_left_is_recovered_first(golden: Golden, golden_copy: Golden) -> None:
