@@ -31,6 +31,15 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
+def add_cluster_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--cluster``: what is changed is that of all groups."""
+    parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="for all groups of the cluster; is asked of its home",
+    )
+
+
 def parse_time(text: str, option: str) -> int:
     """A time of the command line as epoch milliseconds.
 

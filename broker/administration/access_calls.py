@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ledgermq.broker.call_arguments import Arguments, fields, text
+from ledgermq.broker.call_arguments import Arguments, fields, flag, text
 from ledgermq.broker.calls import ADMIN, CHANGE, Call, Result, Verb, Verbs
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
@@ -14,11 +14,17 @@ from ledgermq.broker.state.writer_notice import WriterNotice
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.rules.access import access
 from ledgermq.rules.access.access import User
+from ledgermq.rules.cluster.cluster_plans import plan_row
+from ledgermq.rules.cluster.cluster_table import QUOTA_KIND, USER_KIND
+from ledgermq.rules.cluster.numbered_rows import RowKey
+from ledgermq.rules.state import cluster_copy
 from ledgermq.rules.tables.quotas import Quota, check_owner
 from ledgermq.rules.tables.table_changes import Change, QuotaSet, UserSet
 
 SECRET = "secretKey"  # noqa: S105 - a field's name
 MODES = ("add", "alter", "set")
+
+_TOUCHES_ACCESS = frozenset({access.FILE, cluster_copy.FILE})
 
 USERS_MAX = 100_000
 QUOTAS_MAX = 100_000
@@ -42,18 +48,25 @@ class AccessCalls:
 
     def _users(self, _call: Call) -> Result:
         self._log.check()
-        return {"users": [_shown(user) for user in self._tables.users]}
+        users = self._tables.users
+        return {
+            "users": [
+                {**_shown(user), **({"cluster": True} if users.is_of_cluster(user.name) else {})}
+                for user in users
+            ]
+        }
 
     def _set_user(self, call: Call) -> Result | None:
         """Add a user, alter one (only the fields that are given), or do what of both is right."""
         name, mode = text(call.arguments, "user"), text(call.arguments, "mode")
-        wanted = fields(call.arguments, "fields")
+        wanted, of_cluster = fields(call.arguments, "fields"), flag(call.arguments, "cluster")
         if mode not in MODES:
             raise ProtocolError("unknown mode", mode=mode, allowed=" ".join(MODES))
         users = self._tables.users
 
         def plan() -> Sequence[Change]:
-            known = users.get(name)
+            self._check_owner("user", name, users.is_of_cluster(name), of_cluster)
+            known = users.get(name) if users.is_of_cluster(name) == of_cluster else None
             if mode == "add" and known is not None:
                 same = User.read(name, wanted)
                 if replace(same, secret=self._sealed(name, wanted, same.secret)) == known:
@@ -67,6 +80,8 @@ class AccessCalls:
             before = {} if known is None else known.to_fields()
             user = User.read(name, {**before, **wanted})
             users.check(user)
+            if of_cluster:
+                return self._cluster_user(user)
             user = replace(user, secret=self._sealed(name, wanted, user.secret))
             return [] if user == known else [UserSet(name, user.to_fields())]
 
@@ -76,6 +91,28 @@ class AccessCalls:
 
         return self._submit(call, f"user {name}", plan, shown)
 
+    def _cluster_user(self, user: User) -> Sequence[Change]:
+        if user.secret:
+            raise ConfigError(
+                "secrets are sealed with a group's own key, and the cluster's users have none: name"
+                " public keys",
+                user=user.name,
+            )
+        return self._row(USER_KIND, user.name, user.to_fields())
+
+    def _row(self, kind: str, name: str, value: Mapping[str, object] | None) -> Sequence[Change]:
+        return plan_row(self._tables.cluster.table, RowKey(kind, name), value)
+
+    def _check_owner(self, what: str, name: str, is_of_cluster: bool, wants_cluster: bool) -> None:
+        """What is the cluster's changes at its home, and an own row beside it would not count."""
+        if wants_cluster:
+            self._tables.cluster.table.check_home()
+        elif is_of_cluster:
+            raise ConfigError(
+                f"{what} is the cluster's: change it at the home of the cluster, with --cluster",
+                name=name,
+            )
+
     def _sealed(self, name: str, wanted: Arguments, secret: str) -> str:
         """How a user's secret is to stand in the log: also one that was there before."""
         secrets = self._tables.secrets
@@ -84,12 +121,14 @@ class AccessCalls:
         return secrets.sealed(name, secret)
 
     def _remove_user(self, call: Call) -> Result | None:
-        name = text(call.arguments, "user")
+        name, of_cluster = text(call.arguments, "user"), flag(call.arguments, "cluster")
+        users = self._tables.users
 
         def plan() -> Sequence[Change]:
-            if self._tables.users.get(name) is None:
+            self._check_owner("user", name, users.is_of_cluster(name), of_cluster)
+            if users.get(name) is None or users.is_of_cluster(name) != of_cluster:
                 raise ConfigError("user does not exist", user=name)
-            return [UserSet(name, None)]
+            return self._row(USER_KIND, name, None) if of_cluster else [UserSet(name, None)]
 
         return self._submit(call, f"user {name}", plan, lambda: {"user": name})
 
@@ -102,17 +141,20 @@ class AccessCalls:
         }
 
     def _set_quota(self, call: Call) -> Result | None:
-        owner = text(call.arguments, "owner")
+        owner, of_cluster = text(call.arguments, "owner"), flag(call.arguments, "cluster")
         wanted = fields(call.arguments, "fields")
         quotas = self._tables.quotas
         check_owner(owner)
 
         def plan() -> Sequence[Change]:
-            known = quotas.get(owner)
+            self._check_owner("quota", owner, quotas.is_of_cluster(owner), of_cluster)
+            known = quotas.get(owner) if quotas.is_of_cluster(owner) == of_cluster else None
             if known is None and len(quotas) >= QUOTAS_MAX:
                 raise ConfigError("too many quotas", quotas=len(quotas), limit=QUOTAS_MAX)
             before = {} if known is None else known.to_fields()
             quota = Quota.read(owner, {**before, **wanted})
+            if of_cluster:
+                return self._row(QUOTA_KIND, owner, quota.to_fields())
             return [] if quota == known else [QuotaSet(owner, quota.to_fields())]
 
         def shown() -> Result:
@@ -122,12 +164,14 @@ class AccessCalls:
         return self._submit(call, f"quota {owner}", plan, shown)
 
     def _remove_quota(self, call: Call) -> Result | None:
-        owner = text(call.arguments, "owner")
+        owner, of_cluster = text(call.arguments, "owner"), flag(call.arguments, "cluster")
+        quotas = self._tables.quotas
 
         def plan() -> Sequence[Change]:
-            if self._tables.quotas.get(owner) is None:
+            self._check_owner("quota", owner, quotas.is_of_cluster(owner), of_cluster)
+            if quotas.get(owner) is None or quotas.is_of_cluster(owner) != of_cluster:
                 raise ConfigError("owner has no quota of its own", owner=owner)
-            return [QuotaSet(owner, None)]
+            return self._row(QUOTA_KIND, owner, None) if of_cluster else [QuotaSet(owner, None)]
 
         return self._submit(call, f"quota {owner}", plan, lambda: {"owner": owner})
 
@@ -145,8 +189,8 @@ class AccessCalls:
             self._notice.expect(what)
             return self._notice.answer(call.caller, what, result, call.now_ms)
 
-        # Two users must not get one key with one command.
-        request = StateRequest(call.caller, plan, frozenset({access.FILE}), answer)
+        # Two users must not get one key with one command, nor two rows of a cluster one number.
+        request = StateRequest(call.caller, plan, _TOUCHES_ACCESS, answer)
         self._log.submit(request, call.now_ms)
         return None
 

@@ -93,7 +93,8 @@ class BrokerTables(AppliedTables):
         """
         super().__init__(directory, settings)
         self.sign_of_life: Callable[[], None] = _nobody
-        self._saved_access = self._access_revision
+        stale = self.state.has_stale_access
+        self._saved_access = (-1, -1) if stale else self._access_revision
         # Numbers of an earlier process of this machine are lower.
         self.topics_revision = clock.monotonic_ns()
         self._noted = (self.topics.changes, self._access_revision)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ledgermq.cli.node_options import add_cluster_option
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell
 from ledgermq.client.admin.access_admin import AccessAdmin, Mode, UserRow
@@ -31,6 +32,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         asks(verb, connect_broker, _set)
     remove = verbs.add_parser("remove", help="remove a user")
     remove.add_argument("user", metavar="USER")
+    add_cluster_option(remove)
     take = verbs.add_parser("import", help="take the users of a RocketMQ broker's plain_acl.yml")
     take.add_argument("file", type=Path, metavar="FILE")
     take.add_argument("--dry-run", action="store_true", help="only say what would be taken")
@@ -76,6 +78,7 @@ def _add_user_options(parser: argparse.ArgumentParser) -> None:
         "--secret-key-file", type=Path, metavar="FILE", help="has the key of RocketMQ's clients"
     )
     parser.add_argument("--addresses", metavar="PATTERN", help="known by these alone, as 10.0.0.*")
+    add_cluster_option(parser)
 
 
 def _list(broker: Broker, arguments: argparse.Namespace) -> int:
@@ -93,12 +96,12 @@ def _set(broker: Broker, arguments: argparse.Namespace) -> int:
     admin = AccessAdmin(broker)
     if mode == "alter":
         _merge_rights(fields, admin, arguments.user)
-    row = admin.set_user(arguments.user, fields, mode=mode)
+    row = admin.set_user(arguments.user, fields, mode=mode, cluster=arguments.cluster)
     return tell(arguments, row._asdict(), lambda: _print_table([row]))
 
 
 def _remove(broker: Broker, arguments: argparse.Namespace) -> int:
-    AccessAdmin(broker).remove_user(arguments.user)
+    AccessAdmin(broker).remove_user(arguments.user, cluster=arguments.cluster)
     return tell(arguments, {"removed": arguments.user}, f"{arguments.user} is gone")
 
 
@@ -211,6 +214,7 @@ def _print_table(rows: list[UserRow]) -> None:
         known = [f"{len(row.public_keys)} keys"] if row.public_keys else []
         known += ["secret"] if row.has_secret_key else []
         known += [row.addresses] if row.addresses else []
+        known += ["cluster"] if row.cluster else []
         rights = [f"topic {text}" for text in row.topics]
         rights += [f"group {text}" for text in row.groups]
         rights.append(f"others {row.default_topic}, groups {row.default_group}")

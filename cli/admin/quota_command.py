@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 
+from ledgermq.cli.node_options import add_cluster_option
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell
 from ledgermq.client.admin.access_admin import AccessAdmin, QuotaRow
@@ -28,6 +29,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         change.add_argument(option, type=int, metavar="N", help="a second; 0: no limit")
     remove = verbs.add_parser("remove", help="let the settings hold for an owner again")
     for verb in (change, remove):
+        add_cluster_option(verb)
         verb.add_argument("owner", metavar="OWNER", help="topic:NAME, user:NAME or client:NAME")
     for verb, answer in ((listing, _list), (change, _set), (remove, _remove)):
         asks(verb, connect_broker, answer)
@@ -45,12 +47,12 @@ def _set(broker: Broker, arguments: argparse.Namespace) -> int:
     given = {name: number for name, number in numbers.items() if number is not None}
     if not given:
         raise ConfigError("nothing to change: name a number, as --produce-bytes 1048576")
-    row = AccessAdmin(broker).set_quota(arguments.owner, **given)
+    row = AccessAdmin(broker).set_quota(arguments.owner, **given, cluster=arguments.cluster)
     return tell(arguments, row._asdict(), lambda: _print_table([row]))
 
 
 def _remove(broker: Broker, arguments: argparse.Namespace) -> int:
-    AccessAdmin(broker).remove_quota(arguments.owner)
+    AccessAdmin(broker).remove_quota(arguments.owner, cluster=arguments.cluster)
     return tell(arguments, {"removed": arguments.owner}, f"{arguments.owner}: as the settings say")
 
 

@@ -26,6 +26,8 @@ class UserRow(NamedTuple):
     default_group: str
     topics: tuple[str, ...]
     groups: tuple[str, ...]
+    cluster: bool = False
+    """The home of the cluster says so, and not the group."""
 
 
 class QuotaRow(NamedTuple):
@@ -51,29 +53,34 @@ class AccessVerbs:
         return rows((yield from ask("acl_list")), "users", _user_row)
 
     @asked
-    def set_user(self, user: str, fields: Fields, *, mode: Mode) -> Steps[UserRow]:
+    def set_user(
+        self, user: str, fields: Fields, *, mode: Mode, cluster: bool = False
+    ) -> Steps[UserRow]:
         """Add a user, or alter those fields of one; in force when this returns.
 
         Args:
             fields: as in ``plain_acl.yml``, and ``publicKeys``; what is left out stays.
             mode: ``add`` refuses a user that exists, ``alter`` one that does not.
+            cluster: for all groups of the cluster, whose home the node's group has to be.
 
         Raises:
             ConfigError: a field cannot be used, or the user exists, or does not.
             NoPermissionError: this client is no admin there.
         """
-        answer = yield from ask("acl_set", user=user, fields=dict(fields), mode=mode)
+        answer = yield from ask(
+            "acl_set", user=user, fields=dict(fields), mode=mode, **_of(cluster)
+        )
         return _user_row(answer.get("user"))
 
     @asked
-    def remove_user(self, user: str) -> Steps[None]:
+    def remove_user(self, user: str, *, cluster: bool = False) -> Steps[None]:
         """Have no such user any more; its connections are refused everything from now on.
 
         Raises:
             ConfigError: there is none.
             NoPermissionError: this client is no admin there.
         """
-        yield from ask("acl_remove", user=user)
+        yield from ask("acl_remove", user=user, **_of(cluster))
 
     @asked
     def quotas(self) -> Steps[list[QuotaRow]]:
@@ -93,6 +100,7 @@ class AccessVerbs:
         produce_messages: int | None = None,
         consume_bytes: int | None = None,
         consume_messages: int | None = None,
+        cluster: bool = False,
     ) -> Steps[QuotaRow]:
         """Give an owner a quota of its own; in force when this returns.
 
@@ -110,17 +118,18 @@ class AccessVerbs:
             "consumeMessages": consume_messages,
         }
         given = {key: number for key, number in numbers.items() if number is not None}
-        return _quota_row((yield from ask("quota_set", owner=owner, fields=given)))
+        asking = ask("quota_set", owner=owner, fields=given, **_of(cluster))
+        return _quota_row((yield from asking))
 
     @asked
-    def remove_quota(self, owner: str) -> Steps[None]:
+    def remove_quota(self, owner: str, *, cluster: bool = False) -> Steps[None]:
         """Let the settings hold for ``owner`` again.
 
         Raises:
             ConfigError: it has no quota of its own.
             NoPermissionError: this client is no admin there.
         """
-        yield from ask("quota_remove", owner=owner)
+        yield from ask("quota_remove", owner=owner, **_of(cluster))
 
 
 class AccessAdmin(AccessVerbs):
@@ -132,6 +141,10 @@ class AccessAdmin(AccessVerbs):
     def run(self, steps: Steps[Result]) -> Result:
         """See ``Broker.run``."""
         return self._broker.run(steps)
+
+
+def _of(cluster: bool) -> dict[str, bool]:
+    return {"cluster": True} if cluster else {}
 
 
 def _user_row(row: object) -> UserRow:
@@ -147,6 +160,7 @@ def _user_row(row: object) -> UserRow:
         default_group=str(row.get("defaultGroupPerm", "DENY")),
         topics=_texts(row, "topicPerms"),
         groups=_texts(row, "groupPerms"),
+        cluster=row.get("cluster") is True,
     )
 
 

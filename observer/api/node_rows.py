@@ -31,6 +31,7 @@ _USER_SHAPE = {
     "admin": "boolean",
     "public_keys": "array",
     "has_secret_key": "boolean",
+    "cluster": "boolean",
     "addresses": "string",
     "default_topic": "string",
     "default_group": "string",

@@ -3,12 +3,17 @@
     {"users": {NAME: {
         "admin": false, "publicKeys": [Z85, ...], "secretKey": TEXT, "whiteRemoteAddress": TEXT,
         "defaultTopicPerm": PERM, "defaultGroupPerm": PERM,
-        "topicPerms": ["TOPIC=PERM", ...], "groupPerms": ["GROUP=PERM", ...]}}}
+        "topicPerms": ["TOPIC=PERM", ...], "groupPerms": ["GROUP=PERM", ...]}},
+     "clusterUsers": {NAME: {...}}}
 
 Names and meaning are those of RocketMQ's ``plain_acl.yml``; PERM is ``DENY``, ``PUB``, ``SUB`` or
 ``PUB|SUB``. ``publicKeys`` are ours: CURVE keys. A ``secretKey`` can be had back, for whoever
 checks RocketMQ's signatures needs the secret itself; a hash would not do. It is sealed where the
 group has a key for that (``sealed_secret``). The file is only for the node's user.
+
+``clusterUsers`` are those of the cluster that the group belongs to, from the rows of its home, for
+whoever reads the file alone; there are none below feature level 3. Where a name is in both, the
+cluster's user is it.
 """
 
 from __future__ import annotations
@@ -31,6 +36,7 @@ from ledgermq.rules.tables.table_changes import UserSet
 
 FILE = "access.json"
 USERS_KEY = "users"
+CLUSTER_USERS_KEY = "clusterUsers"
 PLAIN_TEXTS = ("secretKey", "whiteRemoteAddress", "defaultTopicPerm", "defaultGroupPerm")
 PLAIN_LISTS = ("topicPerms", "groupPerms")
 """Fields of an account as RocketMQ's ``plain_acl.yml`` and tools write it."""
@@ -157,13 +163,20 @@ class User:
 
 
 class UserTable(Table[UserSet]):
-    """All users by name. Invariant: a public key belongs to one user at most."""
+    """All users by name, the group's own and the cluster's.
+
+    Invariants: a public key belongs to one user at most, the cluster's first; ``_users`` has all
+    of the cluster's, and the own ones that have another name.
+    """
 
     file = FILE
     takes = (UserSet,)
 
     def __init__(self) -> None:
         super().__init__()
+        self._own: dict[str, User] = {}
+        self._of_cluster: dict[str, User] = {}
+        self._rows: Mapping[str, object] = {}
         self._users: dict[str, User] = {}
         self._owners: dict[str, str] = {}
 
@@ -177,11 +190,16 @@ class UserTable(Table[UserSet]):
         table = cls()
         for name, fields in read_table(document, USERS_KEY, file=FILE).items():
             table.put(User.read(name, fields))
+        shared = read_table(document, CLUSTER_USERS_KEY, file=FILE)
+        if shared:
+            table.follow_cluster(shared)
         return table
 
     def to_document(self) -> dict[str, object]:
         """What the file has to say."""
-        return {USERS_KEY: {user.name: user.to_fields() for user in self}}
+        told: dict[str, object] = {USERS_KEY: _fields_of(self._own)}
+        shared = _fields_of(self._of_cluster)
+        return {**told, CLUSTER_USERS_KEY: shared} if shared else told
 
     def __iter__(self) -> Iterator[User]:
         """All users by name."""
@@ -193,6 +211,30 @@ class UserTable(Table[UserSet]):
     def get(self, name: str) -> User | None:
         """The user called ``name``."""
         return self._users.get(name)
+
+    def is_of_cluster(self, name: str) -> bool:
+        """Whether the home of the cluster says who ``name`` is."""
+        return name in self._of_cluster
+
+    def follow_cluster(self, rows: Mapping[str, object]) -> bool:
+        """Have the cluster's users as the rows of its home say; whether that changes anything.
+
+        One that this version cannot read is there, and has no rights: its own one of that name, or
+        an older row, may have had more.
+        """
+        known, self._rows = self._rows, rows
+        fresh: dict[str, User] = {}
+        for name, row in rows.items():
+            # Most are those of before: one row changes at a time.
+            same = self._of_cluster.get(name) if known.get(name) is row else None
+            if (found := same or _user_of_row(name, row)) is not None:
+                fresh[name] = found
+        if fresh == self._of_cluster:
+            return False
+        self._of_cluster = fresh
+        self._merge()
+        self.revision += 1
+        return True
 
     def owner_of(self, key: str) -> User | None:
         """Whose public key (Z85) ``key`` is."""
@@ -217,29 +259,61 @@ class UserTable(Table[UserSet]):
             self.put(User.read(change.name, change.fields))
 
     def put(self, user: User) -> None:
-        """Have ``user`` instead of the one of that name."""
-        self._forget(user.name)
-        self._users[user.name] = user
-        for key in user.public_keys:
-            self._owners.setdefault(key, user.name)
+        """Have ``user`` instead of the group's own one of that name."""
         self.revision += 1
+        self._own[user.name] = user
+        if user.name not in self._of_cluster:
+            self._forget(user.name)
+            self._show(user)
 
     def delete(self, name: str) -> None:
-        """Have no user called ``name``."""
-        self._forget(name)
+        """Have no own user called ``name``."""
         self.revision += 1
+        self._own.pop(name, None)
+        if name not in self._of_cluster:
+            self._forget(name)
 
     def replace_with(self, other: UserTable) -> None:
         """Have the users of ``other``."""
-        self._users = dict(other._users)
-        self._owners = dict(other._owners)
+        self._own, self._of_cluster = dict(other._own), dict(other._of_cluster)
+        self._rows = other._rows
+        self._users, self._owners = dict(other._users), dict(other._owners)
         self.revision += 1
+
+    def _merge(self) -> None:
+        self._users, self._owners = {}, {}
+        for user in self._of_cluster.values():
+            self._show(user)
+        for name, user in self._own.items():
+            if name not in self._of_cluster:
+                self._show(user)
+
+    def _show(self, user: User) -> None:
+        self._users[user.name] = user
+        for key in user.public_keys:
+            self._owners.setdefault(key, user.name)
 
     def _forget(self, name: str) -> None:
         user = self._users.pop(name, None)
         for key in user.public_keys if user is not None else ():
             if self._owners.get(key) == name:
                 del self._owners[key]
+
+
+def _fields_of(users: Mapping[str, User]) -> dict[str, object]:
+    return {name: users[name].to_fields() for name in sorted(users)}
+
+
+def _user_of_row(name: str, fields: object) -> User | None:
+    """The user of a row; None where the name is none that anybody could have."""
+    try:
+        return User.read(name, fields)
+    except ConfigError:
+        pass
+    try:
+        return User.read(name, {})
+    except ConfigError:
+        return None
 
 
 def _check_secret(secret: str, *, user: str) -> None:

@@ -35,7 +35,11 @@ from ledgermq.rules.cluster.numbered_rows import NumberedRows, Point, RowKey
 from ledgermq.rules.cluster.signatures import PUBLIC_SIZE
 
 GROUP_KIND = "group"
-"""Rows of the cluster's groups: ``{"nodes": [ADDRESS, …]}``."""
+"""Rows of the cluster's groups: ``{"nodes": [ADDRESS, …], "user": NAME}``."""
+
+USER_KIND = "user"
+QUOTA_KIND = "quota"
+"""Rows of users and quotas, with the fields that they have in each group's own table."""
 
 
 class ClusterTable:
@@ -92,7 +96,7 @@ class ClusterTable:
         elif isinstance(command, DocumentTaken):
             self._take(command.signed)
         else:
-            self._check_home()
+            self.check_home()
             if isinstance(command, RowChanged):
                 self._change(command)
             else:
@@ -115,7 +119,12 @@ class ClusterTable:
             raise ConfigError("group belongs to no cluster")
         return self.chain
 
-    def _check_home(self) -> None:
+    def check_home(self) -> None:
+        """Let the home alone go on.
+
+        Raises:
+            ConfigError: this group is none, or belongs to no cluster.
+        """
         chain = self._own_chain
         if not self.is_home:
             raise ConfigError(
@@ -154,7 +163,7 @@ class ClusterTable:
             self.rows_rank = chain.rank
 
     def _hand_over(self, command: HomeHandedOver) -> None:
-        self._check_home()
+        self.check_home()
         chain = self._own_chain.with_chain(command.chain)
         home = chain.greatest
         assert home is not None, "a chain that is greater than none"

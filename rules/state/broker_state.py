@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ledgermq.model.errors import NewerVersionError
 from ledgermq.model.features import LEVEL_OF_TABLE
 from ledgermq.model.names.queue_name import QueueName
+from ledgermq.rules.cluster.cluster_table import QUOTA_KIND, USER_KIND
 from ledgermq.rules.given_back import GivenBackTokens, MessageGivenBack
 from ledgermq.rules.state import feature_table
 from ledgermq.rules.state.state_commands import (
@@ -84,6 +85,7 @@ class BrokerState:
          self.moves, self.sinks, self.archives, self.names, self.features,
          self.cluster) = tables  # fmt: skip
         self._by_file = tables.by_file()
+        self._followed = 0
         self._takers: dict[type, list[Table[Any]]] = {}
         for table in self._by_file.values():
             for kind in table.takes:
@@ -98,6 +100,8 @@ class BrokerState:
         self._next_offset = -1
         self.needs_snapshot = False
         self._first = 0
+        self.has_stale_access = self._follow_cluster()
+        """The files of users and quotas lack what that of the cluster says."""
         empty = {file for file in says if self._places[file] < 0 and self._is_empty(file)}
         self._unsettled = {file for file, place in self._places.items() if place < 0} - empty
         self._from_first = empty | self._place_younger(missing)
@@ -321,6 +325,7 @@ class BrokerState:
         for file, table in self._by_file.items():
             if offset >= self._places[file]:
                 table.replace_with(others[file])
+        self._follow_cluster()
         self.told_ends = fresh.documents.get(ENDS, self.told_ends)
         self.snapshots += 1
         self.needs_snapshot = False
@@ -335,6 +340,19 @@ class BrokerState:
             for table in self._takers.get(type(change), ()):
                 if offset >= self._places[table.file]:
                     table.apply(change, offset, command.at_ms)
+        if self.cluster.revision != self._followed:
+            self._follow_cluster()
+
+    def _follow_cluster(self) -> bool:
+        """Have users and quotas as the cluster's rows say; whether that changes anything.
+
+        They are no part of what commands change in those tables, which have places of their own in
+        the log: whatever is in the cluster's table now is what holds.
+        """
+        self._followed = self.cluster.revision
+        rows = self.cluster.table.rows
+        users = self.users.follow_cluster(dict(rows.of_kind(USER_KIND)))
+        return self.quotas.follow_cluster(dict(rows.of_kind(QUOTA_KIND))) or users
 
 
 def _as_told(document: dict[str, object], file: str) -> dict[str, object]:

@@ -4,12 +4,13 @@
                         "consumeBytes": N, "consumeMessages": N}}}
 
 OWNER is ``topic:NAME``, ``user:NAME`` or ``client:NAME``; numbers are those of a second, 0 is no
-limit.
+limit. ``clusterQuotas`` beside it has those of the cluster that the group belongs to, from the rows
+of its home; where an owner is in both, the cluster's quota holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -20,6 +21,7 @@ from ledgermq.rules.tables.table_changes import QuotaSet
 
 FILE = "quotas.json"
 QUOTAS_KEY = "quotas"
+CLUSTER_QUOTAS_KEY = "clusterQuotas"
 OWNER_KINDS = ("topic", "user", "client")
 OWNER_SIZE_MAX = 300
 RATE_MAX = 2**53
@@ -71,14 +73,15 @@ UNLIMITED = Quota()
 
 
 class QuotaTable(Table[QuotaSet]):
-    """All quotas by owner."""
+    """All quotas by owner, the group's own and the cluster's."""
 
     file = FILE
     takes = (QuotaSet,)
 
     def __init__(self) -> None:
         super().__init__()
-        self._quotas: dict[str, Quota] = {}
+        self._own: dict[str, Quota] = {}
+        self._of_cluster: dict[str, Quota] = {}
 
     @classmethod
     def read(cls, document: Document) -> Self:
@@ -90,22 +93,43 @@ class QuotaTable(Table[QuotaSet]):
         table = cls()
         for owner, fields in read_table(document, QUOTAS_KEY, file=FILE).items():
             table.put(owner, Quota.read(owner, fields))
+        shared = read_table(document, CLUSTER_QUOTAS_KEY, file=FILE)
+        if shared:
+            table.follow_cluster(shared)
         return table
 
     def to_document(self) -> dict[str, object]:
         """What the file has to say."""
-        return {QUOTAS_KEY: {owner: quota.to_fields() for owner, quota in self}}
+        told: dict[str, object] = {QUOTAS_KEY: _fields_of(self._own)}
+        shared = _fields_of(self._of_cluster)
+        return {**told, CLUSTER_QUOTAS_KEY: shared} if shared else told
 
     def __iter__(self) -> Iterator[tuple[str, Quota]]:
         """All quotas by owner."""
-        return iter(sorted(self._quotas.items(), key=lambda item: item[0]))
+        return iter(sorted({**self._own, **self._of_cluster}.items(), key=lambda item: item[0]))
 
     def __len__(self) -> int:
-        return len(self._quotas)
+        return len(self._own.keys() | self._of_cluster.keys())
 
     def get(self, owner: str) -> Quota | None:
         """The quota of ``owner``; None: what the settings say holds."""
-        return self._quotas.get(owner)
+        return self._of_cluster.get(owner) or self._own.get(owner)
+
+    def is_of_cluster(self, owner: str) -> bool:
+        """Whether the home of the cluster says what ``owner`` may."""
+        return owner in self._of_cluster
+
+    def follow_cluster(self, rows: Mapping[str, object]) -> bool:
+        """Have the cluster's quotas as the rows of its home say; whether that changes anything.
+
+        One that this version cannot read is as if there were none.
+        """
+        fresh = {owner: found for owner in rows if (found := _quota_of_row(owner, rows[owner]))}
+        if fresh == self._of_cluster:
+            return False
+        self._of_cluster = fresh
+        self.revision += 1
+        return True
 
     def apply(self, change: QuotaSet, _place: int, _at_ms: int, /) -> None:
         """See ``Table``."""
@@ -115,19 +139,30 @@ class QuotaTable(Table[QuotaSet]):
             self.put(change.owner, Quota.read(change.owner, change.fields))
 
     def put(self, owner: str, quota: Quota) -> None:
-        """Have ``quota`` for ``owner``."""
-        self._quotas[owner] = quota
+        """Have ``quota`` for ``owner``, where the cluster has none."""
+        self._own[owner] = quota
         self.revision += 1
 
     def delete(self, owner: str) -> None:
         """Have what the settings say for ``owner``."""
-        self._quotas.pop(owner, None)
+        self._own.pop(owner, None)
         self.revision += 1
 
     def replace_with(self, other: QuotaTable) -> None:
         """Have the quotas of ``other``."""
-        self._quotas = dict(other._quotas)
+        self._own, self._of_cluster = dict(other._own), dict(other._of_cluster)
         self.revision += 1
+
+
+def _fields_of(quotas: Mapping[str, Quota]) -> dict[str, object]:
+    return {owner: quotas[owner].to_fields() for owner in sorted(quotas)}
+
+
+def _quota_of_row(owner: str, fields: object) -> Quota | None:
+    try:
+        return Quota.read(owner, fields)
+    except ConfigError:
+        return None
 
 
 def check_owner(owner: str) -> None:

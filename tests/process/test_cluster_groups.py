@@ -15,9 +15,11 @@ from tests.process.group_nodes import make_group as make_members
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
+from ledgermq.client import Producer, ProducerOptions
 from ledgermq.client.admin.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.sessions.keys.client_keys import make_node_key
+from ledgermq.model.errors import LedgerError
+from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
 
 pytestmark = pytest.mark.slow
 
@@ -276,3 +278,60 @@ def test_documents_go_on_when_the_leader_of_the_home_is_killed(
     assert added[0] == 0, added
     assert signs == {True}
     home.stop()
+
+
+def test_users_of_the_cluster_have_their_rights_in_each_group_and_lose_them_everywhere(
+    make_node: Callable[[], Node], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    server_key = tmp_path / "node.curve"
+    server = make_node_key(server_key)
+    keyed: dict[str, Any] = {
+        "listen": {"curve_secret_file": str(server_key)}, "access": {"enabled": True},
+    }  # fmt: skip
+    home = ClusterNode(make_node(), "orders-a", capsys, **keyed)
+    produce = f"tcp://127.0.0.1:{free_port()}"
+    listen = {**keyed["listen"], "produce": produce}
+    other = ClusterNode(make_node(), "orders-b", capsys, listen=listen, access=keyed["access"])
+    keys = other.node.root / "ledgermq" / "keys"
+    keys.mkdir(parents=True, exist_ok=True)
+    asks = make_node_key(keys / "cluster.secret")
+    (keys / "cluster.public").write_text(server + "\n")
+    public = make_client_keys(tmp_path / "shop.keys", server=server)
+    home.begin(tmp_path / "root.json")
+    home_acl = ("--address", f"ipc://{home.node.runtime}")
+    other_acl = ("--address", f"ipc://{other.node.runtime}")
+    assert main(["acl", "add", "group-b", "--public-key", asks, *home_acl]) == 0
+    other.tell(
+        "join", "--home", f"ipc://{home.node.runtime}", "--nodes", other.address,
+        "--user", "group-b",
+    )  # fmt: skip
+    shop = ("acl", "add", "shop", "--public-key", public, "--topic", "orders=PUB")
+    assert main([*shop, "--cluster", *home_acl]) == 0
+
+    def is_sent() -> bool:
+        """By the cluster's user, to the other group."""
+        address = f"{other.address}?keys={tmp_path / 'shop.keys'}"
+        try:
+            with Producer(address, options=ProducerOptions(timeout_s=5)) as producer:
+                producer.send("orders", b"x").result()
+        except LedgerError:
+            return False
+        return True
+
+    wait_until(is_sent, "the user to be let in by the other group")
+    capsys.readouterr()
+    local = main(["acl", "alter", "shop", "--topic", "orders=SUB", *other_acl])
+    refused = capsys.readouterr().err
+    foreign = main([*shop, "--cluster", *other_acl])
+    not_home = capsys.readouterr().err
+    home.node.end()
+    other.start_again()
+    assert is_sent()
+
+    home.node.launch([*SERVE, str(home.node.config)])
+    home.node.wait_ready()
+    assert main(["acl", "remove", "shop", "--cluster", *home_acl]) == 0
+    wait_until(lambda: not is_sent(), "the user to be nobody in the other group")
+
+    assert (local, "user is the cluster's" in refused) == (1, True)
+    assert (foreign, "rows of a cluster change in its home" in not_home) == (1, True)

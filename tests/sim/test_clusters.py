@@ -87,7 +87,7 @@ def rows_are_handed_over_that_are_not_all(patch: Patch) -> None:
     """The home has written since it certified the next one, and goes by its certificate."""
 
     def careless(table: ClusterTable, command: HomeHandedOver) -> None:
-        table._check_home()
+        table.check_home()
         table._certify(table._own_chain.with_chain(command.chain))
 
     patch.setattr(ClusterTable, "_hand_over", careless)
