@@ -22,6 +22,7 @@ import stat
 import struct
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -273,7 +274,9 @@ def ask(
         connection.settimeout(timeout_s)
         try:
             connection.connect(os.fspath(path))
-            connection.sendall(_encoded({"verb": verb, **fields}))
+            with suppress(BrokenPipeError):
+                # Who is refused before it asks can read why.
+                connection.sendall(_encoded({"verb": verb, **fields}))
             line = _read_line(connection)
         except TimeoutError as error:
             raise TimedOutError(

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from tests.suite.patience import PATIENCE_S
 
+from ledgermq.model.errors import BusyError
 from ledgermq.process import control
 from ledgermq.process.control import CLIENTS_MAX, ControlServer
 
@@ -132,6 +133,38 @@ def test_whoever_has_most_connections_makes_room_for_others_and_all_for_operator
     else:
         # The one of that account that was silent longest.
         assert (answer, gone) == ({"done": "look"}, [held.index(leaves)])
+
+
+def test_who_is_refused_before_it_has_asked_is_told_why(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    selector = selectors.DefaultSelector()
+    path = folder / "control.sock"
+    server = ControlServer(path, 0o666, selector, lambda verb, _request: {"done": verb})
+    clients = []
+
+    def serve() -> None:
+        for key, _ in selector.select(PATIENCE_S):
+            server.serve(key.fd, 0)
+
+    for _ in range(CLIENTS_MAX):
+        clients.append(socket.socket(socket.AF_UNIX))
+        clients[-1].connect(str(path))
+        serve()
+    encoded = control._encoded
+
+    def encoded_late(document: Mapping[str, object]) -> bytes:
+        if document.get("verb") == "status":
+            serve()
+        return encoded(document)
+
+    monkeypatch.setattr(control, "_encoded", encoded_late)
+    with pytest.raises(BusyError, match="too many clients"):
+        control.ask(path, "status", timeout_s=PATIENCE_S)
+    for client in clients:
+        client.close()
+    server.close()
+    selector.close()
 
 
 def has_ended(client: socket.socket) -> bool:
