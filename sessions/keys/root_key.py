@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.rules.cluster.signatures import SECRET_SIZE
-from ledgermq.store.files.disk_sync import sync_directory
+from ledgermq.sessions.keys.secret_file import write_secret_file
 
 ROOT_KEY_SIZE_MAX = 4_096
 
@@ -74,20 +74,7 @@ def write_root_key(path: Path, key: RootKey) -> None:
         StorageError: the operating system refused.
     """
     told = {**key._asdict(), "secret": base64.b64encode(key.secret).decode()}
-    fresh = path.with_name(f"{path.name}.new")
-    try:
-        fresh.unlink(missing_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        with os.fdopen(os.open(fresh, flags, 0o600), "wb") as file:
-            file.write(json.dumps(told).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-        sync_directory(path.parent)
-    except OSError as error:
-        raise StorageError(
-            f"root key not written: {error.strerror}", errno=error.errno, file=str(path)
-        ) from error
+    write_secret_file(path, json.dumps(told).encode() + b"\n", what="root key")
 
 
 def _read(found: dict[str, object]) -> RootKey:

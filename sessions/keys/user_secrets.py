@@ -34,7 +34,7 @@ from ledgermq.sessions.keys.peer_keys import (
     is_alone,
     keys_directory,
 )
-from ledgermq.store.files.disk_sync import make_directories, sync_directory
+from ledgermq.sessions.keys.secret_file import write_secret_file
 
 logger = logging.getLogger(__name__)
 
@@ -229,21 +229,7 @@ def write_user_keys(path: Path, keys: tuple[bytes, ...]) -> None:
         StorageError: the operating system refused.
     """
     text = b"".join(z85.encode(key) + b"\n" for key in keys)
-    fresh = path.with_name(f"{path.name}.new")
-    try:
-        make_directories(path.parent, mode=0o700)
-        fresh.unlink(missing_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        with os.fdopen(os.open(fresh, flags, 0o600), "wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-        sync_directory(path.parent)
-    except OSError as error:
-        raise StorageError(
-            f"key not written: {error.strerror}", errno=error.errno, file=str(path)
-        ) from error
+    write_secret_file(path, text, what="key", makes_folder=True)
 
 
 def _decoded(line: bytes, path: Path) -> bytes:
