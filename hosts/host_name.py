@@ -152,8 +152,13 @@ def is_name(host: str) -> bool:
     return False
 
 
+def host_and_port(host: str, port: int | str) -> str:
+    """Both in one text: an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _answer(name: str, question: _Question) -> None:
-    answer = _look_up(name)
+    answer = look_up(name)
     with _lock:
         question.answer = answer
         # In a child that was forked meanwhile there is no such thread.
@@ -163,7 +168,8 @@ def _answer(name: str, question: _Question) -> None:
             os.eventfd_write(bell, 1)
 
 
-def _look_up(name: str) -> HostAnswer:
+def look_up(name: str) -> HostAnswer:
+    """What the resolver says now; blocks for as long as it likes."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except socket.gaierror as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import threading
 import time
 from contextlib import suppress
@@ -20,7 +19,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 import ledgermq
 from ledgermq.broker.cluster.document_messages import DOCUMENTS_VERB, ask_fields, read_reply
-from ledgermq.hosts.host_name import ADDRESSES_MAX
+from ledgermq.hosts.host_name import host_and_port, look_up
 from ledgermq.ipc.loop import Pollable
 from ledgermq.ipc.zmq_flags import POLLIN
 from ledgermq.model.config.settings import Settings
@@ -272,10 +271,7 @@ def _endpoints(address: str) -> list[str]:
     match = _NODE.fullmatch(address)
     if match is None:
         raise ConfigError("not an address of a node", address=address)
-    host, port = match["six"] or match["host"], int(match["port"])
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise ConfigError("name not resolved", address=address, reason=str(error)) from error
-    hosts = dict.fromkeys(str(one[4][0]) for one in found[:ADDRESSES_MAX])
-    return [f"tcp://[{one}]:{port}" if ":" in one else f"tcp://{one}:{port}" for one in hosts]
+    found = look_up(match["six"] or match["host"])
+    if not found.addresses:
+        raise ConfigError("name not resolved", address=address, reason=found.failure)
+    return [f"tcp://{host_and_port(host, match['port'])}" for host in found.addresses]

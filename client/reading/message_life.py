@@ -13,7 +13,6 @@ from itertools import islice
 from typing import NamedTuple
 
 from ledgermq.client.core.received import ReceivedMessage
-from ledgermq.formats.records.host_address import Host
 from ledgermq.formats.records.trace_record import (
     STATE_COMMIT,
     TracedDelivery,
@@ -22,6 +21,7 @@ from ledgermq.formats.records.trace_record import (
     TraceRecord,
     decode_traces,
 )
+from ledgermq.hosts.host_name import host_and_port
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX
 
@@ -108,7 +108,7 @@ def life_of(
         traces: messages of the trace topic that are found by its id.
     """
     born = LifeEvent(
-        message.born_timestamp, LifeStage.BORN, message.topic, _text(message.born_host)
+        message.born_timestamp, LifeStage.BORN, message.topic, host_and_port(*message.born_host)
     )
     events = [born, _stored(message), *map(_copied, copies)]
     told = list(islice(_all_traced(traced_id(message), traces), TRACED_EVENTS_MAX + 1))
@@ -120,7 +120,7 @@ def life_of(
 
 
 def _stored(message: ReceivedMessage) -> LifeEvent:
-    host = _text(message.store_host)
+    host = host_and_port(*message.store_host)
     return LifeEvent(message.store_timestamp, LifeStage.STORED, message.stored_topic, host)
 
 
@@ -128,7 +128,7 @@ def _copied(copy: ReceivedMessage) -> LifeEvent:
     topic = copy.stored_topic
     is_dead = topic.startswith(DEAD_LETTER_PREFIX)
     stage = LifeStage.DEAD if is_dead else LifeStage.GIVEN_BACK
-    host = _text(copy.store_host)
+    host = host_and_port(*copy.store_host)
     return LifeEvent(copy.store_timestamp, stage, topic, host, retries=copy.reconsume_times)
 
 
@@ -142,7 +142,7 @@ def _traced(id_: str, trace: ReceivedMessage) -> Iterator[LifeEvent]:
         records = decode_traces(trace.body)
     except LedgerError:
         return
-    host = _text(trace.born_host)
+    host = host_and_port(*trace.born_host)
     for record in records:
         if record.id == id_:
             yield _event(record, host, trace.born_timestamp)
@@ -162,8 +162,3 @@ def _event(record: TraceRecord, host: str, told_at: int) -> LifeEvent:
     stage = LifeStage.PROCESSED if record.is_success else LifeStage.FAILED
     # Old clients do not say when.
     return LifeEvent(record.time or told_at, stage, record.group, host, record.cost)
-
-
-def _text(host: Host) -> str:
-    address, port = host
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -14,6 +14,7 @@ from ledgermq.client.sending.request_reply import CORRELATION_ID
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.formats.records.message_id import decode_offset_id
 from ledgermq.formats.records.trace_record import TracedKind, TracedSend
+from ledgermq.hosts.host_name import host_and_port
 from ledgermq.model.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def store_host_of(offset_id: str) -> str:
         host, port = decode_offset_id(offset_id).store_host
     except LedgerError:
         return ""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return host_and_port(host, port)
 
 
 def told_of(tag: str | None, keys: Sequence[str] | None, size: int) -> Told:

@@ -18,6 +18,7 @@ import zmq
 import ledgermq
 from ledgermq.daemon.children import Child
 from ledgermq.formats.kernels import kernel
+from ledgermq.hosts.host_name import host_and_port
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.members.damage_report import DamageStatus, read_report
 from ledgermq.model.config.settings import ListenSection, Settings
@@ -209,7 +210,7 @@ def _ports(listen: ListenSection) -> list[PortStatus]:
     found = []
     for setting, (host, port) in addresses_by_setting(listen).items():
         inherited = inherited_at(host, port)
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = host_and_port(host, port)
         unit = inherited.name if inherited else None
         found.append(PortStatus(setting=setting, address=address, unit=unit))
     return found

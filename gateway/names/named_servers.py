@@ -10,7 +10,7 @@ import logging
 import math
 
 from ledgermq.gateway.transport.server_links import ServerLinks
-from ledgermq.hosts.host_name import HostName
+from ledgermq.hosts.host_name import HostName, host_and_port
 
 logger = logging.getLogger(__name__)
 
@@ -82,10 +82,7 @@ class NamedServers:
             self._pause_ms = min(2 * self._pause_ms, DOUBT_MS_MAX)
             return False
         self._ask_ms = now_ms + ASK_MS
-        addresses = tuple(
-            f"[{one}]:{self._port}" if ":" in one else f"{one}:{self._port}"
-            for one in name.addresses
-        )
+        addresses = tuple(host_and_port(one, self._port) for one in name.addresses)
         if addresses == self.addresses:
             self._pause_ms = min(2 * self._pause_ms, DOUBT_MS_MAX)
             return False

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Container, Mapping
 
 from ledgermq.gateway.parts import PortPart
+from ledgermq.hosts.host_name import host_and_port
 from ledgermq.members.roster import RosterFile
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import CorruptLogError, StorageError
@@ -81,8 +82,7 @@ class GroupAddresses(PortPart):
     @property
     def own(self) -> str:
         """This node's, as ``host:port``: the store host of its messages."""
-        host, port = self._node.broker_ip, self._node.listen_port
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return host_and_port(self._node.broker_ip, self._node.listen_port)
 
     def of(self, name: str) -> str | None:
         """Address of a member; None when there is no such one."""

@@ -15,6 +15,7 @@ from collections.abc import MutableMapping
 from contextlib import closing
 from typing import NamedTuple
 
+from ledgermq.hosts.host_name import host_and_port
 from ledgermq.model.errors import ConfigError
 
 FIRST_FD = 3
@@ -41,7 +42,7 @@ class InheritedSocket(NamedTuple):
     @property
     def text(self) -> str:
         """Where it listens, as the settings write it."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_and_port(self.host, self.port)
 
 
 _taken: list[InheritedSocket] = []
