@@ -113,10 +113,7 @@ class ClusterVerbs:
             ConfigError: the group belongs to another one, or its feature level is too low.
             NoPermissionError: this client is no admin there.
         """
-        answer = yield from ask(
-            "cluster_begin", cluster=cluster, root=root, chain=[*chain], nodes=[*nodes]
-        )
-        return _known(answer)
+        return (yield from _belong("cluster_begin", cluster, root, chain, nodes))
 
     @asked
     def join(
@@ -128,10 +125,7 @@ class ClusterVerbs:
             ConfigError: the group belongs to another one, or its feature level is too low.
             NoPermissionError: this client is no admin there.
         """
-        answer = yield from ask(
-            "cluster_join", cluster=cluster, root=root, chain=[*chain], nodes=[*nodes]
-        )
-        return _known(answer)
+        return (yield from _belong("cluster_join", cluster, root, chain, nodes))
 
     @asked
     def leave(self) -> Steps[None]:
@@ -178,6 +172,14 @@ class ClusterAdmin(ClusterVerbs):
     def run(self, steps: Steps[Result]) -> Result:
         """See ``Broker.run``."""
         return self._broker.run(steps)
+
+
+def _belong(
+    verb: str, cluster: str, root: str, chain: Sequence[str], nodes: Sequence[str]
+) -> Steps[ClusterView]:
+    return _known(
+        (yield from ask(verb, cluster=cluster, root=root, chain=[*chain], nodes=[*nodes]))
+    )
 
 
 def _known(answer: Fields) -> ClusterView:
