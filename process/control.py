@@ -152,12 +152,12 @@ class ControlServer:
         clients = self._clients.values()
         held = Counter(client.uid for client in clients)
         may_push = _is_operator(uid)
-        crowd = [
-            client
-            for client in clients
-            if (held[client.uid] > held[uid] and (may_push or not _is_operator(client.uid)))
-            or (may_push and not _is_operator(client.uid))
-        ]
+
+        def must_yield(client: _Client) -> bool:
+            has_more = held[client.uid] > held[uid]
+            return (has_more and may_push) if _is_operator(client.uid) else (has_more or may_push)
+
+        crowd = [*filter(must_yield, clients)]
         if crowd:
             self._drop(max(crowd, key=lambda client: (held[client.uid], -client.active_ns)))
             return True
@@ -186,7 +186,7 @@ class ControlServer:
                 client.is_leaving = True
             elif newline:
                 client.received = rest
-                client.unsent = _encoded(self._answer_line(line, client.socket))
+                client.unsent = _encoded(self._answer_line(line, client.uid))
         if client.unsent:
             self._send(client)
         if client.is_leaving and not client.unsent:
@@ -195,7 +195,7 @@ class ControlServer:
         wanted = selectors.EVENT_WRITE if client.has_work else selectors.EVENT_READ
         self._selector.modify(client.socket, wanted)
 
-    def _answer_line(self, line: bytes, asker: socket.socket) -> Mapping[str, object]:
+    def _answer_line(self, line: bytes, uid: int) -> Mapping[str, object]:
         try:
             request = _parsed(line)
             verb = request.get("verb")
@@ -206,7 +206,6 @@ class ControlServer:
         except LedgerError as error:
             return _refusal(error)
         subject = str(request.get("node", request.get("target", "")))[:64]
-        uid = _uid_of(asker)
         # Only who may do so is believed for whom it speaks.
         named = request.get("speaks_for") if _is_operator(uid) else None
         who = (
