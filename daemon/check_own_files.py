@@ -19,6 +19,7 @@ from ledgermq.raft.term_slots import SLOT_SIZE, SLOT_USED, StoredState, decode_s
 from ledgermq.store.files.properties_file import decode_current_term
 from ledgermq.store.files.small_file import read_file
 from ledgermq.store.recovery.log_damage import damage_path, read_damage
+from ledgermq.store.state_mark import NAME as STATE_MARK
 
 KNOWN = frozenset(
     {
@@ -40,7 +41,7 @@ KNOWN = frozenset(
         "conversion.json",
         "lock",
         "reserve",
-        "state-snapshot",
+        STATE_MARK,
         "derived",
         LAST_BACKUP,
         RESTORE_NOTE,

@@ -9,6 +9,7 @@ from typing import Self
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.model.config.settings import LogKind, Settings
 from ledgermq.store.log_family import LogFamily, LogFolder
+from ledgermq.store.state_mark import NAME as STATE_MARK
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class StorePaths:
     @property
     def state_mark(self) -> Path:
         """Where in the log the last snapshot of the broker's tables begins."""
-        return self.own / "state-snapshot"
+        return self.own / STATE_MARK
 
     @property
     def log_checkpoint(self) -> Path:
