@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from ledgermq.model.errors import ConfigError, NewerVersionError
-from ledgermq.rules.cluster.certificates import Certificate, certify
 from ledgermq.rules.cluster.cluster_commands import (
     ClusterJoined,
     DocumentTaken,
@@ -19,7 +18,6 @@ from ledgermq.rules.cluster.cluster_commands import (
 )
 from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentRequest
 from ledgermq.rules.cluster.numbered_rows import NOWHERE, RowKey
-from ledgermq.rules.cluster.signatures import SigningKey
 from ledgermq.rules.state import state_commands
 from ledgermq.rules.state.broker_state import APPLIED_KEY, BrokerState
 from ledgermq.rules.state.cluster_copy import FILE
@@ -27,42 +25,24 @@ from ledgermq.rules.state.state_commands import (
     SNAPSHOT_TAG,
     STATE_TAG,
     Snapshot,
-    StateCommand,
     check_in_force,
-    encode_command,
     encode_snapshot,
 )
 from ledgermq.rules.tables.table_changes import Change, LevelSet
+from tests.unit.rules.cluster_changes import CERTIFIED, HOME, HOME_BEGINS, ROOT, applied, body_of
 
-ROOT, HOME = SigningKey(b"r" * 32), SigningKey(b"h" * 32)
-CERTIFIED = certify(ROOT, Certificate("c", 1, True, "a", HOME.public, 0, b"")).signed
 USER = RowKey("user", "u")
 
 OF_HOME: tuple[Change, ...] = (
-    LevelSet(3),
-    ClusterJoined("c", ROOT.public, "a", ()),
-    HomeCertified([CERTIFIED]),
+    *HOME_BEGINS,
     RowChanged(RowKey("group", "a"), 1, {"nodes": ["a:1"]}),
     RowChanged(USER, 2, {"topicPerms": ["t=PUB"]}),
     RowChanged(USER, 3, {"topicPerms": ["t=SUB"]}),
 )
 
 
-def body_of(*changes: Change) -> bytes:
-    return encode_command(StateCommand("c", 1, changes))
-
-
-def applied(*changes: Change, state: BrokerState | None = None) -> BrokerState:
-    """One command each; to a state that has none yet, or behind those that it has."""
-    found = BrokerState({}) if state is None else state
-    begin = found.applied
-    for offset, change in enumerate(changes, begin):
-        found.apply(offset, STATE_TAG, "", body_of(change))
-    return found
-
-
 def document_of_home() -> bytes:
-    home = applied(*OF_HOME).cluster.table
+    home = applied(BrokerState({}), *OF_HOME).cluster.table
     asked = DocumentRequest("b", [], 0, NOWHERE)
     found = DocumentDesk(home, HOME).answer(asked, is_current=True).document
     assert found is not None
@@ -70,7 +50,7 @@ def document_of_home() -> bytes:
 
 
 def test_a_home_has_its_rows_after_a_restart_from_its_files() -> None:
-    state = applied(*OF_HOME)
+    state = applied(BrokerState({}), *OF_HOME)
     files = json.loads(json.dumps(state.documents()))
 
     again = BrokerState(files)
@@ -78,13 +58,13 @@ def test_a_home_has_its_rows_after_a_restart_from_its_files() -> None:
     assert files[FILE][APPLIED_KEY] == len(OF_HOME)
     assert again.cluster.to_document() == state.cluster.to_document()
     assert (again.cluster.table.is_home, again.cluster.table.at.number) == (True, 3)
-    applied(RowChanged(USER, 4, None), state=again)
+    applied(again, RowChanged(USER, 4, None))
     assert again.cluster.table.rows.value(USER) is None
 
 
 def test_what_a_table_has_already_changes_nothing_when_its_log_is_read_again() -> None:
     """A file that is newer than others: from the oldest place on all is applied once more."""
-    state = applied(*OF_HOME)
+    state = applied(BrokerState({}), *OF_HOME)
     files = json.loads(json.dumps(state.documents()))
     files["topics.json"][APPLIED_KEY] = 0
     again = BrokerState(files)
@@ -98,7 +78,7 @@ def test_what_a_table_has_already_changes_nothing_when_its_log_is_read_again() -
 
 def test_commands_of_another_log_that_say_the_same_change_nothing() -> None:
     """As when the end of a log is lost: all that is left is applied to tables that had more."""
-    state = applied(*OF_HOME)
+    state = applied(BrokerState({}), *OF_HOME)
     before = state.cluster.to_document()
 
     assert state.begin_at(0, 5) == 5
@@ -110,14 +90,14 @@ def test_commands_of_another_log_that_say_the_same_change_nothing() -> None:
 
 
 def test_a_snapshot_has_the_rows_and_whoever_takes_it_goes_on_from_them() -> None:
-    state, other = applied(*OF_HOME), BrokerState({})
+    state, other = applied(BrokerState({}), *OF_HOME), BrokerState({})
     kept = other.cluster.table
     for offset, part in enumerate(encode_snapshot(Snapshot("s", 1, state.tables()))):
         other.apply(offset, SNAPSHOT_TAG, part.label, part.content)
 
     assert other.cluster.table is kept
     assert other.cluster.to_document() == state.cluster.to_document()
-    applied(RowChanged(USER, 4, None), state=other)
+    applied(other, RowChanged(USER, 4, None))
     assert other.cluster.table.at.number == 4
 
 
@@ -143,7 +123,7 @@ def test_below_its_level_no_change_of_a_cluster_comes_into_the_log() -> None:
 def test_a_member_from_before_stops_in_order_before_it(
     change: Change, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = applied(LevelSet(2))
+    state = applied(BrokerState({}), LevelSet(2))
     body = body_of(change)
     monkeypatch.setattr(state_commands, "LEVEL", 2)
 
@@ -157,13 +137,16 @@ def test_a_member_from_before_stops_in_order_before_it(
 def test_other_groups_have_what_the_home_has_signed_and_each_member_looks_at_it() -> None:
     document = document_of_home()
     other = applied(
-        LevelSet(3), ClusterJoined("c", ROOT.public, "b", ["a:1"]), HomeCertified([CERTIFIED])
+        BrokerState({}),
+        LevelSet(3),
+        ClusterJoined("c", ROOT.public, "b", ["a:1"]),
+        HomeCertified([CERTIFIED]),
     )
-    applied(DocumentTaken(document[:-1] + bytes([document[-1] ^ 1])), state=other)
+    applied(other, DocumentTaken(document[:-1] + bytes([document[-1] ^ 1])))
     assert "not signed by the home" in other.cluster.table.refused
     assert other.cluster.table.at == NOWHERE
 
-    applied(DocumentTaken(document), state=other)
+    applied(other, DocumentTaken(document))
 
     assert (other.cluster.table.refused, other.cluster.table.at.number) == ("", 3)
     assert other.cluster.table.rows.value(USER) == {"topicPerms": ["t=SUB"]}
@@ -173,7 +156,7 @@ def test_a_member_that_cannot_check_a_signature_stops_before_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It would have other rows than the others if it passed the command over."""
-    state = applied(LevelSet(3), ClusterJoined("c", ROOT.public, "b", ["a:1"]))
+    state = applied(BrokerState({}), LevelSet(3), ClusterJoined("c", ROOT.public, "b", ["a:1"]))
     imports = builtins.__import__
 
     def without(name: str, *others: object) -> object:
@@ -206,7 +189,7 @@ def test_tables_are_loaded_without_the_library_of_signatures(
     changes: tuple[Change, ...], printed: str
 ) -> None:
     """What a file says was checked when it came; most processes of a node check nothing."""
-    files = json.dumps(applied(*changes).documents())
+    files = json.dumps(applied(BrokerState({}), *changes).documents())
 
     found = subprocess.run(
         [sys.executable, "-c", LOADS], input=files, capture_output=True, text=True, check=True
@@ -216,7 +199,7 @@ def test_tables_are_loaded_without_the_library_of_signatures(
 
 
 def test_a_file_that_says_something_else_is_refused_with_its_name() -> None:
-    files = json.loads(json.dumps(applied(*OF_HOME).documents()))
+    files = json.loads(json.dumps(applied(BrokerState({}), *OF_HOME).documents()))
     files[FILE]["points"] = "none"
 
     with pytest.raises(ConfigError, match=FILE):

@@ -10,7 +10,6 @@ import pytest
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.model.config.settings import Settings
 from ledgermq.rules.access.access import Right, UserTable
-from ledgermq.rules.cluster.certificates import Certificate, certify
 from ledgermq.rules.cluster.cluster_commands import (
     ClusterJoined,
     ClusterLeft,
@@ -20,28 +19,18 @@ from ledgermq.rules.cluster.cluster_commands import (
 )
 from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentRequest
 from ledgermq.rules.cluster.numbered_rows import RowKey
-from ledgermq.rules.cluster.signatures import SigningKey
 from ledgermq.rules.state.broker_state import BrokerState
 from ledgermq.rules.state.state_commands import (
     SNAPSHOT_TAG,
-    STATE_TAG,
     Snapshot,
-    StateCommand,
-    encode_command,
     encode_snapshot,
 )
 from ledgermq.rules.tables.quotas import Quota, QuotaTable
 from ledgermq.rules.tables.table_changes import Change, LevelSet, QuotaSet, UserSet
+from tests.unit.rules.cluster_changes import CERTIFIED, HOME, HOME_BEGINS, ROOT, applied
 
-ROOT, HOME = SigningKey(b"r" * 32), SigningKey(b"h" * 32)
-CERTIFIED = certify(ROOT, Certificate("c", 1, True, "a", HOME.public, 0, b"")).signed
 USER, QUOTA = RowKey("user", "u"), RowKey("quota", "topic:t")
 KEY, OTHER_KEY = "k" * 40, "o" * 40
-HOME_BEGINS: tuple[Change, ...] = (
-    LevelSet(3),
-    ClusterJoined("c", ROOT.public, "a", ()),
-    HomeCertified([CERTIFIED]),
-)
 OTHER_BEGINS: tuple[Change, ...] = (
     LevelSet(3),
     ClusterJoined("c", ROOT.public, "b", ["tcp://10.0.0.1:1"]),
@@ -51,13 +40,6 @@ OF_CLUSTER: tuple[Change, ...] = (
     RowChanged(USER, 1, {"topicPerms": ["t=SUB"], "publicKeys": [KEY]}),
     RowChanged(QUOTA, 2, {"produceBytes": 7}),
 )
-
-
-def applied(state: BrokerState, *changes: Change) -> BrokerState:
-    """One command each, behind those that it has."""
-    for offset, change in enumerate(changes, state.applied):
-        state.apply(offset, STATE_TAG, "", encode_command(StateCommand("c", 1, (change,))))
-    return state
 
 
 def home() -> BrokerState:
