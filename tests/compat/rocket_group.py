@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from tests.compat.remoting_group import JavaProgram, java_program
 from tests.compat.rocketmq import (
     BROKER,
     MASTER_ID,
+    ORACLE_LOCK,
     START_TIMEOUT_S,
     STOP_TIMEOUT_S,
     oracle_program,
@@ -49,9 +51,25 @@ class RocketGroup:
         self.starts = 0
         self.process: subprocess.Popen[bytes] | None = None
         self.places: dict[str, str] = {}
+        self._lock = ORACLE_LOCK.open("w")
 
     def start(self) -> None:
-        """Start it; name server and brokers are where they were before."""
+        """Start it; name server and brokers are where they were before.
+
+        It looks for free ports first and takes them later, and a plain broker takes the next one,
+        too: so one RocketMQ at a time on this machine, until :meth:`end`. Whatever of it runs when
+        a start fails would hold its ports for all tests that come after.
+        """
+        if self._lock.closed:
+            self._lock = ORACLE_LOCK.open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        try:
+            self._start()
+        except BaseException:
+            self.end()
+            raise
+
+    def _start(self) -> None:
         self.starts += 1
         said = self.folder / f"said-{self.starts}"
         words = ["serve", str(self.folder), *self._words, "--heap", "512m"]
@@ -97,6 +115,7 @@ class RocketGroup:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+        self._lock.close()
 
 
 def _migrate(*words: object) -> subprocess.CompletedProcess[str]:

@@ -6,7 +6,6 @@ comes of a call on either side is right, or it is in ``DIFFERENCES`` with the re
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +21,7 @@ from tests.compat.dashboards import NEW, OLD, VERSIONS, Dashboard, dashboard, da
 from tests.compat.other_clients import NotToBeHadError
 from tests.compat.remoting_group import java_program, make_remoting_group
 from tests.compat.rocket_group import RocketGroup
-from tests.compat.rocketmq import ORACLE_LOCK, oracle_program
+from tests.compat.rocketmq import oracle_program
 from tests.compat.test_failover import kill_listener
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC
@@ -253,10 +252,7 @@ def test_the_same_walk_at_rocketmq_says_what_the_table_says(version: str, tmp_pa
     jar = had(version)
     oracle_program()
     group = RocketGroup(tmp_path)
-    # It looks for free ports first and takes them later: one at a time on this machine.
-    with ORACLE_LOCK.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        group.start()
+    group.start()
     try:
         leader = wait_until(group.leader, "RocketMQ's leader", START_S)
         name_server = group.places["namesrv"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from tests.compat.remoting_group import java_program
 from tests.compat.rocket_group import NAMES, Move, RocketGroup, slave_of
-from tests.compat.rocketmq import ORACLE_LOCK, START_TIMEOUT_S
+from tests.compat.rocketmq import START_TIMEOUT_S
 from tests.process.conftest import Node, wait_until
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
@@ -30,8 +29,6 @@ def test_a_group_moves_to_us_and_back_under_clients_that_go_on(
     make_node: Callable[[], Node], tmp_path: Path
 ) -> None:
     with ExitStack() as ends:
-        lock = ends.enter_context(ORACLE_LOCK.open("w"))
-        fcntl.flock(lock, fcntl.LOCK_EX)
         rocketmq = RocketGroup(tmp_path)
         ends.callback(rocketmq.end)
         move = Move(rocketmq, make_node)
@@ -89,8 +86,6 @@ def test_a_plain_broker_moves_to_us_and_back_under_clients_that_go_on(
     make_node: Callable[[], Node], tmp_path: Path, *, with_slave: bool
 ) -> None:
     with ExitStack() as ends:
-        lock = ends.enter_context(ORACLE_LOCK.open("w"))
-        fcntl.flock(lock, fcntl.LOCK_EX)
         role = ["--set", "brokerRole=SYNC_MASTER"] if with_slave else []
         rocketmq = RocketGroup(tmp_path, "--plain", *role, names=NAMES[:1])
         ends.callback(rocketmq.end)

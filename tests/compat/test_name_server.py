@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from tests.compat.remoting_group import java_program, make_remoting_group
 from tests.compat.rocket_group import NAMES, RocketGroup
-from tests.compat.rocketmq import ORACLE_LOCK, oracle_program
+from tests.compat.rocketmq import oracle_program
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
 from tests.process.remoting_client import RemotingClient
@@ -79,8 +78,6 @@ def test_topics_are_on_brokers_of_both_kinds_and_java_uses_them_as_one(
     make_node: Callable[[], Node], tmp_path: Path
 ) -> None:
     with ExitStack() as ends:
-        lock = ends.enter_context(ORACLE_LOCK.open("w"))
-        fcntl.flock(lock, fcntl.LOCK_EX)
         rocketmq = RocketGroup(tmp_path, "--plain", names=NAMES[:1])
         ends.callback(rocketmq.end)
         rocketmq.start()
