@@ -4,6 +4,7 @@ and of ``make soak``: the same for rare chances, with numbers for a night.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -121,6 +122,8 @@ PARTS = (
         environment={
             "LEDGERMQ_JAVA_KILLS": "2", "LEDGERMQ_MIGRATE_LONG": "1", "LEDGERMQ_DASHBOARDS": "1",
             "LEDGERMQ_BROWSER": "1",
+            # A JVM's start is work, where most tests wait: with more at once, sends time out.
+            "PYTEST_XDIST_AUTO_NUM_WORKERS": str((os.cpu_count() or 1) + 1),
         } | _COLLECTOR,
         soak={"LEDGERMQ_JAVA_KILLS": "10"},
     ),
