@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,22 @@ from ledgermq.model.ids import NodeId
 from ledgermq.sessions.keys.peer_keys import init_keys
 
 NAMES = ("n0", "n1", "n2")
+
+_FIRST_PORTS = (9876, 30911, 30912, 30921, 30931, 40911, 40912, 40913)
+"""What ``oracle.py`` tries first for the name server, the brokers, and what they have besides."""
+
+
+def _taken(ports: Sequence[int]) -> list[int]:
+    """Those of ``ports`` that cannot be listened on now."""
+    taken = []
+    for port in ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                taken.append(port)
+    return taken
 
 
 class RocketGroup:
@@ -63,6 +80,8 @@ class RocketGroup:
         if self._lock.closed:
             self._lock = ORACLE_LOCK.open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+        # Else it takes the ports behind, and others when it is started again.
+        wait_until(lambda: not _taken(_FIRST_PORTS), "RocketMQ's ports", START_TIMEOUT_S)
         try:
             self._start()
         except BaseException:
