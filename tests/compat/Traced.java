@@ -21,14 +21,19 @@ public class Traced {
       System.exit(1);
     });
     int count = Integer.parseInt(args[1]);
+    int patienceMs = 1000 * Integer.parseInt(args[2]);
     DefaultMQProducer producer = new DefaultMQProducer("traced-producer", true);
     producer.setNamesrvAddr(System.getenv("NAMESRV"));
+    // Three seconds each otherwise, which a busy machine needs for itself now and then.
+    producer.setMqClientApiTimeout(patienceMs);
+    producer.setSendMsgTimeout(patienceMs);
     producer.start();
     CountDownLatch came = new CountDownLatch(count);
     Set<String> wanted = Collections.synchronizedSet(new HashSet<>());
     DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
         null, "traced-consumer", null, new AllocateMessageQueueAveragely(), true, null);
     consumer.setNamesrvAddr(System.getenv("NAMESRV"));
+    consumer.setMqClientApiTimeout(patienceMs);
     consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
     consumer.subscribe(args[0], "traced");
     consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
