@@ -47,7 +47,7 @@ public class Traced {
       if (result.getSendStatus() != SendStatus.SEND_OK) throw new IllegalStateException("" + result);
       System.out.println("sent " + result.getMsgId() + " " + result.getOffsetMsgId());
     }
-    if (!came.await(Integer.parseInt(args[2]), TimeUnit.SECONDS)) {
+    if (!came.await(patienceMs, TimeUnit.MILLISECONDS)) {
       System.out.println("not consumed: " + came.getCount() + " of " + count + ", queues "
           + consumer.getDefaultMQPushConsumerImpl().consumerRunningInfo().formatString());
       System.exit(1);

@@ -6,11 +6,10 @@ import fcntl
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from tests.compat.rocketmq import (
     ORACLE_LOCK,
     START_TIMEOUT_S,
     STOP_TIMEOUT_S,
+    end_all,
     oracle_program,
 )
 from tests.process.conftest import SOURCES, Node, wait_until
@@ -30,22 +30,6 @@ from ledgermq.model.ids import NodeId
 from ledgermq.sessions.keys.peer_keys import init_keys
 
 NAMES = ("n0", "n1", "n2")
-
-_FIRST_PORTS = (9876, 30911, 30912, 30921, 30931, 40911, 40912, 40913)
-"""What ``oracle.py`` tries first for the name server, the brokers, and what they have besides."""
-
-
-def _taken(ports: Sequence[int]) -> list[int]:
-    """Those of ``ports`` that cannot be listened on now."""
-    taken = []
-    for port in ports:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                taken.append(port)
-    return taken
 
 
 class RocketGroup:
@@ -77,11 +61,7 @@ class RocketGroup:
         too: so one RocketMQ at a time on this machine, until :meth:`end`. Whatever of it runs when
         a start fails would hold its ports for all tests that come after.
         """
-        if self._lock.closed:
-            self._lock = ORACLE_LOCK.open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        # Else it takes the ports behind, and others when it is started again.
-        wait_until(lambda: not _taken(_FIRST_PORTS), "RocketMQ's ports", START_TIMEOUT_S)
         try:
             self._start()
         except BaseException:
@@ -129,11 +109,9 @@ class RocketGroup:
         assert self.process.wait(STOP_TIMEOUT_S) == 0
 
     def end(self) -> None:
-        """Leave nothing behind."""
+        """Leave nothing behind, and its ports to the next one."""
         if self.process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+            end_all(self.process)
         self._lock.close()
 
 

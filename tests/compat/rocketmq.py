@@ -15,12 +15,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
-from tests.process.conftest import wait_until
+from tests.process.conftest import is_alive, wait_until
 
 _BESIDE_CHECKOUT = Path(__file__).resolve().parents[3] / "shared" / "oracle" / "oracle.py"
 ORACLE_LOCK = Path(tempfile.gettempdir(), "ledgermq-oracle.lock")
@@ -170,16 +171,26 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     try:
         status = process.wait(STOP_TIMEOUT_S)
     finally:
-        with _ended():
-            os.killpg(process.pid, signal.SIGKILL)
+        end_all(process)
 
     assert status == 0
 
 
-@contextmanager
-def _ended() -> Iterator[None]:
-    try:
-        yield
-    except ProcessLookupError:
-        # Everything of the session has ended by itself, as it should.
-        return
+def end_all(process: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of a program and of all that it started, which are a process group.
+
+    On return nobody else finds their ports taken: a JVM that is killed has them for a moment yet.
+    """
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    wait_until(lambda: not _living_of_group(process.pid), "the end of all that was killed")
+
+
+def _living_of_group(group: int) -> list[int]:
+    living = []
+    for pid in psutil.pids():
+        with suppress(ProcessLookupError):
+            if os.getpgid(pid) == group and is_alive(pid):
+                living.append(pid)
+    return living

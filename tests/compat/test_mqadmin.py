@@ -155,6 +155,16 @@ MONITORS = "__MONITOR_CONSUMER"
 """Group that ``startMonitoring`` consumes for."""
 
 
+def said_in_vain(ask: Callable[[], str], expected: str) -> str:
+    """What the tool said last, when it has not said what is ``expected``; else nothing."""
+    said = ""
+    for _ in range(ATTEMPTS):
+        said = ask()
+        if re.search(expected, said) is not None:
+            return ""
+    return said or "nothing"
+
+
 def look_at_a_message(mqadmin: Mqadmin, name_servers: str, leader: str, folder: Path) -> None:
     """Have a message sent and consumed whose way is traced, and look for it."""
     words = (BESIDE / "Traced.java", "sales", "3", f"{PATIENCE_S:.0f}")
@@ -181,16 +191,14 @@ def look_at_a_message(mqadmin: Mqadmin, name_servers: str, leader: str, folder: 
             wait_until(lambda words=words, wanted=wanted: re.search(wanted, mqadmin(*words)), line)
         # In one JVM this one works once: it goes on with a client that it has closed.
         for line in ABOUT_A_UNIQUE_ID:
-            wanted = put("UNIQ_KEY=UNIQUE_ID|CR_SUCCESS")
             mqadmin.ran.add(line.split()[0])
-            said = ""
-            for _ in range(ATTEMPTS):
-                words = (*put(line).split(), "-n", name_servers)
-                said = "\n".join(run_java(name_servers, MAIN, *words, folder=folder))
-                if re.search(wanted, said) is not None:
-                    break
-            else:
-                raise AssertionError(f"{line}\n{said[:3_000]}")
+            words = (*put(line).split(), "-n", name_servers)
+            in_vain = said_in_vain(
+                lambda words=words: "\n".join(run_java(name_servers, MAIN, *words, folder=folder)),
+                put("UNIQ_KEY=UNIQUE_ID|CR_SUCCESS"),
+            )
+
+            assert not in_vain, f"{line}\n{in_vain}"
         java.tell("")
         java.wait()
 
@@ -234,12 +242,10 @@ def test_each_sub_command_works_or_says_why_not(
         return lambda: re.search(expected, mqadmin(*line.split()))
 
     def run(line: str, expected: str) -> bool:
-        for _ in range(ATTEMPTS):
-            said = mqadmin(*line.split())
-            if re.search(expected, said) is not None:
-                return True
-        failed.append(f"{line}\n{said[:1_500]}")
-        return False
+        in_vain = said_in_vain(lambda: mqadmin(*line.split()), expected)
+        if in_vain:
+            failed.append(f"{line}\n{in_vain[:1_500]}")
+        return not in_vain
 
     with java_program(name_servers, BESIDE / "Mqadmin.java", folder=tmp_path) as tool:
         mqadmin = Mqadmin(tool, name_servers)

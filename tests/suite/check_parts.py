@@ -8,6 +8,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from tests.suite.plugin import WORKERS_MAX
+
 
 class Part(NamedTuple):
     """One thing that is run as a whole.
@@ -34,6 +36,8 @@ _BARE = {"LEDGERMQ_BARE": "1", "LEDGERMQ_BARE_LONG": "1"}
 _BOOT = {"LEDGERMQ_BOOT": "1", "LEDGERMQ_BOOT_LONG": "1", "LEDGERMQ_ANSIBLE": "1"}
 _COLLECTOR = {"LEDGERMQ_COLLECTOR": "1"}
 _EXEC = {"LEDGERMQ_EXEC_NODES": "1"}
+# A JVM's start is work, where most tests wait: with more at once, sends time out.
+_JVM_WORKERS = str(min(len(os.sched_getaffinity(0)) + 1, WORKERS_MAX))
 _NOT_ORACLE = ("-m", "not oracle")
 
 KILL_TESTS = (
@@ -122,8 +126,7 @@ PARTS = (
         environment={
             "LEDGERMQ_JAVA_KILLS": "2", "LEDGERMQ_MIGRATE_LONG": "1", "LEDGERMQ_DASHBOARDS": "1",
             "LEDGERMQ_BROWSER": "1",
-            # A JVM's start is work, where most tests wait: with more at once, sends time out.
-            "PYTEST_XDIST_AUTO_NUM_WORKERS": str((os.cpu_count() or 1) + 1),
+            "PYTEST_XDIST_AUTO_NUM_WORKERS": _JVM_WORKERS,
         } | _COLLECTOR,
         soak={"LEDGERMQ_JAVA_KILLS": "10"},
     ),
