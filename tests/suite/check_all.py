@@ -76,8 +76,7 @@ def command_of(part: Part) -> list[str]:
     """What is run for a part."""
     if part.command:
         return list(part.command)
-    at_once = ["-n", "auto"] if part.at_once else []
-    return [sys.executable, "-m", "pytest", "-q", "-rs", *at_once, *part.tests]
+    return [sys.executable, "-m", "pytest", "-q", "-rs", "-n", part.workers, *part.tests]
 
 
 def run(part: Part, tree: str) -> Outcome:

@@ -20,7 +20,7 @@ class Part(NamedTuple):
         command: in the place of pytest, where it is not.
         environment: how long, how often, and what must not be left out quietly.
         soak: what differs from that in ``make soak``, which has no part without it.
-        at_once: whether tests may run beside one another.
+        workers: of pytest-xdist, how many; 0 where a test takes all processors.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Part(NamedTuple):
     command: Sequence[str] = ()
     environment: Mapping[str, str] = {}
     soak: Mapping[str, str] = {}
-    at_once: bool = True
+    workers: str = "auto"
 
 
 _BARE = {"LEDGERMQ_BARE": "1", "LEDGERMQ_BARE_LONG": "1"}
@@ -126,9 +126,9 @@ PARTS = (
         environment={
             "LEDGERMQ_JAVA_KILLS": "2", "LEDGERMQ_MIGRATE_LONG": "1", "LEDGERMQ_DASHBOARDS": "1",
             "LEDGERMQ_BROWSER": "1",
-            "PYTEST_XDIST_AUTO_NUM_WORKERS": _JVM_WORKERS,
         } | _COLLECTOR,
         soak={"LEDGERMQ_JAVA_KILLS": "10"},
+        workers=_JVM_WORKERS,
     ),
     Part(
         "spark",
@@ -143,8 +143,8 @@ PARTS = (
     ),
     Part("packages", tools=("deb",), command=("packaging/check-deb.sh",)),
     # A test in a root of its own takes all processors.
-    Part("bare", tools=("bare",), tests=("tests/bare",), environment=_BARE, at_once=False),
-    Part("boot", tools=("boot",), tests=("tests/boot",), environment=_BOOT, at_once=False),
+    Part("bare", tools=("bare",), tests=("tests/bare",), environment=_BARE, workers="0"),
+    Part("boot", tools=("boot",), tests=("tests/boot",), environment=_BOOT, workers="0"),
 )  # fmt: skip
 
 SOAKS = tuple(
