@@ -42,6 +42,9 @@ class TermFile:
         self._current_term = current_term
         try:
             make_directories(slots.parent)
+            if current_term is not None:
+                # Of a new log, which the writer may not have begun when this node is asked to vote.
+                make_directories(current_term.parent)
             self._fd = os.open(slots, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
             content = os.pread(self._fd, FILE_SIZE, 0)
             if not content:

@@ -16,6 +16,7 @@ from ledgermq.raft.term_slots import encode_slot
 from ledgermq.raft_node.term_file import TermFile
 from ledgermq.sim.machine.disk import Disk, Disks
 from ledgermq.store.files.disk_sync import watched
+from ledgermq.store.files.properties_file import CurrentTerm, decode_current_term
 
 OLD = HardState(Term(5), NodeId("n0"))
 NEW = HardState(Term(6), NodeId("n1"))
@@ -87,6 +88,20 @@ def test_another_broker_s_newer_term_is_durable_before_it_counts(
 
     assert found == (HardState(Term(6), NodeId("n2")) if counts else OLD)
     assert state_at(disk) == found
+
+
+def test_a_vote_is_kept_before_the_log_is_begun(tmp_path: Path) -> None:
+    """Another member may ask for it before this one's writer has made the log's folder."""
+    places = (tmp_path / "ledgermq" / "term", tmp_path / "dledger-n2" / "currterm")
+    file = TermFile(*places)
+    file.persist(NEXT)
+    file.close()
+
+    file = TermFile(*places)
+    file.close()
+
+    assert file.state == NEXT
+    assert decode_current_term(places[1].read_bytes()) == CurrentTerm(NEXT.term, NEXT.vote)
 
 
 def test_another_broker_s_vote_counts_in_a_term_without_one(tmp_path: Path) -> None:
