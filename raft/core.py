@@ -26,6 +26,7 @@ from ledgermq.raft.membership import Membership, MembershipHistory
 from ledgermq.raft.messages import (
     Append,
     AppendReply,
+    Attest,
     EntryId,
     HardState,
     Message,
@@ -186,6 +187,8 @@ class RaftCore:
                 follower.on_append(state, source, message)
             case AppendReply():
                 leader.on_append_reply(state, source, message)
+            case Attest():
+                follower.on_attest(state, source, message)
             case PreVote() | Vote():
                 candidate.on_vote_request(state, source, message)
             case PreVoteReply() | VoteReply():

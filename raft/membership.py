@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
 from ledgermq.model.ids import NO_INDEX, Index, NodeId
+from ledgermq.raft.quorum import majority
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,15 +16,18 @@ class Membership:
     Attributes:
         voters: their votes and their copies count.
         learners: are sent everything and count for nothing.
-        witnesses: voters that are sent everything, too, and never lead.
+        witnesses: voters that never lead. They are sent everything, too, but for:
+        bodiless: witnesses that hold no entries, and know of the last one alone that they were told
+            (docs/decisions/0085).
     """
 
     voters: frozenset[NodeId]
     learners: frozenset[NodeId] = field(default=frozenset())
     witnesses: frozenset[NodeId] = field(default=frozenset())
+    bodiless: frozenset[NodeId] = field(default=frozenset())
 
     def __post_init__(self) -> None:
-        assert self.witnesses <= self.voters, self
+        assert self.bodiless <= self.witnesses <= self.voters, self
         assert not self.voters & self.learners, self
 
     @property
@@ -35,6 +39,7 @@ class Membership:
         """In words, for people: the members in order, and what those are that are no voters."""
         kinds = dict.fromkeys(self.learners, " (learner)")
         kinds |= dict.fromkeys(self.witnesses, " (witness)")
+        kinds |= dict.fromkeys(self.bodiless, " (witness without bodies)")
         return ", ".join(f"{node}{kinds.get(node, '')}" for node in sorted(self.members))
 
     @property
@@ -42,23 +47,40 @@ class Membership:
         """Those who may lead."""
         return self.voters - self.witnesses
 
+    @property
+    def full(self) -> frozenset[NodeId]:
+        """Voters that hold what entries say."""
+        return self.voters - self.bodiless
+
 
 def change_problem(old: Membership, new: Membership) -> str | None:
     """Why ``new`` must not follow ``old``; None when it may.
 
     With one voter more or less, each majority of the one has a member in common with each of the
-    other. A voter begins as a learner, or it would count before it has anything.
+    other. A voter begins as a learner, or it would count before it has anything; but for one that
+    never has anything.
     """
     if not new.electable:
         return "no voter would be left that can lead"
+    if new.bodiless and len(new.full) < majority(len(new.voters)):
+        # Those but one, with one witness, have to be a majority, too (docs/decisions/0085).
+        return "fewer than a majority of the voters would hold bodies: add one that does first"
     changed = (old.voters ^ new.voters) | (old.learners ^ new.learners)
-    changed |= old.witnesses ^ new.witnesses
+    changed |= (old.witnesses ^ new.witnesses) | (old.bodiless ^ new.bodiless)
     if len(changed) != 1:
         return f"one member changes at a time, not {len(changed)}"
-    (member,) = changed
+    return _problem_of(next(iter(changed)), old, new)
+
+
+def _problem_of(member: NodeId, old: Membership, new: Membership) -> str | None:
+    """Why ``member`` may not become what it is in ``new``."""
+    becomes_bodiless = member in new.bodiless
+    if becomes_bodiless and member not in old.members:
+        return None
     if member in new.voters - old.voters and member not in old.learners:
         return f"{member} must be a learner first"
-    if member in old.voters & new.voters:
+    stays_voter = member in old.voters & new.voters
+    if stays_voter or becomes_bodiless or member in old.bodiless & new.members:
         return f"{member} must leave before it becomes another kind of voter"
     return None
 

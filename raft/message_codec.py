@@ -13,6 +13,7 @@ Layout, little-endian: kind u8, version u8, 6 bytes reserved, term i64, then by 
     TIMEOUT_NOW     –
     READ_REQUEST    read i64
     READ_REPLY      read i64, index i64 (-2: nobody knows)
+    ATTEST          last index i64 (-1: none), round i64
 
     runs            count u32, 4 bytes reserved, then term i64 and entries i64 each
     indices         count u32, 4 bytes reserved, then i64 each
@@ -29,6 +30,7 @@ from ledgermq.model.ids import Index, Term
 from ledgermq.raft.messages import (
     Append,
     AppendReply,
+    Attest,
     EntryId,
     LogTail,
     Message,
@@ -62,6 +64,7 @@ class _Kind(IntEnum):
     TIMEOUT_NOW = 7
     READ_REQUEST = 8
     READ_REPLY = 9
+    ATTEST = 10
 
 
 _APPEND_KIND, _REPLY_KIND = int(_Kind.APPEND), int(_Kind.APPEND_REPLY)
@@ -77,6 +80,7 @@ _COUNT = Struct("<I4x")
 _INDEX = Struct("<q")
 _READ_REQUEST = Struct("<q")
 _READ_REPLY = Struct("<qq")
+_ATTEST = Struct("<qq")
 _ACCEPTED, _FIT, _TAIL = 1, 2, 4
 
 _NOBODY_KNOWS = -2
@@ -113,6 +117,8 @@ def encode_message(message: Message) -> bytes:  # noqa: PLR0911 - one for each k
         case ReadReply():
             index = _NOBODY_KNOWS if message.index is None else message.index
             return _head(_Kind.READ_REPLY, message) + _READ_REPLY.pack(message.read, index)
+        case Attest():
+            return _head(_Kind.ATTEST, message) + _ATTEST.pack(message.last, message.round)
 
 
 def decode_message(data: bytes | memoryview) -> Message:
@@ -171,6 +177,9 @@ def _decode(  # noqa: PLR0911 - one for each kind
         case _Kind.READ_REPLY:
             read, index = _READ_REPLY.unpack_from(data, at)
             return ReadReply(term, read, None if index == _NOBODY_KNOWS else Index(index))
+        case _Kind.ATTEST:
+            last, round_ = _ATTEST.unpack_from(data, at)
+            return Attest(term, Index(last), round_)
     raise ProtocolError("unknown peer message", kind=kind)
 
 

@@ -163,6 +163,24 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
+class Attest:
+    """Know of my log up to ``last``: what a witness without bodies gets in the place of ``Append``.
+
+    A heartbeat like that one. The witness answers with an ``AppendReply`` once it durably knows of
+    the entry ``last`` of this ``term``: from then on it votes for nobody who lacks that entry. It
+    is only told of what enough others hold (docs/decisions/0085), and asked for nothing else.
+
+    Attributes:
+        last: index of an entry of this term; -1: it may not be told of any yet.
+        round: number of the leader's last heartbeat round, which the reply repeats.
+    """
+
+    term: Term
+    last: Index
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
 class AppendReply:
     """A follower's position in the log of the leader of ``term``.
 
@@ -237,6 +255,7 @@ Message = (
     | VoteReply
     | Append
     | AppendReply
+    | Attest
     | TimeoutNow
     | ReadRequest
     | ReadReply

@@ -42,7 +42,7 @@ def change_members(state: NodeState, membership: Membership) -> None:
         raise BusyError("the writer is about to begin anew")
     if lead.change_proposed or state.history.index > state.commit:
         raise BusyError("a change of the membership is under way")
-    for voter in membership.voters - state.membership.voters:
+    for voter in membership.full - state.membership.voters:
         if not transfer.is_near(state, lead.progress[voter]):
             raise BusyError("learner has not caught up", learner=voter)
     heard = leader.heard_since(state, lead, state.now - state.policy.timing.election_max)

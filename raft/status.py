@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ledgermq.model.ids import Index, NodeId, Term
+from ledgermq.model.ids import NO_INDEX, Index, NodeId, Term
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import EntryId, RaftRole
 from ledgermq.raft.quorum import majority
+from ledgermq.raft.roles import attesting
 from ledgermq.raft.roles.node_state import NodeState, WriterState
 from ledgermq.raft.roles.progress import ProgressMode
+from ledgermq.raft.roles.witness import WitnessCore
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,10 @@ class CoreStatus:
 
     Attributes:
         lost: the last entry that it held before its log was damaged, until it holds as much again.
+        leans: this leader counts a witness without bodies in the place of a voter that does not
+            keep up.
+        copies: so many voters hold the bodies of all that is committed; None: this node does not
+            lead, or all voters hold bodies anyway.
     """
 
     node: NodeId
@@ -50,12 +56,15 @@ class CoreStatus:
     membership_index: Index
     transfer: str | None
     peers: tuple[PeerStatus, ...]
+    leans: bool
+    copies: int | None
 
 
 def status(state: NodeState) -> CoreStatus:
     """A copy that does not change any more."""
     lead = state.leadership
     transfer = lead.transfer if lead is not None else None
+    attests = lead.attesting if lead is not None else None
     peers = sorted(lead.progress.items()) if lead is not None else []
     return CoreStatus(
         node=state.node,
@@ -86,6 +95,37 @@ def status(state: NodeState) -> CoreStatus:
             )
             for peer, progress in peers
         ),
+        leans=attests is not None and attests.leans,
+        copies=None if lead is None or attests is None else attesting.copies(state, lead),
+    )
+
+
+def witness_status(core: WitnessCore, membership: Membership) -> CoreStatus:
+    """That of a witness without bodies: what it knows of is all that it holds.
+
+    Args:
+        membership: the one that its node began with; of later ones it knows the addresses alone.
+    """
+    return CoreStatus(
+        node=core.node,
+        role=RaftRole.FOLLOWER,
+        term=core.term,
+        vote=core.kept.hard_state.vote,
+        leader=core.leader,
+        last=core.last,
+        held=core.last.index,
+        # Whatever a witness was told of is committed.
+        commit=core.last.index,
+        writer=WriterState.IDLE,
+        sick=False,
+        outdated=False,
+        lost=None,
+        membership=membership,
+        membership_index=NO_INDEX,
+        transfer=None,
+        peers=(),
+        leans=False,
+        copies=None,
     )
 
 

@@ -28,6 +28,8 @@ class Timing:
             leads without a majority.
         transfer_max: a hand-over that is not done by then is abandoned.
         preferred_wait: so long must one lead before it hands over to a more preferred one.
+        witness_wait: so long is a voter waited for that neither answers nor takes more; then a
+            witness without bodies counts in its place (docs/decisions/0085).
     """
 
     heartbeat: int = 50
@@ -35,11 +37,12 @@ class Timing:
     election_max: int = 600
     transfer_max: int = 1_000
     preferred_wait: int = 5_000
+    witness_wait: int = 1_000
 
     def __post_init__(self) -> None:
         # Two heartbeats may be lost before anybody campaigns.
         assert 0 < 3 * self.heartbeat <= self.election_min < self.election_max, self
-        assert self.transfer_max > 0 and self.preferred_wait > 0, self
+        assert self.transfer_max > 0 and self.preferred_wait > 0 and self.witness_wait > 0, self
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,15 @@ from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.effects import AppendEntries
 from ledgermq.raft.entry_terms import UNKNOWN_TERM
-from ledgermq.raft.messages import Append, AppendReply, EntryId, LogTail, RaftRole, TermRun
+from ledgermq.raft.messages import (
+    Append,
+    AppendReply,
+    Attest,
+    EntryId,
+    LogTail,
+    RaftRole,
+    TermRun,
+)
 from ledgermq.raft.roles.node_state import NodeState, WriterState
 
 
@@ -36,6 +44,14 @@ def on_append(state: NodeState, source: NodeId, message: Append) -> None:
         state.send(source, _reply(state, accepted=False, tail=state.log.tail(state.commit)))
         return
     _take_entries(state, source, message)
+
+
+def on_attest(state: NodeState, source: NodeId, message: Attest) -> None:
+    """The leader takes this node for a witness without bodies: it must not count as one."""
+    if message.term < state.term:
+        state.send(source, _reply(state, accepted=False))
+    else:
+        state.note(f"{source} takes this node for a witness without bodies, and it is none")
 
 
 def _take_entries(state: NodeState, source: NodeId, message: Append) -> None:

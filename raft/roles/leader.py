@@ -9,7 +9,7 @@ from ledgermq.raft.effects import ReplicateTo, ShipFiles
 from ledgermq.raft.messages import Append, AppendReply, EntryId, RaftRole, TermRun
 from ledgermq.raft.quorum import committed_index, has_majority, majority
 from ledgermq.raft.reads import WaitingRead
-from ledgermq.raft.roles import transfer
+from ledgermq.raft.roles import attesting, transfer
 from ledgermq.raft.roles.leadership import Leadership
 from ledgermq.raft.roles.node_state import NodeState, WriterState
 from ledgermq.raft.roles.progress import Progress, ProgressMode
@@ -30,6 +30,7 @@ def begin(state: NodeState) -> None:
         preferred_wait=timing.preferred_wait,
     )
     assert state.writer is WriterState.IDLE, state.writer
+    attesting.members_changed(state, state.leadership)
     transfer.grant(state)
     heartbeat(state, state.leadership)
 
@@ -50,6 +51,8 @@ def heartbeat(state: NodeState, lead: Leadership) -> None:
     """A round: every peer hears of us, of the commit index, and answers with where it is."""
     lead.round += 1
     lead.next_heartbeat = state.now + state.policy.timing.heartbeat
+    if lead.attesting is not None:
+        attesting.look(state, lead, lead.attesting)
     for peer, progress in lead.progress.items():
         _probe(state, lead, peer, progress)
 
@@ -85,6 +88,8 @@ def on_append_reply(state: NodeState, source: NodeId, reply: AppendReply) -> Non
             confirm_reads(state, lead)
         if source in lead.progress:
             pump(state, lead, source)
+        if lead.attesting is not None:
+            _pump_witnesses(state, lead)
         if lead.transfer is not None:
             transfer.step(state, lead)
 
@@ -116,6 +121,9 @@ def pump(state: NodeState, lead: Leadership, peer: NodeId) -> None:
     progress = lead.progress[peer]
     last = state.log.last_index
     if progress.next > last:
+        return
+    if lead.attesting is not None and peer in state.membership.bodiless:
+        attesting.attest(state, lead, peer, progress)
         return
     if peer in state.membership.witnesses:
         # If a witness alone were left with an entry, nobody who may lead could be elected.
@@ -165,8 +173,7 @@ def replicated(state: NodeState, request: ReplicateTo, last: Index, size: int) -
 def entries_held(state: NodeState, lead: Leadership) -> None:
     """More of our log counts for an acknowledgement now."""
     if state.membership.witnesses:
-        for witness in sorted(state.membership.witnesses & lead.progress.keys()):
-            pump(state, lead, witness)
+        _pump_witnesses(state, lead)
     if state.held > state.commit:
         advance_commit(state)
 
@@ -179,6 +186,9 @@ def advance_commit(state: NodeState) -> None:
     index = committed_index(state.membership.voters, matches(state, lead))
     # Ours too: what is committed is in no danger on any node that says so.
     index = min(index, state.held)
+    if lead.attesting is not None:
+        # A witness may have been told of it while we leant on it, and we do no more.
+        index = min(index, attesting.attestable(state, lead))
     if index <= state.commit or not _is_own_term(state, lead, index):
         return
     state.set_commit(index)
@@ -243,7 +253,13 @@ def membership_changed(state: NodeState, lead: Leadership) -> None:
     for peer in sorted(_peers(state) - lead.progress.keys()):
         lead.progress[peer] = Progress(Index(state.log.last.index + 1), state.now)
         _probe(state, lead, peer, lead.progress[peer])
+    attesting.members_changed(state, lead)
     advance_commit(state)
+
+
+def _pump_witnesses(state: NodeState, lead: Leadership) -> None:
+    for witness in sorted(state.membership.witnesses & lead.progress.keys()):
+        pump(state, lead, witness)
 
 
 def _is_own_term(state: NodeState, lead: Leadership, index: Index) -> bool:
@@ -292,6 +308,9 @@ def _ship_files(state: NodeState, peer: NodeId, progress: Progress) -> None:
 
 
 def _probe(state: NodeState, lead: Leadership, peer: NodeId, progress: Progress) -> None:
+    if lead.attesting is not None and peer in state.membership.bodiless:
+        attesting.heartbeat(state, lead, peer)
+        return
     previous = state.log.entry(Index(max(progress.next, state.log.first) - 1))
     state.send(peer, Append(state.term, previous, (), state.commit, lead.round))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ledgermq.model.ids import Index, NodeId
+from ledgermq.model.ids import NO_INDEX, Index, NodeId
 from ledgermq.raft.reads import ReadRounds
 from ledgermq.raft.roles.progress import Progress
 
@@ -33,6 +33,21 @@ class Transfer:
 
 
 @dataclass(slots=True)
+class Attesting:
+    """What a leader knows of those who hold bodies, while a witness of its group holds none.
+
+    Attributes:
+        leans: too few of them keep up, and a witness counts in the place of one.
+        kept_up: their match at the last look, and when each was last heard of while it kept up.
+        held: what we held at the last look.
+    """
+
+    leans: bool = False
+    kept_up: dict[NodeId, tuple[Index, int]] = field(default_factory=dict)
+    held: Index = NO_INDEX
+
+
+@dataclass(slots=True)
 class Leadership:
     """Volatile state of a leader (Raft paper, figure 2).
 
@@ -40,6 +55,7 @@ class Leadership:
         term_begin: index of the first entry of this term; None until the writer has the grant.
         round: number of the last round of heartbeats.
         change_proposed: a membership is on its way into the log.
+        attesting: None in a group whose voters all hold bodies.
     """
 
     began: int
@@ -52,3 +68,4 @@ class Leadership:
     reads: ReadRounds = field(default_factory=ReadRounds)
     transfer: Transfer | None = None
     change_proposed: bool = False
+    attesting: Attesting | None = None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tests.raft_group.disk import Entry, SimDisk
 
+from ledgermq.model.ids import NodeId
+from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import RaftRole
+from ledgermq.raft.quorum import has_majority
 
 
 class BrokenPromiseError(AssertionError):
@@ -19,7 +23,12 @@ def require(condition: bool, promise: str, *values: object) -> None:
 
 
 class Checker:
-    """Knows everything that any node ever stamped, committed or acknowledged."""
+    """Knows everything that any node ever stamped, committed or acknowledged.
+
+    Attributes:
+        told: gives the memberships that nodes go by now.
+        counted: called with each entry that a node is the first to call committed.
+    """
 
     def __init__(self) -> None:
         self.leaders: dict[int, str] = {}
@@ -27,6 +36,8 @@ class Checker:
         self.committed: list[tuple[Entry, int]] = []
         self.acknowledged: dict[int, Entry] = {}
         self.commits: dict[str, int] = {}
+        self.told: Callable[[], list[Membership]] = list
+        self.counted: Callable[[Any, int, Entry], None] = lambda node, index, entry: None
 
     def stored(self, disk: SimDisk, index: int) -> None:
         """Log matching (section 5.3): one term and index is one entry, and one before it."""
@@ -49,8 +60,21 @@ class Checker:
         if node.fsync:
             require(commit <= disk.durable, "what is committed is durable", node.name, commit)
         for index in range(max(seen + 1, disk.first), commit + 1):
+            if index == len(self.committed):
+                self.counted(node, index, disk.entry(index))
             self._committed(index, disk.entry(index), core.term)
         self.commits[node.name] = commit
+
+    def learnt(self, name: str, index: int, entry: Entry, holders: set[str]) -> None:
+        """A witness without bodies knows of ``entry`` now, and ``holders`` have it."""
+        if index < len(self.committed):
+            known = self.committed[index][0]
+            require(known == entry, "a witness knows of what is committed", name, index, entry)
+            return
+        require(
+            any(has_majority(one.voters, frozenset(map(NodeId, holders))) for one in self.told()),
+            "a witness is told of what a majority holds", name, index, entry, sorted(holders),
+        )  # fmt: skip
 
     def answered(self, index: int, entry: Entry) -> None:
         """A client was told that its entry is stored."""

@@ -15,17 +15,20 @@ from typing import Any
 from tests.raft_group.checker import Checker, require
 from tests.raft_group.disk import Entry, SimDisk
 from tests.raft_group.node import SimNode
+from tests.raft_group.witness import SimWitness
 
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import Message, RaftRole
 from ledgermq.raft.roles.node_state import WriterState
+from ledgermq.raft.roles.witness import WitnessState
 from ledgermq.raft.timing import FlowLimits, Timing
 
 TIMING = Timing(
-    heartbeat=30, election_min=100, election_max=200, transfer_max=300, preferred_wait=600
-)
+    heartbeat=30, election_min=100, election_max=200, transfer_max=300, preferred_wait=600,
+    witness_wait=250,
+)  # fmt: skip
 FLOW = FlowLimits(inflight_count_max=4, inflight_bytes_max=1_500, lag_max=20)
 
 
@@ -50,6 +53,7 @@ class RaftGroup:
         self.checker = Checker()
         self.weather = Weather()
         self.nodes: dict[str, SimNode] = {}
+        self.witnesses: dict[str, SimWitness] = {}
         self.blocked: set[tuple[str, str]] = set()
         self.clocks: dict[str, tuple[int, int]] = {}
         self.paused: dict[str, int] = {}
@@ -64,6 +68,8 @@ class RaftGroup:
         self._queue: list[tuple[int, int, str, str, Any]] = []
         self._sequence = 0
         self._wakes: dict[str, int] = {}
+        self.checker.told = self._memberships
+        self.checker.counted = self._counted
 
     def add(self, name: str) -> SimNode:
         node = SimNode(name, SimDisk(self.first), self.checker, fsync=self.fsync)
@@ -76,12 +82,37 @@ class RaftGroup:
         self.start(name)
         return node
 
+    def add_witness(self, name: str) -> SimWitness:
+        """One without bodies."""
+        witness = SimWitness(name, self.checker)
+        witness.timing = self.timing
+        witness.carry = self._carry
+        witness.trace = self.trace
+        witness.learnt = lambda kept: self._learnt(name, kept)
+        self.witnesses[name] = witness
+        self.clocks[name] = (1_000, 0)
+        self.start(name)
+        return witness
+
+    @property
+    def names(self) -> list[str]:
+        """Those of all nodes, witnesses last."""
+        return [*self.nodes, *self.witnesses]
+
     def start(self, name: str) -> None:
         self.trace(f"{name} starts")
+        if name in self.witnesses:
+            self.witnesses[name].start(self._clock(name))
+            return
         self.nodes[name].start(self._clock(name), self.random.getrandbits(64))
         self._after(name)
 
     def crash(self, name: str) -> None:
+        if name in self.witnesses:
+            witness = self.witnesses[name]
+            witness.crash()
+            self.trace(f"{name} crashes, knows of {witness.kept.last}")
+            return
         node = self.nodes[name]
         if node.core is None:
             return
@@ -146,7 +177,7 @@ class RaftGroup:
         return max(leaders, key=lambda node: node.core.term if node.core else -1, default=None)
 
     def isolate(self, name: str) -> None:
-        for other in self.nodes:
+        for other in self.names:
             self.blocked |= {(name, other), (other, name)}
 
     def heal(self) -> None:
@@ -168,6 +199,9 @@ class RaftGroup:
         return probability > 0 and self.random.random() < probability
 
     def _happen(self, kind: str, name: str, data: Any) -> None:
+        if name in self.witnesses:
+            self._happen_to_witness(self.witnesses[name], kind, data)
+            return
         node = self.nodes.get(name)
         if node is None:
             return
@@ -186,6 +220,58 @@ class RaftGroup:
                 self.crash(name)
                 self.schedule(self.random.choice((1, 1, 5, 50, 300)), "start", name)
         self._after(name)
+
+    def _happen_to_witness(self, witness: SimWitness, kind: str, data: Any) -> None:
+        name = witness.name
+        if witness.core is None:
+            if kind == "start":
+                self.start(name)
+            return
+        if self.paused.get(name, 0) > self.now:
+            self.schedule(self.paused[name] - self.now, kind, name, data)
+            return
+        if kind == "message":
+            source, message, _ = data
+            if (source, name) not in self.blocked:
+                witness.waiting.append((source, message))
+                if not witness.is_turning:
+                    witness.is_turning = True
+                    step = self.weather.step_max
+                    self.schedule(self.random.randint(0, step) if step else 0, "turn", name)
+        elif kind == "turn" and witness.is_turning:
+            witness.turn(self._clock(name))
+        if witness.at_crash_point:
+            witness.at_crash_point = False
+            if self._chance(self.weather.crash_points):
+                self.crash(name)
+                self.schedule(self.random.choice((1, 1, 5, 50, 300)), "start", name)
+
+    def _learnt(self, name: str, kept: WitnessState) -> None:
+        """What a witness without bodies knows of is held by enough others (decision 0085)."""
+        last = kept.last
+        if last.index < 0:
+            return
+        known = self.checker.stamped.get((int(last.index), last.term))
+        require(known is not None, "a witness knows of what there is", name, last)
+        assert known is not None
+        entry = known[0]
+        holders = {node.name for node in self.nodes.values() if node.holds(int(last.index), entry)}
+        self.checker.learnt(name, int(last.index), entry, holders | {name})
+
+    def _counted(self, node: SimNode, index: int, entry: Entry) -> None:
+        """Bodies are where the group promises them, while a witness holds none (decision 0085)."""
+        assert node.core is not None
+        membership, voters = node.core.membership, len(node.core.membership.voters)
+        if not membership.bodiless or node.core.role is not RaftRole.LEADER:
+            return
+        full = membership.full & self.nodes.keys()
+        holders = {name for name in full if self.nodes[name].holds(index, entry)}
+        needed = voters // 2 if node.core.status().leans else (voters + 1) // 2
+        require(len(holders) >= needed, "bodies are where they should", index, entry, holders)
+
+    def _memberships(self) -> list[Membership]:
+        cores = [node.core for node in self.nodes.values() if node.core is not None]
+        return [self.first, *(core.membership for core in cores)]
 
     def _after(self, name: str) -> None:
         """Schedule what the node is to do next."""

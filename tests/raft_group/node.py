@@ -80,6 +80,13 @@ class SimNode:
             self.disk.truncate(max(self.disk.durable, min(lost, self.disk.last.index)))
         self.disk.durable = int(self.disk.last.index)
 
+    def holds(self, index: int, entry: Entry) -> bool:
+        """Whether it has ``entry`` in the sense in which the group acknowledges."""
+        last = self.disk.durable if self.fsync else int(self.disk.last.index)
+        if index < self.disk.first:
+            return True
+        return index <= last and self.disk.entry(index) == entry
+
     def stop_writer(self) -> None:
         self.writer_alive = False
         self.connected = False

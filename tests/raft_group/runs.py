@@ -29,10 +29,8 @@ class Run:
         self.outdated = outdated
         self.ticks = ticks
         self.random = Random(seed)
-        count = self.random.choice((3, 3, 3, 4, 5))
-        names = [NodeId(f"n{number}") for number in range(count)]
-        witness = frozenset(names[-1:]) if self.random.random() < 0.15 else frozenset()
-        membership = Membership(frozenset(names), witnesses=witness)
+        membership = self.first_membership()
+        names = sorted(membership.full)
         fsync = self.random.random() < 0.7
         self.group = RaftGroup(self.random.getrandbits(64), membership, fsync=fsync)
         if self.random.random() < 0.4:
@@ -55,6 +53,13 @@ class Run:
             step_max=self.random.choice((0, 3, 15)),
             crash_points=0.5 if self.storm else self.random.choice((0.0, 0.05)),
         )
+
+    def first_membership(self) -> Membership:
+        """The one that the group begins with."""
+        count = self.random.choice((3, 3, 3, 4, 5))
+        names = [NodeId(f"n{number}") for number in range(count)]
+        witness = frozenset(names[-1:]) if self.random.random() < 0.15 else frozenset()
+        return Membership(frozenset(names), witnesses=witness)
 
     def go(self) -> None:
         """The whole run.
@@ -149,8 +154,8 @@ class Run:
         if self.random.random() < 0.4:
             group.isolate(self.some().name)
             return
-        for source in group.nodes:
-            for target in group.nodes:
+        for source in group.names:
+            for target in group.names:
                 if self.random.random() < 0.35:
                     group.blocked.add((source, target))
                     if self.random.random() < 0.5:
@@ -190,20 +195,25 @@ class Run:
             return
         old = leader.core.membership
         if old.learners:
-            new = Membership(old.voters | old.learners, frozenset(), old.witnesses)
+            new = replace(old, voters=old.voters | old.learners, learners=frozenset())
         elif len(old.voters) < 5 and self.random.random() < 0.5:
             gone = [known for known in self.group.nodes if known not in old.members]
             name = NodeId(gone[0] if gone else f"n{len(self.group.nodes)}")
-            new = Membership(old.voters, frozenset({name}), old.witnesses)
+            new = replace(old, learners=frozenset({name}))
         elif len(old.voters) > 2:
             leaving = frozenset({self.random.choice(sorted(old.voters))})
-            new = Membership(old.voters - leaving, old.learners, old.witnesses - leaving)
+            new = replace(
+                old,
+                voters=old.voters - leaving,
+                witnesses=old.witnesses - leaving,
+                bodiless=old.bodiless - leaving,
+            )
         else:
             return
         refusal = self.group.ask(leader.name, "propose_membership", new)
         self.group.trace(f"{leader.name} {sorted(new.voters)} {sorted(new.learners)} {refusal}")
         if not refusal:
-            for name in sorted(new.members - self.group.nodes.keys()):
+            for name in sorted(new.members - {*self.group.names}):
                 self.group.add(name)
 
     def compact(self) -> None:
@@ -241,7 +251,8 @@ class Run:
         require(group.propose(leader.name, "last"), "a quiet leader takes messages", leader.name)
         group.run(500)
         last = leader.disk.last
-        for name in sorted(leader.core.membership.members):
+        members = leader.core.membership.members - leader.core.membership.bodiless
+        for name in sorted(members & group.nodes.keys()):
             node = group.nodes[name]
             assert node.core is not None
             require(node.disk.last == last, "a quiet member has all", name, node.disk.last, last)

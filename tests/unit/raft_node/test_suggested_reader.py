@@ -39,7 +39,8 @@ def status(commit: int, *peers: PeerStatus) -> CoreStatus:
         node=N0, role=RaftRole.LEADER, term=Term(3), vote=N0, leader=N0,
         last=EntryId(Term(3), Index(commit)), held=Index(commit), commit=Index(commit),
         writer=WriterState.GRANTED, sick=False, outdated=False, lost=None, membership=members,
-        membership_index=Index(0), transfer=None, peers=peers,
+        membership_index=Index(0), transfer=None, peers=peers, leans=False,
+        copies=None,
     )  # fmt: skip
 
 

@@ -1,0 +1,194 @@
+"""Groups with a witness that holds no bodies: they keep their promises, and mutants are found.
+
+One full member is lost for good in most runs, while the leader says that the others have all that
+is committed: nothing that was acknowledged may be left with a witness alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tests.raft_group.witness import SimWitness
+from tests.raft_group.witness_runs import WitnessRun, failure
+from tests.sim.search import find
+
+from ledgermq.model.ids import Index, NodeId
+from ledgermq.raft.membership import Membership
+from ledgermq.raft.messages import NO_ENTRY, HardState, VoteRefusal, VoteRequest
+from ledgermq.raft.quorum import majority
+from ledgermq.raft.roles import attesting
+from ledgermq.raft.roles.leadership import Attesting, Leadership
+from ledgermq.raft.roles.node_state import NodeState
+from ledgermq.raft.roles.witness import WitnessCore
+
+FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
+COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "200"))
+SHARES = 4
+MUTANT_SEEDS = 200
+
+Patch = pytest.MonkeyPatch
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", range(SHARES))
+def test_a_group_with_a_witness_keeps_its_promises_and_heals(share: int) -> None:
+    seeds = range(FIRST + share, FIRST + COUNT, SHARES)
+
+    failures = [found for seed in seeds if (found := failure(seed)) is not None]
+
+    assert not failures, "\n\n".join(failures[:3])
+
+
+def test_a_seed_is_one_run() -> None:
+    histories = []
+    for _ in range(2):
+        run = WitnessRun(7)
+        run.go()
+        histories.append([*run.group.history])
+
+    assert histories[0] == histories[1]
+
+
+def test_runs_lose_members_and_go_on() -> None:
+    """Members must be lost, and messages be taken, or nothing would be checked."""
+    runs = [WitnessRun(seed) for seed in range(8)]
+    for run in runs:
+        run.go()
+
+    assert sum(run.lost is not None for run in runs) >= 4
+    assert sum(len(run.group.checker.acknowledged) for run in runs) > 200
+
+
+def its_entry_is_forgotten(patch: Patch) -> None:
+    """A witness that starts again, and votes for whoever asks."""
+    start = SimWitness.start
+
+    def forget(witness: SimWitness, now: int) -> None:
+        witness.kept = replace(witness.kept, last=NO_ENTRY)
+        start(witness, now)
+
+    patch.setattr(SimWitness, "start", forget)
+
+
+def its_vote_is_forgotten(patch: Patch) -> None:
+    """Figure 2, persistent state: a witness that votes twice in a term."""
+    start = SimWitness.start
+
+    def forget(witness: SimWitness, now: int) -> None:
+        hard_state = HardState(witness.kept.hard_state.term, None)
+        witness.kept = replace(witness.kept, hard_state=hard_state)
+        start(witness, now)
+
+    patch.setattr(SimWitness, "start", forget)
+
+
+def it_answers_before_it_is_durable(patch: Patch) -> None:
+    """What it has answered last is not on its disk when it dies."""
+    turn, start = SimWitness.turn, SimWitness.start
+
+    def late(witness: SimWitness, now: int) -> None:
+        vars(witness)["before"] = witness.kept
+        turn(witness, now)
+
+    def early(witness: SimWitness, now: int) -> None:
+        witness.kept = vars(witness).pop("before", witness.kept)
+        start(witness, now)
+
+    patch.setattr(SimWitness, "turn", late)
+    patch.setattr(SimWitness, "start", early)
+
+
+def it_votes_for_shorter_logs(patch: Patch) -> None:
+    """Section 5.4.1, election restriction: a witness knows one entry that counts."""
+    refusal = WitnessCore._refusal
+
+    def lenient(core: WitnessCore, source: NodeId, request: VoteRequest) -> VoteRefusal | None:
+        reason = refusal(core, source, request)
+        return None if reason is VoteRefusal.LOG_BEHIND else reason
+
+    patch.setattr(WitnessCore, "_refusal", lenient)
+
+
+def it_counts_as_one_that_holds_bodies(patch: Patch) -> None:
+    """Told of everything at once, as a voter with bodies is sent it."""
+
+    def at_once(state: NodeState, lead: Leadership) -> Index:
+        return state.log.last_index if lead.term_begin is not None else Index(-1)
+
+    patch.setattr(attesting, "attestable", at_once)
+
+
+def it_is_always_leant_on(patch: Patch) -> None:
+    """Committed with it and one body less while all keep up: nobody waits for the other site."""
+
+    def fewest(membership: Membership, *, leans: bool) -> int:
+        del leans
+        return majority(len(membership.voters)) - 1
+
+    patch.setattr(attesting, "bodies_needed", fewest)
+
+
+def it_is_never_leant_on(patch: Patch) -> None:
+    """Who is lost for good stops the group, and the witness is for nothing."""
+    patch.setattr(attesting, "look", lambda state, lead, known: None)
+
+
+def it_is_leant_on_for_ever(patch: Patch) -> None:
+    """Who was away is back, and nobody waits for it again."""
+    look = attesting.look
+
+    def keep(state: NodeState, lead: Leadership, known: Attesting) -> None:
+        leant = known.leans
+        look(state, lead, known)
+        known.leans |= leant
+
+    patch.setattr(attesting, "look", keep)
+
+
+def it_is_told_of_old_terms(patch: Patch) -> None:
+    """Figure 8: what is of an older term is not committed by who holds it."""
+    find_last = attesting.attestable
+
+    def any_term(state: NodeState, lead: Leadership) -> Index:
+        begin = lead.term_begin
+        if begin is None:
+            return Index(-1)
+        lead.term_begin = Index(0)
+        found = find_last(state, lead)
+        lead.term_begin = begin
+        return found
+
+    patch.setattr(attesting, "attestable", any_term)
+
+
+LIKELY: dict[Callable[[Patch], None], int] = {
+    its_entry_is_forgotten: 0,
+    its_vote_is_forgotten: 0,
+    it_answers_before_it_is_durable: 0,
+    it_votes_for_shorter_logs: 0,
+    it_counts_as_one_that_holds_bodies: 0,
+    it_is_always_leant_on: 0,
+    it_is_never_leant_on: 0,
+    it_is_leant_on_for_ever: 0,
+    it_is_told_of_old_terms: 0,
+}
+"""Each mutant, and where it was found last: looked at first, for a search takes a while."""
+
+IN_STORMS = (its_vote_is_forgotten,)
+"""These need elections that follow one another at once."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", LIKELY, ids=lambda mutation: mutation.__name__)
+def test_the_simulator_finds(mutation: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    mutation(monkeypatch)
+    storm = mutation in IN_STORMS
+
+    found = find(
+        lambda seed: failure(seed, storm=storm), likely=LIKELY[mutation], count=MUTANT_SEEDS
+    )
+
+    assert found is not None
