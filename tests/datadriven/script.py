@@ -1,6 +1,7 @@
 """Scenario files: a command in each paragraph, and behind ``----`` what the group then says.
 
-    start n0 n1 n2              nodes of one group, in this order; ``n2w`` is a witness
+    start n0 n1 n2              nodes of one group, in this order; ``n2w`` is a witness, ``n2b``
+                                one without bodies
     preferred n1 n0             set before ``start``
     log n0 1 1 2                before ``start``: terms of the entries that a node has
     term n0 3 [n1]              before ``start``: its term and its vote
@@ -81,7 +82,11 @@ class Script:
         self._group.preferred = tuple(NodeId(name) for name in self.preferred)
         self._group.sent = []
         for name in names:
-            self._add(name.rstrip("w"))
+            if name.endswith("b"):
+                self._group.add_witness(name[:-1])
+                self._group.history.clear()
+            else:
+                self._add(name.rstrip("w"))
 
     def do_join(self, name: str) -> None:
         self._add(name)
@@ -110,6 +115,8 @@ class Script:
 
     def do_crash(self, name: str) -> str:
         self.group.crash(name)
+        if name in self.group.witnesses:
+            return f"knows of {self.group.witnesses[name].kept.last}"
         return f"log ends with {self.group.nodes[name].disk.last}"
 
     def do_restart(self, name: str) -> None:
@@ -168,7 +175,10 @@ class Script:
 
     def do_status(self, *names: str) -> str:
         lines = []
-        for name in names or self.group.nodes:
+        for name in names or self.group.names:
+            if name in self.group.witnesses:
+                lines.append(self._witness(name))
+                continue
             core = self.group.nodes[name].core
             if core is None:
                 lines.append(f"{name} down")
@@ -178,8 +188,15 @@ class Script:
             lines.append(
                 f"{name} {now.role.value} term={now.term} leader={now.leader or '-'}"
                 f" last={now.last} commit={now.commit}{hand}"
+                f"{' leans' if now.leans else ''}"
             )
         return "\n".join(lines)
+
+    def _witness(self, name: str) -> str:
+        core = self.group.witnesses[name].core
+        if core is None:
+            return f"{name} down"
+        return f"{name} witness term={core.term} leader={core.leader or '-'} knows of {core.last}"
 
     def do_peers(self, name: str) -> str:
         core = self.group.nodes[name].core
@@ -205,7 +222,8 @@ class Script:
         for name, node in self.group.nodes.items():
             if node.core is not None:
                 now = node.core.membership
-                voters = [v + "w" * (v in now.witnesses) for v in sorted(now.voters)]
+                kinds = dict.fromkeys(now.witnesses, "w") | dict.fromkeys(now.bodiless, "b")
+                voters = [voter + kinds.get(voter, "") for voter in sorted(now.voters)]
                 learners = [f"+{learner}" for learner in sorted(now.learners)]
                 lines.append(f"{name} {' '.join(voters + learners)}")
         return "\n".join(lines)
@@ -272,11 +290,12 @@ class Script:
 
 
 def membership(names: tuple[str, ...]) -> Membership:
-    """``n0 n1w +n2``: a voter, a witness, a learner."""
+    """``n0 n1w n3b +n2``: a voter, a witness, one without bodies, a learner."""
     learners = frozenset(NodeId(name[1:]) for name in names if name.startswith("+"))
-    voters = frozenset(NodeId(name.rstrip("w")) for name in names if not name.startswith("+"))
-    witnesses = frozenset(NodeId(name.rstrip("w")) for name in names if name.endswith("w"))
-    return Membership(voters, learners, witnesses)
+    voters = frozenset(NodeId(name.rstrip("wb")) for name in names if not name.startswith("+"))
+    witnesses = frozenset(NodeId(name[:-1]) for name in names if name.endswith(("w", "b")))
+    bodiless = frozenset(NodeId(name[:-1]) for name in names if name.endswith("b"))
+    return Membership(voters, learners, witnesses, bodiless)
 
 
 def entry(text: str) -> EntryId:

@@ -54,6 +54,8 @@ class RaftGroup:
         self.weather = Weather()
         self.nodes: dict[str, SimNode] = {}
         self.witnesses: dict[str, SimWitness] = {}
+        # Of those that are lost for good what they held when they counted still counts.
+        self.lost: dict[str, SimNode] = {}
         self.blocked: set[tuple[str, str]] = set()
         self.clocks: dict[str, tuple[int, int]] = {}
         self.paused: dict[str, int] = {}
@@ -255,7 +257,8 @@ class RaftGroup:
         require(known is not None, "a witness knows of what there is", name, last)
         assert known is not None
         entry = known[0]
-        holders = {node.name for node in self.nodes.values() if node.holds(int(last.index), entry)}
+        nodes = [*self.nodes.values(), *self.lost.values()]
+        holders = {node.name for node in nodes if node.holds(int(last.index), entry)}
         self.checker.learnt(name, int(last.index), entry, holders | {name})
 
     def _counted(self, node: SimNode, index: int, entry: Entry) -> None:
@@ -264,8 +267,8 @@ class RaftGroup:
         membership, voters = node.core.membership, len(node.core.membership.voters)
         if not membership.bodiless or node.core.role is not RaftRole.LEADER:
             return
-        full = membership.full & self.nodes.keys()
-        holders = {name for name in full if self.nodes[name].holds(index, entry)}
+        known = {**self.nodes, **self.lost}
+        holders = {name for name in membership.full if known[name].holds(index, entry)}
         needed = voters // 2 if node.core.status().leans else (voters + 1) // 2
         require(len(holders) >= needed, "bodies are where they should", index, entry, holders)
 

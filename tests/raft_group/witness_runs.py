@@ -73,7 +73,7 @@ class WitnessRun(Run):
         others = sorted(membership.full - {leader.name})
         name = leader.name if self.random.random() < 0.6 else self.random.choice(others)
         group.crash(name)
-        del group.nodes[name]
+        group.lost[name] = group.nodes.pop(name)
         self.lost = name
         group.trace(f"{name} is lost for good")
 
@@ -123,6 +123,7 @@ class WitnessRun(Run):
             if witness.core is None:
                 self.group.start(name)
         super().heal()
+        self.be_without_one()
         leader = self.group.leader()
         assert leader is not None and leader.core is not None
         now, membership = leader.core.status(), leader.core.membership
@@ -132,6 +133,30 @@ class WitnessRun(Run):
         for name in membership.bodiless:
             last = self.group.witnesses[name].kept.last
             require(last == now.last, "a witness is told of all in the end", name, last, now.last)
+
+    def be_without_one(self) -> None:
+        """In a quiet group so many are away that it has to lean on a witness, and come back."""
+        group, leader = self.group, self.group.leader()
+        assert leader is not None and leader.core is not None
+        membership = leader.core.membership
+        is_odd = len(membership.voters) % 2 == 1
+        if not (membership.bodiless and is_odd) or self.lost in membership.full:
+            return
+        away = sorted(membership.full - {leader.name})[: len(membership.full) - 1]
+        # So many that those who are left are one less than a majority.
+        away = away[: len(membership.full) - len(membership.voters) // 2]
+        for name in away:
+            group.crash(name)
+        group.run(400)
+        require(group.propose(leader.name, "without one"), "it takes messages", leader.name)
+        index = leader.disk.last.index
+        group.run(200)
+        assert leader.core is not None
+        require(leader.core.status().leans, "a leader leans on a witness that it needs", away)
+        require(leader.core.commit >= index, "and commits with it", leader.core.commit, index)
+        for name in away:
+            group.start(name)
+        group.run(500)
 
     def _add_witness(self, name: str) -> SimWitness:
         witness = self.group.add_witness(name)

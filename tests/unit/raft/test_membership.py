@@ -8,8 +8,8 @@ from ledgermq.model.ids import Index, NodeId
 from ledgermq.raft.membership import Membership, MembershipHistory, change_problem
 
 
-def group(voters: str, learners: str = "", witnesses: str = "") -> Membership:
-    names = (frozenset(map(NodeId, text)) for text in (voters, learners, witnesses))
+def group(voters: str, learners: str = "", witnesses: str = "", bodiless: str = "") -> Membership:
+    names = (frozenset(map(NodeId, text)) for text in (voters, learners, witnesses, bodiless))
     return Membership(*names)
 
 
@@ -22,6 +22,10 @@ def group(voters: str, learners: str = "", witnesses: str = "") -> Membership:
         (group("abc"), group("ab")),
         (group("abc", "d"), group("abc")),
         (group("abc", "", "c"), group("ab")),
+        # It has nothing to catch up with.
+        (group("ab"), group("abc", "", "c", "c")),
+        (group("abc", "", "c", "c"), group("ab")),
+        (group("abc", "d", "c", "c"), group("abcd", "", "c", "c")),
     ],
 )
 def test_one_member_may_change(old: Membership, new: Membership) -> None:
@@ -37,6 +41,12 @@ def test_one_member_may_change(old: Membership, new: Membership) -> None:
         (group("abc"), group("abc", "de"), "one member changes at a time, not 2"),
         (group("ab", "", "b"), group("b", "", "b"), "no voter would be left that can lead"),
         (group("abc"), group("abc", "", "c"), "c must leave before it becomes another kind"),
+        (group("abc"), group("abc", "", "c", "c"), "c must leave before it becomes another kind"),
+        (group("ab", "c"), group("abc", "", "c", "c"), "c must leave before it becomes another"),
+        (group("abc", "", "c", "c"), group("abc"), "c must leave before it becomes another kind"),
+        (group("abc", "", "c", "c"), group("ab", "c"), "c must leave before it becomes another"),
+        (group("abc", "", "c", "c"), group("ac", "", "c", "c"), "fewer than a majority of the"),
+        (group("abc", "", "c", "c"), group("abcd", "", "cd", "cd"), "fewer than a majority of"),
     ],
 )
 def test_other_changes_are_refused_with_the_reason(

@@ -13,6 +13,7 @@ from ledgermq.raft.messages import (
     NO_ENTRY,
     Append,
     AppendReply,
+    Attest,
     EntryId,
     LogTail,
     PreVote,
@@ -49,6 +50,7 @@ MESSAGES = st.one_of(
     st.builds(TimeoutNow, NUMBERS),
     st.builds(ReadRequest, NUMBERS, NUMBERS),
     st.builds(ReadReply, NUMBERS, NUMBERS, st.none() | NUMBERS),
+    st.builds(Attest, NUMBERS, NUMBERS, NUMBERS),
 )
 
 
