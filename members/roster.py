@@ -8,7 +8,10 @@ hexadecimal (``store/files/checked_document.py``).
     {"entries": [{"index": 12, "term": 3, "roster": ROSTER}, …],
      "proposed": null | {"term": 3, "after": 40, "size": 312, "roster": ROSTER}}
 
-    ROSTER: {"voters": {"n0": "10.0.0.1:40911", …}, "learners": {…}, "witnesses": ["n2"]}
+    ROSTER: {"voters": {"n0": "10.0.0.1:40911", …}, "learners": {…}, "witnesses": ["n2"],
+             "bodiless": ["n2"]}
+
+``bodiless`` is there only where there is one: those of the witnesses that hold no bodies.
 """
 
 from __future__ import annotations
@@ -71,6 +74,9 @@ class Roster:
         witnesses = document.get("witnesses")
         if not isinstance(witnesses, list) or not all(one in voters for one in witnesses):
             raise ProtocolError("witnesses of a membership are no voters", witnesses=witnesses)
+        bodiless = document.get("bodiless", [])
+        if not isinstance(bodiless, list) or not all(one in witnesses for one in bodiless):
+            raise ProtocolError("members without bodies are no witnesses", bodiless=bodiless)
         if len(voters) + len(learners) > MEMBERS_MAX:
             raise ProtocolError(
                 "membership has too many members", limit=MEMBERS_MAX, voters=len(voters)
@@ -81,16 +87,21 @@ class Roster:
                 voters=sorted(voters),
                 learners=sorted(learners),
             )
-        membership = Membership(frozenset(voters), frozenset(learners), frozenset(witnesses))
+        membership = Membership(
+            frozenset(voters), frozenset(learners), frozenset(witnesses), frozenset(bodiless)
+        )
         return cls(membership, {**voters, **learners})
 
     def _document(self) -> dict[str, object]:
         membership = self.membership
-        return {
+        document: dict[str, object] = {
             "voters": {node: self.addresses[node] for node in membership.voters},
             "learners": {node: self.addresses[node] for node in membership.learners},
             "witnesses": sorted(membership.witnesses),
         }
+        if membership.bodiless:
+            document["bodiless"] = sorted(membership.bodiless)
+        return document
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +236,27 @@ def _encode(entries: tuple[RosterEntry, ...], proposed: Proposal | None) -> byte
     }
     # With spaces, as it always was: members compare these files byte by byte.
     return checked(json.dumps(document, sort_keys=True).encode())
+
+
+def encode_addresses(addresses: Mapping[NodeId, str]) -> bytes:
+    """JSON, the same bytes for the same members: what a witness without bodies is told of them."""
+    return json.dumps(dict(addresses), sort_keys=True).encode()
+
+
+def decode_addresses(content: bytes) -> dict[NodeId, str]:
+    """The members in ``content``, and where each listens.
+
+    Raises:
+        ProtocolError: it has none, too many, or what is no address.
+    """
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError("addresses of members are no JSON", reason=str(error)) from error
+    addresses = _addresses({"members": found}, "members")
+    if not 0 < len(addresses) <= MEMBERS_MAX:
+        raise ProtocolError("no members, or too many", members=len(addresses), limit=MEMBERS_MAX)
+    return addresses
 
 
 def _addresses(document: Mapping[str, object], kind: str) -> dict[NodeId, str]:

@@ -79,6 +79,13 @@ LEVELS = (
         changes=("cluster", "cluster_document"),
         tables=("cluster.json",),
     ),
+    FeatureLevel(
+        4,
+        "witnesses without bodies, and what is said to them",
+        "0.3.0",
+        changes=(),
+        tables=(),
+    ),
 )  # fmt: skip
 """Each kind of change and each table stands at one of them: below that it does not come into the
 log. What a level adds otherwise, as a field of a row, whoever writes it asks for the level."""
@@ -90,6 +97,10 @@ _NUMBERS = re.compile(r"(?:[0-9]+:)?([0-9]+(?:\.[0-9]+)*)")
 
 LEVEL_OF_DIRECT = 2
 """Members that know less are not told of direct connections; nothing else depends on it."""
+
+LEVEL_OF_BODILESS = 4
+"""From then on a group may have witnesses without bodies: who knows less takes one for a member
+that holds everything."""
 
 LEVEL_MAX = 255
 """A member tells its level in one byte."""
