@@ -6,6 +6,7 @@
 → {"verb": "hear", "node": "n3"}             ← {"is_heard": true}: it may be added, or an error
 → {"verb": "add", "node": "n3", "address": "10.0.0.4:40911", "kind": "learner"}
 → {"verb": "add", "node": "n3", "kind": "voter"}
+→ {"verb": "add", "node": "n3", "address": "10.0.0.4:40911", "kind": "bodiless"}
 → {"verb": "remove", "node": "n3"}          ← {"members": "n0, n1, n2"}: begun, watch status
 """
 
@@ -45,6 +46,7 @@ class RaftControl:
         peers: Peers,
         *,
         memberships: MembershipLog | FixedMembership,
+        level_in_force: Callable[[], int],
     ) -> None:
         """Listen at ``path``.
 
@@ -55,7 +57,7 @@ class RaftControl:
         self._core = core
         self._carry_out = carry_out
         self._peers = peers
-        members = MembershipControl(core, carry_out, peers, memberships)
+        members = MembershipControl(core, carry_out, peers, memberships, level_in_force)
         self._answers: Mapping[str, _Answer] = {
             "status": self._status,
             "why-no-leader": self._why_no_leader,
@@ -157,6 +159,9 @@ def status_document(status: CoreStatus, refusals: Mapping[NodeId, str]) -> dict[
         "voters": sorted(membership.voters),
         "learners": sorted(membership.learners),
         "witnesses": sorted(membership.witnesses),
+        "bodiless": sorted(membership.bodiless),
+        "leans_on_witness": status.leans,
+        "copies": status.copies,
         "membership_index": status.membership_index,
         "transfer": status.transfer,
         "peers": [

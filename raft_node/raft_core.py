@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ledgermq.members.roster import roster_of
+from ledgermq.model.config.settings import Settings
 from ledgermq.model.ids import NO_INDEX, NodeId
 from ledgermq.process.environment import Environment
 from ledgermq.raft.core import RaftCore
@@ -11,6 +12,18 @@ from ledgermq.raft_node.term_file import TermFile
 
 TICK_NS = 1_000_000
 """The core's time: milliseconds."""
+
+
+def timing_of(settings: Settings) -> Timing:
+    """The core's timeouts, as the settings have them."""
+    return Timing(
+        heartbeat=settings.raft.heartbeat_ms,
+        election_min=settings.raft.election_timeout_min_ms,
+        election_max=settings.raft.election_timeout_max_ms,
+        transfer_max=settings.raft.transfer_timeout_ms,
+        # Who is silent for that long has failed, and is not only slow: messages wait for it.
+        witness_wait=2 * settings.raft.election_timeout_max_ms,
+    )
 
 
 def new_core(environment: Environment, term_file: TermFile) -> RaftCore:
@@ -22,12 +35,7 @@ def new_core(environment: Environment, term_file: TermFile) -> RaftCore:
         term_file.state,
         commit=page.read_committed().index if page.has_committed() else NO_INDEX,
         entries_have_terms=settings.store.log.has_terms,
-        timing=Timing(
-            heartbeat=settings.raft.heartbeat_ms,
-            election_min=settings.raft.election_timeout_min_ms,
-            election_max=settings.raft.election_timeout_max_ms,
-            transfer_max=settings.raft.transfer_timeout_ms,
-        ),
+        timing=timing_of(settings),
         flow=FlowLimits(
             inflight_count_max=settings.raft.in_flight_frames,
             inflight_bytes_max=settings.raft.in_flight_bytes,

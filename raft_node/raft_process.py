@@ -11,13 +11,14 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Mapping
 
-from ledgermq.ipc.counters import RaftCounter
+from ledgermq.ipc.counters import BrokerCounter, RaftCounter
 from ledgermq.ipc.cursor_page import Grant, LogCursor, Role
 from ledgermq.ipc.cursor_page import PublishedRole as PageRole
 from ledgermq.ipc.loop import LOOK_AGAIN_MS, SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.ipc.orders import Damaged, Followed, Granted, Ready, Repaired, parse
 from ledgermq.members.log_replacement import is_complete
 from ledgermq.members.log_trouble import LogDamagedError, report
+from ledgermq.members.roster import encode_addresses
 from ledgermq.members.system_entries import no_op_record
 from ledgermq.model.config.settings import AckMode, Settings
 from ledgermq.model.errors import CorruptLogError, ProtocolError
@@ -31,7 +32,7 @@ from ledgermq.process.worker_main import run_worker
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import NO_EFFECTS, AppendEntries, Effects, LeaderChange
 from ledgermq.raft.message_codec import decode_message, encode_message
-from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
+from ledgermq.raft.messages import Append, Attest, EntryId, Message, RaftRole
 from ledgermq.raft.timing import NEVER
 from ledgermq.raft_node.alone import Alone
 from ledgermq.raft_node.entries.membership_log import Told
@@ -100,6 +101,9 @@ class RaftWorker:
             self._carry_out,
             peers,
             memberships=self._memberships,
+            level_in_force=lambda: environment.page.counters(Role.BROKER)[
+                BrokerCounter.FEATURE_LEVEL
+            ],
         )
         # Which part of the process each source is for; 0: the loop's own.
         self._parts: defaultdict[Pollable, int] = defaultdict(int)
@@ -117,6 +121,7 @@ class RaftWorker:
         self._marks: deque[LogCursor] = deque()
         self._entries: memoryview | None = None
         self._announced: tuple[Index, ...] = ()
+        self._addresses = b""
         # Whatever an earlier raft process had granted ends here.
         self._writer.follow(term_file.state.term, KEEP_ALL)
         self._publish_grant()
@@ -345,7 +350,8 @@ class RaftWorker:
                 return
             message = decode_message(parts[0])
             has_entries = isinstance(message, Append) and bool(message.runs)
-            if has_entries != (len(parts) == 2):
+            has_second = has_entries or isinstance(message, Attest)
+            if has_second != (len(parts) == 2):
                 raise ProtocolError("append without its entries, or entries without one")
         except ProtocolError as error:
             self._counters[RaftCounter.MESSAGES_REFUSED] += 1
@@ -440,7 +446,7 @@ class RaftWorker:
         """The core first, then the sockets: it may send at once to whom it has just heard of."""
         if not told:
             return
-        self._peers.set_members(self._memberships.addresses(commit=self._core.commit))
+        self._know_members(self._core.commit)
         for index, membership in told:
             logger.info(
                 "membership: index=%d %s",
@@ -450,17 +456,26 @@ class RaftWorker:
             )
             self._carry_out(self._core.membership_appended(index, membership))
 
-    def _send(self, peer: NodeId, message: Message) -> None:
-        self._say(peer, encode_message(message))
+    def _know_members(self, commit: Index) -> None:
+        addresses = self._memberships.addresses(commit=commit)
+        self._peers.set_members(addresses)
+        self._addresses = encode_addresses(addresses)
 
-    def _say(self, peer: NodeId, head: bytes) -> None:
-        sent = self._peers.send(peer, (head,))
+    def _send(self, peer: NodeId, message: Message) -> None:
+        if message.__class__ is Attest:
+            # A witness without bodies sees no entry that says who belongs to the group.
+            self._say(peer, encode_message(message), self._addresses)
+        else:
+            self._say(peer, encode_message(message))
+
+    def _say(self, peer: NodeId, *parts: bytes) -> None:
+        sent = self._peers.send(peer, parts)
         self._counters[RaftCounter.MESSAGES_SENT if sent else RaftCounter.MESSAGES_UNSENT] += 1
 
     def _commit(self, index: Index) -> None:
         self._page.publish_committed(self._cursor_of(index))
         if self._memberships.becomes_certain(index):
-            self._peers.set_members(self._memberships.addresses(commit=index))
+            self._know_members(index)
         self._counters[RaftCounter.COMMITS] += 1
         if self._core.role is RaftRole.LEADER:
             # It has acknowledgements to give; a follower's has not.

@@ -259,9 +259,11 @@ class Replicated:
             within: who lacks what stands before this position gets files.
         """
         needed, held_by = wanted, HeldBy.NOBODY
-        for peer in self._core.status().peers:
-            # What is behind the commit index is never let go: such a member lacks no file.
-            if peer.match >= self._core.commit:
+        status = self._core.status()
+        for peer in status.peers:
+            # What is behind the commit index is never let go: such a member lacks no file. Nor does
+            # one that holds no bodies.
+            if peer.match >= status.commit or peer.peer in status.membership.bodiless:
                 continue
             # One of which nothing is known yet may lack as much as the limit allows.
             lacks = within if peer.match < 0 else self._exchange.position_after(peer.match)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from ledgermq.members.roster import check_address, is_node_id
 from ledgermq.model.errors import ConfigError
+from ledgermq.model.features import LEVEL_OF_BODILESS
 from ledgermq.model.ids import NodeId
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import Effects
@@ -14,7 +15,8 @@ from ledgermq.raft_node.alone import FixedMembership
 from ledgermq.raft_node.entries.membership_log import MembershipLog
 from ledgermq.raft_node.peers.peers import Peers
 
-MEMBER_KINDS = ("learner", "voter", "witness")
+MEMBER_KINDS = ("learner", "voter", "witness", "bodiless")
+"""The last one is a witness, too, but one without bodies, which is no learner before."""
 
 
 class MembershipControl:
@@ -26,11 +28,14 @@ class MembershipControl:
         carry_out: Callable[[Effects], None],
         peers: Peers,
         memberships: MembershipLog | FixedMembership,
+        level_in_force: Callable[[], int],
     ) -> None:
+        """``level_in_force`` gives the group's feature level, as this node knows it."""
         self._core = core
         self._carry_out = carry_out
         self._peers = peers
         self._memberships = memberships
+        self._level_in_force = level_in_force
 
     def hear(self, request: Mapping[str, object]) -> Mapping[str, object]:
         """Whether it is known that a node that is to be added is not too old for the group.
@@ -50,6 +55,13 @@ class MembershipControl:
         member, kind, address = _named(request), request.get("kind"), request.get("address")
         if kind not in MEMBER_KINDS:
             raise ConfigError("unknown kind of member", kind=kind, expected=MEMBER_KINDS)
+        if kind == "bodiless" and self._level_in_force() < LEVEL_OF_BODILESS:
+            raise ConfigError(
+                "a witness without bodies needs a feature level that is not in force yet",
+                node=member,
+                level=self._level_in_force(),
+                needed=LEVEL_OF_BODILESS,
+            )
         membership = self._core.membership
         known = member in membership.members
         if known and address is not None:
@@ -67,14 +79,15 @@ class MembershipControl:
             self._peers.check_level(member)
         voters, witnesses = membership.voters, membership.witnesses
         learners = membership.learners - {member}
+        bodiless = membership.bodiless | ({member} if kind == "bodiless" else set())
         if kind == "learner":
             learners |= {member}
             voters -= {member}
             witnesses -= {member}
         else:
             voters |= {member}
-            witnesses |= {member} if kind == "witness" else set()
-        return self._change(Membership(voters, learners, witnesses))
+            witnesses |= {member} if kind in ("witness", "bodiless") else set()
+        return self._change(Membership(voters, learners, witnesses, bodiless & witnesses))
 
     def _plan(self, node: NodeId, address: str) -> None:
         check_address(node, address)
@@ -99,7 +112,10 @@ class MembershipControl:
         gone = {node}
         return self._change(
             Membership(
-                membership.voters - gone, membership.learners - gone, membership.witnesses - gone
+                membership.voters - gone,
+                membership.learners - gone,
+                membership.witnesses - gone,
+                membership.bodiless - gone,
             )
         )
 

@@ -60,6 +60,11 @@ class StorePaths:
         return self.own / "term"
 
     @property
+    def witness(self) -> Path:
+        """Term, vote and the entry that is known, of a witness without bodies, which has no log."""
+        return self.own / "witness"
+
+    @property
     def members(self) -> Path:
         """Where in the log the memberships are."""
         return self.own / "members"

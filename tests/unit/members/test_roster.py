@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.members.roster import Proposal, Roster, RosterEntry, RosterFile
+from ledgermq.members.roster import (
+    Proposal,
+    Roster,
+    RosterEntry,
+    RosterFile,
+    decode_addresses,
+    encode_addresses,
+)
 from ledgermq.model.errors import CorruptLogError, ProtocolError
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.entry_terms import EntryTerms
@@ -32,6 +39,38 @@ def test_a_roster_comes_back_from_its_bytes() -> None:
     assert Roster.decode(ROSTER.encode()) == ROSTER
 
 
+def test_members_without_bodies_are_named_only_where_there_are_some() -> None:
+    one = frozenset({N2})
+    membership = Membership(frozenset({N0, N1, N2}), frozenset(), one, one)
+    roster = Roster(membership, dict(ROSTER.addresses))
+
+    assert Roster.decode(roster.encode()) == roster
+    assert b'"bodiless": ["n2"]' in roster.encode()
+    assert b"bodiless" not in ROSTER.encode()
+
+
+def test_addresses_come_back_from_their_bytes() -> None:
+    assert decode_addresses(encode_addresses(ROSTER.addresses)) == ROSTER.addresses
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "no JSON"),
+        (b"[" * 100_000, "no JSON"),
+        (b"[]", "without members"),
+        (b"{}", "no members, or too many"),
+        (encode_addresses({NodeId(f"n{at}"): "a:1" for at in range(65)}), "or too many"),
+        (b'{"n0": "a"}', "not the address"),
+        (b'{"zero": "a:1"}', "not the id"),
+        (b'{"n0": 1}', "not the id"),
+    ],
+)
+def test_what_are_no_addresses_is_refused(content: bytes, said: str) -> None:
+    with pytest.raises(ProtocolError, match=said):
+        decode_addresses(content)
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -42,6 +81,11 @@ def test_a_roster_comes_back_from_its_bytes() -> None:
         (b'{"voters": {"n0": "a:1"}, "learners": {}, "witnesses": ["n1"]}', "are no voters"),
         (b'{"voters": {"n0": "a:1"}, "learners": {}, "witnesses": ["n0"]}', "without a voter"),
         (b'{"voters": {"n0": "a:1"}, "learners": {"n0": "a:1"}, "witnesses": []}', "that learns"),
+        (
+            b'{"voters": {"n0": "a:1", "n1": "b:1"}, "learners": {}, "witnesses": [],'
+            b' "bodiless": ["n1"]}',
+            "are no witnesses",
+        ),
         (b'{"voters": {"zero": "a:1"}, "learners": {}, "witnesses": []}', "not the id"),
         (b'{"voters": {"n0": "a"}, "learners": {}, "witnesses": []}', "not the address"),
         (b'{"voters": {"n0": "a:65536"}, "learners": {}, "witnesses": []}', "not the address"),

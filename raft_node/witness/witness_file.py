@@ -1,0 +1,152 @@
+"""File of a witness without bodies: term, vote and last known entry, in two slots.
+
+Layout of ``ROOT/ledgermq/witness``, little-endian, two slots of 512 bytes (a sector each), written
+in turn, so that a torn write leaves the other one:
+
+    offset  size  field
+    0       4     magic ``LMQW``
+    4       4     version, 1
+    8       8     sequence: the slot with the larger one counts
+    16      8     term
+    24      32    node voted for, UTF-8, zero-padded; empty: none
+    56      8     term of the last known entry
+    64      8     index of that entry, signed; -1: none is known
+    72      4     CRC-32 of the bytes before
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from ledgermq.formats.digest import CRC
+from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.ids import Index, NodeId, Term
+from ledgermq.raft.messages import EntryId, HardState
+from ledgermq.raft.roles.witness import KEEPS_NOTHING, WitnessState
+from ledgermq.raft.term_slots import FILE_SIZE, SLOT_SIZE, VOTE_SIZE_MAX
+from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory, sync_file
+
+_SLOT = Struct("<4sIQQ32sQq")
+assert _SLOT.size + CRC.size <= SLOT_SIZE
+
+_MAGIC = b"LMQW"
+_VERSION = 1
+
+
+class StoredWitness(NamedTuple):
+    """The newest whole slot: its sequence and its content."""
+
+    sequence: int
+    state: WitnessState
+
+
+class WitnessFile:
+    """Reads and writes what a witness keeps; owned by its raft process.
+
+    Attributes:
+        state: what is durable.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open ``path``, made if it is not there; what is found is durable then.
+
+        Raises:
+            StorageError: the operating system refused.
+            CorruptLogError: neither slot is whole: a vote by an older state could elect a leader
+                that lacks what was acknowledged.
+        """
+        self._path = path
+        try:
+            make_directories(path.parent)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            content = os.pread(self._fd, FILE_SIZE, 0)
+            if not content:
+                os.ftruncate(self._fd, FILE_SIZE)
+                sync_file(self._fd)
+                sync_directory(path.parent)
+        except OSError as error:
+            raise self._error("open", error) from error
+        try:
+            stored = decode_slots(content)
+        except CorruptLogError as error:
+            os.close(self._fd)
+            raise CorruptLogError(error.message, file=str(path)) from error
+        self._sequence, self.state = stored or StoredWitness(0, KEEPS_NOTHING)
+        if stored is not None:
+            # Who wrote it may have ended before it was synced.
+            self._write(stored)
+
+    def persist(self, state: WitnessState) -> None:
+        """Durable when this returns.
+
+        Raises:
+            StorageError: it is not, and nothing that depends on it may leave the node.
+        """
+        self._write(StoredWitness(self._sequence + 1, state))
+        self._sequence += 1
+        self.state = state
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+    def _write(self, stored: StoredWitness) -> None:
+        offset, slot = encode_slot(*stored)
+        try:
+            os.pwrite(self._fd, slot, offset)
+            sync_content(self._fd)
+        except OSError as error:
+            raise self._error("write", error) from error
+
+    def _error(self, verb: str, error: OSError) -> StorageError:
+        return StorageError(
+            f"could not {verb} what this witness knows",
+            errno=error.errno,
+            file=str(self._path),
+            reason=error.strerror,
+        )
+
+
+def encode_slot(sequence: int, state: WitnessState) -> tuple[int, bytes]:
+    """Offset and bytes of the slot that ``state`` goes to as number ``sequence``."""
+    vote = (state.hard_state.vote or "").encode()
+    assert len(vote) <= VOTE_SIZE_MAX, state
+    last = state.last
+    body = _SLOT.pack(
+        _MAGIC, _VERSION, sequence, state.hard_state.term, vote, last.term, last.index
+    )
+    content = body + CRC.pack(zlib.crc32(body))
+    return (sequence % 2) * SLOT_SIZE, content.ljust(SLOT_SIZE, b"\0")
+
+
+def decode_slots(content: bytes) -> StoredWitness | None:
+    """The newest whole slot; None for a file that was never written.
+
+    Raises:
+        CorruptLogError: neither slot is whole.
+    """
+    slots = [_decode_slot(content[at : at + SLOT_SIZE]) for at in (0, SLOT_SIZE)]
+    whole = [slot for slot in slots if slot is not None]
+    if whole:
+        return max(whole, key=lambda slot: slot.sequence)
+    if any(content):
+        raise CorruptLogError("what this witness knows cannot be read: neither slot is whole")
+    return None
+
+
+def _decode_slot(slot: bytes) -> StoredWitness | None:
+    if len(slot) < _SLOT.size + CRC.size:
+        return None
+    body = slot[: _SLOT.size]
+    if CRC.unpack_from(slot, _SLOT.size)[0] != zlib.crc32(body):
+        return None
+    magic, version, sequence, term, vote, last_term, last = _SLOT.unpack(body)
+    if (magic, version) != (_MAGIC, _VERSION):
+        return None
+    name = vote.rstrip(b"\0").decode()
+    hard_state = HardState(Term(term), NodeId(name) if name else None)
+    return StoredWitness(sequence, WitnessState(hard_state, EntryId(Term(last_term), Index(last))))

@@ -1,0 +1,210 @@
+"""The raft process of a witness without bodies: votes and one known entry, and no log beside it.
+
+It alone writes ``ROOT/ledgermq/witness``. There is no writer, no dispatcher and no broker on such a
+node. Beside what a leader wants known come the addresses of the group's members, so that each of
+them can ask for a vote.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+from ledgermq.ipc.counters import RaftCounter
+from ledgermq.ipc.cursor_page import CursorPage, Grant, Role
+from ledgermq.ipc.cursor_page import PublishedRole as PageRole
+from ledgermq.ipc.loop import LOOK_AGAIN_MS, Pollable, StopFlag
+from ledgermq.ipc.process_slots import Proof
+from ledgermq.members.roster import decode_addresses, roster_of
+from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import ProtocolError
+from ledgermq.model.events import Event
+from ledgermq.model.ids import NodeId
+from ledgermq.process.clock import Clock
+from ledgermq.process.environment import OrderInbox
+from ledgermq.process.node import Surroundings
+from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.process.worker_main import run_worker
+from ledgermq.raft.message_codec import decode_message, encode_message
+from ledgermq.raft.messages import Append, Attest
+from ledgermq.raft.roles.witness import WitnessCore, WitnessEffects, WitnessState
+from ledgermq.raft_node.peers.peer_group import PeerGroup
+from ledgermq.raft_node.peers.peers import Peers
+from ledgermq.raft_node.raft_core import TICK_NS, timing_of
+from ledgermq.raft_node.witness.witness_control import WitnessControl
+from ledgermq.raft_node.witness.witness_file import WitnessFile
+from ledgermq.store.files.store_paths import StorePaths
+
+logger = logging.getLogger(__name__)
+
+MESSAGES_PER_TURN_MAX = 64
+
+WATCH_EVERY_NS = 100_000_000
+
+
+class WitnessSurroundings(Protocol):
+    """What such a process has of a node's: no bells, for nobody else is there."""
+
+    @property
+    def settings(self) -> Settings:
+        """The node's."""
+        ...
+
+    @property
+    def paths(self) -> RuntimePaths:
+        """Files of the running node."""
+        ...
+
+    @property
+    def page(self) -> CursorPage:
+        """What the supervisor looks at."""
+        ...
+
+    @property
+    def inbox(self) -> OrderInbox:
+        """Orders to this process."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The node's time."""
+        ...
+
+
+class WitnessWorker:
+    """Carries messages of the peers into the core, and what it has to say out."""
+
+    def __init__(self, environment: WitnessSurroundings, file: WitnessFile, peers: Peers) -> None:
+        settings = environment.settings
+        self._page = environment.page
+        self._counters = environment.page.counters(Role.RAFT)
+        self._inbox = environment.inbox
+        self._file = file
+        self._peers = peers
+        self._watch_due_ns = 0
+        self._addresses = b""
+        self._noted = ""
+        self.core = WitnessCore(
+            NodeId(settings.node.self_id),
+            file.state,
+            timing=timing_of(settings),
+            now=environment.clock.monotonic_ns() // TICK_NS,
+        )
+        self._control = WitnessControl(
+            environment.paths.raft_control,
+            settings.listen.socket_mode,
+            self.core,
+            peers,
+            roster_of(settings).membership,
+        )
+        self._publish()
+
+    @property
+    def kept(self) -> WitnessState:
+        """What is durable."""
+        return self._file.state
+
+    def sources(self) -> list[Pollable]:
+        """The inbox, the operator and the peers."""
+        return [*self._inbox.sources, self._control.source, *self._peers.sources]
+
+    def sleep_ms(self, now_ns: int) -> int:
+        """Until the peers are watched again: nothing else is due by itself."""
+        return min(LOOK_AGAIN_MS, max(0, (self._watch_due_ns - now_ns) // 1_000_000))
+
+    def hears_bells(self, now_ns: int) -> bool:
+        """Always: others wait for what it does."""
+        del now_ns
+        return True
+
+    def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
+        """All that waits first, up to a bound; then one sync for all of it, and the answers."""
+        self._inbox.drain(ready)
+        for _ in range(MESSAGES_PER_TURN_MAX):
+            received = self._peers.receive()
+            if received is None:
+                break
+            self._take(now_ns // TICK_NS, received.node, received.parts)
+        effects = self.core.close_turn()
+        if effects is not None:
+            self._carry_out(effects)
+        if now_ns >= self._watch_due_ns:
+            self._watch_due_ns = now_ns + WATCH_EVERY_NS
+            self._peers.watch()
+            if self.core.leader is not None:
+                self._page.publish_proof(Proof(self.core.heard * TICK_NS, False, False))
+        if self._control.source in ready:
+            self._control.serve(now_ns)
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: none of those that may change counts here."""
+
+    def finish(self) -> None:
+        """Nothing: what is under way goes on elsewhere, or after a restart."""
+
+    def close(self) -> None:
+        """Close files and sockets."""
+        self._control.close()
+        self._peers.close()
+        self._file.close()
+
+    def _take(self, now: int, source: NodeId, parts: list[memoryview]) -> None:
+        self._counters[RaftCounter.MESSAGES_RECEIVED] += 1
+        try:
+            message = decode_message(parts[0])
+            if isinstance(message, Attest) and len(parts) == 2:
+                self._hear_of_members(bytes(parts[1]))
+            elif len(parts) != 1 and not isinstance(message, Append):
+                raise ProtocolError("a message to a witness with more parts", parts=len(parts))
+        except ProtocolError as error:
+            self._counters[RaftCounter.MESSAGES_REFUSED] += 1
+            logger.warning("message of a peer refused: peer=%s error=%s", source, error)
+            return
+        self.core.receive(now, source, message)
+
+    def _hear_of_members(self, content: bytes) -> None:
+        """Whom the leader knows: the same bytes again and again, so that mostly nothing is done.
+
+        Raises:
+            ProtocolError: they are no members with their addresses.
+        """
+        if content == self._addresses:
+            return
+        self._peers.set_members(decode_addresses(content))
+        self._addresses = content
+
+    def _carry_out(self, effects: WitnessEffects) -> None:
+        if effects.persist is not None:
+            self._file.persist(effects.persist)
+            self._counters[RaftCounter.COMMITS] += 1
+        for peer, message in effects.send:
+            sent = self._peers.send(peer, (encode_message(message),))
+            self._counters[RaftCounter.MESSAGES_SENT if sent else RaftCounter.MESSAGES_UNSENT] += 1
+        if effects.leader is not None:
+            self._noted = ""
+            logger.info(
+                "term=%d role=witness leader=%s",
+                effects.leader.term,
+                effects.leader.leader or "none",
+                extra={"event": Event.ROLE_CHANGED},
+            )
+            self._publish()
+        for note in effects.notes:
+            if note != self._noted:
+                logger.warning("%s", note)
+            self._noted = note
+
+    def _publish(self) -> None:
+        leader = self.core.leader or NodeId("")
+        self._page.publish_grant(Grant(self.core.term, False, PageRole.FOLLOWER, leader))
+
+
+def run(settings: Settings, stop: StopFlag) -> int:
+    """Run the raft process of a witness until it is told to stop; the exit status."""
+
+    def make(environment: Surroundings) -> WitnessWorker:
+        file = WitnessFile(StorePaths.of(settings).witness)
+        return WitnessWorker(environment, file, PeerGroup.of(settings, environment.context))
+
+    return run_worker(Role.RAFT, settings, stop, make)
