@@ -5,6 +5,7 @@
     --storm     elections follow one another at once, whatever the seed says
     --spoil     disks turn bits and lose pages of what was synced, whatever the seed says
     --services  with brokers, and clients of all that they do
+    --witness   with a witness that holds no bodies, and a member that is lost for good
     --idle      queues that fall idle while logs are deleted and shipped, and nothing else
     --cluster   clusters of groups, their home and its documents, and nothing else
     --trace     print what happened, also when nothing failed
@@ -22,6 +23,7 @@ from ledgermq.sim.cluster.cluster_run import run_cluster_seed
 from ledgermq.sim.runs.idle_queues import run_idle_seed
 from ledgermq.sim.runs.runs import FaultRun, Outcome, run_seed
 from ledgermq.sim.runs.service_runs import ServiceRun
+from ledgermq.sim.runs.witness_runs import WitnessRun
 
 TRACE_LINES = 150
 
@@ -37,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--storm", action="store_true", help="elections and nothing else")
     parser.add_argument("--spoil", action="store_true", help="disks spoil what was synced")
     parser.add_argument("--services", action="store_true", help="with brokers and their clients")
+    parser.add_argument("--witness", action="store_true", help="with a witness without bodies")
     parser.add_argument("--idle", action="store_true", help="idle queues, deleted logs, shipping")
     parser.add_argument("--cluster", action="store_true", help="groups, their home, documents")
     parser.add_argument("--trace", action="store_true", help="print what happened")
@@ -45,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run_idle(options)
     if options.cluster:
         return _run_clusters(options)
-    make = ServiceRun if options.services else FaultRun
+    make = _kind(options)
     failures = committed = acknowledged = leaders = 0
     for seed in range(options.seed, options.seed + options.count):
         outcome = run_seed(seed, storm=options.storm, spoils=options.spoil or None, make=make)
@@ -62,6 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f" acknowledged={acknowledged} leaders={leaders}"
     )
     return 1 if failures else 0
+
+
+def _kind(options: argparse.Namespace) -> type[FaultRun]:
+    if options.witness:
+        return WitnessRun
+    return ServiceRun if options.services else FaultRun
 
 
 def _run_idle(options: argparse.Namespace) -> int:
@@ -107,7 +116,7 @@ def _run_clusters(options: argparse.Namespace) -> int:
 def _tell(seed: int, outcome: Outcome, options: argparse.Namespace) -> None:
     again = f"python -m ledgermq.sim --seed {seed}"
     again += (" --storm" if options.storm else "") + (" --spoil" if options.spoil else "")
-    again += " --services" if options.services else ""
+    again += " --services" if options.services else " --witness" if options.witness else ""
     print(f"FAILED seed={seed} {outcome.failure} | again: {again} --trace", flush=True)
 
 

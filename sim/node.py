@@ -11,6 +11,7 @@ from random import Random
 from typing import ClassVar
 
 from ledgermq.formats.kernels.kernel import SteadyLine
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.loop import Pollable
 from ledgermq.model.config import amounts
@@ -90,6 +91,7 @@ class Node:
     Attributes:
         page: of the node's present start; None while it is off.
         readers: dispatcher and broker; None where they are not driven.
+        feature_level: the one in force, where no broker knows it.
         spoilt: numbers of the entries that its disk has changed, and that stand there so.
         interruptions: those of its raft process's turns.
         line_of: the straight line of a core; it is compared with the long way.
@@ -129,6 +131,7 @@ class Node:
         self.flushers = FlusherMaker(events, random, disk, clock)
         self.interruptions = Interruptions(random, self.flushers, lambda: self.living(Role.WRITER))
         self.step_ns = 0
+        self.feature_level = 0
         self.readers = Readers(self, self._process, self._environment) if has_readers else None
         self._peers = peers
         self._network = network
@@ -185,6 +188,13 @@ class Node:
         worker = self._raft_worker
         return -1 if worker is None else int(worker.core.status().membership_index)
 
+    @property
+    def leans(self) -> bool:
+        """Whether it leads, and counts a witness in the place of who does not keep up."""
+        worker = self._raft_worker
+        lead = None if worker is None else worker.core._state.leadership
+        return lead is not None and lead.attesting is not None and lead.attesting.leans
+
     def living(self, role: Role) -> Process | None:
         """The present life of a process; None while there is none, or of one that is not driven."""
         if role in ROLES:
@@ -196,6 +206,9 @@ class Node:
         """Power on, all processes."""
         assert self.page is None, self.name
         self.page = CursorPage.create(self.paths.cursors)
+        if self.feature_level:
+            # There is no broker that says so.
+            self.page.counters(Role.BROKER)[BrokerCounter.FEATURE_LEVEL] = self.feature_level
         if self.readers is None:
             # There is no dispatcher, and no queue: all is numbered by the log.
             self.page.publish_queues(Position(0))

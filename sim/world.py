@@ -32,14 +32,16 @@ from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
 from ledgermq.raft.membership import Membership
 from ledgermq.sim.checks.checker import Checker, NodeEntry
-from ledgermq.sim.checks.observer import Observer
+from ledgermq.sim.checks.observer import Holder, Observer
 from ledgermq.sim.checks.settled import QUEUE_FILE_SIZE
+from ledgermq.sim.checks.witness_observer import WitnessObserver
 from ledgermq.sim.clients.producer import SimulatedProducer
 from ledgermq.sim.machine.clock import NodeClock
 from ledgermq.sim.machine.disk import PAGE_SIZE, Disk, Disks
 from ledgermq.sim.machine.events import MS, Events
 from ledgermq.sim.machine.network import Network, Weather
 from ledgermq.sim.node import Node, runtime_folder
+from ledgermq.sim.witness_node import WitnessNode
 from ledgermq.store.files.disk_sync import watched
 from ledgermq.store.files.file_names import file_name
 from ledgermq.store.recovery.log_checkpoint import decode
@@ -64,6 +66,7 @@ class Shape:
         is_from_outside: the tables that nodes are made with say nothing of the log.
         late_ms: the last member is first started then.
         interruptions: how probable one of raft's turns is at each point (``Interruptions``).
+        feature_level: the one in force; brokers, where there are some, know it themselves.
     """
 
     members: int = 3
@@ -81,6 +84,7 @@ class Shape:
     is_from_outside: bool = False
     late_ms: int = 0
     interruptions: float = 0.0
+    feature_level: int = 0
 
 
 class World:
@@ -89,6 +93,8 @@ class World:
     Attributes:
         read: called after each turn of a dispatcher or broker.
         crash_points: how probable a crash is at the moments between a promise and what follows.
+        witnesses: nodes without bodies, by name.
+        lost: nodes whose disk is gone for good.
         is_inside_group: whether a log that ends with an index lacks what belongs to its last entry.
     """
 
@@ -102,6 +108,9 @@ class World:
         self.network.taken = self._taken
         self.nodes: dict[NodeId, Node] = {}
         self.observers: dict[NodeId, Observer] = {}
+        self.witnesses: dict[NodeId, WitnessNode] = {}
+        self.lost: set[NodeId] = set()
+        self._witness_observers: list[WitnessObserver] = []
         self.producers: list[SimulatedProducer] = []
         self.crash_points = 0.0
         self.is_inside_group: Callable[[int], bool] = lambda index: False
@@ -132,6 +141,8 @@ class World:
     def __exit__(self, *_: object) -> None:
         for node in self.nodes.values():
             node.kill()
+        for witness in self.witnesses.values():
+            witness.kill(power=False)
         for observer in self.observers.values():
             observer.close()
         self._stack.close()
@@ -145,11 +156,33 @@ class World:
 
     def start(self, name: NodeId) -> None:
         """Power on, if it is off."""
+        if name in self.witnesses:
+            if not self.witnesses[name].is_on:
+                self.events.trace(f"{name} starts")
+                self.witnesses[name].start()
+            return
         node = self.nodes[name]
-        if not node.is_on:
+        if not node.is_on and name not in self.lost:
             self.events.trace(f"{name} starts")
             self.observers[name].started()
             node.start()
+
+    def lose(self, name: NodeId) -> None:
+        """A node is off for good, and its disk holds nothing any more."""
+        self.kill(name, power=False)
+        self.lost.add(name)
+        self.events.trace(f"{name} is lost for good")
+
+    def kill_witness(self, name: NodeId) -> None:
+        """Power fails: it always syncs what it promises, whatever the others do."""
+        if self.witnesses[name].is_on:
+            self.events.trace(f"{name} loses power")
+            self.witnesses[name].kill(power=True)
+
+    @property
+    def names(self) -> list[NodeId]:
+        """Those of all nodes."""
+        return [*self.nodes, *self.witnesses]
 
     def kill(self, name: NodeId, *, power: bool) -> None:
         """Kill a node's processes; with ``power`` also what its disk had not kept yet.
@@ -230,6 +263,8 @@ class World:
         for node in self.nodes.values():
             node.set_step(weather.step_ns)
             node.flushers.sync_ns = weather.sync_ns
+        for witness in self.witnesses.values():
+            witness.set_step(weather.step_ns)
         for producer in self.producers:
             producer.delay_ns = weather.delay_ns
 
@@ -281,6 +316,32 @@ class World:
         self.start(name)
         return name
 
+    def join_witness(self, name: NodeId) -> None:
+        """Make a node without bodies, which waits for being made a member, and start it."""
+        root = self.root / name
+        root.mkdir()
+        disk = Disk(root, self.random)
+        self._disks.disks.append(disk)
+        node = WitnessNode(
+            self._settings(name, [*self._first, name], root),
+            list(self._first),
+            disk=disk,
+            clock=NodeClock(self.events, self.random, rate=self.random.randint(950, 1_050)),
+            network=self.network,
+            events=self.events,
+            random=self.random,
+        )
+        observer = WitnessObserver(node, self.checker, self.observers.values)
+        node.turned = observer.look
+        node.failed = self._witness_failed
+        node.set_step(self.network.weather.step_ns)
+        self._witness_observers.append(observer)
+        self.witnesses[name] = node
+        self.start(name)
+
+    def _holders(self) -> list[Holder]:
+        return [*self.observers.values(), *self._witness_observers]
+
     def _add(self, name: NodeId) -> None:
         members = self._first if name in self._first else [*self._first, name]
         root = self.root / name
@@ -306,13 +367,14 @@ class World:
         node.turned = self._turned
         node.failed = self._failed
         node.interruptions.chance = self.shape.interruptions
+        node.feature_level = self.shape.feature_level
         self.nodes[name] = node
         self._order.append(node)
         self.observers[name] = Observer(
             node,
             self.checker,
             first=Membership(frozenset(self._first)),
-            find=self.observers.values,
+            find=self._holders,
             file_size=self.shape.file_size,
             index_file_size=self.shape.index_file_size,
         )
@@ -365,7 +427,8 @@ class World:
             self.observers[node.name].look_at_log(node.page)
 
     def _taken(self, target: NodeId, source: NodeId) -> None:
-        self.observers[target].heard(source)
+        if target in self.observers:
+            self.observers[target].heard(source)
 
     def _recovered(self, node: Node) -> None:
         assert node.page is not None
@@ -409,6 +472,10 @@ class World:
             self.events.after(wait, lambda: self.start(node.name))
 
         node.when_whole(kill)
+
+    def _witness_failed(self, node: WitnessNode, error: Exception) -> None:
+        self.events.trace(f"{node.name}: its raft process ends: {error}")
+        raise error
 
     def _failed(self, node: Node, role: Role, error: Exception) -> None:
         """A process has ended by itself: only one of a node whose disk has spoilt something may.

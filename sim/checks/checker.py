@@ -109,6 +109,11 @@ class Checker:
         known = self._stamped.setdefault((entry.number, entry.term), (entry, before))
         require(known == (entry, before), "logs match", node, known[0], known[1], entry, before)
 
+    def stamped(self, term: int, number: int) -> NodeEntry | None:
+        """The entry of ``term`` at ``number`` that some node has, or had."""
+        known = self._stamped.get((number, term))
+        return None if known is None else known[0]
+
     def is_stamped(self, entry: NodeEntry) -> bool:
         """Whether some node has, or had, exactly this entry."""
         known = self._stamped.get((entry.number, entry.term))

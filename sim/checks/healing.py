@@ -71,6 +71,9 @@ def _end_faults(world: World) -> None:
                 world.revive(name, role)
         else:
             world.start(name)
+    for name, witness in world.witnesses.items():
+        witness.wake()
+        world.start(name)
 
 
 def wait(world: World, limit_ms: int, promise: str, holds: Callable[[], bool]) -> None:
@@ -96,6 +99,7 @@ def sound_members(world: World) -> list[Node]:
         return []
     status = world.ask(leaders[-1].name, "status")
     members = {*_texts(status.get("voters")), *_texts(status.get("learners"))}
+    members -= world.lost
     return [node for name, node in world.nodes.items() if name in members and not node.spoilt]
 
 
@@ -129,6 +133,8 @@ def _look_at_files(world: World) -> None:
     sound = sound_members(world)
     for name in world.nodes:
         world.kill(name, power=False)
+    for witness in world.witnesses.values():
+        witness.kill(power=False)
     compare(sound, world.checker, world.root / "dispatch", world.random)
     for node in world.nodes.values():
         entries = len(world.observers[node.name].log)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ledgermq.ipc.cursor_page import CursorPage, PublishedRole
 from ledgermq.members.system_entries import MEMBERSHIP_TAG
@@ -28,6 +28,19 @@ class NodeStanding(NamedTuple):
     commit: int
 
 
+class Holder(Protocol):
+    """Who may count for a commit: a node with a log, or a witness."""
+
+    @property
+    def name(self) -> NodeId:
+        """That of its node."""
+        ...
+
+    def holds(self, entry: NodeEntry) -> bool:
+        """Whether it counts for ``entry``."""
+        ...
+
+
 class Observer:
     """What is known of a node.
 
@@ -47,7 +60,7 @@ class Observer:
         first: Membership,
         file_size: int,
         index_file_size: int,
-        find: Callable[[], Iterable[Observer]],
+        find: Callable[[], Iterable[Holder]],
     ) -> None:
         """Nothing is known yet.
 
@@ -65,6 +78,7 @@ class Observer:
         self._waits_for_sync = node.settings.ack.mode is AckMode.MAJORITY_FSYNC
         self.role = PublishedRole.FOLLOWER
         self._granted_in = -1
+        self._leant = False
         self._led_since = 0
         self._alone_since: int | None = None
         self._heard: dict[NodeId, int] = {}
@@ -77,6 +91,11 @@ class Observer:
             file_size=file_size,
             index_file_size=index_file_size,
         )
+
+    @property
+    def name(self) -> NodeId:
+        """That of its node."""
+        return self.node.name
 
     @property
     def standing(self) -> NodeStanding:
@@ -141,6 +160,7 @@ class Observer:
         committed = page.read_committed()
         require(committed.index >= self.commit, "commit never goes back", name, committed)
         if committed.index == self.commit:
+            self._leant = self.node.leans
             return
         require(committed.index < len(self.log), "commit is within the log", name, committed)
         if self._waits_for_sync:
@@ -169,6 +189,7 @@ class Observer:
             last,
         )
         self.commit = int(committed.index)
+        self._leant = self.node.leans
 
     def heard(self, peer: NodeId) -> None:
         """The raft process has taken a message of ``peer``."""
@@ -220,14 +241,34 @@ class Observer:
 
     def _check_majority(self, entry: NodeEntry) -> None:
         """Who commits first has counted: a majority of voters holds it, and no learner counts."""
-        voters = self._voters(entry.number)
-        holders = {observer.node.name for observer in self._find() if observer.holds(entry)}
+        voters = self.voters(entry.number)
+        holders = {holder.name for holder in self._find() if holder.holds(entry)}
         require(
             any(has_majority(some, holders) for some in voters),
             "a majority holds what is committed",
             self.node.name,
             entry,
             [sorted(some) for some in voters],
+            sorted(holders),
+        )
+        groups = self._in_force(entry.number)
+        if all(one.bodiless for one in groups):
+            self._check_bodies(entry, groups, holders)
+
+    def _check_bodies(
+        self, entry: NodeEntry, groups: list[Membership], holders: set[NodeId]
+    ) -> None:
+        """Bodies are where the group promises them, while a witness holds none (decision 0085)."""
+        leans = self.node.leans or self._leant
+        require(
+            any(
+                len(one.full & holders) >= (len(one.voters) + (0 if leans else 1)) // 2
+                for one in groups
+            ),
+            "bodies are where they should be",
+            self.node.name,
+            entry,
+            f"leans={leans}",
             sorted(holders),
         )
 
@@ -238,7 +279,7 @@ class Observer:
         """
         raft, now = self.node.settings.raft, self.node.events.now
         horizon = self.node.clock.now_ns() - raft.election_timeout_max_ms * MS
-        voters = self._voters(self.commit)
+        voters = self.voters(self.commit)
         heard = {peer for peer, at in self._heard.items() if at >= horizon} | {self.node.name}
         if self._led_since > horizon or any(has_majority(some, heard) for some in voters):
             self._alone_since = None
@@ -252,13 +293,16 @@ class Observer:
             sorted(heard),
         )
 
-    def _voters(self, number: int) -> list[frozenset[NodeId]]:
+    def voters(self, number: int) -> list[frozenset[NodeId]]:
         """Of the memberships that may be in force once entry ``number`` is committed (I7).
 
         Raft may not have been told yet of one that its writer has just written.
         """
-        later = [one.voters for at, one in self._memberships if at > number]
-        return [[one.voters for at, one in self._memberships if at <= number][-1], *later]
+        return [one.voters for one in self._in_force(number)]
+
+    def _in_force(self, number: int) -> list[Membership]:
+        later = [one for at, one in self._memberships if at > number]
+        return [[one for at, one in self._memberships if at <= number][-1], *later]
 
     def _is_last_there(self) -> bool:
         last = self.log[-1]

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from random import Random
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.config.settings import AckMode
@@ -40,7 +40,15 @@ Verbs = tuple[tuple[Callable[[], object], int], ...]
 
 
 class FaultRun:
-    """Faults for ``run_ms``, then a quiet phase in which the group must heal."""
+    """Faults for ``run_ms``, then a quiet phase in which the group must heal.
+
+    Attributes:
+        sizes: of groups, one of which the seed chooses.
+        feature_level: the one in force.
+    """
+
+    sizes: ClassVar[tuple[int, ...]] = (3, 3, 3, 5)
+    feature_level: ClassVar[int] = 0
 
     def __init__(
         self,
@@ -58,11 +66,12 @@ class FaultRun:
         self.is_interrupted = chance < INTERRUPTED_FRACTION if interrupted is None else interrupted
         self.run_ms = run_ms
         self.random = random = Random(seed)
-        members = random.choice((3, 3, 3, 5))
+        members = random.choice(type(self).sizes)
         self.storm = random.random() < 0.3 or storm
         names = [f"n{number}" for number in range(members)]
         shape = Shape(
             members=members,
+            feature_level=type(self).feature_level,
             ack=AckMode.MAJORITY_FSYNC if random.random() < 0.75 else AckMode.MAJORITY_MEMORY,
             file_size=random.choice((16_384, 32_768, 65_536)),
             # Candidates that wake up at the same time.
@@ -150,7 +159,7 @@ class FaultRun:
         self.world.trouble(self._some().name, self.random.choice((Role.RAFT, Role.WRITER)))
 
     def _partition(self) -> None:
-        network, names = self.world.network, list(self.world.nodes)
+        network, names = self.world.network, self.world.names
         network.blocked.clear()
         if self.random.random() < 0.4:
             network.isolate(self._some().name, names)
@@ -195,7 +204,7 @@ class FaultRun:
         status = world.ask(leaders[-1].name, "status") if leaders else {}
         if len(_names(status.get("voters"))) < MEMBERS_MIN or status.get("witnesses"):
             return
-        if _number(status, "membership_index") > _number(status, "commit"):
+        if number_of(status, "membership_index") > number_of(status, "commit"):
             return
         name = self._some().name
         kind = self.random.choice(("flip", "flip", "page", "power"))
@@ -233,7 +242,8 @@ class FaultRun:
         self.world.events.trace(f"{leader} asked to {verb} {asked}: {answer}")
 
 
-def _number(status: Mapping[str, object], name: str) -> int:
+def number_of(status: Mapping[str, object], name: str) -> int:
+    """What the status of a raft process says under ``name``."""
     value = status[name]
     assert isinstance(value, int), value
     return value
