@@ -72,6 +72,11 @@ class WitnessRun(FaultRun):
             return bool(voters)
         return not status["leans_on_witness"]
 
+    def _change_members(self) -> None:
+        """Not while one is lost: the others may be too few without one more."""
+        if not self.world.lost:
+            super()._change_members()
+
     def _trouble_witness(self) -> None:
         world, name = self.world, self._witness
         if not world.witnesses[name].is_on:
