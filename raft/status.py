@@ -36,8 +36,8 @@ class CoreStatus:
         lost: the last entry that it held before its log was damaged, until it holds as much again.
         leans: this leader counts a witness without bodies in the place of a voter that does not
             keep up.
-        copies: so many voters hold the bodies of all that is committed; None: this node does not
-            lead, or all voters hold bodies anyway.
+        copies: so many voters hold the bodies of all that is committed, and could be elected; None:
+            this node does not lead, or all voters hold bodies anyway.
     """
 
     node: NodeId
@@ -96,7 +96,7 @@ def status(state: NodeState) -> CoreStatus:
             for peer, progress in peers
         ),
         leans=attests is not None and attests.leans,
-        copies=None if lead is None or attests is None else attesting.copies(state, lead),
+        copies=None if lead is None or attests is None else attesting.copies(state, lead, attests),
     )
 
 
@@ -104,7 +104,7 @@ def witness_status(core: WitnessCore, membership: Membership) -> CoreStatus:
     """That of a witness without bodies: what it knows of is all that it holds.
 
     Args:
-        membership: the one that its node began with; of later ones it knows the addresses alone.
+        membership: its members, as far as it knows of them.
     """
     return CoreStatus(
         node=core.node,

@@ -53,13 +53,20 @@ def attest(state: NodeState, lead: Leadership, peer: NodeId, progress: Progress)
         return
     last = attestable(state, lead)
     if last >= progress.next and progress.has_room(state.policy.flow):
-        state.send(peer, Attest(state.term, last, lead.round))
+        _tell(state, lead, attesting, peer, last)
         progress.sent(last, 0)
 
 
-def heartbeat(state: NodeState, lead: Leadership, peer: NodeId) -> None:
+def heartbeat(state: NodeState, lead: Leadership, attesting: Attesting, peer: NodeId) -> None:
     """We lead, and this may be known; also what was told before and perhaps lost."""
-    state.send(peer, Attest(state.term, attestable(state, lead), lead.round))
+    _tell(state, lead, attesting, peer, attestable(state, lead))
+
+
+def _tell(
+    state: NodeState, lead: Leadership, attesting: Attesting, peer: NodeId, last: Index
+) -> None:
+    attesting.told = max(attesting.told, last)
+    state.send(peer, Attest(state.term, last, lead.round))
 
 
 def members_changed(state: NodeState, lead: Leadership) -> None:
@@ -101,10 +108,17 @@ def look(state: NodeState, lead: Leadership, attesting: Attesting) -> None:
         state.note(f"leans on its witness: {lost} did not keep up for {state.now - horizon} ticks")
 
 
-def copies(state: NodeState, lead: Leadership) -> int:
-    """How many voters hold the bodies of all that is committed."""
-    membership = state.membership
-    return sum(_match(state, lead, voter) >= state.commit for voter in membership.full)
+def copies(state: NodeState, lead: Leadership, attesting: Attesting) -> int:
+    """How many voters hold the bodies of all that is committed, and could be elected.
+
+    For that they need all that a witness may know of, also if it was told while we leant on it, and
+    its answer did not count any more. Before an entry of our own term is committed we know neither.
+    """
+    begin = lead.term_begin
+    if begin is None or state.commit < begin:
+        return 0
+    needed = max(state.commit, attesting.told)
+    return sum(_match(state, lead, voter) >= needed for voter in state.membership.full)
 
 
 def _match(state: NodeState, lead: Leadership, voter: NodeId) -> Index:

@@ -309,7 +309,7 @@ def _ship_files(state: NodeState, peer: NodeId, progress: Progress) -> None:
 
 def _probe(state: NodeState, lead: Leadership, peer: NodeId, progress: Progress) -> None:
     if lead.attesting is not None and peer in state.membership.bodiless:
-        attesting.heartbeat(state, lead, peer)
+        attesting.heartbeat(state, lead, lead.attesting, peer)
         return
     previous = state.log.entry(Index(max(progress.next, state.log.first) - 1))
     state.send(peer, Append(state.term, previous, (), state.commit, lead.round))

@@ -40,11 +40,13 @@ class Attesting:
         leans: too few of them keep up, and a witness counts in the place of one.
         kept_up: their match at the last look, and when each was last heard of while it kept up.
         held: what we held at the last look.
+        told: the last entry that a witness was told of in this term, whether it knows or not.
     """
 
     leans: bool = False
     kept_up: dict[NodeId, tuple[Index, int]] = field(default_factory=dict)
     held: Index = NO_INDEX
+    told: Index = NO_INDEX
 
 
 @dataclass(slots=True)

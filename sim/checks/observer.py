@@ -160,7 +160,7 @@ class Observer:
         committed = page.read_committed()
         require(committed.index >= self.commit, "commit never goes back", name, committed)
         if committed.index == self.commit:
-            self._leant = self.node.leans
+            self._look_whether_it_leans()
             return
         require(committed.index < len(self.log), "commit is within the log", name, committed)
         if self._waits_for_sync:
@@ -189,7 +189,11 @@ class Observer:
             last,
         )
         self.commit = int(committed.index)
-        self._leant = self.node.leans
+        self._look_whether_it_leans()
+
+    def _look_whether_it_leans(self) -> None:
+        if self._memberships[-1][1].bodiless:
+            self._leant = self.node.leans
 
     def heard(self, peer: NodeId) -> None:
         """The raft process has taken a message of ``peer``."""

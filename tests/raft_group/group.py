@@ -27,7 +27,7 @@ from ledgermq.raft.timing import FlowLimits, Timing
 
 TIMING = Timing(
     heartbeat=30, election_min=100, election_max=200, transfer_max=300, preferred_wait=600,
-    witness_wait=250,
+    witness_wait=120,
 )  # fmt: skip
 FLOW = FlowLimits(inflight_count_max=4, inflight_bytes_max=1_500, lag_max=20)
 

@@ -172,6 +172,10 @@ def test_what_a_witness_was_told_while_it_was_leant_on_is_not_committed_by_it_la
 
     assert not core.status().leans
     assert core.commit == 10
+    # Who lacks what the witness knows of could not be elected.
+    assert core.status().copies == 1
+    answer(core, N1, 12)
+    assert (core.commit, core.status().copies) == (12, 2)
 
 
 def test_reads_are_confirmed_by_a_witness() -> None:
