@@ -52,6 +52,8 @@ PAUSE_MIN_NS = 100_000_000
 
 def start_order(settings: Settings) -> list[Role]:
     """The processes that the settings want, in the order in which they are started."""
+    if settings.node.witness:
+        return [Role.RAFT]
     unwanted = {*PORTS} - {*port_roles(settings)}
     if settings.listen.http is None:
         unwanted |= WATCHING

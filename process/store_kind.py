@@ -9,6 +9,22 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.store.files.store_paths import StorePaths
 
 
+def _check_witness(paths: StorePaths) -> None:
+    logs = [
+        path.name
+        for path in (paths.root / "commitlog", *paths.root.glob("dledger-*"))
+        if path.is_dir() and any(path.iterdir())
+    ]
+    if logs:
+        raise ConfigError(
+            "the directory holds a log, but the settings say that this node is a witness without"
+            " bodies: remove the member from the group, and begin with an empty directory",
+            directory=str(paths.root),
+            found=sorted(logs),
+            setting="node.witness",
+        )
+
+
 def check_kind(paths: StorePaths, settings: Settings) -> None:
     """Look whether the directory holds the log that the settings name, or none; touch nothing.
 
@@ -18,6 +34,18 @@ def check_kind(paths: StorePaths, settings: Settings) -> None:
     """
     refuse_unfinished_restore(paths.root)
     refuse_unfinished(paths.root)
+    if settings.node.witness:
+        _check_witness(paths)
+        return
+    if paths.witness.exists():
+        raise ConfigError(
+            "the directory is a witness's, and has no messages: a node that forgot what it has"
+            " promised could elect who lacks messages. Remove the member from the group, and begin"
+            " with an empty directory",
+            directory=str(paths.root),
+            found=paths.witness.name,
+            setting="node.witness",
+        )
     plain = paths.root / "commitlog"
     dledger = sorted(path.name for path in paths.root.glob("dledger-*"))
     if settings.store.log is LogKind.COMMITLOG:

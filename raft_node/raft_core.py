@@ -13,6 +13,9 @@ from ledgermq.raft_node.term_file import TermFile
 TICK_NS = 1_000_000
 """The core's time: milliseconds."""
 
+MESSAGES_PER_TURN_MAX = 64
+"""So many of the peers' are taken before a raft process looks at anything else."""
+
 
 def timing_of(settings: Settings) -> Timing:
     """The core's timeouts, as the settings have them."""

@@ -39,18 +39,17 @@ from ledgermq.raft_node.entries.membership_log import Told
 from ledgermq.raft_node.peers.peer_group import PeerGroup
 from ledgermq.raft_node.peers.peers import Peers
 from ledgermq.raft_node.raft_control import RaftControl
-from ledgermq.raft_node.raft_core import TICK_NS, new_core
+from ledgermq.raft_node.raft_core import MESSAGES_PER_TURN_MAX, TICK_NS, new_core
 from ledgermq.raft_node.replicated import Replicated
 from ledgermq.raft_node.shipping.shipping import LogArrivedError
 from ledgermq.raft_node.slow_looks import SlowLooks
 from ledgermq.raft_node.term_file import TermFile
+from ledgermq.raft_node.witness import witness_process
 from ledgermq.raft_node.writer_link import KEEP_ALL, WriterLink
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.recovery.log_damage import damage_path, read_damage
 
 logger = logging.getLogger(__name__)
-
-MESSAGES_PER_TURN_MAX = 64
 
 _INBOX, _PEERS, _CONTROL, _LOG = 1, 2, 4, 8
 
@@ -521,6 +520,8 @@ class RaftWorker:
 
 def run(settings: Settings, stop: StopFlag) -> int:
     """Run the raft process until it is told to stop; the exit status."""
+    if settings.node.witness:
+        return witness_process.run(settings, stop)
     paths = StorePaths.of(settings)
     if settings.store.log.has_terms and is_complete(paths):
         # Killed before it could say so: nobody may use the old log any more.

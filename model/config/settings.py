@@ -70,6 +70,7 @@ class NodeSection:
     self_id: str = "n0"
     peers: tuple[str, ...] = ()
     initial_cluster_state: ClusterState = ClusterState.NEW
+    witness: bool = False
     broker_ip: str = "127.0.0.1"
     listen_port: int = 10911
 

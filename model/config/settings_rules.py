@@ -188,6 +188,12 @@ def _member_conflicts(settings: Settings) -> Iterator[Conflict]:
             "node.initial_cluster_state",
             'is "existing", but node.peers names nobody else: name the members of the group',
         )
+    if node.witness and node.initial_cluster_state is not ClusterState.EXISTING:
+        yield Conflict(
+            "node.witness",
+            'is true, but node.initial_cluster_state is not "existing": a witness without bodies'
+            " is taken into a group that is there",
+        )
     if not node.peers:
         return
     if settings.store.log is LogKind.COMMITLOG:
@@ -395,6 +401,7 @@ RULES = {
     "node.self_id": _MEMBER_RULE,
     "node.peers": _each(_PEER),
     "node.initial_cluster_state": _text('"new" or "existing"', lambda text: True),
+    "node.witness": _BOOLEAN,
     "node.broker_ip": _text("an IPv4 or IPv6 address", _is_ip),
     "node.listen_port": _between(1, 65_535),
     "store.path_root_dir": _path("an absolute path", size_max=4_000),

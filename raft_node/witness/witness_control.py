@@ -20,9 +20,7 @@ _OF_LEADERS = frozenset({"transfer", "resign", "hear", "add", "remove"})
 class WitnessControl:
     """Owned by the raft process of a witness; ``source`` goes into its poll set."""
 
-    def __init__(
-        self, path: Path, mode: int, core: WitnessCore, peers: Peers, membership: Membership
-    ) -> None:
+    def __init__(self, path: Path, mode: int, core: WitnessCore, peers: Peers) -> None:
         """Listen at ``path``.
 
         Raises:
@@ -31,7 +29,6 @@ class WitnessControl:
         """
         self._core = core
         self._peers = peers
-        self._membership = membership
         self._selector = selectors.EpollSelector()
         self._server = ControlServer(path, mode, self._selector, self._answer, audited=frozenset())
 
@@ -53,7 +50,10 @@ class WitnessControl:
     def _answer(self, verb: str, request: Mapping[str, object]) -> Mapping[str, object]:
         del request
         if verb == "status":
-            status = witness_status(self._core, self._membership)
+            own = frozenset({self._core.node})
+            # Of the others it knows who they are, and not what.
+            members = Membership(own.union(self._peers.voters), witnesses=own, bodiless=own)
+            status = witness_status(self._core, members)
             return {**status_document(status, self._peers.refusals), "role": "witness"}
         if verb == "why-no-leader":
             reasons = [f"{peer}: {reason}" for peer, reason in self._peers.refusals.items()]

@@ -16,7 +16,7 @@ from ledgermq.ipc.cursor_page import CursorPage, Grant, Role
 from ledgermq.ipc.cursor_page import PublishedRole as PageRole
 from ledgermq.ipc.loop import LOOK_AGAIN_MS, Pollable, StopFlag
 from ledgermq.ipc.process_slots import Proof
-from ledgermq.members.roster import decode_addresses, roster_of
+from ledgermq.members.roster import decode_addresses
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.events import Event
@@ -25,20 +25,19 @@ from ledgermq.process.clock import Clock
 from ledgermq.process.environment import OrderInbox
 from ledgermq.process.node import Surroundings
 from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.process.store_kind import check_kind
 from ledgermq.process.worker_main import run_worker
 from ledgermq.raft.message_codec import decode_message, encode_message
 from ledgermq.raft.messages import Append, Attest
 from ledgermq.raft.roles.witness import WitnessCore, WitnessEffects, WitnessState
 from ledgermq.raft_node.peers.peer_group import PeerGroup
 from ledgermq.raft_node.peers.peers import Peers
-from ledgermq.raft_node.raft_core import TICK_NS, timing_of
+from ledgermq.raft_node.raft_core import MESSAGES_PER_TURN_MAX, TICK_NS, timing_of
 from ledgermq.raft_node.witness.witness_control import WitnessControl
 from ledgermq.raft_node.witness.witness_file import WitnessFile
 from ledgermq.store.files.store_paths import StorePaths
 
 logger = logging.getLogger(__name__)
-
-MESSAGES_PER_TURN_MAX = 64
 
 WATCH_EVERY_NS = 100_000_000
 
@@ -96,7 +95,6 @@ class WitnessWorker:
             settings.listen.socket_mode,
             self.core,
             peers,
-            roster_of(settings).membership,
         )
         self._publish()
 
@@ -203,8 +201,11 @@ class WitnessWorker:
 def run(settings: Settings, stop: StopFlag) -> int:
     """Run the raft process of a witness until it is told to stop; the exit status."""
 
+    paths = StorePaths.of(settings)
+    check_kind(paths, settings)
+
     def make(environment: Surroundings) -> WitnessWorker:
-        file = WitnessFile(StorePaths.of(settings).witness)
+        file = WitnessFile(paths.witness)
         return WitnessWorker(environment, file, PeerGroup.of(settings, environment.context))
 
     return run_worker(Role.RAFT, settings, stop, make)

@@ -163,6 +163,11 @@ def test_broken_toml_is_reported_with_its_line() -> None:
     ("text", "problem"),
     [
         (
+            "[node]\nwitness = true\n",
+            '2: node.witness: is true, but node.initial_cluster_state is not "existing": a'
+            " witness without bodies is taken into a group that is there",
+        ),
+        (
             '[node]\nself_id = "n9"\npeers = ["n0-a:1", "n1-b:1"]\n',
             "2: node.self_id: 'n9' is none of node.peers (n0, n1)",
         ),

@@ -29,6 +29,13 @@ def test_a_node_without_a_port_has_no_process_for_it() -> None:
     assert start_order(settings(4)) == [Role.RAFT, Role.WRITER, Role.DISPATCHER, Role.BROKER]
 
 
+def test_a_witness_without_bodies_has_the_raft_process_alone() -> None:
+    made = settings(3, remoting="*:10911")
+    witness = replace(made, node=replace(made.node, witness=True))
+
+    assert start_order(witness) == [Role.RAFT]
+
+
 def test_port_processes_start_behind_the_broker_and_stop_before_the_writer() -> None:
     wanted = start_order(settings(2, remoting="*:10911"))
 
