@@ -28,6 +28,7 @@ TERMINAL = "goes on until somebody leaves it; tests/process/test_top_command.py 
 MIGRATION = "moves a broker of RocketMQ; tests/compat/test_migrate.py does, there and back"
 WHEEL = "builds and fetches for another host; tests/bare/test_wheels.py does, in bare roots"
 PACKAGES = "builds for hosts of all suites; tests/bare/test_repository.py does, for each"
+WITNESS = "tests/process/test_witness_without_bodies.py adds one so"
 LEVELS = "needs a group of two versions; tests/process/test_new_version_page.py has one"
 
 GROUPS = "needs two groups; tests/process/test_cluster_groups.py has them"
@@ -40,6 +41,7 @@ NOT_RUN = {
         ],
         "the same drop-in is given to a booted host by tests/boot/test_observer.py",
     ),
+    ("group.md", "ledgermq raft add n2 "): WITNESS,
     ("install.md", "make apt-repo "): PACKAGES,
     ("install.md", "make wheel"): WHEEL,
     ("install.md", "pip install "): WHEEL,

@@ -32,6 +32,9 @@ HEARD_OF_S = 5.0
 
 ASK_AGAIN_S = 0.1
 
+MEMBER_KINDS = ("voters", "learners", "witnesses", "bodiless")
+"""Kinds of members in a status, as they are told in that order."""
+
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``raft`` and its sub-commands."""
@@ -62,6 +65,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     kind = add.add_mutually_exclusive_group()
     kind.add_argument("--learner", action="store_true", help="a copy that does not vote")
     kind.add_argument("--witness", action="store_true", help="a voter that never leads")
+    add.add_argument(
+        "--without-bodies",
+        action="store_true",
+        help="with --witness: one that holds no messages; its settings say node.witness = true",
+    )
     add.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="default: 600")
     remove = commands.add_parser("remove", help="go on without a member; asked of the leader")
     remove.add_argument("member", metavar="NODE", help="id of the node, as n3")
@@ -91,10 +99,14 @@ def describe(status: Mapping[str, object]) -> Iterator[str]:
     yield f"log         last entry {last['index']:,} of term {last['term']}"
     yield f"            held {status['held']:,}, committed {status['commit']:,}"
     yield f"writer      {status['writer']}"
-    for kind in ("voters", "learners", "witnesses"):
-        names = cast("Sequence[str]", status[kind])
+    for kind in MEMBER_KINDS:
+        # A node that was not restarted since this command came says nothing of bodies.
+        names = cast("Sequence[str]", status.get(kind, ()))
         if names:
             yield f"{kind:<12}{', '.join(names)}"
+    if status.get("copies") is not None:
+        leans = ", leans on its witness" if status["leans_on_witness"] else ""
+        yield f"bodies      of all that is committed: {status['copies']} members{leans}"
     # A node that was not restarted since this command came with a newer version has no levels.
     levels = cast("Mapping[str, int | None]", status.get("levels", {}))
     known = ", ".join(f"{node} {'?' if at is None else at}" for node, at in levels.items())
@@ -184,11 +196,18 @@ def _add(arguments: argparse.Namespace) -> int:
     """Learner first, then voter; each step is waited for."""
     deadline = time.monotonic() + arguments.timeout
     member = arguments.member
+    is_bodiless = arguments.without_bodies
+    if is_bodiless and not arguments.witness:
+        raise ConfigError("--without-bodies is for a --witness alone", node=member)
     status = _ask(arguments, "status")
     if _is(status, member, "voters") and (
-        arguments.learner or arguments.witness != _is(status, member, "witnesses")
+        arguments.learner
+        or arguments.witness != _is(status, member, "witnesses")
+        or is_bodiless != (member in cast("Sequence[str]", status.get("bodiless", ())))
     ):
         raise ConfigError("the member votes otherwise: remove it before it comes back", node=member)
+    if is_bodiless:
+        return _add_bodiless(arguments, deadline, status)
     if not _is(status, member, "voters", "learners"):
         _hear(arguments)
         fields = {} if arguments.address is None else {"address": arguments.address}
@@ -200,6 +219,19 @@ def _add(arguments: argparse.Namespace) -> int:
             kind = "witness" if arguments.witness else "voter"
             _ask_patiently(arguments, deadline, "add", node=member, kind=kind)
         _wait_committed(arguments, deadline, member, "voters")
+    return _tell_members(arguments)
+
+
+def _add_bodiless(
+    arguments: argparse.Namespace, deadline: float, status: Mapping[str, object]
+) -> int:
+    """A voter at once: there is nothing that it would have to catch up with."""
+    member = arguments.member
+    if not _is(status, member, "voters"):
+        _hear(arguments)
+        fields = {} if arguments.address is None else {"address": arguments.address}
+        _ask_patiently(arguments, deadline, "add", node=member, kind="bodiless", **fields)
+    _wait_committed(arguments, deadline, member, "voters")
     return _tell_members(arguments)
 
 
@@ -229,7 +261,9 @@ def _remove(arguments: argparse.Namespace) -> int:
 
 def _tell_members(arguments: argparse.Namespace) -> int:
     status = _ask(arguments, "status")
-    members = {kind: status[kind] for kind in ("voters", "learners", "witnesses")}
+    members = {kind: status[kind] for kind in MEMBER_KINDS if status.get(kind) is not None}
+    if not members.get("bodiless"):
+        members.pop("bodiless", None)
     named = {kind: cast("Sequence[str]", names) for kind, names in members.items() if names}
     text = "\n".join(f"{kind:<12}{', '.join(names)}" for kind, names in named.items())
     return tell(arguments, members, text)

@@ -1,0 +1,79 @@
+"""Two members with messages and a witness without: one of the two is lost, and the other goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+
+import pytest
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, Group, Member, make_growing_group, producer
+from tests.process.test_group_members import change, raft_answers, raft_status
+
+from ledgermq.model.features import LEVEL
+
+pytestmark = pytest.mark.slow
+
+
+def make_witness(group: Group, member: Member) -> dict[str, object]:
+    """Take ``member`` into the group as a witness without bodies; what the command has told."""
+    config = member.node.config
+    config.write_text(config.read_text().replace("[node]\n", "[node]\nwitness = true\n"))
+    member.start()
+    wait_until(lambda: raft_answers(member), f"{member.name} to answer")
+
+    def has_level() -> bool:
+        counters = group.leader(besides=member).node.status()["counters"]
+        return bool(counters["broker"]["feature_level"] == LEVEL)
+
+    wait_until(has_level, "the level to be in force")
+    return change(
+        group, "add", member.name, member.peer_address, "--witness", "--without-bodies"
+    )
+
+
+def send(members: Sequence[Member], prefix: str, count: int = 200) -> None:
+    with producer(*members) as one:
+        bodies = [f"{prefix}-{number}".encode() for number in range(count)]
+        assert len(one.send_batch(TOPIC, bodies).result()) == count
+
+
+def test_a_member_is_lost_and_the_other_one_goes_on_with_the_witness(
+    make_node: Callable[[], Node],
+) -> None:
+    group = make_growing_group(make_node, first=2, members=3)
+    *full, witness = group.members
+    told = make_witness(group, witness)
+    witness.node.wait_ready()
+    send(full, "both")
+    leader = group.leader(besides=witness)
+    whole = raft_status(leader)
+    processes = set(witness.node.pids())
+    os.kill(witness.node.pid("raft"), signal.SIGKILL)
+    last = wait_until(lambda: raft_answers(witness) and raft_status(witness)["last"], "the witness")
+
+    leader.kill()
+    (other,) = (member for member in full if member is not leader)
+    group.leader(besides=witness)
+    send([other], "one")
+    alone = raft_status(other)
+    leader.start()
+    wait_until(lambda: raft_status(other)["copies"] == 2, "the other one to have all again")
+    wait_until(lambda: not raft_status(other)["leans_on_witness"], "nobody to be leant on")
+    send([other], "both-again")
+    known = wait_until(
+        lambda: raft_status(witness)["last"] == raft_status(other)["last"], "the witness to know"
+    )
+    statuses = group.stop()
+
+    assert told["bodiless"] == ["n2"]
+    assert processes == {"raft"}
+    assert (whole["leans_on_witness"], whole["copies"]) == (False, 2)
+    assert last["index"] > 0
+    assert (alone["leans_on_witness"], alone["copies"]) == (True, 1)
+    assert known
+    assert statuses == [0, 0, 0]
+    assert group.has_one_log(witness)
+    assert [len(member.bodies()) for member in full] == [600, 600]
+    assert not (witness.node.root / "dledger-n2").exists()
