@@ -98,15 +98,9 @@ def describe(status: Mapping[str, object]) -> Iterator[str]:
     yield f"leader      {status['leader'] or 'none known'}"
     yield f"log         last entry {last['index']:,} of term {last['term']}"
     yield f"            held {status['held']:,}, committed {status['commit']:,}"
-    yield f"writer      {status['writer']}"
-    for kind in MEMBER_KINDS:
-        # A node that was not restarted since this command came says nothing of bodies.
-        names = cast("Sequence[str]", status.get(kind, ()))
-        if names:
-            yield f"{kind:<12}{', '.join(names)}"
-    if status.get("copies") is not None:
-        leans = ", leans on its witness" if status["leans_on_witness"] else ""
-        yield f"bodies      of all that is committed: {status['copies']} members{leans}"
+    if status["role"] != "witness":
+        yield f"writer      {status['writer']}"
+    yield from _members(status)
     # A node that was not restarted since this command came with a newer version has no levels.
     levels = cast("Mapping[str, int | None]", status.get("levels", {}))
     known = ", ".join(f"{node} {'?' if at is None else at}" for node, at in levels.items())
@@ -139,6 +133,17 @@ def describe(status: Mapping[str, object]) -> Iterator[str]:
         )
     for peer_id, reason in cast("Mapping[str, str]", status["refusals"]).items():
         yield f"refused     {peer_id}: {reason}"
+
+
+def _members(status: Mapping[str, object]) -> Iterator[str]:
+    for kind in MEMBER_KINDS:
+        # A node that was not restarted since this command came says nothing of bodies.
+        names = cast("Sequence[str]", status.get(kind, ()))
+        if names:
+            yield f"{kind:<12}{', '.join(names)}"
+    if status.get("copies") is not None:
+        leans = ", leans on its witness" if status["leans_on_witness"] else ""
+        yield f"bodies      of all that is committed: {status['copies']} members{leans}"
 
 
 def _status(arguments: argparse.Namespace) -> int:
