@@ -1,4 +1,4 @@
-"""Two members with messages and a witness without: one of the two is lost, and the other goes on."""
+"""Two members with messages and a witness without: one of the two is lost, the other goes on."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ def make_witness(group: Group, member: Member) -> dict[str, object]:
         return bool(counters["broker"]["feature_level"] == LEVEL)
 
     wait_until(has_level, "the level to be in force")
-    return change(
-        group, "add", member.name, member.peer_address, "--witness", "--without-bodies"
-    )
+    return change(group, "add", member.name, member.peer_address, "--witness", "--without-bodies")
 
 
 def send(members: Sequence[Member], prefix: str, count: int = 200) -> None:
