@@ -66,7 +66,7 @@ def test_a_member_is_lost_and_the_other_one_goes_on_with_the_witness(
     statuses = group.stop()
 
     assert told["bodiless"] == ["n2"]
-    assert processes == {"raft"}
+    assert processes == {"raft", "supervisor"}
     assert (whole["leans_on_witness"], whole["copies"]) == (False, 2)
     assert last["index"] > 0
     assert (alone["leans_on_witness"], alone["copies"]) == (True, 1)
