@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from ledgermq.model.config.settings import ClusterState, Settings
 from ledgermq.model.errors import CorruptLogError, ProtocolError
+from ledgermq.model.features import LEVEL_MAX
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.entry_terms import EntryTerms
 from ledgermq.raft.membership import Membership
@@ -238,25 +239,44 @@ def _encode(entries: tuple[RosterEntry, ...], proposed: Proposal | None) -> byte
     return checked(json.dumps(document, sort_keys=True).encode())
 
 
-def encode_addresses(addresses: Mapping[NodeId, str]) -> bytes:
-    """JSON, the same bytes for the same members: what a witness without bodies is told of them."""
-    return json.dumps(dict(addresses), sort_keys=True).encode()
+class ToldGroup(NamedTuple):
+    """What a witness without bodies is told of its group, for it sees no entry that says so.
+
+    Attributes:
+        level: the feature level that is in force, as the leader knows it.
+        addresses: where each member listens, as ``10.0.0.1:40911``.
+    """
+
+    level: int
+    addresses: Mapping[NodeId, str]
 
 
-def decode_addresses(content: bytes) -> dict[NodeId, str]:
-    """The members in ``content``, and where each listens.
+def encode_group(group: ToldGroup) -> bytes:
+    """JSON, the same bytes for the same group."""
+    return json.dumps(
+        {"level": group.level, "members": dict(group.addresses)}, sort_keys=True
+    ).encode()
+
+
+def decode_group(content: bytes) -> ToldGroup:
+    """What ``encode_group`` was given.
 
     Raises:
-        ProtocolError: it has none, too many, or what is no address.
+        ProtocolError: it has no members, too many, or what is no address or no level.
     """
     try:
         found = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise ProtocolError("addresses of members are no JSON", reason=str(error)) from error
-    addresses = _addresses({"members": found}, "members")
+        raise ProtocolError("what is told of the group is no JSON", reason=str(error)) from error
+    if not isinstance(found, dict):
+        raise ProtocolError("what is told of the group is no object")
+    level = found.get("level")
+    if type(level) is not int or not 0 <= level <= LEVEL_MAX:
+        raise ProtocolError("no feature level of a group", level=level, limit=LEVEL_MAX)
+    addresses = _addresses(found, "members")
     if not 0 < len(addresses) <= MEMBERS_MAX:
         raise ProtocolError("no members, or too many", members=len(addresses), limit=MEMBERS_MAX)
-    return addresses
+    return ToldGroup(level, addresses)
 
 
 def _addresses(document: Mapping[str, object], kind: str) -> dict[NodeId, str]:

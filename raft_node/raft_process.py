@@ -18,7 +18,7 @@ from ledgermq.ipc.loop import LOOK_AGAIN_MS, SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.ipc.orders import Damaged, Followed, Granted, Ready, Repaired, parse
 from ledgermq.members.log_replacement import is_complete
 from ledgermq.members.log_trouble import LogDamagedError, report
-from ledgermq.members.roster import encode_addresses
+from ledgermq.members.roster import ToldGroup, encode_group
 from ledgermq.members.system_entries import no_op_record
 from ledgermq.model.config.settings import AckMode, Settings
 from ledgermq.model.errors import CorruptLogError, ProtocolError
@@ -72,6 +72,7 @@ class RaftWorker:
         self._environment = environment
         self._page = environment.page
         self._counters = environment.page.counters(Role.RAFT)
+        self._broker_counters = environment.page.counters(Role.BROKER)
         self._term_file = term_file
         self._peers = peers
         # Nothing rings when a peer refuses this node, or its handshake fails.
@@ -100,9 +101,7 @@ class RaftWorker:
             self._carry_out,
             peers,
             memberships=self._memberships,
-            level_in_force=lambda: environment.page.counters(Role.BROKER)[
-                BrokerCounter.FEATURE_LEVEL
-            ],
+            level_in_force=self._level_in_force,
         )
         # Which part of the process each source is for; 0: the loop's own.
         self._parts: defaultdict[Pollable, int] = defaultdict(int)
@@ -120,7 +119,7 @@ class RaftWorker:
         self._marks: deque[LogCursor] = deque()
         self._entries: memoryview | None = None
         self._announced: tuple[Index, ...] = ()
-        self._addresses = b""
+        self._told_group = (-1, b"")
         # Whatever an earlier raft process had granted ends here.
         self._writer.follow(term_file.state.term, KEEP_ALL)
         self._publish_grant()
@@ -456,14 +455,24 @@ class RaftWorker:
             self._carry_out(self._core.membership_appended(index, membership))
 
     def _know_members(self, commit: Index) -> None:
-        addresses = self._memberships.addresses(commit=commit)
-        self._peers.set_members(addresses)
-        self._addresses = encode_addresses(addresses)
+        self._peers.set_members(self._memberships.addresses(commit=commit))
+        self._told_group = (-1, b"")
+
+    def _level_in_force(self) -> int:
+        return self._broker_counters[BrokerCounter.FEATURE_LEVEL]
+
+    def _group(self) -> bytes:
+        """What a witness without bodies is told of its group, made anew where it has changed."""
+        level, known = self._level_in_force(), self._told_group
+        if level != known[0]:
+            addresses = self._memberships.addresses(commit=self._core.commit)
+            self._told_group = known = (level, encode_group(ToldGroup(level, addresses)))
+        return known[1]
 
     def _send(self, peer: NodeId, message: Message) -> None:
         if message.__class__ is Attest:
             # A witness without bodies sees no entry that says who belongs to the group.
-            self._say(peer, encode_message(message), self._addresses)
+            self._say(peer, encode_message(message), self._group())
         else:
             self._say(peer, encode_message(message))
 

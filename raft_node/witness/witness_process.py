@@ -2,7 +2,7 @@
 
 It alone writes ``ROOT/ledgermq/witness``. There is no writer, no dispatcher and no broker on such a
 node. Beside what a leader wants known come the addresses of the group's members, so that each of
-them can ask for a vote.
+them can ask for a vote, and the feature level that is in force, so that nobody does who is too old.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from ledgermq.ipc.cursor_page import CursorPage, Grant, Role
 from ledgermq.ipc.cursor_page import PublishedRole as PageRole
 from ledgermq.ipc.loop import LOOK_AGAIN_MS, Pollable, StopFlag
 from ledgermq.ipc.process_slots import Proof
-from ledgermq.members.roster import decode_addresses
+from ledgermq.members.roster import decode_group
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.events import Event
+from ledgermq.model.features import LEVEL_OF_BODILESS
 from ledgermq.model.ids import NodeId
 from ledgermq.process.clock import Clock
 from ledgermq.process.environment import OrderInbox
@@ -82,7 +83,7 @@ class WitnessWorker:
         self._file = file
         self._peers = peers
         self._watch_due_ns = 0
-        self._addresses = b""
+        self._told_group = b""
         self._noted = ""
         self.core = WitnessCore(
             NodeId(settings.node.self_id),
@@ -96,6 +97,8 @@ class WitnessWorker:
             self.core,
             peers,
         )
+        # Where it belongs to a group this is in force, whatever it was told before a restart.
+        peers.need_level(LEVEL_OF_BODILESS)
         self._publish()
 
     @property
@@ -152,7 +155,7 @@ class WitnessWorker:
         try:
             message = decode_message(parts[0])
             if isinstance(message, Attest) and len(parts) == 2:
-                self._hear_of_members(bytes(parts[1]))
+                self._hear_of_group(bytes(parts[1]))
             elif len(parts) != 1 and not isinstance(message, Append):
                 raise ProtocolError("a message to a witness with more parts", parts=len(parts))
         except ProtocolError as error:
@@ -161,16 +164,18 @@ class WitnessWorker:
             return
         self.core.receive(now, source, message)
 
-    def _hear_of_members(self, content: bytes) -> None:
-        """Whom the leader knows: the same bytes again and again, so that mostly nothing is done.
+    def _hear_of_group(self, content: bytes) -> None:
+        """What the leader knows: the same bytes again and again, so that mostly nothing is done.
 
         Raises:
-            ProtocolError: they are no members with their addresses.
+            ProtocolError: they say no members with their addresses, or no level.
         """
-        if content == self._addresses:
+        if content == self._told_group:
             return
-        self._peers.set_members(decode_addresses(content))
-        self._addresses = content
+        group = decode_group(content)
+        self._peers.set_members(group.addresses)
+        self._peers.need_level(group.level)
+        self._told_group = content
 
     def _carry_out(self, effects: WitnessEffects) -> None:
         if effects.persist is not None:

@@ -84,7 +84,11 @@ class Network:
 
 
 class PeersEnd:
-    """The ``raft_node.peers.peers.Peers`` of one life of a raft process; everybody is let in."""
+    """The ``raft_node.peers.peers.Peers`` of one life of a raft process; everybody is let in.
+
+    Attributes:
+        level_needed: the feature level that who is let in would have to know.
+    """
 
     def __init__(
         self, node: NodeId, others: Sequence[NodeId], network: Network, wake: Callable[[], None]
@@ -93,6 +97,7 @@ class PeersEnd:
         self.voters: Sequence[NodeId] = (node, *others)
         self.refusals: Mapping[NodeId, str] = {}
         self.direct: Collection[NodeId] = ()
+        self.level_needed = 0
         self._members: Collection[NodeId] = self.voters
         self._network = network
         self._wake = wake
@@ -115,7 +120,8 @@ class PeersEnd:
         return ()
 
     def need_level(self, level: int) -> None:
-        """See ``Peers``."""
+        """See ``Peers``: it never falls."""
+        self.level_needed = max(self.level_needed, level)
 
     def take(self, message: PeerMessage) -> None:
         """The network brings a message."""

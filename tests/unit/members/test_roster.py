@@ -11,8 +11,9 @@ from ledgermq.members.roster import (
     Roster,
     RosterEntry,
     RosterFile,
-    decode_addresses,
-    encode_addresses,
+    ToldGroup,
+    decode_group,
+    encode_group,
 )
 from ledgermq.model.errors import CorruptLogError, ProtocolError
 from ledgermq.model.ids import Index, NodeId, Term
@@ -49,8 +50,10 @@ def test_members_without_bodies_are_named_only_where_there_are_some() -> None:
     assert b"bodiless" not in ROSTER.encode()
 
 
-def test_addresses_come_back_from_their_bytes() -> None:
-    assert decode_addresses(encode_addresses(ROSTER.addresses)) == ROSTER.addresses
+def test_what_is_told_of_a_group_comes_back_from_its_bytes() -> None:
+    group = ToldGroup(4, ROSTER.addresses)
+
+    assert decode_group(encode_group(group)) == group
 
 
 @pytest.mark.parametrize(
@@ -58,17 +61,22 @@ def test_addresses_come_back_from_their_bytes() -> None:
     [
         (b"", "no JSON"),
         (b"[" * 100_000, "no JSON"),
-        (b"[]", "without members"),
-        (b"{}", "no members, or too many"),
-        (encode_addresses({NodeId(f"n{at}"): "a:1" for at in range(65)}), "or too many"),
-        (b'{"n0": "a"}', "not the address"),
-        (b'{"zero": "a:1"}', "not the id"),
-        (b'{"n0": 1}', "not the id"),
+        (b"[]", "no object"),
+        (b'{"level": 4}', "without members"),
+        (b'{"level": 4, "members": {}}', "no members, or too many"),
+        (encode_group(ToldGroup(4, {NodeId(f"n{at}"): "a:1" for at in range(65)})), "or too many"),
+        (b'{"level": 4, "members": {"n0": "a"}}', "not the address"),
+        (b'{"level": 4, "members": {"zero": "a:1"}}', "not the id"),
+        (b'{"level": 4, "members": {"n0": 1}}', "not the id"),
+        (b'{"members": {"n0": "a:1"}}', "no feature level"),
+        (b'{"level": true, "members": {"n0": "a:1"}}', "no feature level"),
+        (b'{"level": -1, "members": {"n0": "a:1"}}', "no feature level"),
+        (b'{"level": 256, "members": {"n0": "a:1"}}', "no feature level"),
     ],
 )
-def test_what_are_no_addresses_is_refused(content: bytes, said: str) -> None:
+def test_what_says_nothing_of_a_group_is_refused(content: bytes, said: str) -> None:
     with pytest.raises(ProtocolError, match=said):
-        decode_addresses(content)
+        decode_group(content)
 
 
 @pytest.mark.parametrize(
