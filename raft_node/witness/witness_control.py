@@ -1,4 +1,4 @@
-"""Control socket of a witness without bodies: the verbs of ``raft_control`` that change nothing."""
+"""Control socket of a witness without bodies: the verbs of ``raft_control`` that no log needs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import selectors
 from collections.abc import Mapping
 from pathlib import Path
 
-from ledgermq.model.errors import NotLeaderError, ProtocolError
+from ledgermq.model.errors import ConfigError, NotLeaderError, ProtocolError
+from ledgermq.model.features import LEVEL
+from ledgermq.model.ids import NodeId
 from ledgermq.process.control import ControlServer
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.roles.witness import WitnessCore
 from ledgermq.raft.status import witness_status
 from ledgermq.raft_node.peers.peers import Peers
-from ledgermq.raft_node.raft_control import status_document
+from ledgermq.raft_node.raft_control import AUDITED_VERBS, status_document
 
 _OF_LEADERS = frozenset({"transfer", "resign", "hear", "add", "remove"})
 
@@ -30,7 +32,9 @@ class WitnessControl:
         self._core = core
         self._peers = peers
         self._selector = selectors.EpollSelector()
-        self._server = ControlServer(path, mode, self._selector, self._answer, audited=frozenset())
+        self._server = ControlServer(
+            path, mode, self._selector, self._answer, audited=AUDITED_VERBS
+        )
 
     @property
     def source(self) -> int:
@@ -48,13 +52,10 @@ class WitnessControl:
         self._selector.close()
 
     def _answer(self, verb: str, request: Mapping[str, object]) -> Mapping[str, object]:
-        del request
         if verb == "status":
-            own = frozenset({self._core.node})
-            # Of the others it knows who they are, and not what.
-            members = Membership(own.union(self._peers.voters), witnesses=own, bodiless=own)
-            status = witness_status(self._core, members)
-            return {**status_document(status, self._peers.refusals), "role": "witness"}
+            return self._status()
+        if verb == "forget":
+            return {"forgotten": self._peers.forget(self._member(request.get("node")))}
         if verb == "why-no-leader":
             reasons = [f"{peer}: {reason}" for peer, reason in self._peers.refusals.items()]
             known = [] if self._core.leader else ["this node is a witness, and never leads"]
@@ -64,3 +65,20 @@ class WitnessControl:
                 "this node is a witness, and never leads", leader=self._core.leader
             )
         raise ProtocolError("unknown verb", verb=verb)
+
+    def _status(self) -> Mapping[str, object]:
+        own = frozenset({self._core.node})
+        # Of the others it knows who they are, and not what.
+        members = Membership(own.union(self._peers.voters), witnesses=own, bodiless=own)
+        levels = {**self._peers.levels, self._core.node: LEVEL}
+        return {
+            **status_document(witness_status(self._core, members), self._peers.refusals),
+            "role": "witness",
+            "levels": {node: levels.get(node) for node in sorted(members.members)},
+        }
+
+    def _member(self, name: object) -> NodeId:
+        members = sorted(self._peers.voters)
+        if not isinstance(name, str) or name not in members:
+            raise ConfigError("no such member", node=name, members=members)
+        return NodeId(name)
