@@ -29,7 +29,9 @@ def host_checks(subject: Subject) -> Iterator[Diagnosis]:
     yield _kernel()
     yield _processors()
     yield _load()
-    yield _memory(subject)
+    if not subject.settings.node.witness:
+        # The limits are those of clients, and a witness without bodies has none.
+        yield _memory(subject)
     yield _swap(subject)
     yield _overcommit()
     yield _huge_pages()

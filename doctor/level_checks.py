@@ -16,6 +16,9 @@ def level_checks(subject: Subject) -> Iterator[Diagnosis]:
     if subject.status is None:
         yield ok("levels.members", "not known: the node does not run")
         return
+    if subject.settings.node.witness:
+        yield ok("levels.members", "not known to a witness: ask doctor of a member with messages")
+        return
     counters = subject.status["counters"].get("broker", {})
     members = read_levels(RuntimePaths(subject.settings.listen.runtime_dir).levels)
     if "feature_level" not in counters or not members:

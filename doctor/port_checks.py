@@ -51,6 +51,9 @@ def endpoints_of(subject: Subject) -> Iterator[Endpoint]:
         name, address = parse_peer(text)
         if name == node.self_id:
             yield Endpoint("node.peers", address.host.strip("[]"), address.port)
+    if node.witness:
+        # It listens to members alone, whatever the settings of a group's nodes have in common.
+        return
     for setting, endpoint in (("produce", listen.produce), ("consume", listen.consume)):
         if endpoint is not None:
             host, _, port = endpoint.removeprefix("tcp://").rpartition(":")

@@ -31,6 +31,10 @@ def store_checks(subject: Subject) -> Iterator[Diagnosis]:
         return
     yield _files(subject)
     yield _locks(subject)
+    if subject.settings.node.witness:
+        # No log, no tables, no reserve: its own file says at the start what is wrong with it.
+        yield _aside(subject)
+        return
     yield _last_stop(subject)
     yield _damage(subject)
     yield _own_files(subject)
@@ -46,6 +50,8 @@ def _files(subject: Subject) -> Diagnosis:
             "store.files", str(error), limit="files that fit the settings",
             change="correct the setting that is named, or see docs/operating/check-and-repair.md",
         )  # fmt: skip
+    if subject.settings.node.witness:
+        return ok("store.files", f"{found.root}: a witness without bodies, which has no log")
     return ok("store.files", f"{found.root}: {found.text.removesuffix(', left by a crash')}")
 
 

@@ -40,6 +40,15 @@ def test_members_that_know_what_is_in_force_are_well(tmp_path: Path) -> None:
     assert found["levels.members"].measured == "n0 1, n1 1, n2 1; level 1 is in force"
 
 
+def test_a_witness_says_who_is_to_be_asked(tmp_path: Path) -> None:
+    subject = subject_in(tmp_path, node={"witness": True})
+    status: Any = {"counters": {"broker": {"feature_level": 0, "level_needed": 0}}}
+    found = by_check(level_checks, replace(subject, status=status))
+
+    assert [one.verdict for one in found.values()] == [Weight.OK]
+    assert "a member with messages" in found["levels.members"].measured
+
+
 def test_a_level_that_all_know_is_the_next_step(tmp_path: Path) -> None:
     found = examined(tmp_path, 1, 1)["levels.members"]
 

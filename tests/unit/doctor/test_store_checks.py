@@ -56,6 +56,24 @@ def test_an_empty_store_is_well(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_of_a_witness_no_log_is_looked_for(tmp_path: Path) -> None:
+    subject = subject_in(tmp_path, node={"witness": True})
+    subject.paths.own.mkdir(parents=True)
+    findings = by_check(store_checks, subject)
+
+    assert set(verdicts(findings).values()) == {Weight.OK}
+    assert set(findings) == {"store.files", "store.lock", "store.set-aside"}
+    assert "witness without bodies" in findings["store.files"].measured
+
+
+def test_a_witness_with_a_log_in_its_directory_fails(tmp_path: Path) -> None:
+    subject = subject_in(tmp_path, node={"witness": True})
+    (subject.paths.root / "dledger-n0").mkdir(parents=True)
+    (subject.paths.root / "dledger-n0" / "data").mkdir()
+
+    assert by_check(store_checks, subject)["store.files"].verdict is Weight.FAIL
+
+
 def test_a_store_that_another_program_holds_fails_and_names_it(tmp_path: Path) -> None:
     subject = store_in(tmp_path)
     with held(subject.paths.own / "lock") as pid:
