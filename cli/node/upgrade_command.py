@@ -15,7 +15,7 @@ from ledgermq.cli.output import tell
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, NotLeaderError
 from ledgermq.model.exit_status import EXIT_CONFIG, EXIT_OK
-from ledgermq.model.features import level_of, version_of
+from ledgermq.model.features import LEVEL_OF_BODILESS, level_of, version_of
 from ledgermq.process import control
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.settings.settings_loading import load_settings
@@ -85,6 +85,8 @@ def _check_version(arguments: argparse.Namespace, settings: Settings, version: s
         known = level_of(version)
     except ValueError as error:
         raise ConfigError("no version, as 0.2.0", version=version) from error
+    if settings.node.witness:
+        return _check_witness(arguments, version, known)
     document = ConfigFile(StorePaths.of(settings).own / feature_table.FILE).load()
     in_force = feature_table.level_told(document)
     if in_force > known:
@@ -95,6 +97,26 @@ def _check_version(arguments: argparse.Namespace, settings: Settings, version: s
         )
     told = {"version": version, "known": known, "in_force": in_force}
     text = f"version {version} knows feature level {known}, level {in_force} is in force: it may be"
+    return tell(arguments, told, text)
+
+
+def _check_witness(arguments: argparse.Namespace, version: str, known: int) -> int:
+    """A witness without bodies has no log that says what is in force; so much is for certain.
+
+    Raises:
+        ConfigError: ``version`` knows of no such witnesses.
+    """
+    needed = LEVEL_OF_BODILESS
+    if known < needed:
+        raise ConfigError(
+            f"version {version} cannot be a witness without bodies: it knows feature level {known},"
+            f" and they need level {needed}, so {version_of(needed)} or newer"
+        )
+    told = {"version": version, "known": known, "in_force": None}
+    text = (
+        f"version {version} knows feature level {known}, and of witnesses without bodies: ask a"
+        " member with messages which level is in force"
+    )
     return tell(arguments, told, text)
 
 
@@ -110,6 +132,8 @@ def outlooks(status: Mapping[str, object]) -> list[Outlook]:
         )
     voters = set(cast("Sequence[str]", status["voters"]))
     witnesses = set(cast("Sequence[str]", status["witnesses"]))
+    # A node that was not restarted since this command came says nothing of bodies.
+    bodiless = set(cast("Sequence[str]", status.get("bodiless", ())))
     refusals = cast("Mapping[str, str]", status["refusals"])
     peers = {
         str(one["node"]): one for one in cast("Sequence[Mapping[str, object]]", status["peers"])
@@ -127,6 +151,8 @@ def outlooks(status: Mapping[str, object]) -> list[Outlook]:
         if name in voters and len(voters) > 1 and len(others) < majority(len(voters)):
             missing = ", ".join(f"{other}: {why}" for other, why in away.items() if why)
             reason = f"without it there is no majority ({missing or 'two voters need one another'})"
+        elif bodiless and name in voters and len(others - bodiless) < majority(len(voters)) - 1:
+            reason = "without it too few would hold messages for a witness to count beside them"
         elif name == leader and len(voters) > 1 and not _heirs(peers, others - witnesses):
             reason = "no other member could lead now"
         found.append(Outlook(name, role, reason))

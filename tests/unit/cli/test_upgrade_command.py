@@ -65,6 +65,42 @@ def test_a_learner_may_always_be_next_and_stands_in_for_nobody() -> None:
     assert "two voters need one another" in reasons(found)["n1"]
 
 
+def test_a_witness_without_bodies_stands_in_for_one_member_with_messages() -> None:
+    found = status(peer("n1"), peer("n2"), witnesses=["n2"], bodiless=["n2"])
+
+    assert reasons(found) == {"n1": "", "n2": "", "n0": ""}
+
+
+def test_witnesses_without_bodies_make_no_majority_with_too_few_messages() -> None:
+    """Of seven: five would be there without n1, but two of four that hold messages."""
+    others = [peer(name) for name in ("n1", "n3", "n4", "n5", "n6")]
+    witnesses = ["n4", "n5", "n6"]
+    found = reasons(
+        status(peer("n2", silent_ms=9_000), *others, witnesses=witnesses, bodiless=witnesses)
+    )
+
+    for member in ("n0", "n1", "n3"):
+        assert found.pop(member).startswith("without it too few would hold messages")
+    assert set(found.values()) == {""}
+
+
+@pytest.mark.parametrize(("version", "status_"), [("0.2.0", 1), ("0.3.0", 0)])
+def test_a_version_from_before_witnesses_without_bodies_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str, status_: int
+) -> None:
+    config = tmp_path / "ledgermq.toml"
+    config.write_text(
+        '[node]\nself_id = "n2"\ninitial_cluster_state = "existing"\nwitness = true\n'
+        'peers = ["n0-127.0.0.1:1", "n2-127.0.0.1:2"]\n'
+        f'[store]\nlog = "dledger"\npath_root_dir = "{tmp_path / "store"}"\n'
+    )
+
+    assert main(["upgrade", "check", "--config", str(config), "--to", version]) == status_
+    said = capsys.readouterr()
+    assert ("witness without bodies" in said.err) == (status_ == 1)
+    assert ("ask a member with messages" in said.out) == (status_ == 0)
+
+
 def test_only_the_leader_can_say_it() -> None:
     with pytest.raises(NotLeaderError, match="n1"):
         outlooks(status(role="follower", leader="n1"))
