@@ -24,6 +24,8 @@ class RaftCounter(IntEnum):
     """Of the raft process.
 
     ``MEMBERS_LEVEL`` is now: the highest feature level that all members have said that they know.
+    So are ``LEANS_ON_WITNESS`` and ``COPIES``, of a leader whose group has a witness without
+    bodies: whether it counts in the place of a member, and how many hold all that is committed.
     """
 
     ELECTIONS = 0
@@ -43,6 +45,8 @@ class RaftCounter(IntEnum):
     DAMAGED_ENTRIES = auto()
     REPAIRED_ENTRIES = auto()
     REPAIRED_BYTES = auto()
+    LEANS_ON_WITNESS = auto()
+    COPIES = auto()
 
 
 class WriterCounter(IntEnum):

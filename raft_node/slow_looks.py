@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from ledgermq.ipc.counters import BrokerCounter
+from ledgermq.ipc.counters import BrokerCounter, RaftCounter
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.process_slots import Proof
 from ledgermq.ipc.space_slots import SpaceState
@@ -68,12 +68,14 @@ class SlowLooks:
             sick_after_ms=settings.raft.disk_sick_after_ms, now_ns=environment.clock.monotonic_ns()
         )
         self._broker = page.counters(Role.BROKER)
-        self._levels = MemberLevels(peers, page.counters(Role.RAFT), environment.paths.levels)
+        self._counters = page.counters(Role.RAFT)
+        self._levels = MemberLevels(peers, self._counters, environment.paths.levels)
         self._levels_due_ns = 0
         self._is_full = False
         # The page may be older than this process.
         self._absent: Sequence[NodeId] = ()
         page.publish_absent(())
+        self._count_copies(core.status())
         self._proof = page.read_proof()
         self._majority_ns = self._proof.majority_ns
         self._look_at_levels(core.status())
@@ -103,6 +105,7 @@ class SlowLooks:
             self._levels_due_ns = now_ns + LEVELS_EVERY_NS
             status = self._core.status()
             self._look_at_levels(status)
+            self._count_copies(status)
             if status.role is RaftRole.LEADER:
                 self._reader.look(status)
         trouble = self._disk.look(self._page, now_ns)
@@ -117,6 +120,11 @@ class SlowLooks:
         """Say which feature level all members know; let in nobody who lacks the one in force."""
         self._levels.look(status)
         self._peers.need_level(self._broker[BrokerCounter.FEATURE_LEVEL])
+
+    def _count_copies(self, status: CoreStatus) -> None:
+        """For who watches a group with a witness without bodies."""
+        self._counters[RaftCounter.LEANS_ON_WITNESS] = int(status.leans)
+        self._counters[RaftCounter.COPIES] = status.copies or 0
 
     def _look_at_space(self, now_ns: int) -> None:
         """A full disk is no place for a leader, and old files go when nobody needs them."""

@@ -19,6 +19,8 @@ _NOW: Mapping[Role, frozenset[IntEnum]] = {
         {
             RaftCounter.MEMBERS_LEVEL,
             RaftCounter.DAMAGED_ENTRIES,
+            RaftCounter.LEANS_ON_WITNESS,
+            RaftCounter.COPIES,
         }
     ),
     Role.WRITER: frozenset(
@@ -86,6 +88,11 @@ COUNTER_HELP: Mapping[Role, Mapping[IntEnum, str]] = {
         RaftCounter.DAMAGED_ENTRIES: "Damaged entries that are known",
         RaftCounter.REPAIRED_ENTRIES: "Damaged entries that were repaired from other members",
         RaftCounter.REPAIRED_BYTES: "Bytes of entries that were repaired",
+        RaftCounter.LEANS_ON_WITNESS: "1 while this leader leans on a witness without bodies",
+        RaftCounter.COPIES: (
+            "Members that hold all that is committed, beside a witness without bodies; 0: this node"
+            " does not lead such a group"
+        ),
     },
     Role.WRITER: {
         WriterCounter.MESSAGES: "Messages stored for producers",
