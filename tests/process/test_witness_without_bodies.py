@@ -31,6 +31,12 @@ def make_witness(group: Group, member: Member) -> dict[str, object]:
     return change(group, "add", member.name, member.peer_address, "--witness", "--without-bodies")
 
 
+def counted(member: Member) -> tuple[int, int]:
+    """Whether it leans on the witness, and how many hold all, as its metrics say."""
+    counters = member.node.status()["counters"]["raft"]
+    return counters["leans_on_witness"], counters["copies"]
+
+
 def send(members: Sequence[Member], prefix: str, count: int = 200) -> None:
     with producer(*members) as one:
         bodies = [f"{prefix}-{number}".encode() for number in range(count)]
@@ -47,6 +53,7 @@ def test_a_member_is_lost_and_the_other_one_goes_on_with_the_witness(
     send(full, "both")
     leader = group.leader(besides=witness)
     whole = raft_status(leader)
+    wait_until(lambda: counted(leader) == (0, 2), "the metrics to say so")
     processes = set(witness.node.pids())
     os.kill(witness.node.pid("raft"), signal.SIGKILL)
     last = wait_until(lambda: raft_answers(witness) and raft_status(witness)["last"], "the witness")
@@ -56,6 +63,7 @@ def test_a_member_is_lost_and_the_other_one_goes_on_with_the_witness(
     group.leader(besides=witness)
     send([other], "one")
     alone = raft_status(other)
+    wait_until(lambda: counted(other) == (1, 1), "the metrics to say so")
     leader.start()
     wait_until(lambda: raft_status(other)["copies"] == 2, "the other one to have all again")
     wait_until(lambda: not raft_status(other)["leans_on_witness"], "nobody to be leant on")
