@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member, make_growing_group, producer
+from tests.process.node_start import run_command
 from tests.process.test_group_members import change, raft_answers, raft_status
 
 from ledgermq.model.features import LEVEL
@@ -37,6 +38,11 @@ def counted(member: Member) -> tuple[int, int]:
     return counters["leans_on_witness"], counters["copies"]
 
 
+def all_may_be_next(leader: Member) -> bool:
+    check = run_command("upgrade", "check", "--config", str(leader.node.config))
+    return check.stdout.count("may be next") == 3
+
+
 def send(members: Sequence[Member], prefix: str, count: int = 200) -> None:
     with producer(*members) as one:
         bodies = [f"{prefix}-{number}".encode() for number in range(count)]
@@ -55,6 +61,10 @@ def test_a_member_is_lost_and_the_other_one_goes_on_with_the_witness(
     whole = raft_status(leader)
     wait_until(lambda: counted(leader) == (0, 2), "the metrics to say so")
     processes = set(witness.node.pids())
+    doctor = run_command(
+        "doctor", "--only", "ports,levels,store", "--config", str(witness.node.config)
+    )
+    wait_until(lambda: all_may_be_next(leader), "each member to be one that may be restarted")
     os.kill(witness.node.pid("raft"), signal.SIGKILL)
     last = wait_until(lambda: raft_answers(witness) and raft_status(witness)["last"], "the witness")
 
@@ -76,6 +86,8 @@ def test_a_member_is_lost_and_the_other_one_goes_on_with_the_witness(
     assert told["bodiless"] == ["n2"]
     assert processes == {"raft", "supervisor"}
     assert (whole["leans_on_witness"], whole["copies"]) == (False, 2)
+    assert doctor.returncode == 0, doctor.stdout
+    assert "a witness without bodies, which has no log" in " ".join(doctor.stdout.split())
     assert last["index"] > 0
     assert (alone["leans_on_witness"], alone["copies"]) == (True, 1)
     assert known
