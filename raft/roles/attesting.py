@@ -86,7 +86,8 @@ def look(state: NodeState, lead: Leadership, attesting: Attesting) -> None:
     """
     membership = state.membership
     horizon = state.now - state.policy.timing.witness_wait
-    keep_up, near = {state.node}, {state.node}
+    # A leader that is about to leave the group is none of those that are needed.
+    keep_up, near = membership.full & {state.node}, membership.full & {state.node}
     for peer in membership.full & lead.progress.keys():
         progress = lead.progress[peer]
         match, since = attesting.kept_up.get(peer, (NO_INDEX, lead.began))
@@ -94,9 +95,9 @@ def look(state: NodeState, lead: Leadership, attesting: Attesting) -> None:
             since = progress.heard
         attesting.kept_up[peer] = (progress.match, since)
         if since >= horizon:
-            keep_up.add(peer)
+            keep_up |= {peer}
             if transfer.is_near(state, progress):
-                near.add(peer)
+                near |= {peer}
     attesting.held = state.held
     needed = bodies_needed(membership, leans=False)
     if attesting.leans and len(near) >= needed:

@@ -250,10 +250,10 @@ def has_committed(state: NodeState, lead: Leadership) -> bool:
 
 def membership_changed(state: NodeState, lead: Leadership) -> None:
     """Begin to feed new members; those that leave are fed until that is committed."""
+    attesting.members_changed(state, lead)
     for peer in sorted(_peers(state) - lead.progress.keys()):
         lead.progress[peer] = Progress(Index(state.log.last.index + 1), state.now)
         _probe(state, lead, peer, lead.progress[peer])
-    attesting.members_changed(state, lead)
     advance_commit(state)
 
 

@@ -16,13 +16,14 @@ from ledgermq.raft.messages import (
     EntryId,
     HardState,
     PreVoteReply,
+    RaftRole,
     VoteReply,
 )
 from ledgermq.raft.quorum import majority
 from ledgermq.raft.roles.attesting import bodies_needed
 from ledgermq.raft.timing import FlowLimits, Timing
 
-N0, N1, W = NodeId("n0"), NodeId("n1"), NodeId("w0")
+N0, N1, N2, W = NodeId("n0"), NodeId("n1"), NodeId("n2"), NodeId("w0")
 TIMING = Timing()
 
 
@@ -50,11 +51,12 @@ def test_a_loss_that_the_group_tolerates_leaves_a_body(
     assert leaning + 1 >= majority(voters)
 
 
-def leader() -> RaftCore:
-    """n0, elected by n1, of two and a witness; its term begins with entry 0."""
+def leader(full: int = 2, bodiless: int = 1) -> RaftCore:
+    """n0, elected by the others of so many beside a witness; its term begins with entry 0."""
+    others = [NodeId(f"n{number}") for number in range(1, full)]
     core = RaftCore(
         N0,
-        group(2, 1),
+        group(full, bodiless),
         HardState(Term(0), None),
         commit=Index(-1),
         entries_have_terms=True,
@@ -65,10 +67,12 @@ def leader() -> RaftCore:
     )
     core.log_ready(NO_ENTRY, EntryTerms())
     core.tick(core.deadline)
-    core.receive(core.now, N1, PreVoteReply(Term(0), Term(1), None))
-    core.receive(core.now, N1, VoteReply(Term(1), Term(1), None))
+    for peer in others:
+        core.receive(core.now, peer, PreVoteReply(Term(0), Term(1), None))
+    for peer in others:
+        core.receive(core.now, peer, VoteReply(Term(1), Term(1), None))
     core.writer_granted(Term(1), NO_ENTRY)
-    for peer in (N1, W):
+    for peer in (*others, W):
         answer(core, peer, -1)
     written(core, 0)
     return core
@@ -157,6 +161,33 @@ def test_a_voter_that_answers_and_takes_nothing_is_not_waited_for_either() -> No
     pass_time(core, TIMING.witness_wait + 2 * TIMING.heartbeat, alive=(N1, W))
 
     assert core.status().leans
+
+
+def test_a_witness_that_is_taken_in_is_sent_no_entries_from_the_first_moment_on() -> None:
+    core = leader(bodiless=0)
+    answer(core, N1, 0)
+
+    effects = core.membership_appended(Index(1), group(2, 1))
+
+    assert [sent for target, sent in effects.send if target == W] == [Attest(Term(1), Index(0), 1)]
+
+
+def test_a_leader_that_leaves_is_none_of_those_that_have_to_keep_up() -> None:
+    core = leader(full=3)
+    for peer in (N1, N2):
+        answer(core, peer, 0)
+    witness = frozenset({W})
+    core.membership_appended(
+        Index(1), Membership(frozenset({N1, N2, W}), frozenset(), *2 * [witness])
+    )
+    written(core, 1)
+    answer(core, N1, 1)
+
+    pass_time(core, TIMING.witness_wait + 2 * TIMING.heartbeat, alive=(N1, W))
+    answer(core, W, 1)
+
+    assert core.commit == 1
+    assert core.role is RaftRole.FOLLOWER
 
 
 def test_what_a_witness_was_told_while_it_was_leant_on_is_not_committed_by_it_later() -> None:
