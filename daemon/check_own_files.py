@@ -12,7 +12,7 @@ from ledgermq.conversion.last_backup import NAME as LAST_BACKUP
 from ledgermq.conversion.restore_note import NAME as RESTORE_NOTE
 from ledgermq.formats.findings import START_MENDS, Finding, Severity
 from ledgermq.members.peer_identity import KnownPeers, identity_of
-from ledgermq.members.roster import RosterFile
+from ledgermq.members.roster import RosterFile, read_group
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.names.own_tables import OWN_TABLES
 from ledgermq.raft.term_slots import SLOT_SIZE, SLOT_USED, StoredState, decode_slot, decode_slots
@@ -24,6 +24,8 @@ from ledgermq.store.state_mark import NAME as STATE_MARK
 KNOWN = frozenset(
     {
         "term",
+        "witness",
+        "told-group",
         "identity",
         "peers",
         "members",
@@ -79,6 +81,7 @@ def check_own_files(root: Path, dledger: Path | None) -> list[Finding]:
         ("identity", identity_of),
         ("peers", KnownPeers),
         ("members", RosterFile),
+        ("told-group", read_group),
     ):
         path = own / name
         if not path.exists():

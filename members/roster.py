@@ -29,7 +29,7 @@ from ledgermq.model.features import LEVEL_MAX
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.entry_terms import EntryTerms
 from ledgermq.raft.membership import Membership
-from ledgermq.store.files.checked_document import checked, read_document
+from ledgermq.store.files.checked_document import checked, read_document, write_document
 from ledgermq.store.files.small_file import replace_file
 
 MEMBERS_MAX = 64
@@ -253,9 +253,7 @@ class ToldGroup(NamedTuple):
 
 def encode_group(group: ToldGroup) -> bytes:
     """JSON, the same bytes for the same group."""
-    return json.dumps(
-        {"level": group.level, "members": dict(group.addresses)}, sort_keys=True
-    ).encode()
+    return json.dumps(_group_document(group), sort_keys=True).encode()
 
 
 def decode_group(content: bytes) -> ToldGroup:
@@ -270,6 +268,37 @@ def decode_group(content: bytes) -> ToldGroup:
         raise ProtocolError("what is told of the group is no JSON", reason=str(error)) from error
     if not isinstance(found, dict):
         raise ProtocolError("what is told of the group is no object")
+    return _group_of(found)
+
+
+def read_group(path: Path) -> ToldGroup | None:
+    """What a witness without bodies was told last and kept at ``path``; None: nothing.
+
+    Raises:
+        CorruptLogError: the file is damaged.
+        StorageError: the operating system refused.
+    """
+    document = read_document(path)
+    try:
+        return None if document is None else _group_of(document)
+    except ProtocolError as error:
+        raise CorruptLogError(error.message, file=str(path), **error.details) from error
+
+
+def keep_group(path: Path, group: ToldGroup) -> None:
+    """Have ``read_group`` give it; durable on return.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    write_document(path, _group_document(group))
+
+
+def _group_document(group: ToldGroup) -> dict[str, object]:
+    return {"level": group.level, "members": dict(group.addresses)}
+
+
+def _group_of(found: Mapping[str, object]) -> ToldGroup:
     level = found.get("level")
     if type(level) is not int or not 0 <= level <= LEVEL_MAX:
         raise ProtocolError("no feature level of a group", level=level, limit=LEVEL_MAX)

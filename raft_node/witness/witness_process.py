@@ -3,6 +3,8 @@
 It alone writes ``ROOT/ledgermq/witness``. There is no writer, no dispatcher and no broker on such a
 node. Beside what a leader wants known come the addresses of the group's members, so that each of
 them can ask for a vote, and the feature level that is in force, so that nobody does who is too old.
+Both are kept in ``ROOT/ledgermq/told-group``: who leads when this process is started again may be
+one whom ``node.peers`` does not name.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from ledgermq.ipc.cursor_page import CursorPage, Grant, Role
 from ledgermq.ipc.cursor_page import PublishedRole as PageRole
 from ledgermq.ipc.loop import LOOK_AGAIN_MS, Pollable, StopFlag
 from ledgermq.ipc.process_slots import Proof
-from ledgermq.members.roster import decode_group
+from ledgermq.members.roster import ToldGroup, decode_group, keep_group, read_group
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.events import Event
@@ -76,6 +78,12 @@ class WitnessWorker:
     """Carries messages of the peers into the core, and what it has to say out."""
 
     def __init__(self, environment: WitnessSurroundings, file: WitnessFile, peers: Peers) -> None:
+        """Go on from ``file``, and with the members that were told last.
+
+        Raises:
+            CorruptLogError: what was told of the group is damaged on the disk.
+            StorageError: it cannot be read, or the control socket cannot be made.
+        """
         settings = environment.settings
         self._page = environment.page
         self._counters = environment.page.counters(Role.RAFT)
@@ -98,7 +106,13 @@ class WitnessWorker:
             peers,
         )
         # Where it belongs to a group this is in force, whatever it was told before a restart.
-        peers.need_level(LEVEL_OF_BODILESS)
+        self._level = LEVEL_OF_BODILESS
+        self._group_path = StorePaths.of(settings).told_group
+        group = read_group(self._group_path)
+        if group is None:
+            peers.need_level(self._level)
+        else:
+            self._know_group(group)
         self._publish()
 
     @property
@@ -152,10 +166,13 @@ class WitnessWorker:
 
     def _take(self, now: int, source: NodeId, parts: list[memoryview]) -> None:
         self._counters[RaftCounter.MESSAGES_RECEIVED] += 1
+        group, told = None, b""
         try:
             message = decode_message(parts[0])
             if isinstance(message, Attest) and len(parts) == 2:
-                self._hear_of_group(bytes(parts[1]))
+                told = bytes(parts[1])
+                # The same bytes again and again: mostly nothing is to be done.
+                group = None if told == self._told_group else decode_group(told)
             elif len(parts) != 1 and not isinstance(message, Append):
                 raise ProtocolError("a message to a witness with more parts", parts=len(parts))
         except ProtocolError as error:
@@ -163,19 +180,17 @@ class WitnessWorker:
             logger.warning("message of a peer refused: peer=%s error=%s", source, error)
             return
         self.core.receive(now, source, message)
+        # A leader whose time is over may not know of members that came since.
+        if group is not None and (self.core.leader, self.core.term) == (source, message.term):
+            self._know_group(group)
+            keep_group(self._group_path, ToldGroup(self._level, group.addresses))
+            self._told_group = told
 
-    def _hear_of_group(self, content: bytes) -> None:
-        """What the leader knows: the same bytes again and again, so that mostly nothing is done.
-
-        Raises:
-            ProtocolError: they say no members with their addresses, or no level.
-        """
-        if content == self._told_group:
-            return
-        group = decode_group(content)
+    def _know_group(self, group: ToldGroup) -> None:
         self._peers.set_members(group.addresses)
-        self._peers.need_level(group.level)
-        self._told_group = content
+        # A leader that was just started does not know of any level yet.
+        self._level = max(self._level, group.level)
+        self._peers.need_level(self._level)
 
     def _carry_out(self, effects: WitnessEffects) -> None:
         if effects.persist is not None:

@@ -65,6 +65,16 @@ class StorePaths:
         return self.own / "witness"
 
     @property
+    def told_group(self) -> Path:
+        """Members and level that a witness without bodies was told of last."""
+        return self.own / "told-group"
+
+    @property
+    def identity(self) -> Path:
+        """Which disk this is, for the other members."""
+        return self.own / "identity"
+
+    @property
     def members(self) -> Path:
         """Where in the log the memberships are."""
         return self.own / "members"

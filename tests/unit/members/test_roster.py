@@ -14,12 +14,15 @@ from ledgermq.members.roster import (
     ToldGroup,
     decode_group,
     encode_group,
+    keep_group,
+    read_group,
 )
 from ledgermq.model.errors import CorruptLogError, ProtocolError
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.entry_terms import EntryTerms
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import NO_ENTRY, TermRun
+from ledgermq.store.files.checked_document import checked
 
 N0, N1, N2 = NodeId("n0"), NodeId("n1"), NodeId("n2")
 ROSTER = Roster(
@@ -54,6 +57,19 @@ def test_what_is_told_of_a_group_comes_back_from_its_bytes() -> None:
     group = ToldGroup(4, ROSTER.addresses)
 
     assert decode_group(encode_group(group)) == group
+
+
+def test_what_is_told_of_a_group_is_kept_and_a_damaged_file_is_seen(tmp_path: Path) -> None:
+    group, path = ToldGroup(4, ROSTER.addresses), tmp_path / "told-group"
+    assert read_group(path) is None
+
+    keep_group(path, group)
+    assert read_group(path) == group
+
+    for content in (path.read_bytes().replace(b"4", b"5", 1), checked(b'{"level": 4}')):
+        path.write_bytes(content)
+        with pytest.raises(CorruptLogError):
+            read_group(path)
 
 
 @pytest.mark.parametrize(

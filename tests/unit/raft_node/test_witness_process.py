@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -36,7 +36,7 @@ from ledgermq.sim.machine.process import SimulatedInbox
 from ledgermq.sim.witness_node import SimWitnessSurroundings
 from ledgermq.store.files.store_paths import StorePaths
 
-N0, N1, N2 = NodeId("n0"), NodeId("n1"), NodeId("n2")
+N0, N1, N2, N3 = (NodeId(f"n{number}") for number in range(4))
 ADDRESSES = {N0: "10.0.0.1:40911", N1: "10.0.0.2:40911", N2: "10.0.0.3:40911"}
 ASK_S = 30.0
 
@@ -62,19 +62,25 @@ class RunningWitness:
         self.page = CursorPage.create(self.paths.cursors)
         self.page.enter_process(Role.RAFT)
         self.end = PeersEnd(N2, [N0, N1], Network(events, Random(0)), lambda: None)
-        surroundings = SimWitnessSurroundings(
+        self._surroundings = SimWitnessSurroundings(
             settings,
             self.paths,
             self.page,
             SimulatedInbox(-1),
             NodeClock(events, Random(0), rate=1_000),
         )
-        file = WitnessFile(StorePaths.of(settings).witness)
-        self.worker = WitnessWorker(surroundings, file, self.end)
+        self._file = StorePaths.of(settings).witness
+        self.worker = WitnessWorker(self._surroundings, WitnessFile(self._file), self.end)
 
-    def take(self, *parts: bytes) -> None:
-        """A message of n0, and a turn."""
-        self.end.take(PeerMessage(N0, [memoryview(part) for part in parts]))
+    def start_again(self) -> None:
+        """The process ends, and another one goes on with its files, and with ``node.peers``."""
+        self.worker.close()
+        self.end = PeersEnd(N2, [N0, N1], Network(Events(), Random(0)), lambda: None)
+        self.worker = WitnessWorker(self._surroundings, WitnessFile(self._file), self.end)
+
+    def take(self, *parts: bytes, source: NodeId = N0) -> None:
+        """A message of a member, and a turn."""
+        self.end.take(PeerMessage(source, [memoryview(part) for part in parts]))
         self.worker.turn({}, 0)
 
     def ask(self, verb: str, **fields: object) -> dict[str, object]:
@@ -96,10 +102,12 @@ def witness(tmp_path: Path) -> Iterator[RunningWitness]:
     made.page.close()
 
 
-def attest(level: int) -> tuple[bytes, bytes]:
+def attest(
+    level: int, addresses: Mapping[NodeId, str] = ADDRESSES, *, term: int = 3
+) -> tuple[bytes, bytes]:
     return (
-        encode_message(Attest(Term(3), Index(7), 1)),
-        encode_group(ToldGroup(level, ADDRESSES)),
+        encode_message(Attest(Term(term), Index(7), 1)),
+        encode_group(ToldGroup(level, addresses)),
     )
 
 
@@ -121,6 +129,29 @@ def test_what_is_told_of_no_group_makes_nothing_durable(witness: RunningWitness)
 
     witness.take(*attest(LEVEL_OF_BODILESS))
     assert witness.worker.kept.last.index == 7
+
+
+def test_members_and_level_that_were_told_are_known_after_a_restart(
+    witness: RunningWitness,
+) -> None:
+    witness.take(*attest(LEVEL + 1, {**ADDRESSES, N3: "10.0.0.4:40911"}))
+    # The leader has just been started, too, and knows of no level yet.
+    witness.take(*attest(0, {**ADDRESSES, N3: "10.0.0.4:40911"}))
+
+    witness.start_again()
+
+    assert sorted(witness.end.levels) == [N0, N1, N2, N3]
+    assert witness.end.level_needed == LEVEL + 1
+
+
+def test_a_leader_whose_time_is_over_says_nothing_of_who_belongs_to_the_group(
+    witness: RunningWitness,
+) -> None:
+    witness.take(*attest(LEVEL, {**ADDRESSES, N3: "10.0.0.4:40911"}, term=4), source=N1)
+
+    witness.take(*attest(LEVEL, term=3))
+
+    assert N3 in witness.end.levels
 
 
 def test_an_operator_may_have_it_trust_another_disk(witness: RunningWitness) -> None:
