@@ -10,18 +10,29 @@ from ledgermq.store.files.store_paths import StorePaths
 
 
 def _check_witness(paths: StorePaths) -> None:
-    logs = [
+    found = [
         path.name
         for path in (paths.root / "commitlog", *paths.root.glob("dledger-*"))
         if path.is_dir() and any(path.iterdir())
     ]
-    if logs:
+    # It may have voted before it had any message.
+    found += [paths.term.name] if paths.term.exists() else []
+    if found:
         raise ConfigError(
-            "the directory holds a log, but the settings say that this node is a witness without"
-            " bodies: remove the member from the group, and begin with an empty directory",
+            "the directory holds a log or a vote, but the settings say that this node is a witness"
+            " without bodies: remove the member from the group, and begin with an empty directory",
             directory=str(paths.root),
-            found=sorted(logs),
+            found=sorted(found),
             setting="node.witness",
+        )
+    # Its file is there before its disk is known to anybody (``witness_process.run``).
+    if paths.identity.exists() and not paths.witness.exists():
+        raise ConfigError(
+            "the file with all that this witness has promised is gone, and without it it could"
+            " elect who lacks messages: remove the member from the group, and begin with an empty"
+            " directory",
+            directory=str(paths.root),
+            missing=paths.witness.name,
         )
 
 

@@ -45,6 +45,34 @@ def test_a_witness_without_bodies_refuses_a_directory_with_a_log(tmp_path: Path)
     assert refused.value.details["found"] == ["dledger-n2"]
 
 
+def test_a_witness_without_bodies_refuses_the_directory_of_a_voter_that_had_no_message_yet(
+    tmp_path: Path,
+) -> None:
+    path = StorePaths.of(settings(tmp_path, witness=True)).term
+    path.parent.mkdir(parents=True)
+    path.touch()
+
+    with pytest.raises(ConfigError, match="a log or a vote") as refused:
+        check(tmp_path, witness=True)
+
+    assert refused.value.details["found"] == ["term"]
+
+
+def test_a_witness_whose_disk_is_known_does_not_begin_without_what_it_has_promised(
+    tmp_path: Path,
+) -> None:
+    paths = StorePaths.of(settings(tmp_path, witness=True))
+    paths.own.mkdir(parents=True)
+    paths.witness.touch()
+    paths.identity.touch()
+    check(tmp_path, witness=True)
+
+    paths.witness.unlink()
+
+    with pytest.raises(ConfigError, match="has promised is gone"):
+        check(tmp_path, witness=True)
+
+
 def test_a_node_with_messages_refuses_the_directory_of_a_witness(tmp_path: Path) -> None:
     path = StorePaths.of(settings(tmp_path, witness=True)).witness
     path.parent.mkdir(parents=True)
