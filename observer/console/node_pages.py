@@ -185,6 +185,9 @@ async def _members(asked: PageAsked, status: Any) -> tuple[ShownTable, Any]:
                 peer = {"behind": 0, "in_flight_bytes": 0, "silent_ms": 0}
         else:
             role, state = _role(node, raft), peer.get("mode", "the leader knows")
+            if node in raft["bodiless"]:
+                # What it was told of last says nothing of what it lacks: it holds nothing.
+                state, peer = "without messages", {"silent_ms": peer.get("silent_ms")}
         rows.append({
             "node": node, "role": role, "behind": peer.get("behind"),
             "in_flight_bytes": peer.get("in_flight_bytes"), "silent_ms": peer.get("silent_ms"),
@@ -230,6 +233,11 @@ def _facts(status: Any, raft: Any) -> Sequence[Fact]:
     role = status["raft"]["role"]
     leader = (raft or {}).get("leader") or ""
     restarts = sum(process["restarts"] for process in status["processes"])
+    copies = (raft or {}).get("copies")
+    bodies = () if copies is None else (
+        Fact("Copies", f"{copies} members", "warn" if raft["leans_on_witness"] else "",
+             more="leans on its witness" if raft["leans_on_witness"] else "hold all messages"),
+    )  # fmt: skip
     return (
         Fact("Role", role, more=f"term {status['raft']['term']}"
              + (f", {leader} leads" if leader and role != "leader" else "")),
@@ -238,6 +246,7 @@ def _facts(status: Any, raft: Any) -> Sequence[Fact]:
         Fact("Given out", number_text(_given_out(counters)), more="since the start"),
         Fact("Log", bytes_text(cursors["written"]["position"]),
              more=f"{bytes_text(cursors['not_committed_bytes'])} not committed"),
+        *bodies,
         Fact("Disk", f"{bytes_text(status['disk']['free'])} free",
              "" if status["disk"]["state"] == "roomy" else "bad",
              more=f"of {bytes_text(status['disk']['total'])}"),

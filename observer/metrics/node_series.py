@@ -101,6 +101,10 @@ class NodeSeries:
             return
         last, written = Index(status["last"]["index"]), self._page.read_written()
         for peer in status["peers"]:
+            samples.put("ledgermq_member_silent_seconds", peer["silent_ms"] / 1_000, peer["node"])
+            if peer["node"] in status["bodiless"]:
+                # It is told of what others hold, now and then: there is nothing that it lacks.
+                continue
             samples.put("ledgermq_member_behind_entries", peer["behind"], peer["node"])
             try:
                 lag = member_lag(self._settings, Index(peer["match"]), last, written.position)
@@ -110,7 +114,6 @@ class NodeSeries:
                 # What it lacks is not there any more: it gets whole files.
                 pass
             samples.put("ledgermq_member_in_flight_bytes", peer["in_flight_bytes"], peer["node"])
-            samples.put("ledgermq_member_silent_seconds", peer["silent_ms"] / 1_000, peer["node"])
 
     def _log(self, samples: Samples, now_ns: int) -> None:
         page = self._page

@@ -142,6 +142,15 @@ _OF_NODES = (
         " there; as long as it lags, the loss of another member may stop the group.",
     ),
     Alert(
+        "LedgermqLeansOnWitness", _WARNING, "1m",
+        "max by (job, instance) (ledgermq_raft_leans_on_witness) == 1",
+        f"{_AT} leads, and leans on its witness without messages",
+        "What is acknowledged now is with fewer members than usual; one more loss may lose it.",
+        "A member with messages is away or far behind: bring it back, or replace it"
+        " ([group.md](group.md#two-sites-and-a-third-vote)). It ends by itself once that one has"
+        " what it lacks. Leave the other members alone until then.",
+    ),
+    Alert(
         "LedgermqVersionTooOld", _CRITICAL, "30s",
         "max by (job, instance) (ledgermq_broker_level_needed) > 0",
         f"{_AT} lacks feature level {{{{ $value }}}}, which the log needs",

@@ -322,8 +322,18 @@ def make_group(
     return Group(made)
 
 
-def make_growing_group(make_node: Callable[[], Node], *, first: int, members: int) -> Group:
-    """A group of ``first`` members that were started, and nodes that may join them."""
+def make_growing_group(
+    make_node: Callable[[], Node],
+    *,
+    first: int,
+    members: int,
+    prepare: Callable[[Member], None] | None = None,
+) -> Group:
+    """A group of ``first`` members that were started, and nodes that may join them.
+
+    Args:
+        prepare: called with each of the first ones before it is started.
+    """
     ports = [free_port() for _ in range(members)]
     names = [f"n{number}" for number in range(members)]
     peers = [f"{name}-127.0.0.1:{port}" for name, port in zip(names, ports, strict=True)]
@@ -337,6 +347,8 @@ def make_growing_group(make_node: Callable[[], Node], *, first: int, members: in
         )
         made[-1].peer_address = peers[number].partition("-")[2]
     for member in made[:first]:
+        if prepare is not None:
+            prepare(member)
         member.start()
     return Group(made)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from tests.process.conftest import Node, wait_until
+from tests.process.console_client import ConsoleClient
 from tests.process.group_nodes import TOPIC, Group, Member, make_growing_group, producer
 from tests.process.node_start import run_command
 from tests.process.test_group_members import change, raft_answers, raft_status
@@ -15,6 +16,8 @@ from tests.process.test_group_members import change, raft_answers, raft_status
 from ledgermq.model.features import LEVEL
 
 pytestmark = pytest.mark.slow
+
+TOKEN = "adm-0123456789abcdef0123456789abcdef"
 
 
 def make_witness(group: Group, member: Member) -> dict[str, object]:
@@ -30,6 +33,23 @@ def make_witness(group: Group, member: Member) -> dict[str, object]:
 
     wait_until(has_level, "the level to be in force")
     return change(group, "add", member.name, member.peer_address, "--witness", "--without-bodies")
+
+
+def with_observer(member: Member) -> None:
+    tokens = member.node.folder / "tokens"
+    tokens.write_text(f"operator {TOKEN} admin\n")
+    tokens.chmod(0o600)
+    config = member.node.config
+    text = config.read_text().replace("[listen]\n", '[listen]\nhttp = "unix"\n')
+    config.write_text(f'{text}\n[http]\ntokens_file = "{tokens}"\n')
+
+
+def observed(member: Member) -> tuple[str, str]:
+    """Its metrics, and its console's first page."""
+    browser = ConsoleClient(member.node.runtime / "http.sock")
+    metrics = browser.get("/metrics", authorization=f"Bearer {TOKEN}").text
+    browser.sign_in(token=TOKEN)
+    return metrics, browser.get("/").text
 
 
 def counted(member: Member) -> tuple[int, int]:
@@ -52,7 +72,7 @@ def send(members: Sequence[Member], prefix: str, count: int = 200) -> None:
 def test_a_member_is_lost_and_the_other_one_goes_on_with_the_witness(
     make_node: Callable[[], Node],
 ) -> None:
-    group = make_growing_group(make_node, first=2, members=3)
+    group = make_growing_group(make_node, first=2, members=3, prepare=with_observer)
     *full, witness = group.members
     told = make_witness(group, witness)
     witness.node.wait_ready()
@@ -60,6 +80,7 @@ def test_a_member_is_lost_and_the_other_one_goes_on_with_the_witness(
     leader = group.leader(besides=witness)
     whole = raft_status(leader)
     wait_until(lambda: counted(leader) == (0, 2), "the metrics to say so")
+    metrics, page = observed(leader)
     processes = set(witness.node.pids())
     doctor = run_command(
         "doctor", "--only", "ports,levels,store", "--config", str(witness.node.config)
@@ -88,6 +109,10 @@ def test_a_member_is_lost_and_the_other_one_goes_on_with_the_witness(
     assert (whole["leans_on_witness"], whole["copies"]) == (False, 2)
     assert doctor.returncode == 0, doctor.stdout
     assert "a witness without bodies, which has no log" in " ".join(doctor.stdout.split())
+    silent, behind = (f"ledgermq_member_{name}" for name in ("silent_seconds", "behind_entries"))
+    assert f'{silent}{{member="n2"}}' in metrics and f'{behind}{{member="n2"}}' not in metrics
+    assert f'{behind}{{member="{other.name}"}} 0' in metrics
+    assert "without messages" in page and "2 members" in page
     assert last["index"] > 0
     assert (alone["leans_on_witness"], alone["copies"]) == (True, 1)
     assert known

@@ -77,6 +77,10 @@ CASES: dict[str, tuple[Given, Given]] = {
         {f'ledgermq_member_behind_seconds{{{HERE},member="n1"}}': "61+0x60"},
         {f'ledgermq_member_behind_seconds{{{HERE},member="n1"}}': "61+0x3 0+0x60"},
     ),
+    "LeansOnWitness": (
+        {f'ledgermq_raft_leans_on_witness{{{HERE},process="raft"}}': "1+0x60"},
+        {f'ledgermq_raft_leans_on_witness{{{HERE},process="raft"}}': "1 0+0x60"},
+    ),
     "VersionTooOld": (
         {f"ledgermq_broker_level_needed{{{BROKER}}}": "4+0x60"},
         {f"ledgermq_broker_level_needed{{{BROKER}}}": "0+0x60"},
