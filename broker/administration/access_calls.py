@@ -50,10 +50,7 @@ class AccessCalls:
         self._log.check()
         users = self._tables.users
         return {
-            "users": [
-                {**_shown(user), **({"cluster": True} if users.is_of_cluster(user.name) else {})}
-                for user in users
-            ]
+            "users": [{**_shown(user), **_marked(users.is_of_cluster(user.name))} for user in users]
         }
 
     def _set_user(self, call: Call) -> Result | None:
@@ -134,11 +131,12 @@ class AccessCalls:
 
     def _quotas(self, _call: Call) -> Result:
         self._log.check()
-        return {
-            "quotas": [
-                {"owner": owner, **quota.to_fields()} for owner, quota in self._tables.quotas
-            ]
-        }
+        quotas = self._tables.quotas
+        return {"quotas": [self._quota_row(owner, quota) for owner, quota in quotas]}
+
+    def _quota_row(self, owner: str, quota: Quota) -> dict[str, object]:
+        marked = _marked(self._tables.quotas.is_of_cluster(owner))
+        return {"owner": owner, **quota.to_fields(), **marked}
 
     def _set_quota(self, call: Call) -> Result | None:
         owner, of_cluster = text(call.arguments, "owner"), flag(call.arguments, "cluster")
@@ -159,7 +157,7 @@ class AccessCalls:
 
         def shown() -> Result:
             quota = quotas.get(owner)
-            return {"owner": owner, **({} if quota is None else quota.to_fields())}
+            return {"owner": owner} if quota is None else self._quota_row(owner, quota)
 
         return self._submit(call, f"quota {owner}", plan, shown)
 
@@ -201,3 +199,7 @@ def _shown(user: User) -> dict[str, object]:
     if shown.pop(SECRET, ""):
         shown["hasSecretKey"] = True
     return shown
+
+
+def _marked(is_of_cluster: bool) -> dict[str, object]:
+    return {"cluster": True} if is_of_cluster else {}

@@ -59,7 +59,8 @@ def _remove(broker: Broker, arguments: argparse.Namespace) -> int:
 def _print_table(rows: list[QuotaRow]) -> None:
     width = max(7, *(len(row.owner) for row in rows)) + 2
     heads = ("sends bytes", "messages", "reads bytes", "messages")
-    print(f"{'owner':<{width}}" + "".join(f"{head:>16}" for head in heads))
+    print(f"{'owner':<{width}}" + "".join(f"{head:>16}" for head in heads) + "  of")
     for row in rows:
-        numbers = (f"{number:,}" if number else "-" for number in row[1:])
-        print(f"{row.owner:<{width}}" + "".join(f"{number:>16}" for number in numbers))
+        found = (getattr(row, name) for name in _NUMBERS)
+        numbers = (f"{number:>16,}" if number else f"{'-':>16}" for number in found)
+        print(f"{row.owner:<{width}}{''.join(numbers)}  {'cluster' if row.cluster else 'group'}")

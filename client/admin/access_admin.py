@@ -38,6 +38,8 @@ class QuotaRow(NamedTuple):
     produce_messages: int
     consume_bytes: int
     consume_messages: int
+    cluster: bool = False
+    """The home of the cluster says so, and not the group."""
 
 
 class AccessVerbs:
@@ -171,7 +173,7 @@ def _quota_row(row: object) -> QuotaRow:
     numbers = [row.get(key, 0) for key in keys]
     if not all(isinstance(number, int) for number in numbers):
         raise ProtocolError("quota with something else than numbers", row=row)
-    return QuotaRow(row["owner"], *numbers)
+    return QuotaRow(row["owner"], *numbers)._replace(cluster=row.get("cluster") is True)
 
 
 def _texts(row: Fields, name: str) -> tuple[str, ...]:

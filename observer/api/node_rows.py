@@ -39,7 +39,9 @@ _USER_SHAPE = {
     "groups": "array",
 }
 _QUOTA_NAMES = ("produce_bytes", "produce_messages", "consume_bytes", "consume_messages")
-_QUOTA_SHAPE = {"owner": "string", **dict.fromkeys(_QUOTA_NAMES, "integer")}
+_QUOTA_SHAPE = {
+    "owner": "string", **dict.fromkeys(_QUOTA_NAMES, "integer"), "cluster": "boolean"
+}  # fmt: skip
 
 NODE_CALLS = (
     ApiCall(

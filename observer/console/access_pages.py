@@ -42,6 +42,7 @@ async def _users(asked: PageAsked) -> View:
         TableColumn("has_secret_key", "Has a secret", "state"),
         TableColumn("public_keys", "Keys", "list"),
         TableColumn("addresses", "Comes from", "code"),
+        TableColumn("cluster", "The cluster's", "state"),
     ), rows, "There are no users: everybody who reaches a socket may use the node, or nobody.",
        next_)  # fmt: skip
     return View("Users", tables=(table,), changes=_user_changes() if asked.may_change else ())
@@ -110,6 +111,7 @@ async def _quotas(asked: PageAsked) -> View:
         TableColumn("produce_messages", "Sent messages/s", "number"),
         TableColumn("consume_bytes", "Read bytes/s", "bytes"),
         TableColumn("consume_messages", "Read messages/s", "number"),
+        TableColumn("cluster", "The cluster's", "state"),
     ), rows, "Nobody has a quota of their own: the settings' defaults hold.", next_,
        "0: no limit.")  # fmt: skip
     owner = Field("owner", "Of", hint="topic:NAME, user:NAME or client:NAME", is_needed=True)
