@@ -18,7 +18,7 @@ from ledgermq.cli.main import main
 from ledgermq.client import Producer, ProducerOptions
 from ledgermq.client.admin.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.model.errors import LedgerError
+from ledgermq.model.errors import LedgerError, QuotaError
 from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
 
 pytestmark = pytest.mark.slow
@@ -335,3 +335,56 @@ def test_users_of_the_cluster_have_their_rights_in_each_group_and_lose_them_ever
 
     assert (local, "user is the cluster's" in refused) == (1, True)
     assert (foreign, "rows of a cluster change in its home" in not_home) == (1, True)
+
+
+def test_a_quota_of_the_cluster_holds_in_the_other_group_also_while_the_home_is_away(
+    make_group: MakeGroup, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    home, other = make_group("orders-a"), make_group("orders-b")
+    home_address, address = f"ipc://{home.node.runtime}", f"ipc://{other.node.runtime}"
+    home.begin(tmp_path / "root.json")
+    other.tell("join", "--home", home_address, "--nodes", other.address)
+
+    def is_refused() -> bool:
+        """Whether the quota was overdrawn before, or is by the second of two messages."""
+        # A new one each time: one that was refused stays away for as long as it was told.
+        with Producer(address, options=ProducerOptions(waits_for_quota=False)) as producer:
+            try:
+                for _ in range(2):
+                    producer.send("orders", b"x" * 100).result()
+            except QuotaError as error:
+                assert "topic:orders" in str(error), error
+                return True
+        return False
+
+    def listed() -> list[dict[str, Any]]:
+        capsys.readouterr()
+        assert main(["quota", "list", "--json", "--address", address]) == 0
+        quotas: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["quotas"]
+        return quotas
+
+    assert not is_refused()
+    quota = ("quota", "set", "topic:orders", "--produce-bytes", "1")
+    assert main([*quota, "--cluster", "--address", home_address]) == 0
+    wait_until(is_refused, "the quota in the other group")
+    found = listed()
+    capsys.readouterr()
+    local = main([*quota, "--address", address])
+    refused = capsys.readouterr().err
+    home.node.end()
+    other.start_again()
+    assert is_refused()
+    kept = listed()
+
+    home.node.launch([*SERVE, str(home.node.config)])
+    home.node.wait_ready()
+    remove = ("quota", "remove", "topic:orders", "--cluster", "--address", home_address)
+    assert main([*remove]) == 0
+    wait_until(lambda: not is_refused(), "the end of the quota in the other group")
+
+    assert [(one["owner"], one["produce_bytes"], one["cluster"]) for one in found] == [
+        ("topic:orders", 1, True)
+    ]
+    assert kept == found
+    assert (local, "quota is the cluster's" in refused) == (1, True)
+    assert listed() == []
