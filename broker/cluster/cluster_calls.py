@@ -5,7 +5,7 @@ Those of groups are asked of the home, the others of the group that begins, join
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ledgermq.broker.call_arguments import Arguments, optional_text, text
@@ -20,8 +20,9 @@ from ledgermq.rules.cluster.certificates import NAME_LENGTH_MAX
 from ledgermq.rules.cluster.cluster_commands import ClusterJoined, read_chain, read_nodes
 from ledgermq.rules.cluster.cluster_plans import Plan
 from ledgermq.rules.cluster.cluster_table import GROUP_KIND, ClusterTable
+from ledgermq.rules.cluster.document_desk import DocumentRequest
 from ledgermq.rules.cluster.json_objects import decoded, encoded
-from ledgermq.rules.cluster.signatures import PUBLIC_SIZE
+from ledgermq.rules.cluster.signatures import PUBLIC_SIZE, SigningKey
 from ledgermq.rules.state.cluster_copy import FILE
 
 CLUSTER_TOUCHES = frozenset({FILE})
@@ -47,18 +48,25 @@ class ClusterCalls:
     """Changes go through the log, and are those of all members when they are answered."""
 
     def __init__(
-        self, tables: BrokerTables, log: StateLog, age: Callable[[int], ClusterAge]
+        self,
+        tables: BrokerTables,
+        log: StateLog,
+        age: Callable[[int], ClusterAge],
+        waiting: Callable[[], Iterable[DocumentRequest]],
     ) -> None:
-        """``age`` is that of the rows, at a time (monotonic ms)."""
+        """``age`` is that of the rows, at a time (monotonic ms); ``waiting`` who waits for news."""
         self._tables = tables
         self._log = log
         self._age = age
+        self._waiting = waiting
         self.verbs: Verbs = (
             Verb("cluster_show", self._show, shown(USER)),
             Verb("cluster_key", self._key, CHANGE),
             Verb("cluster_begin", self._begin, CHANGE),
             Verb("cluster_join", self._join, CHANGE),
             Verb("cluster_leave", self._leave, CHANGE),
+            Verb("cluster_hand_over", self._hand_over, CHANGE),
+            Verb("cluster_take_over", self._take_over, CHANGE),
             Verb("cluster_group_set", self._set_group, CHANGE),
             Verb("cluster_group_remove", self._remove_group, CHANGE),
         )
@@ -133,6 +141,30 @@ class ClusterCalls:
 
     def _leave(self, call: Call) -> Result | None:
         return self._submit(call, lambda: cluster_plans.plan_leaving(self._table))
+
+    def _hand_over(self, call: Call) -> Result | None:
+        """Another group is the home from now on."""
+        group = _name(call.arguments, "group")
+
+        def plan() -> Plan:
+            waiting = self._waiting()
+            return cluster_plans.plan_handing_over(self._table, self._signer, group, waiting)
+
+        return self._submit(call, plan)
+
+    def _signer(self, public: bytes) -> SigningKey:
+        found = home_key(self._tables.secrets, public)
+        if found is None:
+            raise ConfigError(
+                "node has not the key of the home: see users.key of the other members",
+                node=self._tables.node.self_id,
+            )
+        return found
+
+    def _take_over(self, call: Call) -> Result | None:
+        """This group is the home from now on, by a certificate of the root key."""
+        chain = _chain(call.arguments)
+        return self._submit(call, lambda: cluster_plans.plan_taking_over(self._table, chain))
 
     def _set_group(self, call: Call) -> Result | None:
         """The home's row of a group."""

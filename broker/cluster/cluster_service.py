@@ -8,7 +8,8 @@ belongs to no cluster nothing is done.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from ledgermq.broker.callers import NODE_ITSELF, Client
@@ -20,7 +21,7 @@ from ledgermq.broker.cluster.document_messages import (
     read_asked,
     reply_fields,
 )
-from ledgermq.broker.cluster.home_keys import home_key
+from ledgermq.broker.cluster.home_keys import home_key, new_home_key
 from ledgermq.broker.cluster.home_questions import Answered, HomeLine
 from ledgermq.broker.service import Mailbox, Service
 from ledgermq.broker.state.broker_tables import BrokerTables
@@ -32,7 +33,7 @@ from ledgermq.process.clock import Clock, epoch_ms
 from ledgermq.rules.cluster.cluster_commands import ClusterCommand, HomeCertified
 from ledgermq.rules.cluster.cluster_table import GROUP_KIND, ClusterTable
 from ledgermq.rules.cluster.document_asker import PROBE_MS, DocumentAsker
-from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentReply
+from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentReply, DocumentRequest
 from ledgermq.rules.cluster.numbered_rows import RowKey
 
 logger = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ class ClusterService(Service):
         self._held: dict[Client, _Held] = {}
         self._looked: tuple[int, int] | None = None
         self.verbs: Verbs = (
-            *ClusterCalls(tables, log, self.age).verbs,
+            *ClusterCalls(tables, log, self.age, self._waiting).verbs,
             Verb(DOCUMENTS_VERB, self._documents, USER),
         )
 
@@ -140,6 +141,20 @@ class ClusterService(Service):
         held, self._held = self._held, {}
         for one in held.values():
             self._mailbox.append(Reply(one.call.caller, BusyError("node stops: ask another one")))
+
+    def _waiting(self) -> Iterator[DocumentRequest]:
+        """Questions that are held, of those that may ask them yet."""
+        for one in self._held.values():
+            with suppress(NoPermissionError):
+                self._check_asker(one)
+                yield one.asked.request
+
+    def _own_key(self) -> bytes:
+        """Of a group whose members have no key in common: none."""
+        try:
+            return new_home_key(self._tables.secrets).public
+        except LedgerError:
+            return b""
 
     # What other groups ask.
 
@@ -241,7 +256,7 @@ class ClusterService(Service):
             self._asker = self._due_ms = None
             return
         if self._asker is None or self._asker_term != log.term:
-            self._asker, self._asker_term = DocumentAsker(table), log.term
+            self._asker, self._asker_term = DocumentAsker(table, self._own_key), log.term
             self._failure, self._began_ms, answered = "", now_ms, None
         asker = self._asker
         if answered is not None:

@@ -16,6 +16,7 @@ from ledgermq.rules.cluster.cluster_document import DOCUMENT_SIZE_MAX, read_poin
 from ledgermq.rules.cluster.document_asker import HOLD_MS
 from ledgermq.rules.cluster.document_desk import DocumentReply, DocumentRequest
 from ledgermq.rules.cluster.json_objects import decoded, encoded, integer_of, text_of
+from ledgermq.rules.cluster.signatures import PUBLIC_SIZE
 
 DOCUMENTS_VERB = "cluster_documents"
 PIECE_SIZE = 512 * 1024
@@ -56,6 +57,7 @@ def ask_fields(request: DocumentRequest, *, hold_ms: int, piece: int) -> dict[st
         "chain": [encoded(one) for one in request.chain],
         "rank": request.rank,
         "at": [*request.at],
+        **({"key": encoded(request.key)} if request.key else {}),
         "hold_ms": hold_ms,
         "piece": piece,
     }
@@ -73,6 +75,7 @@ def read_asked(fields: Fields) -> AskedDocuments:
             read_chain(fields),
             integer_of(fields, "rank"),
             read_point(fields.get("at")),
+            decoded(fields["key"], size_max=PUBLIC_SIZE) if "key" in fields else b"",
         )
         hold_ms, piece = integer_of(fields, "hold_ms"), integer_of(fields, "piece")
     except ConfigError as error:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.cli.admin.home_verbs import add_move_home
 from ledgermq.cli.node_options import NAME
 from ledgermq.cli.node_verbs import asks, confirm
 from ledgermq.cli.output import print_table, tell
@@ -84,6 +85,7 @@ def add_clusters(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     leave.add_argument("--home", metavar="ADDRESS", help="nodes of the home, to tell it as well")
     for verb in (remove, leave):
         verb.add_argument("--yes", action="store_true", help="do not ask")
+    add_move_home(commands)
     _verb(commands, "list", "show the groups of the cluster", _list, "As the node knows them.")
     _verb(commands, "status", "show who the home is, and how far this group has its rows", _status,
           "As the node knows it.")  # fmt: skip
@@ -250,7 +252,7 @@ def _lines(found: ClusterView) -> Iterator[str]:
     if found.home == found.group:
         yield f"rows        number {found.number}, of {len(found.groups)} groups among others"
         if not found.is_home:
-            yield "held up     this group lacks rows that the home begins with"
+            yield "held up     this group lacks rows that the home begins with: move-home --force"
         elif not found.signs:
             yield f"held up     {found.node} has not the home's key: see users.key of the others"
     elif found.rows_rank:
@@ -260,7 +262,7 @@ def _lines(found: ClusterView) -> Iterator[str]:
     if found.current_ms is not None:
         yield f"current     {found.current_ms / 1_000:.1f} s ago they were all that the home had"
     if found.is_parted:
-        yield "parted      the home has lost rows that are here: certify a home anew"
+        yield "parted      the home has lost rows that are here: cluster move-home --force"
     if found.failure:
         yield f"last answer {found.failure}"
 

@@ -138,6 +138,31 @@ class ClusterVerbs:
         yield from ask("cluster_leave")
 
     @asked
+    def hand_over(self, group: str) -> Steps[ClusterView]:
+        """Have another group be the home, in the place of the node's group.
+
+        On return the node's group changes and signs nothing any more. The other one is the home
+        as soon as it knows, and ``rows_rank`` of the node's then becomes ``rank``. It is waited for
+        until that group has all rows.
+
+        Raises:
+            ConfigError: the node's group is not the home, or that one is not in the cluster, or its
+                members have no key in common.
+            NoPermissionError: this client is no admin there.
+        """
+        return _known((yield from ask("cluster_hand_over", group=group)))
+
+    @asked
+    def take_over(self, chain: Sequence[str]) -> Steps[ClusterView]:
+        """Have the node's group be the home, by a certificate of the root key.
+
+        Raises:
+            ConfigError: the certificate is another's, or a later one is known.
+            NoPermissionError: this client is no admin there.
+        """
+        return _known((yield from ask("cluster_take_over", chain=[*chain])))
+
+    @asked
     def set_group(self, group: str, nodes: Sequence[str], *, user: str = "") -> Steps[ClusterView]:
         """Have a group in the cluster, whose home the node's group is.
 

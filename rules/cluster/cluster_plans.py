@@ -6,21 +6,25 @@ Each is made from a table that has all of the log, so what holds here holds wher
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from ledgermq.model.errors import ConfigError
+from ledgermq.model.errors import BusyError, ConfigError
+from ledgermq.rules.cluster.certificates import Certificate, certify
 from ledgermq.rules.cluster.cluster_commands import (
     ClusterCommand,
     ClusterJoined,
     ClusterLeft,
     HomeCertified,
+    HomeHandedOver,
     RowChanged,
     TombstonesForgotten,
 )
 from ledgermq.rules.cluster.cluster_document import check_size
 from ledgermq.rules.cluster.cluster_table import GROUP_KIND, ClusterTable
+from ledgermq.rules.cluster.document_desk import DocumentRequest
 from ledgermq.rules.cluster.json_objects import Object
 from ledgermq.rules.cluster.numbered_rows import RowKey
+from ledgermq.rules.cluster.signatures import PUBLIC_SIZE, SigningKey
 
 CLUSTER_GROUPS_MAX = 1_000
 
@@ -77,6 +81,74 @@ def plan_leaving(table: ClusterTable) -> Plan:
     if table.chain is None:
         raise ConfigError("group belongs to no cluster")
     return _checked(table, [ClusterLeft()])
+
+
+def plan_handing_over(
+    table: ClusterTable,
+    signer: Callable[[bytes], SigningKey],
+    group: str,
+    asked: Iterable[DocumentRequest],
+) -> Plan:
+    """``group`` is the home from now on, in the place of this one; nothing where it is.
+
+    A home that has handed over signs nothing any more, so the next one has to have all rows before:
+    its leader says so itself, with the question that it has just asked.
+
+    Args:
+        signer: key of this home, by its public half.
+        asked: questions of other groups' leaders that wait for something new.
+
+    Raises:
+        ConfigError: this is not the home, the group is not in the cluster, or has no key.
+        BusyError: it does not ask, or has not all rows yet.
+    """
+    if table.home == group:
+        return []
+    table.check_home()
+    if not table.nodes_of(group):
+        raise ConfigError("no group of that name is in the cluster", group=group)
+    keys = {one.key for one in asked if one.group == group and has_all_rows(table, one)}
+    if not keys:
+        raise BusyError(
+            "group does not ask for the cluster's rows now, or has not all of them yet: see"
+            " `ledgermq cluster status` there",
+            group=group, number=table.at.number,
+        )  # fmt: skip
+    key = keys.pop()
+    if keys or len(key) != PUBLIC_SIZE:
+        raise ConfigError(
+            "members of the group have no key in common, by which it could sign as the home: give"
+            " each of them the same users.key",
+            group=group,
+        )
+    assert table.chain is not None and table.chain.greatest is not None, "checked by check_home"
+    mine = table.chain.greatest
+    wanted = Certificate(mine.cluster, mine.epoch + 1, False, group, key, table.at.number, b"")
+    chain = [*table.chain.signed(), certify(signer(mine.key), wanted).signed]
+    return _checked(table, [HomeHandedOver(chain)])
+
+
+def has_all_rows(table: ClusterTable, asked: DocumentRequest) -> bool:
+    """Whether whoever asks has all rows of this home, and knows that they are this home's."""
+    return asked.at == table.at and asked.rank == table.rows_rank
+
+
+def plan_taking_over(table: ClusterTable, chain: Sequence[bytes]) -> Plan:
+    """This group is the home from now on, for the root key says so: the one before it is lost.
+
+    Raises:
+        ConfigError: it belongs to no cluster, or the certificate is another's.
+    """
+    if table.chain is None:
+        raise ConfigError("group belongs to no cluster: join it first")
+    plan: Plan = [] if table.chain.signed() == [*chain] else [HomeCertified(chain)]
+    copy = _applied(table, plan)
+    if not copy.is_home or (copy.chain is not None and copy.chain.signed() != [*chain]):
+        raise ConfigError(
+            "certificate makes this group no home: another one, or a later epoch, is known",
+            home=copy.home, group=copy.group, at=copy.at.number,
+        )  # fmt: skip
+    return plan
 
 
 def plan_group(table: ClusterTable, group: str, nodes: Sequence[str], *, user: str) -> Plan:

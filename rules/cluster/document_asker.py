@@ -7,7 +7,7 @@ committed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError
@@ -57,8 +57,10 @@ class DocumentAsker:
         is_parted: a member of the home has told that the group has rows which the home has lost.
     """
 
-    def __init__(self, table: ClusterTable) -> None:
+    def __init__(self, table: ClusterTable, own_key: Callable[[], bytes]) -> None:
+        """``own_key`` is the public key by which the group would be certified; empty: none."""
         self._table = table
+        self._own_key = own_key
         self._number = 0
         self._turn = 0
         self._asked_ms: int | None = None
@@ -94,7 +96,7 @@ class DocumentAsker:
         chain = table.chain.signed() if table.chain else []
         self._number += 1
         self._asked_ms = now_ms
-        asked = DocumentRequest(table.group, chain, table.rows_rank, table.at)
+        asked = DocumentRequest(table.group, chain, table.rows_rank, table.at, self._own_key())
         # Until a member is known to lead the home it has to say so without waiting.
         self._hold_ms = HOLD_MS if self._holds else 0
         return Question(self._number, address, asked, self._hold_ms)

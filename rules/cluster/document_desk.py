@@ -18,12 +18,15 @@ class DocumentRequest(NamedTuple):
         group: its name.
         chain: the certificates that it knows.
         rank: that of the home which has confirmed its rows.
+        key: public key by which the group would be certified as the next home; empty: it has none,
+            or is of a version before 0.3.0.
     """
 
     group: str
     chain: Sequence[bytes]
     rank: int
     at: Point
+    key: bytes = b""
 
 
 class DocumentReply(NamedTuple):

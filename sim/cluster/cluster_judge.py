@@ -50,6 +50,15 @@ class ClusterJudge:
             if rows != found:
                 raise BrokenClusterError(f"{member.address} has other rows at {table.at}")
 
+    def handed_over(self, home: ModelGroup, next_one: ModelGroup) -> None:
+        """A home signs nothing any more: the next one has to have all rows by then, for good."""
+        start = home.table.at.number
+        if next_one.table.at.number < start and not self.losses:
+            raise BrokenClusterError(
+                f"{home.name} was at {start} when it handed its place over to {next_one.name},"
+                f" which is at {next_one.table.at.number}, and gets no more"
+            )
+
     def forgot(self, group: ModelGroup) -> None:
         """The group has lost the end of its log."""
         self.losses += 1

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
+from ledgermq.model.errors import LedgerError
 from ledgermq.rules.cluster.certificates import Certificate, certify
 from ledgermq.rules.cluster.cluster_commands import (
     ClusterJoined,
@@ -18,6 +19,7 @@ from ledgermq.rules.cluster.cluster_commands import (
     RowChanged,
     TombstonesForgotten,
 )
+from ledgermq.rules.cluster.cluster_plans import plan_handing_over
 from ledgermq.rules.cluster.cluster_table import GROUP_KIND
 from ledgermq.rules.cluster.document_asker import HOLD_MS
 from ledgermq.rules.cluster.json_objects import Object
@@ -141,30 +143,32 @@ class ClusterRun:
         self.network.after(1_000, partial(self._until_it_is_home, group, chain, epoch))
 
     def _hand_over(self) -> None:
-        """The home certifies another group that has all of its rows."""
-        home, chain = self.home, self.home.table.chain
-        alive = [one for one in self.groups.values() if one is not home and not one.is_gone]
-        if not alive or chain is None or chain.greatest is None or not home.table.is_home:
+        """An operator has the home hand its place over to a group that has asked it."""
+        home = self.home
+        others = [one for one in self.groups.values() if one is not home]
+        if not others or home.leader is None or not home.table.is_home:
             return
-        next_one = self.chance.choice(alive)
-        if next_one.table.at != home.table.at or next_one.table.chain is None:
+        next_one = self.chance.choice(others)
+        heard = home.leader.heard.values()
+        try:
+            plan = plan_handing_over(home.table, lambda _: home.key, next_one.name, heard)
+        except LedgerError:
             return
-        epoch = chain.greatest.epoch + 1
-        wanted = Certificate(
-            CLUSTER, epoch, False, next_one.name, next_one.key.public, home.table.at.number, b""
-        )
-        links = [*chain.signed(), certify(home.key, wanted).signed]
+        (command,) = plan
+        assert isinstance(command, HomeHandedOver)
+        links = command.chain
 
         def look() -> None:
             known = home.table.chain
-            if known is not None and known.signed() == links:
+            if home is self.home and known is not None and known.signed() == links:
+                self.judge.handed_over(home, next_one)
                 self._homes.append(next_one)
                 self.moves += 1
 
         if self.chance.randrange(2):
             # Somebody changes a row in the same moment.
-            self._change(RowKey("user", "u0"), {"rights": epoch})
-        home.propose(HomeHandedOver(links), look)
+            self._change(RowKey("user", "u0"), {"rights": self.moves})
+        home.propose(command, look)
 
     def _force(self) -> None:
         """The home's hosts are lost, and an operator makes another group the home."""

@@ -53,6 +53,8 @@ class ModelMember:
         self.desk = DocumentDesk(self.table, self.group.key)
         self.applied = 0
         self.held: list[HeldQuestion] = []
+        # The product hands over to who waits; here also to who has its answer: more may go wrong.
+        self.heard: dict[str, DocumentRequest] = {}
 
     def catch_up(self) -> None:
         """Apply what the log has, and answer whoever waits for that."""
@@ -69,6 +71,7 @@ class ModelMember:
         """Answer a question at once, or when there is something to say."""
         if not self.is_up:
             return
+        self.heard[held.asked.group] = held.asked
         answered = self.desk.answer(held.asked, is_current=self.group.leads(self))
         self.group.learn(held.asked)
         has_news = (
@@ -246,7 +249,7 @@ class ModelGroup:
         assert leader is not None
         if leader.table.chain is None or self._proposed:
             return
-        self.asker = self.asker or DocumentAsker(leader.table)
+        self.asker = self.asker or DocumentAsker(leader.table, lambda: self.key.public)
         question = self.asker.question(self.clock_ms())
         if question is not None:
             self._send(self.asker, question)

@@ -47,6 +47,8 @@ ONCE = frozenset(
         "cluster_begin",
         "cluster_join",
         "cluster_leave",
+        "cluster_hand_over",
+        "cluster_take_over",
         "cluster_group_set",
         "cluster_group_remove",
     }

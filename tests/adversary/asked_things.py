@@ -188,6 +188,8 @@ def verbs(stored: Stored) -> Mapping[str, Callable[[About], Arguments]]:
         "cluster_begin": lambda _: {"cluster": "c", "root": "", "chain": [], "nodes": []},
         "cluster_join": lambda _: {"cluster": "c", "root": "", "chain": [], "nodes": []},
         "cluster_leave": lambda _: {},
+        "cluster_hand_over": lambda _: {"group": "absent"},
+        "cluster_take_over": lambda _: {"chain": []},
         "cluster_group_set": lambda _: {"group": "absent", "nodes": []},
         "cluster_group_remove": lambda _: {"group": "absent"},
         "name_set": lambda _: {"namespace": "n", "key": "k"},

@@ -337,6 +337,52 @@ def test_users_of_the_cluster_have_their_rights_in_each_group_and_lose_them_ever
     assert (foreign, "rows of a cluster change in its home" in not_home) == (1, True)
 
 
+def test_the_home_moves_by_its_own_word_and_by_the_root_key_when_it_is_lost(
+    make_group: MakeGroup, tmp_path: Path
+) -> None:
+    home, other = make_group("orders-a"), make_group("orders-b")
+    root_key = tmp_path / "root.json"
+    home.begin(root_key)
+    other.tell("join", "--home", f"ipc://{home.node.runtime}", "--nodes", other.address)
+    unsaid = home.run("move-home", "orders-b")
+    absent = home.run("move-home", "orders-x", "--yes")
+    moved = home.tell("move-home", "orders-b", "--yes")
+    again = home.tell("move-home", "orders-b", "--yes")
+    foreign = home.run("invite", "orders-c", "--nodes", "tcp://127.0.0.1:1")
+    for group in (home, other):
+        group.start_again()
+    added = other.run("invite", "orders-c", "--nodes", "tcp://127.0.0.1:1")
+
+    def known(group: ClusterNode) -> list[str]:
+        return [one["group"] for one in group.tell("list")["groups"]]
+
+    wait_until(lambda: "orders-c" in known(home), "the change of the new home")
+
+    assert unsaid[0] == 1 and "say so with --yes" in unsaid[2]
+    assert absent[0] == 1 and "no group of that name" in absent[2]
+    assert moved == again == {"cluster": "sales", "home": "orders-b", "epoch": 2}
+    assert foreign[0] == 1 and "rows of a cluster change in its home" in foreign[2]
+    assert added[0] == 0, added
+
+    other.node.end()
+    words = ("move-home", "orders-a", "--force", "--yes")
+    keyless = home.run(*words)
+    wrong = home.run("move-home", "orders-b", *words[2:], "--root-key", str(root_key))
+    forced = home.tell(*words, "--root-key", str(root_key))
+    repeated = home.tell(*words, "--root-key", str(root_key))
+    changed = home.run("remove", "orders-c", "--yes")
+    other.node.launch([*SERVE, str(other.node.config)])
+    other.node.wait_ready()
+    wait_until(lambda: known(other) == ["orders-a", "orders-b"], "the lost home to hear of it")
+    status = other.tell("status")
+
+    assert keyless[0] == 1 and "belong together" in keyless[2]
+    assert wrong[0] == 1 and "ask the group that is to be the home" in wrong[2]
+    assert forced == repeated == {"cluster": "sales", "home": "orders-a", "epoch": 3}
+    assert changed[0] == 0, changed
+    assert (status["home"], status["is_home"], status["by_root"]) == ("orders-a", False, True)
+
+
 def test_a_quota_of_the_cluster_holds_in_the_other_group_also_while_the_home_is_away(
     make_group: MakeGroup, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.sim.search import find
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.rules.cluster import cluster_table, document_desk
+from ledgermq.rules.cluster import cluster_plans, cluster_table, document_desk
 from ledgermq.rules.cluster.certificates import Chain
 from ledgermq.rules.cluster.cluster_commands import HomeHandedOver
 from ledgermq.rules.cluster.cluster_table import ClusterTable
@@ -93,6 +93,11 @@ def rows_are_handed_over_that_are_not_all(patch: Patch) -> None:
     patch.setattr(ClusterTable, "_hand_over", careless)
 
 
+def a_home_is_handed_over_to_who_lacks_rows(patch: Patch) -> None:
+    """It need only have asked: and nobody can give it what it lacks any more."""
+    patch.setattr(cluster_plans, "has_all_rows", lambda table, asked: True)
+
+
 def followers_say_that_they_know_all(patch: Patch) -> None:
     """Any member of the home says that what it knows of is all."""
     answer = document_desk.DocumentDesk.answer
@@ -140,6 +145,7 @@ def test_a_cluster_keeps_its_promises(seed: int) -> None:
         (the_first_home_is_the_home_for_ever, 7),
         (a_handed_over_home_goes_on_writing, 0),
         (rows_are_handed_over_that_are_not_all, 3),
+        (a_home_is_handed_over_to_who_lacks_rows, 0),
         (followers_say_that_they_know_all, 36),
         (a_lost_home_asks_nobody, 17),
         (the_home_alone_is_asked, 0),

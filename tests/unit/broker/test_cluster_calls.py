@@ -45,7 +45,7 @@ class LeadingGroup:
             submit=self._submit, check_leads=lambda: None, check=lambda: None
         )
         self._answers = answers(
-            ClusterCalls(tables, log, lambda _: ClusterAge(None, False, "")).verbs
+            ClusterCalls(tables, log, lambda _: ClusterAge(None, False, ""), lambda: []).verbs
         )
         self._told: Any = None
         self.commands = 0

@@ -361,6 +361,52 @@ def test_a_home_that_hears_of_the_next_one_has_its_certificates(home: Group, oth
     assert (home.copy.table.home, home.copy.table.is_home) == ("b", False)
 
 
+def test_a_home_hands_over_to_a_group_that_waits_and_asks_it_from_then_on(
+    home: Group, other: Group
+) -> None:
+    with pytest.raises(BusyError, match="does not ask"):
+        home.ask("cluster_hand_over", group="b")
+    other.turn(0)
+    pass_on(home, other, 0)
+    other.turn(10)
+    other.turn(20)
+    (question,) = other.line.asked
+    assert pass_on(home, other, 20) is None
+    home.ask("cluster_hand_over", group="b")
+    (told,) = home.turn(30)
+    assert (home.copy.table.home, home.copy.table.is_home) == ("b", False)
+    deliver(other, question, told.outcome)
+    other.turn(40)
+    other.turn(50)
+    assert (other.copy.table.is_home, other.ask("cluster_show")["signs"]) == (True, True)
+    other.change(USER, {"n": 1})
+    home.turn(50 + PROBE_MS)
+    pass_on(other, home, 50 + PROBE_MS)
+    home.turn(60 + PROBE_MS)
+    home.turn(70 + PROBE_MS)
+
+    shown = home.ask("cluster_show", 80 + PROBE_MS)
+    assert shown["rows_rank"] == shown["rank"]
+    assert home.copy.table.rows.value(USER) == {"n": 1}
+
+
+def test_a_home_is_not_handed_over_by_a_question_of_who_has_lost_the_right(
+    home: Group, other: Group
+) -> None:
+    home.users.put(User(name="other", topics={}, groups={}))
+    home.ask("cluster_group_set", group="b", nodes=[B], user="other")
+    home.log.turn()
+    other.turn(0)
+    pass_on(home, other, 0)
+    other.turn(10)
+    fields = {**other.question(), "key": b64(SigningKey(b"b" * 32).public)}
+    home.ask_as("cluster_documents", 20, client=b"c", by="other", is_admin=False, **fields)
+    home.users.delete("other")
+
+    with pytest.raises(BusyError, match="does not ask"):
+        home.ask("cluster_hand_over", group="b")
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -370,6 +416,7 @@ def test_a_home_that_hears_of_the_next_one_has_its_certificates(home: Group, oth
         ("at", [1]),
         ("hold_ms", "long"),
         ("piece", None),
+        ("key", "AAAA" * 16),
     ],
 )
 def test_a_question_of_another_shape_is_refused(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq.model.errors import ConfigError
+from ledgermq.model.errors import BusyError, ConfigError
 from ledgermq.rules.cluster import cluster_plans
 from ledgermq.rules.cluster.certificates import Certificate, certify
 from ledgermq.rules.cluster.cluster_commands import (
@@ -19,16 +19,20 @@ from ledgermq.rules.cluster.cluster_plans import (
     Plan,
     plan_beginning,
     plan_group,
+    plan_handing_over,
     plan_joining,
     plan_leaving,
     plan_row,
+    plan_taking_over,
     plan_without_group,
 )
 from ledgermq.rules.cluster.cluster_table import GROUP_KIND, ClusterTable
+from ledgermq.rules.cluster.document_desk import DocumentRequest
 from ledgermq.rules.cluster.numbered_rows import POINTS_KEPT, RowKey
 from ledgermq.rules.cluster.signatures import SigningKey
 
 ROOT, KEY = SigningKey(b"r" * 32), SigningKey(b"a" * 32)
+OTHER = SigningKey(b"b" * 32)
 A, B = "tcp://10.0.0.1:10912", "tcp://10.0.0.2:10912"
 USER = RowKey("user", "u")
 
@@ -183,3 +187,90 @@ def test_tombstones_go_once_nobody_can_ask_for_them() -> None:
         RowChanged(RowKey("user", "v"), table.at.number + 1, {"n": -1}),
     ]
     assert [row.key.name for row in applied(table, plan).rows.above(0)] == ["a", "v"]
+
+
+def with_group(table: ClusterTable, group: str) -> ClusterTable:
+    return applied(table, plan_group(table, group, [B], user=""))
+
+
+def question(table: ClusterTable, group: str, *, key: bytes = OTHER.public) -> DocumentRequest:
+    """As the leader of a group asks that has all rows of ``table``."""
+    chain = table.chain.signed() if table.chain else []
+    return DocumentRequest(group, chain, table.rows_rank, table.at, key)
+
+
+def hand_over(table: ClusterTable, group: str, *asked: DocumentRequest) -> Plan:
+    return plan_handing_over(table, lambda _: KEY, group, asked)
+
+
+def test_a_home_hands_over_to_who_has_all_rows_and_changes_nothing_after_it() -> None:
+    table = with_group(home(), "b")
+    applied(table, hand_over(table, "b", question(table, "b")))
+    certificate = table.chain.greatest if table.chain else None
+
+    assert certificate is not None
+    assert (certificate.home, certificate.key, certificate.epoch) == ("b", OTHER.public, 2)
+    assert (certificate.by_root, certificate.start) == (False, 2)
+    assert (table.is_home, table.home) == (False, "b")
+    with pytest.raises(ConfigError, match="rows of a cluster change in its home"):
+        plan_row(table, USER, {})
+    assert hand_over(table, "b") == [], "asked again, because nobody knew what had become of it"
+    with pytest.raises(ConfigError, match="rows of a cluster change in its home"):
+        hand_over(table, "a", question(table, "a"))
+
+
+def test_a_home_waits_for_a_group_that_lacks_rows_or_does_not_ask() -> None:
+    table = with_group(home(), "b")
+    before = question(table, "b")
+    applied(table, plan_row(table, USER, {"n": 1}))
+    now = question(table, "b")
+
+    for asked in ([], [before], [now._replace(rank=0)], [now._replace(group="c")]):
+        with pytest.raises(BusyError, match="has not all of them yet"):
+            hand_over(table, "b", *asked)
+    assert len(hand_over(table, "b", before, now)) == 1
+
+
+@pytest.mark.parametrize(
+    ("group", "keys", "reason"),
+    [
+        ("c", [OTHER.public], "no group of that name"),
+        ("b", [b""], "no key in common"),
+        ("b", [OTHER.public, KEY.public], "no key in common"),
+    ],
+)
+def test_what_could_be_no_home_is_refused(group: str, keys: list[bytes], reason: str) -> None:
+    table = with_group(home(), "b")
+
+    with pytest.raises(ConfigError, match=reason):
+        hand_over(table, group, *[question(table, group, key=key) for key in keys])
+
+
+def test_a_change_that_comes_before_the_hand_over_takes_it_back() -> None:
+    table = with_group(home(), "b")
+    plan = hand_over(table, "b", question(table, "b"))
+    applied(table, plan_row(table, USER, {"n": 1}))
+    table.apply(plan[0])
+
+    assert "rows have changed since the next home was certified" in table.refused
+    assert table.is_home
+
+
+def test_the_root_key_makes_a_group_the_home_in_the_place_of_a_lost_one() -> None:
+    table = ClusterTable()
+    applied(table, plan_joining(table, joins("b", A), chain_of("a")))
+    wanted = Certificate("c", 2, True, "b", OTHER.public, 0, b"")
+    chain = [certify(ROOT, wanted).signed]
+    applied(table, plan_taking_over(table, chain))
+
+    assert (table.is_home, table.home) == (True, "b")
+    assert plan_taking_over(table, chain) == []
+    for wrong in (
+        [certify(ROOT, wanted._replace(epoch=3, home="c")).signed],
+        chain_of("a"),
+        [certify(KEY, wanted._replace(epoch=3)).signed],
+    ):
+        with pytest.raises(ConfigError):
+            plan_taking_over(table, wrong)
+    with pytest.raises(ConfigError, match="join it first"):
+        plan_taking_over(ClusterTable(), chain)
