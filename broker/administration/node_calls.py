@@ -14,7 +14,9 @@ from ledgermq.broker.administration.group_lags import GroupLags, TopicLag
 from ledgermq.broker.call_arguments import integer
 from ledgermq.broker.calls import ADMIN_ANYWHERE, USER, Call, Result, Verb, Verbs
 from ledgermq.ipc.cursor_page import Role
+from ledgermq.members.roster import RosterFile
 from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.process.environment import Environment
 from ledgermq.process.node_status import (
     Cursors,
@@ -68,9 +70,11 @@ class NodeReport(TypedDict):
     """What a node tells of itself.
 
     ``clock_ns`` is its monotonic clock, for rates; ``epoch_ms`` the time of day that it has.
+    ``bodiless``: members of its group that hold no messages, and that no client can ask.
     """
 
     node: NodeNames
+    bodiless: list[str]
     raft: RaftStatus
     cursors: Cursors
     disk: DiskReport
@@ -132,6 +136,7 @@ class NodeCalls:
         grant = page.read_grant()
         report = NodeReport(
             node=names_of_node(settings),
+            bodiless=_bodiless(settings),
             raft=raft_status(page, grant, settings),
             cursors=cursor_status(page, now_ns),
             disk=self._disk(settings),
@@ -225,3 +230,12 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
+
+
+def _bodiless(settings: Settings) -> list[str]:
+    try:
+        entries = RosterFile(StorePaths.of(settings).members).entries
+    except (CorruptLogError, StorageError):
+        # The raft process says so, and what is told here is of no weight.
+        return []
+    return sorted(entries[-1].roster.membership.bodiless) if entries else []

@@ -40,10 +40,11 @@ SERVICES = {
 class NodeFigures(NamedTuple):
     """One node.
 
-    ``away``: why it told nothing, empty when it did. ``behind``: bytes that the leader has written
-    and it has not, ``None`` when nobody leads. ``dispatch_behind``: bytes that are committed, and
-    not yet in the queues. ``memory``: PSS by process. ``services``: what they did a
-    second, by the names of ``SERVICES``. ``unarchived``: bytes that the last of the archives lacks
+    ``away``: why it told nothing, empty when it did. ``role``: also ``witness``, of one that holds
+    no messages and is never asked. ``behind``: bytes that the leader has written and it has not,
+    ``None`` when nobody leads. ``dispatch_behind``: bytes that are committed, and not yet in the
+    queues. ``memory``: PSS by process. ``services``: what they did a second, by the names of
+    ``SERVICES``. ``unarchived``: bytes that the last of the archives lacks
     for which retention waits, ``None`` when it waits for none.
     """
 
@@ -113,7 +114,7 @@ def figures(before: Look | None, now: Look) -> ClusterFigures:
     return ClusterFigures(
         at_ms=now.at_ms,
         cluster=f"{first['node']['cluster']}/{first['node']['broker']}" if first else "",
-        nodes=nodes + _unasked(first, nodes),
+        nodes=nodes + _unasked(first, nodes) + _witnesses(first),
         groups=_groups(before, now),
         group_count=told.total,
         group_lag=told.lag,
@@ -167,7 +168,7 @@ def _unasked(report: NodeReport | None, nodes: Sequence[NodeFigures]) -> list[No
     """Members of which no address was given, or which never told their names."""
     if report is None:
         return []
-    known = {node.name for node in nodes}
+    known = {node.name for node in nodes} | {*_bodiless(report)}
     nameless = sum(1 for node in nodes if not node.name)
     missing = [
         peer.partition("-")[0]
@@ -177,6 +178,17 @@ def _unasked(report: NodeReport | None, nodes: Sequence[NodeFigures]) -> list[No
     if len(missing) <= nameless:
         return []
     return [NodeFigures(name=name, address="", away="not asked") for name in missing[nameless:]]
+
+
+def _bodiless(report: NodeReport) -> Sequence[str]:
+    # A node of an older version knows of none.
+    return report.get("bodiless", ())
+
+
+def _witnesses(report: NodeReport | None) -> list[NodeFigures]:
+    names = () if report is None else _bodiless(report)
+    away = "holds no messages, and tells nothing"
+    return [NodeFigures(name=name, address="", role="witness", away=away) for name in names]
 
 
 def _unarchived(report: NodeReport) -> int | None:

@@ -77,13 +77,14 @@ def screen(found: ClusterFigures, choice: Choice, *, height: int | None) -> Rend
 def _head(found: ClusterFigures, choice: Choice) -> Text:
     at = datetime.fromtimestamp(found.at_ms / 1_000, UTC)
     there = sum(1 for node in found.nodes if not node.away)
+    asked = sum(1 for node in found.nodes if node.role != "witness")
     terms = [node.term for node in found.nodes if node.role == "leader"]
     leader = next(
         (one.name for one in found.nodes if one.role == "leader" and one.term == max(terms)), "none"
     )
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(f"{found.cluster or 'no node answers'}", style="bold")
-    text.append(f"  {at:%H:%M:%S} UTC  {there} of {len(found.nodes)} nodes  leader {leader}")
+    text.append(f"  {at:%H:%M:%S} UTC  {there} of {asked} nodes  leader {leader}")
     if choice.paused:
         text.append("  PAUSED", style="bold yellow")
     return text
@@ -107,7 +108,7 @@ def _rates(nodes: Sequence[NodeFigures]) -> Table:
     )
     for node in nodes:
         if node.away:
-            table.add_row(node.name or "?", "away" if node.address else "-")
+            table.add_row(node.name or "?", node.role or ("away" if node.address else "-"))
             continue
         rates = node.rates
         is_late = node.role != "leader" and (node.behind is None or node.behind > 0)
@@ -135,7 +136,7 @@ def _reasons(nodes: Sequence[NodeFigures]) -> list[Text]:
             overflow="ellipsis",
         )
         for node in nodes
-        if node.away
+        if node.away and not node.role
     ]
 
 

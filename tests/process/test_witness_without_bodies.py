@@ -81,6 +81,7 @@ def test_a_member_is_lost_and_the_other_one_goes_on_with_the_witness(
     whole = raft_status(leader)
     wait_until(lambda: counted(leader) == (0, 2), "the metrics to say so")
     metrics, page = observed(leader)
+    top = run_command("top", "--once", "--address", leader.address)
     processes = set(witness.node.pids())
     doctor = run_command(
         "doctor", "--only", "ports,levels,store", "--config", str(witness.node.config)
@@ -112,6 +113,7 @@ def test_a_member_is_lost_and_the_other_one_goes_on_with_the_witness(
     silent, behind = (f"ledgermq_member_{name}" for name in ("silent_seconds", "behind_entries"))
     assert f'{silent}{{member="n2"}}' in metrics and f'{behind}{{member="n2"}}' not in metrics
     assert f'{behind}{{member="{other.name}"}} 0' in metrics
+    assert ["n2", "witness"] in [line.split() for line in top.stdout.splitlines()], top
     assert "without messages" in page and "2 members" in page
     assert last["index"] > 0
     assert (alone["leans_on_witness"], alone["copies"]) == (True, 1)

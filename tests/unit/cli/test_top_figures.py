@@ -83,6 +83,13 @@ def test_a_member_without_an_address_is_listed_as_not_asked() -> None:
     assert [(node.name, node.away) for node in found.nodes] == [("n0", ""), ("n1", "not asked")]
 
 
+def test_a_witness_without_messages_is_no_member_that_was_not_asked() -> None:
+    told = report("n0", leads=1) | {"bodiless": ["n1"]}
+    found = figures(None, look(told))
+
+    assert [(node.name, node.role) for node in found.nodes] == [("n0", "leader"), ("n1", "witness")]
+
+
 def test_a_node_that_is_away_keeps_its_name_and_is_not_listed_twice() -> None:
     away = NodeLook("a1", "n1", None, "no answer")
     there = look(report("n0", leads=1))

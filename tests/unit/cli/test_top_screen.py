@@ -34,3 +34,15 @@ def test_a_long_reason_of_a_node_that_is_away_takes_no_room_of_the_others() -> N
     assert any(line.split() == ["n1", "away"] for line in lines)
     assert any(line.startswith("n1: no node answers") for line in lines)
     assert all(len(line) <= 80 for line in lines)
+
+
+def test_a_witness_has_its_line_and_nothing_that_it_would_lack() -> None:
+    nodes = [
+        NodeFigures("n0", "a0", role="leader", term=3, behind=0),
+        NodeFigures("n1", "", role="witness", away="tells nothing"),
+    ]
+    lines = drawn(nodes, width=80)
+
+    assert "1 of 1 nodes" in lines[0]
+    assert any(line.split() == ["n1", "witness"] for line in lines)
+    assert not any("tells nothing" in line for line in lines)
