@@ -1,9 +1,12 @@
-"""Peer checks: whether the other members are reached, let this node in, and have its time."""
+"""Peer checks: whether the other members are reached, let this node in, and have its time.
+
+Of a witness without bodies neither its time nor what it lacks is of any weight.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, cast
 
 import zmq
@@ -39,7 +42,7 @@ class Shake(NamedTuple):
 
 
 def peer_checks(subject: Subject) -> Iterator[Diagnosis]:
-    """Three findings a member: reached, admitted, the same time."""
+    """Three findings a member: reached, admitted, the same time; and who has what is committed."""
     settings = subject.settings
     others = {
         node: address
@@ -61,7 +64,10 @@ def peer_checks(subject: Subject) -> Iterator[Diagnosis]:
         yield from _reached(subject, node, address, keys)
         if subject.raft is not None:
             yield _admitted(subject.raft, node)
-        yield _same_time(subject, node, address)
+        if node not in _bodiless(subject.raft):
+            yield _same_time(subject, node, address)
+    if subject.raft is not None and subject.raft.get("copies") is not None:
+        yield _copies(subject.raft)
 
 
 def members_of(subject: Subject) -> dict[NodeId, PeerAddress]:
@@ -165,13 +171,32 @@ def _admitted(raft: Mapping[str, object], node: NodeId) -> Diagnosis:
         leader = raft["leader"] or "nobody"
         return ok(check, f"no refusal; {leader} leads", limit=limit)
     silent_ms = cast("int", known["silent_ms"])
-    measured = f"{known['behind']} entries behind, heard of {silent_ms} ms ago"
+    behind = "without messages" if node in _bodiless(raft) else f"{known['behind']} entries behind"
+    measured = f"{behind}, heard of {silent_ms} ms ago"
     if silent_ms > SILENT_MAX_MS:
         return fail(
             check, measured, limit=f"heard of within {SILENT_MAX_MS} ms",
             change="start that member, or see why it does not answer",
         )  # fmt: skip
     return ok(check, measured, limit=limit)
+
+
+def _copies(raft: Mapping[str, object]) -> Diagnosis:
+    """Of a leader whose group has a witness without bodies."""
+    check, limit = "peers.copies", "the leader leans on no witness"
+    measured = f"{raft['copies']} members hold all that is committed"
+    if raft["leans_on_witness"]:
+        return warn(
+            check, f"{measured}, and the leader leans on a witness", limit=limit,
+            change="bring the member back that is away, or replace it; leave the others alone"
+            " (docs/operating/two-sites.md)",
+        )  # fmt: skip
+    return ok(check, measured, limit=limit)
+
+
+def _bodiless(raft: Mapping[str, object] | None) -> Sequence[str]:
+    # A node that was not restarted since its version came says nothing of it.
+    return () if raft is None else cast("Sequence[str]", raft.get("bodiless", ()))
 
 
 def _same_time(subject: Subject, node: NodeId, address: PeerAddress) -> Diagnosis:

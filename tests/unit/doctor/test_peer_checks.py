@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
@@ -104,6 +105,28 @@ def test_a_member_that_is_away_fails_and_so_does_a_silent_program(
     assert (silent_one.verdict, away.verdict) == (Weight.FAIL, Weight.FAIL)
     assert "connected, and no handshake" in silent_one.measured
     assert "not reached" in away.measured
+
+
+@pytest.mark.parametrize(("copies", "leans"), [(2, False), (1, True)])
+def test_a_witness_lacks_nothing_and_who_leans_on_it_is_warned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies: int, leans: bool
+) -> None:
+    monkeypatch.setattr(checked, "HANDSHAKE_MAX_S", 0.01)
+    peers = ("n0-127.0.0.1:23911", "n1-127.0.0.1:1", "n2-127.0.0.1:1")
+    known = {"behind": 7, "silent_ms": 20}
+    raft = {
+        "refusals": {}, "role": "leader", "bodiless": ["n2"],
+        "peers": [{"node": name, **known} for name in ("n1", "n2")],
+        "copies": copies, "leans_on_witness": leans,
+    }  # fmt: skip
+    subject = replace(member_in(tmp_path, node={"peers": peers}), raft=raft)
+    findings = by_check(peer_checks, subject)
+
+    assert "7 entries behind" in findings["peers.n1.admitted"].measured
+    assert "without messages" in findings["peers.n2.admitted"].measured
+    assert "peers.n2.clock" not in findings and "peers.n1.clock" in findings
+    assert findings["peers.copies"].verdict is (Weight.WARN if leans else Weight.OK)
+    assert f"{copies} members hold all" in findings["peers.copies"].measured
 
 
 def test_without_keys_nobody_is_asked(tmp_path: Path) -> None:
