@@ -29,6 +29,7 @@ MIGRATION = "moves a broker of RocketMQ; tests/compat/test_migrate.py does, ther
 WHEEL = "builds and fetches for another host; tests/bare/test_wheels.py does, in bare roots"
 PACKAGES = "builds for hosts of all suites; tests/bare/test_repository.py does, for each"
 WITNESS = "tests/process/test_witness_without_bodies.py adds one so"
+TWO_SITES = "needs a group of two and a witness; tests/process/test_config_init.py makes one so"
 LEVELS = "needs a group of two versions; tests/process/test_new_version_page.py has one"
 
 GROUPS = "needs two groups; tests/process/test_cluster_groups.py has them"
@@ -57,6 +58,7 @@ NOT_RUN = {
     ("spark-jobs.md", "spark-submit "): CLUSTER,
     ("spark-jobs.md", "systemctl "): BUILT,
     ("spark.md", "pip install "): WHEEL,
+    ("two-sites.md", "ledgermq "): TWO_SITES,
     ("watching.md", "ledgermq top"): TERMINAL,
 }
 """Why no test runs commands that begin so."""

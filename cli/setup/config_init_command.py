@@ -37,12 +37,19 @@ def add_init(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     """Add ``init`` to the verbs of ``config``."""
     init = verbs.add_parser(
         "init",
-        help="make settings, keys, certificates and users of a group of one, three or five hosts",
+        help="make settings, keys, certificates and users of a group of one, three or five hosts,"
+        " or of two or four and a witness",
         description="Makes a folder with all that each host needs in /etc/ledgermq, and says what"
         " to copy where. Nothing is sent anywhere, and nothing overwritten.",
     )
     init.add_argument(
         "hosts", nargs="+", metavar="HOST", help="name or address by which all others reach it"
+    )
+    init.add_argument(
+        "--witness",
+        metavar="HOST",
+        help="one host more, which votes and holds no messages: a third vote for two sites, beside"
+        " two hosts or four",
     )
     init.add_argument(
         "--output",
@@ -125,6 +132,7 @@ def _init(arguments: argparse.Namespace) -> int:
             users=first_users(arguments.admin, arguments.user) if arguments.users else {},
             admin_over_clients=arguments.admin_over_clients,
             place=arguments.place,
+            witness=arguments.witness,
         )
     )
     make_first_access(folder, plan.access)
@@ -136,21 +144,23 @@ def _init(arguments: argparse.Namespace) -> int:
         "users": sorted(plan.access.users),
         "warnings": plan.warnings,
     }
-    return tell(arguments, document, "\n".join(_next_steps(folder, arguments.data, plan.access)))
+    return tell(arguments, document, "\n".join(_next_steps(folder, arguments, plan.access)))
 
 
-def _next_steps(folder: Path, data: Path, made: AccessWish) -> Iterator[str]:
-    """What to type next: fifteen lines at most, also for five hosts."""
-    place, quoted = made.place, shlex.quote(str(folder))
-    members = ", ".join(f"{node.name} {node.address}" for node in made.nodes)
+def _next_steps(folder: Path, arguments: argparse.Namespace, made: AccessWish) -> Iterator[str]:
+    """What to type next: fifteen lines at most, also for five hosts; two more with a witness."""
+    place, quoted, data = made.place, shlex.quote(str(folder)), arguments.data
+    members = ", ".join(
+        f"{node.name} {node.address}{' (witness)' if node.is_witness else ''}"
+        for node in made.nodes
+    )
     yield f"{folder}: settings, keys, certificates of {members}"
     yield "1. as root, to each host what is its own, and to no other:"
     for node in made.nodes:
         copy, target = ("cp", "") if _is_here(node) else ("scp", f"{node.host}:")
         yield f"   {copy} -r {quoted}/{node.name}/* {target}{shlex.quote(str(place))}/"
     yield "2. on each host, with an empty store:"
-    if secret := _secret_files(made):
-        yield f"   chown -R {ACCOUNT}: {' '.join(shlex.quote(str(path)) for path in secret)}"
+    yield from _owners(made)
     if data != _DATA:
         yield f"   systemctl edit {ACCOUNT}, with [Service] and ReadWritePaths={data}"
     yield f"   systemctl unmask {ACCOUNT}; systemctl enable --now --no-block {ACCOUNT}"
@@ -158,20 +168,30 @@ def _next_steps(folder: Path, data: Path, made: AccessWish) -> Iterator[str]:
     yield f"   ledgermq status --config {settings} --wait-ready 60"
     if made.users:
         yield f"3. here, or where another host is said to lead: ledgermq access apply {quoted}"
+    for node in made.nodes:
+        if node.is_witness:
+            yield (
+                f"{4 if made.users else 3}. there, too: ledgermq raft add {node.name}"
+                f" {node.host}:{arguments.port} --witness --without-bodies --config {settings}"
+            )
     if made.has_remoting:
-        ports = ";".join(f"{node.host}:{made.ports.remoting}" for node in made.nodes)
+        ports = ";".join(f"{node.host}:{made.ports.remoting}" for node in made.serving)
         yield f"RocketMQ's clients have as name servers {ports}"
     if made.users:
         file = f", {CERTIFICATES}" if made.has_certificates else ""
         yield f"Keys and secrets of users are in {folder / CLIENTS}{file}; then remove {folder}"
 
 
-def _secret_files(made: AccessWish) -> list[Path]:
+def _owners(made: AccessWish) -> Iterator[str]:
     """What the account of the service is to own, where it was copied."""
-    names = ["keys"] if len(made.nodes) > 1 else []
-    names += ["clients.key"] if made.users else []
-    names += ["tls.key", "tls.pem"] if made.has_certificates else []
-    return [made.place / name for name in names]
+    keys = ["keys"] if len(made.nodes) > 1 else []
+    others = ["clients.key"] if made.users else []
+    others += ["tls.key", "tls.pem"] if made.has_certificates else []
+    witness = next((f"  # not on {one.name}" for one in made.nodes if one.is_witness), "")
+    for names, where in ((keys, ""), (others, witness)) if witness else ((keys + others, ""),):
+        paths = " ".join(shlex.quote(str(made.place / name)) for name in names)
+        if paths:
+            yield f"   chown -R {ACCOUNT}: {paths}{where}"
 
 
 def _is_here(node: NewNode) -> bool:

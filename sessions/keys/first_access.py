@@ -11,6 +11,8 @@
     certificates.pem    for RocketMQ's clients: those of all nodes
     users.json          users and rights, for a running node; no secret is in it
 
+A witness without messages, where no client comes, gets members' keys and settings alone.
+
 Files have mode 0600, folders 0700. The folder appears when all is in it, or not at all.
 """
 
@@ -32,6 +34,7 @@ from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.ids import NodeId
 from ledgermq.rules.access.access import User
 from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
+from ledgermq.sessions.keys.peer_keys import USERS_FILE as SEALING_FILE
 from ledgermq.sessions.keys.peer_keys import init_keys
 from ledgermq.store.files.disk_sync import make_directories, sync_directory
 
@@ -55,11 +58,13 @@ class NewNode(NamedTuple):
 
     Attributes:
         settings: what its settings say beside access; with it they are whole.
+        is_witness: it holds no messages, and no client comes there.
     """
 
     name: NodeId
     address: str
     settings: Tables = MappingProxyType({})
+    is_witness: bool = False
 
     @property
     def is_address(self) -> bool:
@@ -104,6 +109,11 @@ class AccessWish(NamedTuple):
     def has_certificates(self) -> bool:
         """Whether nodes get certificates."""
         return self.has_remoting and bool(self.users)
+
+    @property
+    def serving(self) -> Sequence[NewNode]:
+        """Nodes that clients come to."""
+        return [node for node in self.nodes if not node.is_witness]
 
 
 def make_first_access(folder: Path, wanted: AccessWish) -> None:
@@ -164,14 +174,17 @@ def _make(making: Path, wanted: AccessWish) -> None:
     for node in wanted.nodes:
         target = making / node.name
         make_directories(target, mode=0o700)
-        if wanted.has_certificates:
+        if wanted.has_certificates and not node.is_witness:
             _make_certificate(target, node)
+        if node.is_witness:
+            # It has no users whose secrets it would open.
+            (target / "keys" / SEALING_FILE).unlink()
         name = WHOLE_SETTINGS if node.settings else ACCESS_SETTINGS
         # No secret, and also for those who only look.
         mode = 0o644 if node.settings else 0o600
         _write(target / name, _settings(node, wanted).encode(), mode=mode)
     if wanted.has_certificates:
-        made = [(making / name / "tls.pem").read_bytes() for name in names]
+        made = [(making / node.name / "tls.pem").read_bytes() for node in wanted.serving]
         _write(making / CERTIFICATES, b"".join(made))
     if wanted.users:
         _make_users(making, wanted)
@@ -179,7 +192,7 @@ def _make(making: Path, wanted: AccessWish) -> None:
 
 def _make_users(making: Path, wanted: AccessWish) -> None:
     """Keys by which clients and nodes know one another, and the list of users."""
-    first, *others = [making / node.name / "clients.key" for node in wanted.nodes]
+    first, *others = [making / node.name / "clients.key" for node in wanted.serving]
     server = make_node_key(first)
     for other in others:
         _write(other, first.read_bytes())
@@ -216,6 +229,8 @@ def _access_tables(node: NewNode, wanted: AccessWish) -> Tables:
     # A program cannot listen at a name, and a name may stand for several addresses.
     host = node.host if node.is_address else "*"
     place, ports = wanted.place, wanted.ports
+    if node.is_witness:
+        return {"raft": {"keys_dir": place / "keys"}}
     listen: dict[str, object] = {
         "produce": f"tcp://{host}:{ports.produce}",
         "consume": f"tcp://{host}:{ports.consume}",

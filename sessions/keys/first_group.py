@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.formats.records.host_address import PORT_MAX
-from ledgermq.model.config.settings import AckMode
+from ledgermq.model.config.settings import AckMode, ClusterState
 from ledgermq.model.config.settings_rules import RULES
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import NodeId
@@ -18,6 +18,9 @@ from ledgermq.sessions.keys.first_access import AccessWish, ClientPorts, NewNode
 
 HOST_COUNTS = (1, 3, 5)
 """Of an even number of voters one may be lost no more than of one voter less."""
+
+HOST_COUNTS_BESIDE_WITNESS = (2, 4)
+"""With the witness they are an odd number of voters."""
 
 FIRST_PORT = 10_920
 PORTS = 4
@@ -42,6 +45,7 @@ class GroupWish(NamedTuple):
         users: rights by user; without any the ports are open.
         admin_over_clients: admins may change topics, groups and users from anywhere.
         place: the folder of each host that its files are copied to.
+        witness: one host more, which votes and holds no messages; None without one.
     """
 
     hosts: Sequence[str]
@@ -53,6 +57,7 @@ class GroupWish(NamedTuple):
     users: Mapping[str, Mapping[str, object]]
     admin_over_clients: bool
     place: Path
+    witness: str | None = None
 
 
 class GroupPlan(NamedTuple):
@@ -70,7 +75,7 @@ def plan_group(wanted: GroupWish) -> GroupPlan:
     Raises:
         ConfigError: it could not be a group, or not at these ports.
     """
-    hosts = _hosts(wanted.hosts)
+    hosts = _hosts(wanted.hosts, wanted.witness)
     for key, value, option in (
         ("node.broker_name", wanted.name, "--name"),
         ("store.path_root_dir", wanted.data, "--data"),
@@ -83,20 +88,23 @@ def plan_group(wanted: GroupWish) -> GroupPlan:
             "without users everybody who reaches the ports would be an admin",
             setting="--admin-over-clients",
         )
-    members = [NewNode(NodeId(f"n{number}"), host) for number, host in enumerate(hosts)]
+    members = [
+        NewNode(NodeId(f"n{number}"), host, is_witness=number == len(wanted.hosts))
+        for number, host in enumerate(hosts)
+    ]
     warnings: list[str] = []
     known: dict[str, str] = {}
     nodes = []
     for member in members:
         address = member.address if member.is_address else _resolved(member.address)
-        if address is None:
+        if address is None and not member.is_witness:
             warnings.append(
                 f"{member.address} has no address here that others could use: set node.broker_ip in"
                 f" the settings of {member.name}"
             )
-        elif address in known:
+        elif address is not None and address in known:
             warnings.append(f"{member.address} is {known[address]} by its address here, {address}")
-        else:
+        elif address is not None:
             known[address] = member.address
         nodes.append(member._replace(settings=_settings(member, members, wanted, address)))
     ports = ClientPorts(
@@ -107,28 +115,36 @@ def plan_group(wanted: GroupWish) -> GroupPlan:
     return GroupPlan(access, tuple(warnings))
 
 
-def _hosts(given: Sequence[str]) -> list[str]:
-    """Hosts in one spelling."""
+def _hosts(given: Sequence[str], witness: str | None) -> list[str]:
+    """Hosts in one spelling, that of the witness last."""
     hosts: list[str] = []
-    for text in given:
+    for text in (*given, *([] if witness is None else [witness])):
         host = _host(text)
         if host in hosts:
             raise ConfigError("a host stands twice: each is one member", value=text, setting="HOST")
         hosts.append(host)
-    if len(hosts) not in HOST_COUNTS:
-        counts = ", ".join(map(str, HOST_COUNTS))
-        raise ConfigError(
-            f"a group has an odd number of hosts, and here one of {counts}: one more than an odd"
-            " number survives no more losses",
-            value=len(hosts),
-            setting="HOST",
-        )
+    _check_count(len(given), has_witness=witness is not None)
     here = [host for host in hosts if _is_loopback(host)]
     if here and len(here) < len(hosts):
         raise ConfigError(
             "other hosts do not reach this one by such an address", value=here[0], setting="HOST"
         )
     return hosts
+
+
+def _check_count(hosts: int, *, has_witness: bool) -> None:
+    counts = HOST_COUNTS_BESIDE_WITNESS if has_witness else HOST_COUNTS
+    if hosts in counts:
+        return
+    told = ", ".join(map(str, counts))
+    if has_witness:
+        reason = f"beside a witness without messages a group has one of {told} hosts"
+    else:
+        reason = (
+            f"a group has an odd number of hosts, and here one of {told}: one more than an odd"
+            " number survives no more losses; a third vote for two sites is --witness"
+        )
+    raise ConfigError(reason, value=hosts, setting="HOST")
 
 
 def _host(text: str) -> str:
@@ -200,10 +216,14 @@ def _settings(
         "self_id": str(member.name),
     }
     if len(members) > 1:
-        node["peers"] = tuple(f"{one.name}-{one.host}:{wanted.first_port}" for one in members)
-    if address is not None:
+        # The others begin without a witness, which they take in when they are a group.
+        known = [one for one in members if member.is_witness or not one.is_witness]
+        node["peers"] = tuple(f"{one.name}-{one.host}:{wanted.first_port}" for one in known)
+    if member.is_witness:
+        node |= {"initial_cluster_state": ClusterState.EXISTING, "witness": True}
+    elif address is not None:
         node["broker_ip"] = address
-    if wanted.remoting_port is not None:
+    if wanted.remoting_port is not None and not member.is_witness:
         node["listen_port"] = wanted.remoting_port
     told: dict[str, dict[str, object]] = {
         "node": node,
@@ -212,6 +232,6 @@ def _settings(
     }
     if len(members) > 1:
         told["raft"] = {"direct_port": wanted.first_port + PORTS - 1}
-    if wanted.admin_over_clients:
+    if wanted.admin_over_clients and not member.is_witness:
         told["access"] = {"admin_over_clients": True}
     return told

@@ -11,13 +11,16 @@ from itertools import islice
 import pytest
 from tests.process.conftest import Node, wait_until
 from tests.process.first_group import HOSTS, FirstGroup
+from tests.process.group_nodes import Member
 from tests.process.node_start import run_command
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_steps import NOW_MS
+from tests.process.test_group_members import raft_status
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, Producer, ProducerOptions
 from ledgermq.model.errors import LedgerError
+from ledgermq.model.features import LEVEL
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 
 pytestmark = [
@@ -86,6 +89,44 @@ def test_the_doctor_finds_no_fault_in_keys_ports_members_and_settings(made: Firs
         done = run_command("doctor", "--config", config, "--only", "keys,ports,peers,settings")
 
         assert done.returncode == 0, done.stdout
+
+
+def level_of(member: Member) -> int:
+    level: int = member.node.status()["counters"]["broker"]["feature_level"]
+    return level
+
+
+def test_two_hosts_take_in_the_witness_that_was_made_for_them(
+    make_node: Callable[[], Node],
+) -> None:
+    first = FirstGroup(make_node, has_witness=True)
+    *full, witness = first.group.members
+    for member in first.group.members:
+        member.node.wait_ready()
+    leader = first.group.leader(besides=witness)
+    wait_until(lambda: level_of(leader) == LEVEL, "the level to be in force")
+    address = f"{HOSTS[2]}:{first.peer_port}"
+    config = ("--config", str(leader.node.config))
+    add = ("raft", "add", "n2", address, "--witness", "--without-bodies", *config)
+    done = run_command(*add)
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: raft_status(witness)["leader"] == leader.name, "the witness to hear of it")
+    # Of the time before it was a member they are told for some seconds.
+    wait_until(lambda: not raft_status(witness)["refusals"], "it to be let in by both")
+    doctor = run_command(
+        "doctor", "--config", str(witness.node.config), "--only", "keys,ports,peers,settings,store"
+    )
+    other = next(member for member in full if member is not leader)
+    leader.kill()
+    wait_until(lambda: other.leads, "the other one to lead with the witness's vote")
+    leader.start()
+    leader.node.wait_ready()
+
+    assert " ".join(add[:-2]) in first.said
+    assert doctor.returncode == 0, doctor.stdout
+    assert not list(witness.node.folder.rglob("users.key"))
+    assert not list(witness.node.folder.rglob("clients.key"))
+    assert first.group.stop() == [0, 0, 0]
 
 
 def test_users_are_let_in_where_the_group_is_led_and_a_follower_says_where_that_is(

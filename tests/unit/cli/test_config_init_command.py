@@ -6,12 +6,13 @@ import json
 import os
 import shutil
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ledgermq.cli.main import main
-from ledgermq.model.config.settings import AckMode, Settings, TlsMode
+from ledgermq.model.config.settings import AckMode, ClusterState, Settings, TlsMode
 from ledgermq.model.config.settings_change import cluster_fingerprint
 from ledgermq.process.settings.settings_loading import load_settings
 from ledgermq.sessions.keys import first_group
@@ -60,6 +61,40 @@ def test_each_host_has_settings_that_are_accepted_with_the_keys_that_they_name(
         assert settings.remoting.tls_mode is TlsMode.ENFORCING and settings.access.enabled
         assert str(settings.store.path_root_dir) == "/srv/mq"
         assert f"{made}/{name}/*" in out and "ReadWritePaths=/srv/mq" in out
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_witness_beside_two_hosts_or_four_has_no_clients_and_joins_a_group_that_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int
+) -> None:
+    made, last = tmp_path / "made", f"n{count}"
+    hosts = [f"10.0.0.{number + 1}" for number in range(count)]
+    status, out, err = run(
+        capsys, *hosts, "--witness", "10.0.0.9", "--output", made, "--no-rocketmq", "--port", 21_000
+    )
+    *full, witness = settings_in(made).values()
+    known = load_keys(replaced_keys(witness, made / last / "keys"))
+
+    assert (status, err) == (0, "")
+    assert f"raft add {last} 10.0.0.9:21000 --witness --without-bodies" in out
+    assert f"# not on {last}" in out
+    for one in full:
+        assert len(one.node.peers) == count and not one.node.witness
+    assert witness.node.witness
+    assert witness.node.initial_cluster_state is ClusterState.EXISTING
+    assert len(witness.node.peers) == count + 1
+    assert (witness.listen.produce, witness.listen.consume) == (None, None)
+    assert not witness.access.enabled and not witness.listen.trusted_network
+    assert known is not None and len(known.public) == count + 1
+    there = {path.name for path in (made / last).rglob("*") if path.is_file()}
+    assert there - {f"n{number}.public" for number in range(5)} == {
+        "ledgermq.toml",
+        f"{last}.secret",
+    }
+
+
+def replaced_keys(settings: Settings, folder: Path) -> Settings:
+    return replace(settings, raft=replace(settings.raft, keys_dir=folder))
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
@@ -209,6 +244,13 @@ def test_addresses_of_ipv6_stand_in_brackets_before_ports(
     [
         (("a", "b"), "an odd number of hosts, and here one of 1, 3, 5"),
         (("a", "b", "c", "d"), "odd number of hosts"),
+        (("a", "b"), "a third vote for two sites is --witness"),
+        (
+            ("a", "b", "c", "--witness", "d"),
+            "beside a witness without messages a group has one of 2",
+        ),
+        (("a", "b", "--witness", "A"), "a host stands twice"),
+        (("10.0.0.1", "10.0.0.2", "--witness", "127.0.0.1"), "other hosts do not reach"),
         (("a", "b", "A"), "a host stands twice"),
         (("10.0.0.1", "10.0.0.2", "10.0.0.1"), "a host stands twice"),
         (("2001:db8::1", "[2001:db8:0::1]", "2001:db8::2"), "a host stands twice"),
