@@ -9,7 +9,8 @@ When the leader changes, the connection to the old one is closed with all that i
 ``advance`` tells that a session ended: what is not answered is to be sent again, to the next one.
 
 Who has known no leader for a while asks all nodes again, and forgets the terms that it heard of: a
-client that has lived for long must not see less than one that begins now.
+client that has lived for long must not see less than one that begins now. The group epoch
+(``model/group_epoch.py``) it remembers: a group is not followed of which a mirror was promoted.
 
 Where an address has a name, the nodes are those that it stands for (``named_nodes``): they come and
 go as its records do.
@@ -31,6 +32,7 @@ from ledgermq.client.core.keys import ClientKeys
 from ledgermq.client.core.link import NEVER, REOPEN_MS_MAX, FoundLink, Link, keys_of
 from ledgermq.client.core.named_nodes import NamedNodes
 from ledgermq.model.errors import LedgerError, NotLeaderError, ProtocolError
+from ledgermq.model.group_epoch import epoch_of, least_term
 from ledgermq.wire.header import Kind
 from ledgermq.wire.session import SpokenFor, Standing, Welcome, decode_role
 
@@ -160,6 +162,7 @@ class Group:
         self._answers: deque[list[Part]] = deque()
         self._term = 0
         self._led_term = 0
+        self._epoch = 0
         self._look_at = 0.0
         self._due_at = NEVER
         self._others: list[tuple[int, int]] = []
@@ -370,7 +373,7 @@ class Group:
         self._ask_at = now + self._ask_s * random.uniform(1.0, 2.0)  # noqa: S311 - no secret
 
     def _ask_again(self, now: float) -> None:
-        self._term = self._led_term = 0
+        self._term = self._led_term = least_term(self._epoch)
         for names in self._named:
             names.hurry(now)
         for member in self._members:
@@ -384,9 +387,11 @@ class Group:
         known = [member.standing for member in self._members if member.standing is not None]
         if not known:
             # A group that was made anew begins with low terms again.
-            self._term = 0
+            self._term = least_term(self._epoch)
         terms = [standing.term for standing in known if standing.leads or standing.leader]
         self._term = max([self._term, *terms])
+        # Who was told of a promoted group never goes back to the one that it was made of.
+        self._epoch = epoch_of(self._term)
         chosen: _Member | None = None
         for member in self._members:
             standing = member.standing

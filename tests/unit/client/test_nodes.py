@@ -31,6 +31,7 @@ from ledgermq.model.errors import (
     OutcomeUnknownError,
     TimedOutError,
 )
+from ledgermq.model.group_epoch import promoted_term
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
 
 MakeGroup = Callable[..., list[Peer]]
@@ -537,3 +538,27 @@ def test_in_asyncio_producers_and_consumers_follow_the_leader(make_group: MakeGr
 
     assert found == [b"begin", *numbers(5)]
     assert len(new.seen) == 5
+
+
+@pytest.mark.slow
+def test_who_has_met_a_promoted_group_never_goes_back_to_the_old_one(
+    make_group: MakeGroup,
+) -> None:
+    old, promoted = peers = make_group(size=2)
+    term = promoted_term(1, 5) + 1
+    with Producer(addresses(peers), options=ProducerOptions(timeout_s=8.0)) as producer:
+        producer.send("T", b"before", queue_id=0).result()
+        promoted.tell(LEADER, term, promoted.node)
+        wait_until(lambda: _stored_at(producer, promoted))
+        begun = len(old.seen)
+        promoted.stop_listening()
+        # Longer than a client waits before it asks all nodes anew, and forgets terms.
+        with pytest.raises((NotLeaderError, OutcomeUnknownError)):
+            producer.send("T", b"after", queue_id=0).result()
+
+    assert len(old.seen) == begun
+
+
+def _stored_at(producer: Producer, peer: Peer) -> bool:
+    producer.send("T", b"x", queue_id=0).result()
+    return bool(peer.seen)
