@@ -170,7 +170,8 @@ class BrokerCounter(IntEnum):
 class ObserverCounter(IntEnum):
     """Of the observer; ``CONNECTIONS`` are now. What is refused was too much, too slow or no HTTP;
     what is denied had no token, or not the right. ``API_CHANGES`` are calls that changed something,
-    ``API_FAILED`` those that the caller is not to blame for.
+    ``API_FAILED`` those that the caller is not to blame for. ``MIRROR_BYTES`` were given to
+    mirrors of other sites.
     """
 
     CONNECTIONS = 0
@@ -182,6 +183,7 @@ class ObserverCounter(IntEnum):
     API_CALLS = auto()
     API_CHANGES = auto()
     API_FAILED = auto()
+    MIRROR_BYTES = auto()
 
 
 def _names(counters: type[IntEnum]) -> tuple[str, ...]:

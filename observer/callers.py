@@ -27,6 +27,7 @@ class HttpCaller(NamedTuple):
         name: the token's; ``uid N`` of an account; ``anybody`` where no token is asked for.
         user: of kind ``user``.
         uid, gid: of kind ``account``.
+        copies: it is a mirror: beside looking it copies the whole log, and says how far it is.
     """
 
     kind: str
@@ -34,6 +35,7 @@ class HttpCaller(NamedTuple):
     user: str = ""
     uid: int = 0
     gid: int = 0
+    copies: bool = False
 
     @property
     def only_looks(self) -> bool:
@@ -49,7 +51,7 @@ class HttpCaller(NamedTuple):
 
     def spoken_for(self) -> SpokenFor:
         """As a session's HELLO says it."""
-        return SpokenFor(*self)
+        return SpokenFor(self.kind, self.name, self.user, self.uid, self.gid)
 
 
 ANYBODY = HttpCaller(LOOKS, "anybody")

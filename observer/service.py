@@ -9,11 +9,15 @@ import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
+from ledgermq.ipc.counters import Counts
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.loop import StopFlag, sleep_max_ms
 from ledgermq.model.config.settings import HttpSection, Settings
@@ -21,6 +25,8 @@ from ledgermq.model.config.settings_rules import HTTP_UNIX
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.exit_status import EXIT_STOPPED
 from ledgermq.observer.api.api import Api
+from ledgermq.observer.api.problems import problem_of
+from ledgermq.observer.callers import caller_of
 from ledgermq.observer.health_source import HealthSource
 from ledgermq.observer.http_limits import HttpLimits
 from ledgermq.observer.http_port import HttpPort, listen
@@ -32,9 +38,11 @@ from ledgermq.process import log_lines
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.settings import reload
 from ledgermq.sessions.keys.tls_files import server_context
+from ledgermq.wire.mirror_frames import PREFIX as MIRRORS
 
 if TYPE_CHECKING:
     from ledgermq.observer.console.console import Console
+    from ledgermq.observer.mirrors.mirror_pages import MirrorPages
 
 logger = logging.getLogger(__name__)
 
@@ -81,8 +89,39 @@ class ObserverService:
             ))  # fmt: skip
         routes = () if self._console is None else self._console.routes()
         api = Api(self._sources, counters, self._pages)
-        app = self._pages.app([*api.routes, *routes], metrics=self._metrics)
+        self._mirrors: MirrorPages | None = None
+        self._make_mirrors = partial(self._made_mirrors, page, counters, resources)
+        mirrors = Route(
+            f"{MIRRORS}/{{path:path}}", self._pages.guarded(self._mirror), methods=["GET", "POST"]
+        )
+        app = self._pages.app([*api.routes, mirrors, *routes], metrics=self._metrics)
         self._port = HttpPort(app, listener, counters, limits, tls=self._tls)
+
+    async def _mirror(self, request: Request) -> Response:
+        """What mirrors of other sites ask for."""
+        if not caller_of(request).copies:
+            return problem_of(
+                HTTPStatus.FORBIDDEN, "NO_PERMISSION", "only a mirror's token copies the log"
+            )
+        if not self._settings.store.log.has_terms:
+            return problem_of(HTTPStatus.NOT_FOUND, "NOT_FOUND", "a plain log has no mirrors")
+        if self._mirrors is None:
+            self._mirrors = self._make_mirrors()
+        return await self._mirrors.answer(request)
+
+    def _made_mirrors(
+        self, page: CursorPage, counters: Counts, resources: ExitStack
+    ) -> MirrorPages:
+        # Who has no mirror does not carry what reads the log for it.
+        from ledgermq.observer.mirrors.log_source import LogSource
+        from ledgermq.observer.mirrors.mirror_pages import MirrorPages
+
+        thread = ThreadPoolExecutor(2, thread_name_prefix="observer-mirror")
+        resources.callback(thread.shutdown, wait=False, cancel_futures=True)
+        return MirrorPages(
+            LogSource(self._settings, page), self._sources, counters, thread,
+            bytes_per_s=self._settings.http.mirror_bytes_per_s,
+        )  # fmt: skip
 
     def open(self) -> None:
         """Begin to answer."""
@@ -105,6 +144,8 @@ class ObserverService:
         self._settings = settings
         self._scrapes.take_settings(settings)
         self._sources.members = members_of(settings.http)
+        if self._mirrors is not None:
+            self._mirrors.bytes_per_s = settings.http.mirror_bytes_per_s
         try:
             if self._tls is not None and self._make_tls(settings.http) is not None:
                 # Who connects from now on is shown the new one.

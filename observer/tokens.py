@@ -8,12 +8,16 @@ from pathlib import Path
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.observer.callers import HttpCaller
+from ledgermq.rules.tables.archives import is_mirror_name
 from ledgermq.wire.session import ADMIN, ANY_USER, LOOKS, SPOKEN_SIZE_MAX
 
 SIZE_MIN = 32
 """Characters of a token: one that is guessed is no token."""
 
 FILE_SIZE_MAX = 64 * 1024
+
+COPIES = "mirror"
+"""The word of a mirror's token."""
 
 _SETTING = "http.tokens_file"
 
@@ -26,8 +30,8 @@ class Tokens:
 
     @classmethod
     def read(cls, path: Path) -> Tokens:
-        """Those of a file: a line each, ``NAME TOKEN [look|user:USER|admin]``; without the third
-        word it is ``look``. Empty lines and # are passed over.
+        """Those of a file: a line each, ``NAME TOKEN [look|user:USER|admin|mirror]``; without the
+        third word it is ``look``. Empty lines and # are passed over.
 
         Raises:
             ConfigError: it cannot be read, others may read it, or a line is none.
@@ -57,8 +61,8 @@ class Tokens:
             caller = _caller_of(words)
             if caller is None:
                 raise ConfigError(
-                    f"not a name, a token of at least {SIZE_MIN} characters, and look, user:USER"
-                    " or admin",
+                    f"not a name, a token of at least {SIZE_MIN} characters, and look, user:USER,"
+                    " admin or mirror",
                     file=str(path), setting=_SETTING, line=number,
                 )  # fmt: skip
             callers[_digest(words[1])] = caller
@@ -88,6 +92,8 @@ def _caller_of(words: list[str]) -> HttpCaller | None:
     kind, _, user = right.partition(":")
     if len(name) > SPOKEN_SIZE_MAX or len(user) > SPOKEN_SIZE_MAX:
         return None
+    if right == COPIES:
+        return HttpCaller(LOOKS, name, copies=True) if is_mirror_name(name) else None
     if right in (LOOKS, ADMIN) or (kind == ANY_USER and user):
         return HttpCaller(kind, name, user)
     return None

@@ -188,6 +188,7 @@ class HttpSection:
     series_max: int = 1_000
     console: bool = True
     members: tuple[str, ...] = ()
+    mirror_bytes_per_s: int = 100 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

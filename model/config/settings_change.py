@@ -78,6 +78,7 @@ RELOADABLE = frozenset(
         "retention.archive_wait_hours",
         "retention.archive_wait_below",
         "http.members",
+        "http.mirror_bytes_per_s",
         "http.series_max",
         "supervision.restarts_max",
         "supervision.restart_window_s",

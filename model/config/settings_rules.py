@@ -467,6 +467,7 @@ RULES = {
     "http.series_max": _between(10, 100_000),
     "http.console": _BOOLEAN,
     "http.members": _each(_MEMBER_URL),
+    "http.mirror_bytes_per_s": _between(65_536, 16 * 1024 * MIB),
     "topics.auto_create_topic_enable": _BOOLEAN,
     "topics.default_topic_queue_nums": _between(1, 1_024),
     "topics.auto_create_subscription_group": _BOOLEAN,

@@ -58,7 +58,7 @@ class _Asked(NamedTuple):
     ask: Ask | AskDigest | AskEnds
 
 
-class _Content(NamedTuple):
+class SliceContent(NamedTuple):
     """Bytes that were read; digest and size of them, or of the file that they are a part of."""
 
     data: bytes
@@ -70,7 +70,7 @@ class _Read(NamedTuple):
     """A slice that a thread reads."""
 
     asked: _Asked
-    future: Future[_Content]
+    future: Future[SliceContent]
 
 
 class FileShipper:
@@ -150,11 +150,11 @@ class FileShipper:
         self._asked_ns[peer] = self._now_ns
         known = self._offers.get(peer)
         if isinstance(ask, AskEnds):
-            is_offered = known is not None and known[0].term == ask.term
-            if is_offered and sum(one.peer == peer for one in self._asked) < ASKS_MAX:
+            has_offer = known is not None and known[0].term == ask.term
+            if has_offer and sum(one.peer == peer for one in self._asked) < ASKS_MAX:
                 self._asked.append(_Asked(peer, ask))
             return
-        if known is None or not _is_offered(ask, known[0]):
+        if known is None or not is_offered(ask, known[0]):
             self._send(peer, [encode_ship_frame(Gone(ask.term, ask.position))])
             return
         asked = _Asked(peer, ask)
@@ -210,11 +210,11 @@ class FileShipper:
             self._reader = self._make_thread("ship-read")
         ask = asked.ask
         if isinstance(ask, AskEnds):
-            future = self._reader.submit(_read_ends, self._ends, ask.offset)
+            future = self._reader.submit(read_ends, self._ends, ask.offset)
         else:
             start = ask.position - ask.position % self._offers[asked.peer][0].file_size
             path = self._data / file_name(start)
-            future = self._reader.submit(_read_slice, path, ask.position - start, ask.size)
+            future = self._reader.submit(read_slice, path, ask.position - start, ask.size)
         self._read = _Read(asked, future)
         future.add_done_callback(lambda _: self._wake())
 
@@ -284,7 +284,7 @@ class FileShipper:
             self._send(asked.peer, [encode_ship_frame(Gone(asked.ask.term, asked.ask.position))])
 
 
-def _is_offered(ask: Ask | AskDigest, offer: Offer) -> bool:
+def is_offered(ask: Ask | AskDigest, offer: Offer) -> bool:
     """Whether ``ask`` is about bytes of one file of ``offer``."""
     if ask.term != offer.term or ask.size <= 0:
         return False
@@ -297,7 +297,7 @@ def _is_offered(ask: Ask | AskDigest, offer: Offer) -> bool:
     return offer.begin <= ask.position and end <= offer.end and at + ask.size <= offer.file_size
 
 
-def _read_slice(path: Path, offset: int, size: int) -> _Content:
+def read_slice(path: Path, offset: int, size: int) -> SliceContent:
     """Bytes of a file, and their digest; what follows is asked of the disk already."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -312,13 +312,13 @@ def _read_slice(path: Path, offset: int, size: int) -> _Content:
         ) from error
     if len(data) != size:
         raise StorageError("log file ends too early", file=str(path), offset=offset, size=size)
-    return _Content(data, slice_digest(data), size)
+    return SliceContent(data, slice_digest(data), size)
 
 
-def _read_ends(path: Path, offset: int) -> _Content:
+def read_ends(path: Path, offset: int) -> SliceContent:
     """The table of queue ends from a byte on; digest and size are the whole one's."""
     content = read_file(path)
     if content is None or offset >= len(content):
         raise StorageError("no table of queue ends", errno=errno.ENOENT, file=str(path))
     part = content[offset : offset + SLICE_SIZE_MAX]
-    return _Content(part, slice_digest(content), len(content))
+    return SliceContent(part, slice_digest(content), len(content))

@@ -19,6 +19,10 @@ from ledgermq.rules.tables.table_changes import ArchiveSet
 
 FILE = "archives.json"
 NAME_SIZE_MAX = 100
+
+MIRROR_PREFIX = "mirror."
+"""Before the name of a mirror, whose mark is one of an archive."""
+
 _TABLE = "archives"
 _NAME_ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
@@ -119,6 +123,12 @@ class ArchiveTable(Table[ArchiveSet]):
         """Have the archives of ``other``."""
         self._marks = dict(other._marks)
         self.revision += 1
+
+
+def is_mirror_name(name: str) -> bool:
+    """Whether a mirror may be called ``name``: its mark is ``MIRROR_PREFIX`` and that."""
+    is_short = 0 < len(name) <= NAME_SIZE_MAX - len(MIRROR_PREFIX)
+    return is_short and _NAME_ALLOWED.issuperset(name)
 
 
 def check_name(name: str) -> str:

@@ -62,6 +62,7 @@ from ledgermq.store.queues import queue_ends
 from ledgermq.wire import session
 from ledgermq.wire.byte_stream import MessageReader, message_head
 from ledgermq.wire.header import decode_header
+from ledgermq.wire.mirror_frames import SourceState, join_parts, split_parts
 from ledgermq.wire.peer_preamble import (
     AgreedSettings,
     Preamble,
@@ -234,6 +235,11 @@ def _append() -> bytes:
     return encode_raft(ReadRequest(Term(3), 7))
 
 
+def _source_state() -> bytes:
+    state = SourceState("c", "g", "n1", True, 65_536, Index(3), Position(9), Index(4), Term(7))
+    return state.encode()
+
+
 _SHIP_FRAMES = (
     Ask(Term(1), Position(0), 4_096),
     Slice(Term(1), Position(0), bytes(32)),
@@ -261,6 +267,8 @@ DECODERS: Mapping[str, Decoder] = {
         decode_repair_frame,
         (encode_repair_frame(RepairFrame(RepairKind.ASK_ENTRIES, 1, Index(0), Index(2), Term(1))),),
     ),
+    "mirror parts": Decoder(split_parts, (join_parts([b"", b"x" * 9, _append()]),)),
+    "source state": Decoder(SourceState.decode, (_source_state(),)),
     "raft message": Decoder(decode_raft, (_append(),)),
     "term slots": Decoder(decode_slots, (bytes(1_024),)),
     "remoting command": Decoder(lambda data: decode_command(memoryview(data)), _frames()),
