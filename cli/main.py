@@ -111,6 +111,7 @@ COMMANDS = {
     "access": Subcommand("setup.access_command", "make keys, certificates and users in one go"),
     "acl": Subcommand("admin.acl_command", "say who may do what"),
     "archive": Subcommand("admin.archive_command", "show the archives that retention waits for"),
+    "mirror": Subcommand("admin.mirror_command", "copy a group to another site"),
     "quota": Subcommand("admin.quota_command", "say how much may be sent and read a second"),
     "store": Subcommand("store.store_commands", "read and convert a store directory"),
     "migrate": Subcommand("store.migrate_command", "move from RocketMQ in place, and back"),

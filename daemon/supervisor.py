@@ -49,6 +49,7 @@ from ledgermq.daemon.store_meter import StoreMeter
 from ledgermq.ipc.cursor_page import CursorPage, PublishedRole, Role
 from ledgermq.ipc.loop import StopFlag
 from ledgermq.members.log_replacement import replace_log
+from ledgermq.members.mirror_mark import check_mirror_mark
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import (
     ConfigError,
@@ -515,6 +516,7 @@ def _open_node(settings: Settings, resources: ExitStack) -> CursorPage:
     resources.callback(java.release)
     for lock in (own / "lock", paths.directory / "supervisor.lock"):
         resources.callback(FamilyLock.take(lock, wait_ms=wait_ms).release)
+    check_mirror_mark(settings)
     use_reserve(StorePaths.of(settings).reserve)
     replace_log(StorePaths.of(settings))
     page = CursorPage.create(paths.cursors)

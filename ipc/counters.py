@@ -26,6 +26,7 @@ class RaftCounter(IntEnum):
     ``MEMBERS_LEVEL`` is now: the highest feature level that all members have said that they know.
     So are ``LEANS_ON_WITNESS`` and ``COPIES``, of a leader whose group has a witness without
     bodies: whether it counts in the place of a member, and how many hold all that is committed.
+    So are the lags of a mirror; on other nodes, they and ``MIRRORED_BYTES`` are 0.
     """
 
     ELECTIONS = 0
@@ -47,6 +48,10 @@ class RaftCounter(IntEnum):
     REPAIRED_BYTES = auto()
     LEANS_ON_WITNESS = auto()
     COPIES = auto()
+    MIRRORED_BYTES = auto()
+    MIRROR_LAG_MESSAGES = auto()
+    MIRROR_LAG_BYTES = auto()
+    MIRROR_LAG_MS = auto()
 
 
 class WriterCounter(IntEnum):

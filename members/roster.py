@@ -33,6 +33,10 @@ from ledgermq.store.files.checked_document import checked, read_document, write_
 from ledgermq.store.files.small_file import replace_file
 
 MEMBERS_MAX = 64
+
+MIRROR_SOURCE = NodeId("source")
+"""Who leads a mirror: whichever member of its source is asked. No member's id looks so."""
+
 _NODE = re.compile(r"[a-zA-Z][0-9]{1,8}")
 _ADDRESS = re.compile(r"[^\s@]{1,255}:[0-9]{1,5}")
 
@@ -338,8 +342,14 @@ def check_address(node: str, address: str) -> None:
 
 
 def roster_of(settings: Settings) -> Roster:
-    """The members by ``node.peers``; a node that joins a group is none of its voters yet."""
+    """The members by ``node.peers``; a node that joins a group is none of its voters yet.
+
+    A mirror learns from its source, and its members are none of the group's.
+    """
     own = NodeId(settings.node.self_id)
+    if settings.mirror.sources:
+        membership = Membership(frozenset({MIRROR_SOURCE}), frozenset({own}))
+        return Roster(membership, {MIRROR_SOURCE: "", own: ""})
     addresses = dict(_split(peer) for peer in settings.node.peers) or {own: ""}
     joins = settings.node.initial_cluster_state is ClusterState.EXISTING
     return Roster(Membership(frozenset(addresses) - ({own} if joins else set())), addresses)

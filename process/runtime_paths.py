@@ -66,3 +66,8 @@ class RuntimePaths:
     def levels(self) -> Path:
         """Which feature level each member knows, as the raft process has heard; JSON."""
         return self.directory / "levels"
+
+    @property
+    def mirror(self) -> Path:
+        """How far a mirror is behind its source, as its raft process knows it; JSON."""
+        return self.directory / "mirror"

@@ -16,9 +16,14 @@ TICK_NS = 1_000_000
 MESSAGES_PER_TURN_MAX = 64
 """So many of the peers' are taken before a raft process looks at anything else."""
 
+_MIRRORED = Timing(heartbeat=1_000, election_min=10_000, election_max=20_000)
+"""A mirror's leader is as far as another site, and nobody would be elected sooner."""
+
 
 def timing_of(settings: Settings) -> Timing:
     """The core's timeouts, as the settings have them."""
+    if settings.mirror.sources:
+        return _MIRRORED
     return Timing(
         heartbeat=settings.raft.heartbeat_ms,
         election_min=settings.raft.election_timeout_min_ms,

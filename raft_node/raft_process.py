@@ -538,10 +538,21 @@ def run(settings: Settings, stop: StopFlag) -> int:
 
     def make(environment: Surroundings) -> RaftWorker:
         term_file = TermFile(paths.term, paths.current_term)
-        return RaftWorker(environment, term_file, PeerGroup.of(settings, environment.context))
+        return RaftWorker(environment, term_file, _peers_of(environment))
 
     try:
         return run_worker(Role.RAFT, settings, stop, make)
     except LogArrivedError:
         logger.info("the leader's log is here: it takes the place of the one in use")
         return EXIT_REOPEN
+
+
+def _peers_of(environment: Surroundings) -> Peers:
+    """The members of the group; of a mirror its source."""
+    settings = environment.settings
+    if not settings.mirror.sources:
+        return PeerGroup.of(settings, environment.context)
+    # A node that is no mirror carries nothing of it.
+    from ledgermq.raft_node.mirroring.mirror_peers import MirrorPeers
+
+    return MirrorPeers(settings, environment.page, environment.paths.mirror)

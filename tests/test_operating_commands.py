@@ -30,6 +30,7 @@ WHEEL = "builds and fetches for another host; tests/bare/test_wheels.py does, in
 PACKAGES = "builds for hosts of all suites; tests/bare/test_repository.py does, for each"
 WITNESS = "tests/process/test_witness_without_bodies.py adds one so"
 TWO_SITES = "needs a group of two and a witness; tests/process/test_config_init.py makes one so"
+MIRROR = "needs a mirror, or its store; tests/process/test_mirror.py has one"
 LEVELS = "needs a group of two versions; tests/process/test_new_version_page.py has one"
 
 GROUPS = "needs two groups; tests/process/test_cluster_groups.py has them"
@@ -49,6 +50,9 @@ NOT_RUN = {
     ("migrate.md", "ledgermq migrate "): MIGRATION,
     ("new-version.md", "ledgermq cluster features"): LEVELS,
     ("new-version.md", "ledgermq upgrade check"): LEVELS,
+    ("second-site.md", "ledgermq mirror missing"): MIRROR,
+    ("second-site.md", "ledgermq mirror promote"): MIRROR,
+    ("second-site.md", "ledgermq mirror status"): MIRROR,
     ("several-groups.md", "ledgermq acl add "): GROUPS,
     ("several-groups.md", "ledgermq cluster "): GROUPS,
     ("several-groups.md", "ledgermq quota set "): GROUPS,

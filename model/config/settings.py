@@ -192,6 +192,21 @@ class HttpSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorSection:
+    """What group of another site this node copies; with ``sources`` it is a mirror.
+
+    ``sources`` are where members of that group answer HTTP, as ``https://10.0.0.1:9464``;
+    ``token_file`` has the token of the kind ``mirror`` that they know, and ``ca_file`` who vouches
+    for their certificates, when the system does not know it.
+    """
+
+    sources: tuple[str, ...] = ()
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    bytes_per_s: int = 100 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsSection:
     """Creation of topics and groups on first use (the same names as RocketMQ's)."""
 
@@ -344,6 +359,7 @@ class Settings:
     listen: ListenSection = field(default_factory=ListenSection)
     remoting: RemotingSection = field(default_factory=RemotingSection)
     http: HttpSection = field(default_factory=HttpSection)
+    mirror: MirrorSection = field(default_factory=MirrorSection)
     topics: TopicsSection = field(default_factory=TopicsSection)
     access: AccessSection = field(default_factory=AccessSection)
     quotas: QuotasSection = field(default_factory=QuotasSection)

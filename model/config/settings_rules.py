@@ -84,6 +84,7 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     yield from _clear_conflicts(settings)
     yield from _remoting_conflicts(settings)
     yield from _http_conflicts(settings)
+    yield from _mirror_conflicts(settings)
     listen = settings.listen
     if listen.produce is not None and listen.produce == listen.consume:
         yield Conflict(
@@ -163,6 +164,30 @@ def _http_conflicts(settings: Settings) -> Iterator[Conflict]:
             " http.tls_certificate_file, http.tls_key_file and http.tokens_file, or"
             " listen.trusted_network if only who is trusted reaches it",
         )
+
+
+def _mirror_conflicts(settings: Settings) -> Iterator[Conflict]:
+    """All that a group has comes over the line: nobody else is to see it, or to give it."""
+    mirror = settings.mirror
+    if not mirror.sources:
+        return
+    if mirror.token_file is None:
+        yield Conflict("mirror.token_file", "is missing: mirror.sources gives nothing without")
+    if not settings.store.log.has_terms:
+        yield Conflict(
+            "mirror.sources", 'is set, and store.log is "commitlog", which has no copies'
+        )
+    for name in _repeated(url.rstrip("/") for url in mirror.sources):
+        yield Conflict("mirror.sources", f"has {name} more than once")
+    clear = [url for url in mirror.sources if url.startswith("http://")]
+    if not settings.listen.trusted_network:
+        for url in clear:
+            if not is_local(url.removeprefix("http://").rstrip("/")):
+                yield Conflict(
+                    "mirror.sources",
+                    f"has {url}, without TLS: take https, or listen.trusted_network if only who"
+                    " is trusted reaches it",
+                )
 
 
 def is_local(http: str) -> bool:
@@ -387,6 +412,10 @@ _MEMBER_URL = _text(
         re.fullmatch(rf"{_MEMBER}=https?://[A-Za-z0-9.:\[\]-]{{1,255}}/?", text) is not None
     ),
 )
+_SOURCE_URL = _text(
+    "a URL, as https://10.0.0.2:9464",
+    _has_port(rf"https?://{_HOST}:{_PORT}/?"),
+)
 _UNIX_USER_PATTERN = r"@?[A-Za-z0-9_.-]+\$?=[A-Za-z0-9][A-Za-z0-9_.@-]*"
 _UNIX_USER = _text(
     "ACCOUNT=USER or @GROUP=USER, names or numbers of the machine's, as app=orders",
@@ -467,7 +496,11 @@ RULES = {
     "http.series_max": _between(10, 100_000),
     "http.console": _BOOLEAN,
     "http.members": _each(_MEMBER_URL),
-    "http.mirror_bytes_per_s": _between(65_536, 16 * 1024 * MIB),
+    "http.mirror_bytes_per_s": _between(MIB, 16 * 1024 * MIB),
+    "mirror.sources": _each(_SOURCE_URL),
+    "mirror.token_file": _path("an absolute path", size_max=4_000),
+    "mirror.ca_file": _path("an absolute path", size_max=4_000),
+    "mirror.bytes_per_s": _between(MIB, 16 * 1024 * MIB),
     "topics.auto_create_topic_enable": _BOOLEAN,
     "topics.default_topic_queue_nums": _between(1, 1_024),
     "topics.auto_create_subscription_group": _BOOLEAN,

@@ -21,6 +21,9 @@ _NOW: Mapping[Role, frozenset[IntEnum]] = {
             RaftCounter.DAMAGED_ENTRIES,
             RaftCounter.LEANS_ON_WITNESS,
             RaftCounter.COPIES,
+            RaftCounter.MIRROR_LAG_MESSAGES,
+            RaftCounter.MIRROR_LAG_BYTES,
+            RaftCounter.MIRROR_LAG_MS,
         }
     ),
     Role.WRITER: frozenset(
@@ -93,6 +96,10 @@ COUNTER_HELP: Mapping[Role, Mapping[IntEnum, str]] = {
             "Members that hold all that is committed, beside a witness without bodies; 0: this node"
             " does not lead such a group"
         ),
+        RaftCounter.MIRRORED_BYTES: "Bytes of answers from the source of this mirror",
+        RaftCounter.MIRROR_LAG_MESSAGES: "Entries that this mirror lacks of its source",
+        RaftCounter.MIRROR_LAG_BYTES: "Bytes that this mirror lacks of its source",
+        RaftCounter.MIRROR_LAG_MS: "Milliseconds since this mirror had all of its source",
     },
     Role.WRITER: {
         WriterCounter.MESSAGES: "Messages stored for producers",

@@ -353,3 +353,30 @@ def test_an_address_that_everybody_may_use_has_to_be_meant(key: str, sealed: str
 
     assert getattr(meant.listen, key) == getattr(safe.listen, key) == where
     assert not safe.listen.trusted_network
+
+
+MIRROR = '[mirror]\nsources = ["https://10.0.0.1:9464"]\ntoken_file = "/etc/token"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (MIRROR.replace("https", "http"), "without TLS"),
+        (MIRROR.replace('token_file = "/etc/token"\n', ""), "mirror.token_file"),
+        (MIRROR + '[store]\nlog = "commitlog"\n', "which has no copies"),
+        (MIRROR.replace("10.0.0.1:9464", "10.0.0.1"), "must be"),
+        (MIRROR.replace("9464", "70000"), "must be"),
+        (MIRROR.replace('9464"', '9464", "https://10.0.0.1:9464/"'), "more than once"),
+    ],
+)
+def test_a_mirror_says_who_it_is_and_is_sure_of_whom_it_asks(text: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        read_settings(text, name="node.toml")
+
+
+def test_a_mirror_may_ask_in_the_clear_where_nobody_else_listens() -> None:
+    local = MIRROR.replace("https://10.0.0.1", "http://127.0.0.1")
+    trusted = MIRROR.replace("https", "http") + "[listen]\ntrusted_network = true\n"
+
+    for text in (MIRROR, local, trusted):
+        assert read_settings(text, name="node.toml").mirror.sources

@@ -1,0 +1,152 @@
+"""``ledgermq mirror promote`` and ``missing``: a mirror becomes a group; what the old one had more.
+
+Both are for stores that nobody has open. Exit status: 0 done; 1 refused, or the command line; 2 the
+store is in use, damaged, or cannot be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ledgermq.cli.node_verbs import confirm
+from ledgermq.cli.output import tell, time_text
+from ledgermq.daemon.store_lock import stopped_store
+from ledgermq.model.config.amounts import size_text
+from ledgermq.model.group_epoch import epoch_of
+from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.process.settings.settings_loading import load_settings
+
+if TYPE_CHECKING:
+    from ledgermq.conversion.missing_messages import Missing
+    from ledgermq.members.mirror_promotion import Promotion
+    from ledgermq.members.mirror_report import MirrorReport
+
+
+def add_promotion_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``promote`` and ``missing`` to the verbs of ``mirror``."""
+    promote = verbs.add_parser(
+        "promote",
+        help="make a group of the mirror on this machine, which does not run",
+        description="Takes the mark of a mirror from the store, and begins the next group epoch. "
+        "The node is stopped before, and started afterwards with settings that have no [mirror]. "
+        "Says where the copy ends, and what is known to be missing.",
+    )
+    promote.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="settings of the node"
+    )
+    promote.add_argument("--yes", action="store_true", help="do not ask")
+    promote.add_argument("--json", action="store_true", help="print JSON")
+    promote.set_defaults(func=_promote)
+    missing = verbs.add_parser(
+        "missing",
+        help="list what the old group had stored and a promoted mirror lacks, queue by queue",
+        description="Reads the store of a member of the old group, which does not run, from where "
+        "the copy ended. Nothing is changed.",
+    )
+    missing.add_argument("directory", type=Path, metavar="STORE", help="storePathRootDir")
+    missing.add_argument(
+        "--promoted",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="ledgermq/promoted of the promoted store, or a copy of it",
+    )
+    missing.add_argument("--self-id", help="whose DLedger log, where there are several")
+    missing.add_argument("--json", action="store_true", help="print JSON")
+    missing.set_defaults(func=_missing)
+
+
+def _promote(arguments: argparse.Namespace) -> int:
+    from ledgermq.members.mirror_promotion import promote_mirror
+
+    settings = load_settings(arguments.config)
+    root = settings.store.path_root_dir
+    confirm(arguments, f"make a group of the mirror in {root}: the old one must not run any more")
+    with stopped_store(root):
+        promotion, report = promote_mirror(settings)
+    document = {**asdict(promotion), "epoch": epoch_of(promotion.term), "last_word": report}
+    return tell(arguments, document, "\n".join(_promoted(promotion, report)))
+
+
+def _promoted(promotion: Promotion, report: MirrorReport | None) -> Iterator[str]:
+    yield (
+        f"promoted: epoch {epoch_of(promotion.term)}. The copy ends with entry {promotion.index:,},"
+        f" at {promotion.end:,}"
+    )
+    if report is None:
+        yield "what the source had beyond that is not known: the mirror has told nothing"
+    else:
+        yield from _last_word(promotion, report)
+    yield (
+        "Take [mirror] out of the settings, name the members in node.peers, and start the node."
+        " What the old group had beyond the copy its own log tells: ledgermq mirror missing"
+    )
+
+
+def _last_word(promotion: Promotion, report: MirrorReport) -> Iterator[str]:
+    at = time_text(report["at_ms"], unit="seconds")
+    entries = max(0, report["source_index"] - promotion.index)
+    size = max(0, report["source_position"] - promotion.end)
+    silent = report["silent_s"]
+    heard = (
+        "no member of the source had answered"
+        if silent is None
+        else f"a member of the source had answered {silent:.1f} s before"
+    )
+    if entries:
+        yield f"missing: at least {entries:,} messages, {size_text(size)}; known at {at}, {heard}"
+    else:
+        yield f"nothing is known to be missing; noted at {at}, {heard}"
+    yield "what the source acknowledged after its last word is missing beside"
+
+
+def _missing(arguments: argparse.Namespace) -> int:
+    from ledgermq.conversion.missing_messages import CopyEnd, missing_behind
+    from ledgermq.members.mirror_promotion import read_promotion
+    from ledgermq.store.log_reader import LogReader
+    from ledgermq.store.store_directory import open_directory
+
+    promotion = read_promotion(arguments.promoted)
+    copy = CopyEnd(
+        promotion.begin, promotion.end, promotion.index, promotion.entry_term, promotion.chain
+    )
+    with stopped_store(arguments.directory):
+        reader = LogReader(open_directory(arguments.directory, self_id=arguments.self_id))
+        try:
+            missing = missing_behind(reader, copy)
+        finally:
+            reader.close()
+    queues = [
+        {
+            "topic": one.queue.topic,
+            "queue": one.queue.queue_id,
+            "first": one.first,
+            "last": one.last,
+            "messages": one.messages,
+            "uncertain": one.uncertain,
+        }
+        for one in missing.queues
+        if one.queue.topic != SYSTEM_TOPIC
+    ]
+    document = {"begin": missing.begin, "end": missing.end, "queues": queues}
+    return tell(arguments, document, "\n".join(_listed(missing)))
+
+
+def _listed(missing: Missing) -> Iterator[str]:
+    size = missing.end - missing.begin
+    listed = [one for one in missing.queues if one.queue.topic != SYSTEM_TOPIC]
+    if not listed:
+        yield f"no message is missing; {size_text(size)} behind the copy are the group's own"
+        return
+    for one in listed:
+        more = f", of which {one.uncertain:,} may never have been acknowledged"
+        yield (
+            f"{one.queue.topic} queue {one.queue.queue_id}: {one.first:,} to {one.last:,},"
+            f" {one.messages:,} messages{more if one.uncertain else ''}"
+        )
+    total = sum(one.messages for one in listed)
+    yield f"missing: {total:,} messages, {size_text(size)} of the log from {missing.begin:,} on"

@@ -1,0 +1,146 @@
+"""Promotion of a mirror: its store becomes that of a group, in a term of the next group epoch.
+
+``ROOT/ledgermq/promoted`` is a checked document that says where the copy ended: by it the old log
+is asked later what it had beyond that. The mark of the mirror goes last: a promotion that was
+killed is done again.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ledgermq.members.mirror_mark import mirror_mark_path
+from ledgermq.members.mirror_report import MirrorReport, read_mirror_report
+from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import ConfigError, CorruptLogError
+from ledgermq.model.group_epoch import DRAWS, EPOCH_MAX, epoch_of, promoted_term
+from ledgermq.model.ids import NO_INDEX, Index, Position, Term
+from ledgermq.store.files.checked_document import read_document, write_document
+from ledgermq.store.files.disk_sync import sync_directory
+from ledgermq.store.files.properties_file import CurrentTerm, encode_current_term
+from ledgermq.store.files.small_file import replace_file
+from ledgermq.store.files.store_paths import StorePaths
+from ledgermq.store.log.entry_files import EntryFiles, file_size_in
+from ledgermq.store.recovery.stopped_log import recover_stopped
+
+FILE = "promoted"
+LAST_WORD = "mirror-told"
+"""``ROOT/ledgermq/mirror-told``: the report of the mirror, which outlives the machine's start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """Where a copy ended of which a group was made.
+
+    Attributes:
+        cluster, group: names of the group.
+        begin: where the last entry of the copy begins.
+        end: position behind it.
+        index, entry_term, chain: of the last entry; its CRC over all entries before it, too.
+        term: what the promoted group begins behind.
+        at_ms: when it was promoted, epoch milliseconds.
+    """
+
+    cluster: str
+    group: str
+    begin: Position
+    end: Position
+    index: Index
+    entry_term: Term
+    chain: int
+    term: Term
+    at_ms: int
+
+
+def promote_mirror(settings: Settings) -> tuple[Promotion, MirrorReport | None]:
+    """Make the store of a mirror one of a group; who calls holds the store's locks.
+
+    Returns:
+        where the copy ends, and what the mirror has told last; None where that is not known.
+
+    Raises:
+        ConfigError: the store is no mirror's, or has nothing.
+        CorruptLogError: the log is damaged.
+        StorageError: the operating system refused.
+    """
+    mark = mirror_mark_path(settings)
+    if read_document(mark) is None:
+        raise ConfigError("the store is no mirror's", directory=str(settings.store.path_root_dir))
+    promotion = _at_end_of_log(settings)
+    paths = StorePaths.of(settings)
+    assert paths.current_term is not None
+    # A raft process that starts takes the greater one of this and its own file.
+    replace_file(paths.current_term, encode_current_term(CurrentTerm(promotion.term, None)))
+    write_document(paths.own / FILE, asdict(promotion))
+    report = last_word(paths.own)
+    mark.unlink()
+    sync_directory(paths.own)
+    return promotion, report
+
+
+def read_promotion(path: Path) -> Promotion:
+    """The promotion that a file says: the store's own, or a copy of it.
+
+    Raises:
+        ConfigError: there is none.
+        CorruptLogError: it is not whole.
+        StorageError: it cannot be read.
+    """
+    document = read_document(path)
+    if document is None:
+        raise ConfigError("no promotion is noted there", file=str(path))
+    texts = [document.get(name) for name in ("cluster", "group")]
+    numbers = [
+        document.get(name)
+        for name in ("begin", "end", "index", "entry_term", "chain", "term", "at_ms")
+    ]
+    cluster, group = (str(text) for text in texts)
+    if not all(isinstance(number, int) for number in numbers):
+        raise CorruptLogError("note of a promotion lacks a number", file=str(path))
+    begin, end, index, entry_term, chain, term, at_ms = (int(str(number)) for number in numbers)
+    return Promotion(
+        cluster, group, Position(begin), Position(end), Index(index), Term(entry_term), chain,
+        Term(term), at_ms,
+    )  # fmt: skip
+
+
+def last_word(own: Path) -> MirrorReport | None:
+    """What the mirror has told last; None where nobody knows it any more.
+
+    Args:
+        own: ``ROOT/ledgermq``.
+    """
+    try:
+        return read_mirror_report(own / LAST_WORD)
+    except (OSError, json.JSONDecodeError):
+        return None
+
+
+def _at_end_of_log(settings: Settings) -> Promotion:
+    """The log, recovered as at a start; a mirror's has nothing that was not committed."""
+    paths, node = StorePaths.of(settings), settings.node
+    assert paths.index is not None
+    folder = paths.data.parent
+    if not paths.data.is_dir() or not any(paths.data.iterdir()):
+        raise ConfigError("the mirror has nothing: no group is made of it", directory=str(folder))
+    _, end = recover_stopped(paths.root, folder, progress=lambda _done, _total: None)
+    if end.index_ == NO_INDEX:
+        raise ConfigError("the mirror has nothing: no group is made of it", directory=str(folder))
+    if epoch_of(end.term) >= EPOCH_MAX:
+        raise ConfigError("no epoch is left", epoch=epoch_of(end.term), limit=EPOCH_MAX)
+    files = EntryFiles(
+        paths.data, paths.index, file_size=file_size_in(paths.data, 0),
+        index_file_size=file_size_in(paths.index, 0),
+    )  # fmt: skip
+    try:
+        begin = Position(int(files.items(end.index_, end.index_)[0]["position"]))
+    finally:
+        files.forget()
+    return Promotion(
+        node.broker_cluster_name, node.group, begin, end.position, end.index_, end.term, end.chain,
+        promoted_term(end.term, secrets.randbelow(DRAWS)), time.time_ns() // 1_000_000,
+    )  # fmt: skip

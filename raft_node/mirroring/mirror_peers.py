@@ -1,0 +1,261 @@
+"""Peers of a mirror: one, which leads: the source (docs/decisions/0086).
+
+To the core this node is a learner in a group of two. What the source's members have committed comes
+as appends of that leader, whichever of them was asked; what the core answers says how far its log
+is, and whether it has taken what it was given. Nothing is sent to the source but questions.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from ledgermq.ipc.counters import RaftCounter
+from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.ipc.loop import Pollable
+from ledgermq.members.mirror_promotion import LAST_WORD
+from ledgermq.members.mirror_report import MirrorReport, write_mirror_report
+from ledgermq.members.roster import MIRROR_SOURCE
+from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.model.features import LEVEL
+from ledgermq.model.group_epoch import epoch_of
+from ledgermq.model.ids import Index, NodeId, Position, Term
+from ledgermq.raft.message_codec import decode_message
+from ledgermq.raft.messages import AppendReply, EntryId, LogTail
+from ledgermq.raft_node.mirroring.mirror_lag import Lag
+from ledgermq.raft_node.mirroring.source_feed import FeedStatus, SourceFeed
+from ledgermq.raft_node.mirroring.source_link import SourceLink
+from ledgermq.raft_node.peers.peer_admission import agreed_settings
+from ledgermq.raft_node.peers.peer_presence import ABSENT_S
+from ledgermq.raft_node.peers.peers import PeerMessage
+from ledgermq.store.files.store_paths import StorePaths
+from ledgermq.wire.mirror_frames import SourceState
+from ledgermq.wire.repair_frames import is_repair_frame
+from ledgermq.wire.ship_frames import is_ship_frame
+
+logger = logging.getLogger(__name__)
+
+REPORT_S = 1.0
+"""Between two reports of how far behind the mirror is."""
+
+NOTE_S = 10.0
+"""Between two of them that are kept in the store."""
+
+
+class MirrorPeers:
+    """Owned by the raft process. Nothing here blocks: the feed has a thread.
+
+    Attributes:
+        voters: the source alone; this node is none.
+    """
+
+    def __init__(self, settings: Settings, page: CursorPage, report: Path) -> None:
+        """Begin to ask the source.
+
+        Args:
+            report: file of the report.
+
+        Raises:
+            ConfigError: token or certificates cannot be read.
+            CorruptLogError: the log's files have not all one size.
+        """
+        self.voters: Sequence[NodeId] = (MIRROR_SOURCE,)
+        self._settings = settings
+        self._page = page
+        self._report = report
+        self._report_at = 0.0
+        self._note = StorePaths.of(settings).own / LAST_WORD
+        self._noted_at = time.monotonic()
+        self._counters = page.counters(Role.RAFT)
+        self._received_before = self._counters[RaftCounter.MIRRORED_BYTES]
+        self._silent_s: float | None = None
+        self._term = Term(0)
+        # What is there has a size already; without any, the settings or the default say so.
+        self._file_size = agreed_settings(settings).log_file_size
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        link = SourceLink(settings.mirror)
+        link.check = self._check
+        self._feed = SourceFeed(settings.mirror, link, wake=self._wake)
+        self._feed.start()
+
+    @property
+    def sources(self) -> list[Pollable]:
+        """See ``Peers``."""
+        return [self._event]
+
+    @property
+    def refusals(self) -> Mapping[NodeId, str]:
+        """See ``Peers``: why nothing comes from the source."""
+        trouble = self._feed.trouble
+        return {MIRROR_SOURCE: trouble} if trouble else {}
+
+    @property
+    def levels(self) -> Mapping[NodeId, int]:
+        """See ``Peers``: what the source's members know is agreed on there."""
+        return {MIRROR_SOURCE: LEVEL}
+
+    @property
+    def direct(self) -> Collection[NodeId]:
+        """See ``Peers``: nobody."""
+        return ()
+
+    @property
+    def absent(self) -> Sequence[NodeId]:
+        """See ``Peers``."""
+        is_absent = self._silent_s is None or self._silent_s > ABSENT_S
+        return (MIRROR_SOURCE,) if is_absent else ()
+
+    def need_level(self, level: int) -> None:
+        """See ``Peers``: the source is what it is."""
+
+    def send(self, peer: NodeId, parts: Sequence[bytes]) -> bool:
+        """See ``Peers``: an answer of the core, or a question of its for files."""
+        if peer != MIRROR_SOURCE:
+            return False
+        if is_ship_frame(parts[0]):
+            # Of a repair the source is not asked: it gives what is asked for by place alone.
+            return not is_repair_frame(parts[0]) and self._feed.ask(parts[0])
+        reply = decode_message(parts[0])
+        if not isinstance(reply, AppendReply):
+            return False
+        self._term = reply.term
+        if reply.accepted:
+            self._feed.accepted(reply.verified)
+            self._feed.held(reply.held, reply.term)
+        elif reply.tail is not None:
+            self._feed.begin_after(_last_of(reply.tail), reply.term)
+        return True
+
+    def receive(self) -> PeerMessage | None:
+        """See ``Peers``."""
+        parts = self._feed.take()
+        if parts is None:
+            try:
+                os.eventfd_read(self._event)
+            except BlockingIOError:
+                return None
+            # What came between the two has rung before it was read.
+            parts = self._feed.take()
+        return None if parts is None else PeerMessage(MIRROR_SOURCE, parts)
+
+    def watch(self) -> None:
+        """Tell the feed what is held, and others how far that is, once a second."""
+        now = time.monotonic()
+        if now < self._report_at:
+            return
+        self._report_at = now + REPORT_S
+        committed, durable = self._page.read_committed(), self._page.read_durable()[0]
+        held = min(committed.position, durable.position)
+        self._feed.tell_held(held)
+        index = committed.index if self._page.has_committed() else Index(-1)
+        status, lag = self._feed.look(index, committed.position, now)
+        self._silent_s = lag.silent_s
+        self._count(status, lag)
+        report = _report(status, lag, held)
+        try:
+            write_mirror_report(self._report, report)
+            if now >= self._noted_at + NOTE_S:
+                # For who promotes this mirror, perhaps after the machine was started anew.
+                self._noted_at = now
+                write_mirror_report(self._note, report)
+        except OSError as error:
+            logger.warning("how far the mirror is, is not reported: %s", error)
+
+    def forget(self, node: NodeId) -> bool:
+        """See ``Peers``: nobody is known by a disk."""
+        del node
+        return False
+
+    def set_members(self, addresses: Mapping[NodeId, str]) -> None:
+        """See ``Peers``: the members of the log are those of the other site."""
+
+    def check_new(self, node: NodeId) -> bool:
+        """See ``Peers``.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError("a mirror has no members of its own", node=node, setting="mirror.sources")
+
+    def check_level(self, node: NodeId) -> bool:
+        """See ``Peers``."""
+        del node
+        return False
+
+    def close(self) -> None:
+        """End the feed."""
+        self._feed.close()
+        os.close(self._event)
+
+    def _wake(self) -> None:
+        os.eventfd_write(self._event, 1)
+
+    def _check(self, state: SourceState) -> None:
+        """Refuse a source of which this node may be no mirror; in the feed's thread.
+
+        Raises:
+            ConfigError: it is another group, or its files have another size.
+        """
+        node = self._settings.node
+        if (state.cluster, state.group) != (node.broker_cluster_name, node.group):
+            raise ConfigError(
+                "the source is another group than this node's settings name",
+                source=(state.cluster, state.group),
+                settings=(node.broker_cluster_name, node.group),
+            )
+        if state.file_size not in (0, self._file_size):
+            raise ConfigError(
+                "the source's log has files of another size",
+                size=state.file_size,
+                expected=self._file_size,
+                setting="store.mapped_file_size_commit_log",
+            )
+        if epoch_of(state.term) < epoch_of(self._term):
+            raise ConfigError(
+                "the source is a group that was left: a mirror of it was promoted, and this node"
+                " has its log",
+                epoch=epoch_of(state.term),
+                epoch_here=epoch_of(self._term),
+            )
+        if state.file_size and state.first < 0:
+            raise ProtocolError("a source has files and no entry", node=state.node)
+
+    def _count(self, status: FeedStatus, lag: Lag) -> None:
+        counters = self._counters
+        counters[RaftCounter.MIRRORED_BYTES] = self._received_before + status.received
+        counters[RaftCounter.MIRROR_LAG_MESSAGES] = lag.messages
+        counters[RaftCounter.MIRROR_LAG_BYTES] = lag.size
+        # Not known yet counts as long: nobody is to take it for none.
+        seconds = time.monotonic() if lag.seconds is None else lag.seconds
+        counters[RaftCounter.MIRROR_LAG_MS] = int(seconds * 1_000)
+
+
+def _last_of(tail: LogTail) -> EntryId:
+    """The last entry of a log that ends so."""
+    index = Index(tail.before.index + sum(run.count for run in tail.runs))
+    return EntryId(tail.runs[-1].term if tail.runs else tail.before.term, index)
+
+
+def _report(status: FeedStatus, lag: Lag, held: Position) -> MirrorReport:
+    state = status.state
+    return MirrorReport(
+        source=status.url,
+        node="" if state is None else state.node,
+        leads=state is not None and state.leads,
+        trouble=status.trouble,
+        lag_messages=lag.messages,
+        lag_bytes=lag.size,
+        lag_s=None if lag.seconds is None else round(lag.seconds, 3),
+        silent_s=None if lag.silent_s is None else round(lag.silent_s, 3),
+        held=held,
+        source_position=-1 if state is None else state.position,
+        source_index=-1 if state is None else state.index,
+        received_bytes=status.received,
+        marked=status.mark,
+        mark_trouble=status.mark_trouble,
+        at_ms=time.time_ns() // 1_000_000,
+    )

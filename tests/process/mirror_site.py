@@ -1,0 +1,83 @@
+"""A group whose members answer mirrors over TLS, and a mirror of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.certificates import make_certificate
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import SIZES, Group, Member, free_port, make_group
+
+from ledgermq.members.mirror_report import MirrorReport, read_mirror_report
+
+NAME = "site-b"
+TOKEN = "0123456789abcdef0123456789abcdef"
+
+
+class Source:
+    """The group, where its members answer, and what a mirror needs."""
+
+    def __init__(self, make_node: Callable[[], Node], folder: Path, **settings: Any) -> None:
+        self.certificate, key = make_certificate(folder)
+        tokens = folder / "tokens"
+        tokens.write_text(f"{NAME} {TOKEN} mirror\n")
+        tokens.chmod(0o600)
+        self.token = folder / "token"
+        self.token.write_text(TOKEN)
+        self.urls: list[str] = []
+
+        def prepare(member: Member) -> None:
+            port = free_port()
+            self.urls.append(f"https://127.0.0.1:{port}")
+            text = member.node.config.read_text()
+            http = (
+                f'[http]\ntls_certificate_file = "{self.certificate}"\ntls_key_file = "{key}"\n'
+                f'tokens_file = "{tokens}"\nconsole = false\n'
+            )
+            member.node.config.write_text(
+                text.replace("[listen]", f'[listen]\nhttp = "127.0.0.1:{port}"') + http
+            )
+
+        self.group: Group = make_group(make_node, ack="majority-fsync", prepare=prepare, **settings)
+
+    def mirror(self, node: Node, name: str = "m0", **mirror: Any) -> Member:
+        """A mirror of it that was started."""
+        self.configure_mirror(node, name, **mirror)
+        made = Member(node, name)
+        made.start()
+        return made
+
+    def configure_mirror(self, node: Node, name: str = "m0", **mirror: Any) -> None:
+        """Write the settings of a mirror."""
+        node.configure(
+            node={"self_id": name},
+            store=dict(SIZES),
+            supervision={"restarts_max": 1_000},
+            mirror={
+                "sources": self.urls,
+                "token_file": str(self.token),
+                "ca_file": str(self.certificate),
+                **mirror,
+            },
+        )
+
+    def wait_copied(self, mirror: Member) -> None:
+        """Until the mirror has dispatched all that the group has committed now."""
+        self.group.wait_equal()
+        wanted = self.group.up()[0].cursors()["committed"]["position"]
+
+        def is_there() -> bool:
+            if mirror.status() is None:
+                return False
+            cursors = mirror.cursors()
+            dispatched = int(cursors["committed"]["position"]) - cursors["not_dispatched_bytes"]
+            return dispatched >= wanted
+
+        wait_until(is_there, "the mirror to have all")
+
+
+def report_of(mirror: Member) -> MirrorReport | None:
+    """What it has told last."""
+    return read_mirror_report(mirror.node.runtime / "mirror")

@@ -1,0 +1,196 @@
+"""A group of real nodes, and a mirror over TLS: the same bytes, read only, promoted, fenced."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, producer
+from tests.process.mirror_site import NAME, Source, report_of
+from tests.process.node_start import run_command
+
+from ledgermq.client import Consumer, Producer, ProducerOptions
+from ledgermq.model.errors import LedgerError, NotLeaderError
+from ledgermq.model.group_epoch import epoch_of
+from ledgermq.rules.tables.archives import MIRROR_PREFIX
+
+pytestmark = pytest.mark.slow
+
+
+def bodies(prefix: str, count: int, size: int = 500) -> list[bytes]:
+    return [f"{prefix}-{number:05d}-".encode() + b"x" * size for number in range(count)]
+
+
+def send(address: str | list[str], some: list[bytes]) -> None:
+    with Producer(address, options=ProducerOptions(timeout_s=120.0)) as made:
+        for future in [
+            made.send_batch(TOPIC, some[at : at + 50]) for at in range(0, len(some), 50)
+        ]:
+            future.result()
+
+
+def test_a_mirror_has_the_bytes_offsets_and_users_of_its_source_and_serves_readers(
+    make_node: Callable[[], Node], tmp_path: Path
+) -> None:
+    source = Source(make_node, tmp_path)
+    group = source.group
+    leader = group.leader()
+    added = run_command("mirror", "add", NAME, "--address", leader.address, "--json")
+    sent = bodies("a", 600)
+    send(group.addresses, sent)
+    with Consumer(group.addresses, topic=TOPIC, group="billing", start="first") as consumer:
+        while len(consumer.poll(20.0)) == 0:
+            pass
+        consumer.commit()
+    mirror = source.mirror(make_node())
+    source.wait_copied(mirror)
+    more = bodies("b", 100)
+    send(group.addresses, more)
+    source.wait_copied(mirror)
+    read: list[bytes] = []
+    with Consumer(mirror.address, topic=TOPIC, start="first") as consumer:
+        while len(read) < len(sent) + len(more):
+            batch = consumer.poll(20.0)
+            assert len(batch), len(read)
+            read += [bytes(message.body) for message in batch]
+    with (
+        pytest.raises(LedgerError),
+        Producer(mirror.address, options=ProducerOptions(timeout_s=3.0)) as made,
+    ):
+        made.send(TOPIC, b"refused").result()
+    wait_until(lambda: marked(leader.node) > 0, "the mark at the source")
+    told = run_command("mirror", "status", "--runtime-dir", str(mirror.node.runtime), "--json")
+    listed = run_command("mirror", "list", "--address", leader.address, "--json")
+
+    def is_level() -> bool:
+        offsets = [
+            json.loads((node.root / "config" / "consumerOffset.json").read_text())["offsetTable"]
+            for node in (leader.node, mirror.node)
+        ]
+        return offsets[0] == offsets[1]
+
+    wait_until(is_level, "the same offsets")
+    group.stop()
+    wait_until(lambda: mirror.cursors()["not_committed_bytes"] == 0, "the mirror to be at rest")
+    assert mirror.node.stop() == 0
+    theirs, ours = leader.log_bytes(), mirror.log_bytes()
+
+    assert added.returncode == 0, added.stderr
+    assert len(json.loads(added.stdout)["token"]) >= 32
+    assert sorted(read) == sorted(sent + more)
+    # What the group has written since it was stopped, the mirror need not have.
+    assert theirs.startswith(ours) and len(ours) > 300_000
+    status = json.loads(told.stdout)
+    assert status["running"] and status["source"] in source.urls and not status["leads"]
+    assert json.loads(listed.stdout)["mirrors"][0]["mirror"] == NAME
+
+
+def marked(node: Node) -> int:
+    """Position that the mirror has told."""
+    path = node.root / "ledgermq" / "archives.json"
+    marks: dict[str, Any] = json.loads(path.read_text())["archives"] if path.exists() else {}
+    return int(marks.get(MIRROR_PREFIX + NAME, {"position": 0})["position"])
+
+
+def test_a_killed_mirror_and_a_killed_member_cost_nothing_that_is_there(
+    make_node: Callable[[], Node], tmp_path: Path
+) -> None:
+    source = Source(make_node, tmp_path)
+    group = source.group
+    leader = group.leader()
+    send(group.addresses, bodies("a", 300))
+    mirror = source.mirror(make_node())
+    source.wait_copied(mirror)
+    for turn in range(3):
+        os.kill(mirror.node.pid(["raft", "writer", "dispatcher"][turn]), signal.SIGKILL)
+        send(group.addresses, bodies(f"b{turn}", 100))
+        source.wait_copied(mirror)
+    mirror.kill()
+    group.others(leader)[0].kill()
+    send([one.address for one in group.up()], bodies("c", 200))
+    mirror.start()
+    source.wait_copied(mirror)
+    group.stop()
+    assert mirror.node.stop() == 0
+
+    assert leader.log_bytes().startswith(mirror.log_bytes())
+
+
+def test_a_promoted_mirror_is_a_group_of_the_next_epoch_and_what_is_missing_is_listed(
+    make_node: Callable[[], Node], tmp_path: Path
+) -> None:
+    source = Source(make_node, tmp_path)
+    group = source.group
+    before = bodies("a", 300)
+    send(group.addresses, before)
+    mirror = source.mirror(make_node())
+    source.wait_copied(mirror)
+    wait_until(lambda: report_of(mirror) is not None, "a report")
+    assert mirror.node.stop() == 0
+    # Acknowledged, and never copied.
+    lost = bodies("lost", 120)
+    send(group.addresses, lost)
+    group.wait_equal()
+    old = group.leader()
+    group.stop()
+    node = mirror.node
+    text = node.config.read_text()
+    node.config.write_text(text[: text.index("[mirror]")])
+    mirror.start()
+    refused = mirror.node.wait_end()
+    promoted = run_command("mirror", "promote", "--config", str(node.config), "--yes", "--json")
+    assert promoted.returncode == 0, promoted.stderr
+    missing = run_command(
+        "mirror", "missing", str(old.node.root), "--promoted",
+        str(node.root / "ledgermq" / "promoted"), "--json",
+    )  # fmt: skip
+    assert missing.returncode == 0, missing.stderr
+    mirror.start()
+    wait_until(lambda: mirror.leads, "the promoted mirror to lead")
+    after = bodies("after", 50)
+    with producer(mirror) as made:
+        made.send_batch(TOPIC, after).result()
+    wait_until(lambda: mirror.cursors()["not_dispatched_bytes"] == 0, "dispatch")
+    raft_term = mirror.node.status()["raft"]["term"]
+    assert mirror.node.stop() == 0
+
+    assert refused == 1
+    assert epoch_of(raft_term) == 1
+    assert sorted(mirror.bodies()) == sorted(before + after)
+    queues = json.loads(missing.stdout)["queues"]
+    assert {one["topic"] for one in queues} == {TOPIC}
+    assert sum(one["messages"] for one in queues) == len(lost)
+    assert all(one["last"] - one["first"] + 1 == one["messages"] for one in queues)
+
+
+def test_a_client_of_both_sites_follows_the_promoted_group_and_never_goes_back(
+    make_node: Callable[[], Node], tmp_path: Path
+) -> None:
+    source = Source(make_node, tmp_path, members=1)
+    (old,) = source.group.members
+    send(old.address, bodies("a", 100))
+    mirror = source.mirror(make_node())
+    source.wait_copied(mirror)
+    assert mirror.node.stop() == 0
+    text = mirror.node.config.read_text()
+    mirror.node.config.write_text(text[: text.index("[mirror]")])
+    done = run_command("mirror", "promote", "--config", str(mirror.node.config), "--yes")
+    assert done.returncode == 0, done.stderr
+    mirror.start()
+    wait_until(lambda: mirror.leads, "the promoted mirror to lead")
+    options = ProducerOptions(timeout_s=15.0)
+    with Producer([old.address, mirror.address], options=options) as made:
+        made.send_batch(TOPIC, bodies("b", 50)).result()
+        mirror.kill()
+        end = old.cursors()["written"]["index"]
+        with pytest.raises((NotLeaderError, LedgerError)):
+            made.send(TOPIC, b"to nobody").result()
+
+    assert old.leads
+    assert old.cursors()["written"]["index"] == end

@@ -1,0 +1,192 @@
+"""Stores of mirrors: opened by mirrors alone, promoted once, and what the old log had more."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ledgermq.conversion.missing_messages import CopyEnd, MissingQueue, missing_behind
+from ledgermq.members.mirror_mark import check_mirror_mark, mirror_mark_path
+from ledgermq.members.mirror_promotion import (
+    FILE,
+    LAST_WORD,
+    Promotion,
+    promote_mirror,
+    read_promotion,
+)
+from ledgermq.members.mirror_report import MirrorReport, write_mirror_report
+from ledgermq.model.config.settings import MirrorSection, Settings
+from ledgermq.model.errors import ConfigError, CorruptLogError
+from ledgermq.model.group_epoch import epoch_of
+from ledgermq.model.ids import NodeId, Term
+from ledgermq.model.names.queue_name import QueueName
+from ledgermq.raft_node.term_file import TermFile
+from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
+from ledgermq.store.log_reader import LogReader
+from ledgermq.store.store_directory import open_directory
+from tests.unit.raft_node.mirror_pair import StoredLog
+
+MIRROR = MirrorSection(sources=("https://10.0.0.1:9464",), token_file=Path("/token"))
+
+
+def mirror_of(settings: Settings) -> Settings:
+    return replace(settings, mirror=MIRROR)
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> StoredLog:
+    """A log of 300 messages."""
+    made = StoredLog(tmp_path / "old", "n0")
+    made.put(300, term=7)
+    return made
+
+
+@pytest.fixture
+def mirror(old: StoredLog, tmp_path: Path) -> StoredLog:
+    """A copy of it, closed, with the mark of a mirror."""
+    made = StoredLog(tmp_path / "mirror", "n0")
+    made.writer.close()
+    shutil.rmtree(made.paths.root)
+    (made.paths.own).mkdir(parents=True)
+    check_mirror_mark(mirror_of(made.settings))
+    shutil.copytree(old.paths.data.parent, made.paths.data.parent)
+    return made
+
+
+def report(**fields: object) -> MirrorReport:
+    values: dict[str, object] = {
+        "source": "", "node": "n1", "leads": False, "trouble": "", "lag_messages": 0,
+        "lag_bytes": 0, "lag_s": 1.5, "silent_s": 1.5, "held": 0, "source_position": 0,
+        "source_index": 0, "received_bytes": 0, "marked": 0, "mark_trouble": "", "at_ms": 5,
+    }  # fmt: skip
+    return {**values, **fields}  # type: ignore[return-value]
+
+
+def test_a_store_with_the_mark_is_opened_by_a_mirror_alone(mirror: StoredLog) -> None:
+    check_mirror_mark(mirror_of(mirror.settings))
+
+    with pytest.raises(ConfigError, match="mirror promote"):
+        check_mirror_mark(mirror.settings)
+
+
+def test_a_mirror_takes_no_store_that_has_a_log_of_its_own(old: StoredLog) -> None:
+    with pytest.raises(ConfigError, match="a log of its own"):
+        check_mirror_mark(mirror_of(old.settings))
+
+    assert not mirror_mark_path(old.settings).exists()
+    check_mirror_mark(old.settings)
+
+
+def test_a_mark_that_is_torn_opens_nothing(mirror: StoredLog) -> None:
+    path = mirror_mark_path(mirror.settings)
+    path.write_bytes(path.read_bytes()[:-3])
+
+    for settings in (mirror.settings, mirror_of(mirror.settings)):
+        with pytest.raises(CorruptLogError):
+            check_mirror_mark(settings)
+
+
+def test_a_promoted_store_is_a_groups_in_a_term_of_the_next_epoch(
+    mirror: StoredLog, old: StoredLog
+) -> None:
+    (mirror.paths.own / LAST_WORD).parent.mkdir(exist_ok=True)
+    write_mirror_report(mirror.paths.own / LAST_WORD, report(source_index=310))
+
+    promotion, told = promote_mirror(mirror.settings)
+
+    assert (promotion.index, promotion.end) == (299, old.end.position)
+    assert (promotion.entry_term, promotion.chain) == (7, old.end.chain)
+    assert told is not None and told["source_index"] == 310
+    assert read_promotion(mirror.paths.own / FILE) == promotion
+    check_mirror_mark(mirror.settings)
+    started = TermFile(mirror.paths.term, mirror.paths.current_term)
+    assert started.state.term == promotion.term and started.state.vote is None
+    assert epoch_of(started.state.term) == 1
+    started.close()
+
+
+def test_a_store_is_promoted_once(mirror: StoredLog) -> None:
+    promote_mirror(mirror.settings)
+
+    with pytest.raises(ConfigError, match="no mirror's"):
+        promote_mirror(mirror.settings)
+
+
+def test_a_promotion_that_was_killed_before_its_end_is_done_again(mirror: StoredLog) -> None:
+    mark = mirror_mark_path(mirror.settings)
+    content = mark.read_bytes()
+    first, _ = promote_mirror(mirror.settings)
+    mark.write_bytes(content)
+
+    again, _ = promote_mirror(mirror.settings)
+
+    assert again.index == first.index and epoch_of(again.term) == 1
+
+
+def test_a_mirror_that_has_nothing_becomes_no_group(tmp_path: Path) -> None:
+    made = StoredLog(tmp_path / "empty", "n0")
+    made.writer.close()
+    shutil.rmtree(made.paths.data.parent)
+    made.paths.own.mkdir(parents=True, exist_ok=True)
+    check_mirror_mark(mirror_of(made.settings))
+
+    with pytest.raises(ConfigError, match="nothing"):
+        promote_mirror(made.settings)
+
+    assert mirror_mark_path(made.settings).exists()
+
+
+def copy_end(promotion: Promotion) -> CopyEnd:
+    return CopyEnd(
+        promotion.begin, promotion.end, promotion.index, promotion.entry_term, promotion.chain
+    )
+
+
+def reader_of(log: StoredLog) -> LogReader:
+    return LogReader(open_directory(log.paths.root, self_id=NodeId("n0")))
+
+
+def test_what_the_old_log_had_more_is_listed_queue_by_queue(
+    mirror: StoredLog, old: StoredLog
+) -> None:
+    promotion, _ = promote_mirror(mirror.settings)
+    old.put(50, term=7)
+    assert old.paths.dledger_checkpoint is not None
+    checkpoint = DLedgerCheckpoint(old.end.index_, old.end.index_)
+    old.paths.dledger_checkpoint.write_bytes(encode_dledger_checkpoint(checkpoint))
+    old.put(20, term=8)
+    reader = reader_of(old)
+
+    missing = missing_behind(reader, copy_end(promotion))
+
+    assert missing.queues == [MissingQueue(QueueName("orders", 0), 300, 369, 70, 20)]
+    assert (missing.begin, missing.end) == (promotion.end, old.end.position)
+    reader.close()
+
+
+def test_nothing_is_missing_of_a_log_that_ends_with_the_copy(
+    mirror: StoredLog, old: StoredLog
+) -> None:
+    promotion, _ = promote_mirror(mirror.settings)
+    reader = reader_of(old)
+
+    assert missing_behind(reader, copy_end(promotion)).queues == []
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    "change", [{"term": Term(6)}, {"index_": 298}, {"chain": 1}, {"end": 2**40}]
+)
+def test_of_another_log_nothing_is_said(
+    mirror: StoredLog, old: StoredLog, change: dict[str, int]
+) -> None:
+    promotion, _ = promote_mirror(mirror.settings)
+    old.put(10, term=7)
+    reader = reader_of(old)
+
+    with pytest.raises(ConfigError, match=r"the copy is none|another one"):
+        missing_behind(reader, copy_end(promotion)._replace(**change))
+    reader.close()

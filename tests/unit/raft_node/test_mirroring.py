@@ -1,0 +1,294 @@
+"""A mirror's log: the bytes of its source, over HTTP; resumed; refused where they do not fit."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from ledgermq.members.mirror_report import MirrorReport, read_mirror_report
+from ledgermq.model.ids import Index, Position
+from ledgermq.raft_node.mirroring.mirror_lag import WORDS_MAX, MirrorLag
+from ledgermq.store.queues.queue_ends import (
+    QueueEnds,
+    ends_path,
+    read_queue_ends,
+    write_queue_ends,
+)
+from tests.unit.raft_node.mirror_pair import TOKEN, Copy, Source, sources_made
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as made:
+        yield made
+
+
+def source_of(stack: ExitStack, folder: Path, name: str = "n0", *, leads: bool = False) -> Source:
+    made = Source(folder, name, leads=leads)
+    stack.enter_context(sources_made(made))
+    return made
+
+
+def copy_of(stack: ExitStack, folder: Path, *sources: Source, name: str = "m0") -> Copy:
+    made = Copy(folder, *(source.url for source in sources), name=name)
+    stack.callback(made.close)
+    return made
+
+
+def test_a_mirror_has_the_bytes_of_its_source(tmp_path: Path, stack: ExitStack) -> None:
+    source = source_of(stack, tmp_path)
+    source.put(500, term=1)
+    source.put(300, term=4)
+    source.commit()
+    mirror = copy_of(stack, tmp_path, source)
+
+    mirror.run_until(lambda: mirror.has_all(source), "all of the log")
+    source.put(200, term=4)
+    source.commit()
+    mirror.run_until(lambda: mirror.has_all(source), "what came later")
+
+    assert mirror.content() == source.content()
+    assert mirror.end == source.end
+    assert mirror.core.term == 4 and not mirror.core.granted
+
+
+def test_what_is_not_committed_at_the_source_does_not_come(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    source = source_of(stack, tmp_path)
+    source.put(100, term=1)
+    source.commit()
+    committed = source.end
+    source.put(100, term=1)
+    mirror = copy_of(stack, tmp_path, source)
+
+    mirror.run_until(lambda: mirror.core.commit == committed.index_, "what is committed")
+    mirror.run_until(lambda: mirror.peers.absent == (), "another word of the source")
+
+    assert mirror.end == committed
+
+
+def test_a_mirror_goes_on_where_its_own_log_ends(tmp_path: Path, stack: ExitStack) -> None:
+    source = source_of(stack, tmp_path)
+    source.put(1_000, term=2)
+    source.commit()
+    with ExitStack() as before:
+        first = copy_of(before, tmp_path, source)
+        first.run_until(lambda: first.has_all(source), "all of the log")
+    source.put(100, term=3)
+    source.commit()
+
+    second = copy_of(stack, tmp_path, source)
+    second.run_until(lambda: second.has_all(source), "what was missing")
+    status, _ = second.peers._feed.look(second.core.commit, Position(0), 0.0)
+
+    assert second.content() == source.content()
+    # A tenth of it, and answers that say only how far the source is.
+    assert status.received < 300_000
+
+
+def test_who_does_not_lead_is_asked_and_another_one_when_it_is_gone(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    leader = source_of(stack, tmp_path, "n0", leads=True)
+    follower = source_of(stack, tmp_path, "n1")
+    for member in (leader, follower):
+        member.put(200, term=1)
+        member.commit()
+    mirror = copy_of(stack, tmp_path, leader, follower)
+
+    mirror.run_until(lambda: mirror.has_all(leader), "all of the log")
+    asked = mirror.peers._feed.look(Index(0), Position(0), 0.0)[0].url
+    follower.stop()
+    leader.put(200, term=1)
+    leader.commit()
+    mirror.run_until(lambda: mirror.has_all(leader), "what the other one has")
+
+    assert asked == follower.url
+    assert mirror.content() == leader.content()
+
+
+def test_a_mirror_of_another_log_is_told_so_and_keeps_what_it_has(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    source, other = source_of(stack, tmp_path, "n0"), source_of(stack, tmp_path, "n1")
+    for member, term in ((source, 1), (other, 2)):
+        member.put(100, term=term)
+        member.commit()
+    with ExitStack() as before:
+        mirror = copy_of(before, tmp_path, source)
+        mirror.run_until(lambda: mirror.has_all(source), "all of the log")
+        held = mirror.content()
+    other.put(100, term=2)
+    other.commit()
+
+    mirror = copy_of(stack, tmp_path, other)
+    mirror.run_until(lambda: "another entry" in str(mirror.peers.refusals), "the refusal")
+
+    assert mirror.content() == held
+
+
+def test_another_group_is_no_source(tmp_path: Path, stack: ExitStack) -> None:
+    source = source_of(stack, tmp_path)
+    source.put(10, term=1)
+    source.commit()
+    mirror = copy_of(stack, tmp_path, source)
+    own = mirror.settings.node
+    mirror.peers._settings = type(mirror.settings)(
+        node=type(own)(self_id=own.self_id, group="broker-z"), store=mirror.settings.store
+    )
+
+    mirror.run_until(lambda: "another group" in str(mirror.peers.refusals), "the refusal")
+
+    assert mirror.end.index_ == -1
+
+
+def test_files_come_where_the_beginning_of_the_log_is_gone(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    source = source_of(stack, tmp_path)
+    source.put(1_500, term=1)
+    source.commit()
+    files = sorted(source.paths.data.iterdir())
+    for file in files[:2]:
+        file.unlink()
+    begin = int(files[2].name)
+    (source.paths.root / "ledgermq").mkdir(exist_ok=True)
+    ends = QueueEnds(Position(begin), {(b"orders", 0): 300})
+    write_queue_ends(ends_path(source.paths.root), ends)
+    mirror = copy_of(stack, tmp_path, source)
+
+    mirror.run_until(lambda: mirror.receiver.is_complete, "the files")
+
+    offer = mirror.offers[-1]
+    assert (offer.begin, offer.has_ends, offer.members) == (begin, True, b"")
+    shipped = {path.name: path.read_bytes() for path in (mirror.staged / "data").iterdir()}
+    whole = [path for path in files[2:] if int(path.name) < offer.end]
+    assert shipped == {path.name: path.read_bytes() for path in whole}
+    assert read_queue_ends(mirror.staged / "queue-ends") == ends
+    # The members of the log are not the mirror's.
+    assert not (mirror.staged / "members").exists()
+
+
+@pytest.mark.parametrize(
+    ("token", "status"), [(TOKEN, 200), (TOKEN[::-1], 403), ("", 401), (TOKEN[:-1], 401)]
+)
+def test_the_log_is_copied_with_a_mirrors_token_alone(
+    tmp_path: Path, stack: ExitStack, token: str, status: int
+) -> None:
+    source = source_of(stack, tmp_path)
+    source.put(10, term=1)
+    source.commit()
+
+    found = [
+        asked(source, method, f"/mirror/v1/{path}", token)
+        for method, path in (("GET", "entries?after=-1&term=0&size=1000"), ("GET", "offer?term=1"))
+    ]
+
+    assert [answer[0] for answer in found] == [status, status]
+    assert status == 200 or not any(b"orders" in content for _, content in found)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "entries?after=-2&term=0&size=1", b""),
+        ("GET", "entries?after=0&term=0&size=0", b""),
+        ("GET", "entries?after=1e3&term=0&size=1", b""),
+        ("GET", "entries?after=99999999999999999999&term=0&size=1", b""),
+        ("GET", "entries", b""),
+        ("GET", "offer?term=-1", b""),
+        ("POST", "files", b""),
+        ("POST", "files", b"\xff\xff\xff\xff"),
+        ("POST", "files", b"\x01\x00\x00\x00\x21"),
+        ("POST", "files", b"\x00" * 5_000),
+        ("POST", "mark?position=-1", b""),
+    ],
+)
+def test_what_no_mirror_asks_is_refused_as_its_fault(
+    tmp_path: Path, stack: ExitStack, method: str, path: str, body: bytes
+) -> None:
+    source = source_of(stack, tmp_path)
+    source.put(10, term=1)
+    source.commit()
+
+    assert asked(source, method, f"/mirror/v1/{path}", TOKEN, body)[0] == 400
+
+
+def asked(
+    source: Source, method: str, path: str, token: str, body: bytes = b""
+) -> tuple[int, bytes]:
+    """Status and body of an answer."""
+    connection = http.client.HTTPConnection(source.url.removeprefix("http://"), timeout=30)
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    try:
+        connection.request(method, path, body=body or None, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def test_a_report_says_how_far_the_mirror_is(tmp_path: Path, stack: ExitStack) -> None:
+    source = source_of(stack, tmp_path)
+    source.put(100, term=1)
+    source.commit()
+    mirror = copy_of(stack, tmp_path, source)
+
+    def report() -> MirrorReport | None:
+        found = read_mirror_report(mirror.runtime / "mirror")
+        return found if found is not None and found["lag_s"] is not None else None
+
+    mirror.run_until(lambda: mirror.has_all(source) and report() is not None, "a report")
+    told = report()
+
+    assert told is not None
+    assert (told["source"], told["node"], told["leads"]) == (source.url, "n0", False)
+    assert (told["lag_messages"], told["lag_bytes"], told["trouble"]) == (0, 0, "")
+    assert told["source_position"] == source.end.position == told["held"]
+
+
+def test_the_lag_is_the_age_of_the_latest_word_of_which_all_is_here() -> None:
+    lag = MirrorLag()
+
+    lag.heard(Index(10), Position(1_000), 1.0)
+    behind = lag.look(Index(4), Position(400), 2.0)
+    lag.heard(Index(20), Position(2_000), 3.0)
+    half = lag.look(Index(10), Position(1_000), 4.0)
+    lag.heard(Index(20), Position(2_000), 5.0)
+    whole = lag.look(Index(20), Position(2_000), 6.0)
+    silent = lag.look(Index(20), Position(2_000), 66.0)
+
+    assert behind == (6, 600, None, 1.0)
+    assert half == (10, 1_000, 3.0, 1.0)
+    assert whole == (0, 0, 1.0, 1.0)
+    assert silent == (0, 0, 61.0, 61.0)
+
+
+def test_a_member_that_is_behind_another_one_tells_nothing_new() -> None:
+    lag = MirrorLag()
+
+    lag.heard(Index(10), Position(1_000), 1.0)
+    lag.look(Index(10), Position(1_000), 1.0)
+    lag.heard(Index(8), Position(800), 9.0)
+
+    assert lag.look(Index(10), Position(1_000), 9.0) == (0, 0, 8.0, 0.0)
+
+
+def test_many_words_take_no_more_room_and_never_make_the_lag_less() -> None:
+    lag = MirrorLag()
+    for number in range(5 * WORDS_MAX):
+        lag.heard(Index(number), Position(number), float(number))
+    held = 2 * WORDS_MAX
+
+    found = lag.look(Index(held), Position(held), 5.0 * WORDS_MAX)
+
+    assert found.seconds is not None
+    assert found.seconds >= 5 * WORDS_MAX - held
+    assert len(lag._words) <= WORDS_MAX
