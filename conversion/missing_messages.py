@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.model.errors import ConfigError
-from ledgermq.model.ids import Index, Position, Term
+from ledgermq.formats.dledger_entry import HEADER_SIZE
+from ledgermq.formats.records.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from ledgermq.model.errors import ConfigError, CorruptLogError
+from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.model.names.queue_name import QueueName
+from ledgermq.store.files.properties_file import decode_dledger_checkpoint
+from ledgermq.store.files.small_file import read_file
+from ledgermq.store.log.entry_files import EntryFiles, file_size_in
 from ledgermq.store.log_reader import LogReader
+
+_WITHOUT_UNIT = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+"""Of a transaction RocketMQ once noted so; they are in no queue, and their offset says nothing."""
 
 
 class CopyEnd(NamedTuple):
@@ -57,11 +66,13 @@ def missing_behind(reader: LogReader, copy: CopyEnd) -> Missing:
         CorruptLogError: the log is not whole.
         StorageError: it cannot be read.
     """
-    _check_same(reader, copy)
+    check_same(reader, copy)
     certain = reader.committed_end()
     found: dict[QueueName, MissingQueue] = {}
     for record in reader.iterate(copy.end):
         message = record.message
+        if message.transaction in _WITHOUT_UNIT:
+            continue
         queue = QueueName(message.topic, message.queue_id)
         is_uncertain = record.position >= certain
         known = found.get(queue)
@@ -77,8 +88,13 @@ def missing_behind(reader: LogReader, copy: CopyEnd) -> Missing:
     return Missing([found[queue] for queue in sorted(found)], copy.end, reader.end)
 
 
-def _check_same(reader: LogReader, copy: CopyEnd) -> None:
-    """Refuse a log of which the copy is none."""
+def check_same(reader: LogReader, copy: CopyEnd) -> None:
+    """Refuse a log of which the copy is none.
+
+    Raises:
+        ConfigError: the log has not the copy's last entry, or does not go back so far.
+        StorageError: it cannot be read.
+    """
     if not reader.first <= copy.begin < copy.end <= reader.end:
         raise ConfigError(
             "the log does not have the place where the copy ends: it is another one, or begins"
@@ -87,7 +103,12 @@ def _check_same(reader: LogReader, copy: CopyEnd) -> None:
             end=reader.end,
             copy_end=copy.end,
         )
-    header = next(reader.iterate(copy.begin, copy.end)).header
+    try:
+        record = next(reader.iterate(copy.begin, copy.end), None)
+    except CorruptLogError:
+        # Entries that were never committed may end elsewhere.
+        record = None
+    header = None if record is None else record.header
     found = None if header is None else (header.index, header.term, header.chain_crc)
     if found != (copy.index_, copy.term, copy.chain):
         raise ConfigError(
@@ -96,3 +117,46 @@ def _check_same(reader: LogReader, copy: CopyEnd) -> None:
             found=found,
             expected=(copy.index_, copy.term, copy.chain),
         )
+
+
+def last_committed(reader: LogReader, end: Index) -> CopyEnd | None:
+    """The last entry that the store says is committed; None where it says so of none.
+
+    Args:
+        end: of the log's last entry.
+
+    Raises:
+        CorruptLogError, StorageError: the log or what says so cannot be read.
+    """
+    folder = reader.directory.dledger
+    content = None if folder is None else read_file(folder / "checkpoint")
+    if folder is None or content is None:
+        return None
+    told = decode_dledger_checkpoint(content, file=str(folder / "checkpoint")).committed
+    index = Index(min(told, end))
+    if index == NO_INDEX:
+        return None
+    begin = entry_begin(folder, index)
+    record = next(reader.iterate(begin), None)
+    if record is None or record.header is None:
+        return None
+    header = record.header
+    size = HEADER_SIZE + record.message.size
+    return CopyEnd(begin, Position(begin + size), header.index, header.term, header.chain_crc)
+
+
+def entry_begin(dledger: Path, index: Index) -> Position:
+    """Where an entry of the log in the folder ``dledger`` begins, by its index item.
+
+    Raises:
+        CorruptLogError: there is no item of it.
+        StorageError: the files cannot be read.
+    """
+    data, items = dledger / "data", dledger / "index"
+    files = EntryFiles(
+        data, items, file_size=file_size_in(data, 0), index_file_size=file_size_in(items, 0)
+    )
+    try:
+        return Position(int(files.items(index, index)[0]["position"]))
+    finally:
+        files.forget()

@@ -13,7 +13,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ledgermq.members.mirror_mark import mirror_mark_path
+from ledgermq.conversion.missing_messages import CopyEnd, entry_begin
+from ledgermq.members.mirror_mark import mirror_mark_path, refuse_unfinished_rejoin
 from ledgermq.members.mirror_report import MirrorReport, read_mirror_report
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, CorruptLogError
@@ -24,7 +25,6 @@ from ledgermq.store.files.disk_sync import sync_directory
 from ledgermq.store.files.properties_file import CurrentTerm, encode_current_term
 from ledgermq.store.files.small_file import replace_file
 from ledgermq.store.files.store_paths import StorePaths
-from ledgermq.store.log.entry_files import EntryFiles, file_size_in
 from ledgermq.store.recovery.stopped_log import recover_stopped
 
 FILE = "promoted"
@@ -55,6 +55,11 @@ class Promotion:
     term: Term
     at_ms: int
 
+    @property
+    def copy(self) -> CopyEnd:
+        """The last entry of the copy."""
+        return CopyEnd(self.begin, self.end, self.index, self.entry_term, self.chain)
+
 
 def promote_mirror(settings: Settings) -> tuple[Promotion, MirrorReport | None]:
     """Make the store of a mirror one of a group; who calls holds the store's locks.
@@ -68,8 +73,10 @@ def promote_mirror(settings: Settings) -> tuple[Promotion, MirrorReport | None]:
         StorageError: the operating system refused.
     """
     mark = mirror_mark_path(settings)
-    if read_document(mark) is None:
+    document = read_document(mark)
+    if document is None:
         raise ConfigError("the store is no mirror's", directory=str(settings.store.path_root_dir))
+    refuse_unfinished_rejoin(mark, document)
     promotion = _at_end_of_log(settings)
     paths = StorePaths.of(settings)
     assert paths.current_term is not None
@@ -132,14 +139,7 @@ def _at_end_of_log(settings: Settings) -> Promotion:
         raise ConfigError("the mirror has nothing: no group is made of it", directory=str(folder))
     if epoch_of(end.term) >= EPOCH_MAX:
         raise ConfigError("no epoch is left", epoch=epoch_of(end.term), limit=EPOCH_MAX)
-    files = EntryFiles(
-        paths.data, paths.index, file_size=file_size_in(paths.data, 0),
-        index_file_size=file_size_in(paths.index, 0),
-    )  # fmt: skip
-    try:
-        begin = Position(int(files.items(end.index_, end.index_)[0]["position"]))
-    finally:
-        files.forget()
+    begin = entry_begin(folder, end.index_)
     return Promotion(
         node.broker_cluster_name, node.group, begin, end.position, end.index_, end.term, end.chain,
         promoted_term(end.term, secrets.randbelow(DRAWS)), time.time_ns() // 1_000_000,

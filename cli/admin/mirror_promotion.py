@@ -1,6 +1,7 @@
-"""``ledgermq mirror promote`` and ``missing``: a mirror becomes a group; what the old one had more.
+"""``ledgermq mirror promote``, ``missing``, ``rejoin``: a mirror becomes a group, and the old one its
+mirror; what that had more.
 
-Both are for stores that nobody has open. Exit status: 0 done; 1 refused, or the command line; 2 the
+All are for stores that nobody has open. Exit status: 0 done; 1 refused, or the command line; 2 the
 store is in use, damaged, or cannot be read.
 """
 
@@ -21,13 +22,14 @@ from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.process.settings.settings_loading import load_settings
 
 if TYPE_CHECKING:
-    from ledgermq.conversion.missing_messages import Missing
+    from ledgermq.conversion.missing_messages import Missing, MissingQueue
     from ledgermq.members.mirror_promotion import Promotion
+    from ledgermq.members.mirror_rejoin import Rejoin
     from ledgermq.members.mirror_report import MirrorReport
 
 
 def add_promotion_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``promote`` and ``missing`` to the verbs of ``mirror``."""
+    """Add ``promote``, ``missing`` and ``rejoin`` to the verbs of ``mirror``."""
     promote = verbs.add_parser(
         "promote",
         help="make a group of the mirror on this machine, which does not run",
@@ -58,6 +60,26 @@ def add_promotion_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentParse
     missing.add_argument("--self-id", help="whose DLedger log, where there are several")
     missing.add_argument("--json", action="store_true", help="print JSON")
     missing.set_defaults(func=_missing)
+    rejoin = verbs.add_parser(
+        "rejoin",
+        help="make a mirror of the new group out of the old one's store, which does not run",
+        description="Lists what the store has behind the end of the copy, as missing does, moves it"
+        " to ledgermq/set-aside, and marks the store a mirror's. Started with [mirror] it gets from"
+        " the new group only what it lacks. Run again where it was killed.",
+    )
+    rejoin.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="settings of the node"
+    )
+    rejoin.add_argument(
+        "--promoted",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="ledgermq/promoted of the new group's store, or a copy of it",
+    )
+    rejoin.add_argument("--yes", action="store_true", help="do not ask")
+    rejoin.add_argument("--json", action="store_true", help="print JSON")
+    rejoin.set_defaults(func=_rejoin)
 
 
 def _promote(arguments: argparse.Namespace) -> int:
@@ -105,21 +127,58 @@ def _last_word(promotion: Promotion, report: MirrorReport) -> Iterator[str]:
 
 
 def _missing(arguments: argparse.Namespace) -> int:
-    from ledgermq.conversion.missing_messages import CopyEnd, missing_behind
+    from ledgermq.conversion.missing_messages import missing_behind
     from ledgermq.members.mirror_promotion import read_promotion
     from ledgermq.store.log_reader import LogReader
     from ledgermq.store.store_directory import open_directory
 
     promotion = read_promotion(arguments.promoted)
-    copy = CopyEnd(
-        promotion.begin, promotion.end, promotion.index, promotion.entry_term, promotion.chain
-    )
     with stopped_store(arguments.directory):
         reader = LogReader(open_directory(arguments.directory, self_id=arguments.self_id))
         try:
-            missing = missing_behind(reader, copy)
+            missing = missing_behind(reader, promotion.copy)
         finally:
             reader.close()
+    return tell(arguments, _document(missing), "\n".join(_listed(missing)))
+
+
+def _rejoin(arguments: argparse.Namespace) -> int:
+    from ledgermq.members.mirror_promotion import read_promotion
+    from ledgermq.members.mirror_rejoin import carry_out_rejoin, plan_rejoin
+
+    promotion = read_promotion(arguments.promoted)
+    settings = load_settings(arguments.config)
+    root = settings.store.path_root_dir
+    with stopped_store(root):
+        plan = plan_rejoin(settings, promotion)
+        size = size_text(plan.missing.end - plan.missing.begin)
+        count = sum(one.messages for one in _of_users(plan.missing))
+        confirm(
+            arguments,
+            f"make a mirror of the store in {root}, and cut {count:,} messages, {size} of its log,"
+            " which the new group never had",
+        )
+        carry_out_rejoin(settings, plan)
+    document = {"kept": plan.kept.end, "set_aside": str(plan.aside), **_document(plan.missing)}
+    return tell(arguments, document, "\n".join(_rejoined(plan)))
+
+
+def _rejoined(plan: Rejoin) -> Iterator[str]:
+    yield f"a mirror's now: its log ends with entry {plan.kept.index_:,}, at {plan.kept.end:,}"
+    yield from _listed(plan.missing)
+    yield f"what was cut is kept in {plan.aside}, and deleted by nobody but you"
+    yield (
+        "Name members of the new group in mirror.sources, take node.peers out of the settings, and"
+        " start the node"
+    )
+
+
+def _of_users(missing: Missing) -> list[MissingQueue]:
+    """Without what the group tells itself."""
+    return [one for one in missing.queues if one.queue.topic != SYSTEM_TOPIC]
+
+
+def _document(missing: Missing) -> dict[str, object]:
     queues = [
         {
             "topic": one.queue.topic,
@@ -129,16 +188,14 @@ def _missing(arguments: argparse.Namespace) -> int:
             "messages": one.messages,
             "uncertain": one.uncertain,
         }
-        for one in missing.queues
-        if one.queue.topic != SYSTEM_TOPIC
+        for one in _of_users(missing)
     ]
-    document = {"begin": missing.begin, "end": missing.end, "queues": queues}
-    return tell(arguments, document, "\n".join(_listed(missing)))
+    return {"begin": missing.begin, "end": missing.end, "queues": queues}
 
 
 def _listed(missing: Missing) -> Iterator[str]:
     size = missing.end - missing.begin
-    listed = [one for one in missing.queues if one.queue.topic != SYSTEM_TOPIC]
+    listed = _of_users(missing)
     if not listed:
         yield f"no message is missing; {size_text(size)} behind the copy are the group's own"
         return
