@@ -128,6 +128,10 @@ class MirrorPeers:
             self._feed.held(reply.held, reply.term)
         elif reply.tail is not None:
             self._feed.begin_after(_last_of(reply.tail), reply.term)
+        else:
+            # Of an older term than the core's: a process that begins knows none, and a member that
+            # is behind names a lesser one. In that nothing would ever be taken.
+            self._feed.follow_term(reply.term)
         return True
 
     def receive(self) -> PeerMessage | None:

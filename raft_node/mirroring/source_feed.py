@@ -166,6 +166,11 @@ class SourceFeed:
             self._under_way.clear()
             self._changed.notify()
 
+    def follow_term(self, term: Term) -> None:
+        """The core is in ``term``: what it is given must not be of a lesser one."""
+        with self._changed:
+            self._term = max(self._term, term)
+
     def tell_held(self, position: int) -> None:
         """This node holds the log durably up to ``position``: the source may delete it."""
         with self._changed:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from ledgermq.members.mirror_report import MirrorReport, read_mirror_report
-from ledgermq.model.ids import Index, Position
+from ledgermq.members.roster import MIRROR_SOURCE
+from ledgermq.model.ids import NO_INDEX, Index, Position, Term
+from ledgermq.raft.messages import Append, EntryId
 from ledgermq.raft_node.mirroring.mirror_lag import WORDS_MAX, MirrorLag
 from ledgermq.store.queues.queue_ends import (
     QueueEnds,
@@ -56,6 +58,23 @@ def test_a_mirror_has_the_bytes_of_its_source(tmp_path: Path, stack: ExitStack) 
     assert mirror.content() == source.content()
     assert mirror.end == source.end
     assert mirror.core.term == 4 and not mirror.core.granted
+
+
+def test_a_mirror_in_a_greater_term_than_its_sources_last_entry_gets_it_all_the_same(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    source = source_of(stack, tmp_path)
+    source.put(200, term=7)
+    source.commit()
+    mirror = copy_of(stack, tmp_path, source)
+    # As its term file would say that begins: nobody has told the feed.
+    mirror.core.receive(
+        0, MIRROR_SOURCE, Append(Term(9), EntryId(Term(9), Index(9)), (), NO_INDEX, 0)
+    )
+
+    mirror.run_until(lambda: mirror.has_all(source), "all of the log")
+
+    assert mirror.content() == source.content() and mirror.core.term == 9
 
 
 def test_what_is_not_committed_at_the_source_does_not_come(
