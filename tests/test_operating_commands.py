@@ -52,6 +52,7 @@ NOT_RUN = {
     ("new-version.md", "ledgermq upgrade check"): LEVELS,
     ("second-site.md", "ledgermq mirror missing"): MIRROR,
     ("second-site.md", "ledgermq mirror promote"): MIRROR,
+    ("second-site.md", "ledgermq mirror rejoin"): MIRROR,
     ("second-site.md", "ledgermq mirror status"): MIRROR,
     ("several-groups.md", "ledgermq acl add "): GROUPS,
     ("several-groups.md", "ledgermq cluster "): GROUPS,

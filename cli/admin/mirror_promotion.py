@@ -1,5 +1,4 @@
-"""``ledgermq mirror promote``, ``missing``, ``rejoin``: a mirror becomes a group, and the old one its
-mirror; what that had more.
+"""``ledgermq mirror promote``, ``missing``, ``rejoin``: a mirror becomes a group, the old one a mirror.
 
 All are for stores that nobody has open. Exit status: 0 done; 1 refused, or the command line; 2 the
 store is in use, damaged, or cannot be read.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,27 +21,29 @@ class Source:
     """The group, where its members answer, and what a mirror needs."""
 
     def __init__(self, make_node: Callable[[], Node], folder: Path, **settings: Any) -> None:
-        self.certificate, key = make_certificate(folder)
-        tokens = folder / "tokens"
-        tokens.write_text(f"{NAME} {TOKEN} mirror\n")
-        tokens.chmod(0o600)
+        self.certificate, self._key = make_certificate(folder)
+        self._tokens = folder / "tokens"
+        self._tokens.write_text(f"{NAME} {TOKEN} mirror\n")
+        self._tokens.chmod(0o600)
         self.token = folder / "token"
         self.token.write_text(TOKEN)
         self.urls: list[str] = []
+        self.group: Group = make_group(
+            make_node, ack="majority-fsync", prepare=self.let_answer, **settings
+        )
 
-        def prepare(member: Member) -> None:
-            port = free_port()
-            self.urls.append(f"https://127.0.0.1:{port}")
-            text = member.node.config.read_text()
-            http = (
-                f'[http]\ntls_certificate_file = "{self.certificate}"\ntls_key_file = "{key}"\n'
-                f'tokens_file = "{tokens}"\nconsole = false\n'
-            )
-            member.node.config.write_text(
-                text.replace("[listen]", f'[listen]\nhttp = "127.0.0.1:{port}"') + http
-            )
-
-        self.group: Group = make_group(make_node, ack="majority-fsync", prepare=prepare, **settings)
+    def let_answer(self, member: Member) -> None:
+        """Have a member answer mirrors from its next start on; it is one of ``urls``."""
+        port = free_port()
+        self.urls.append(f"https://127.0.0.1:{port}")
+        text = member.node.config.read_text()
+        http = (
+            f'[http]\ntls_certificate_file = "{self.certificate}"\ntls_key_file = "{self._key}"\n'
+            f'tokens_file = "{self._tokens}"\nconsole = false\n'
+        )
+        member.node.config.write_text(
+            text.replace("[listen]", f'[listen]\nhttp = "127.0.0.1:{port}"') + http
+        )
 
     def mirror(self, node: Node, name: str = "m0", **mirror: Any) -> Member:
         """A mirror of it that was started."""
@@ -69,13 +72,20 @@ class Source:
         wanted = self.group.up()[0].cursors()["committed"]["position"]
 
         def is_there() -> bool:
-            if mirror.status() is None:
+            # Asked once: between two questions a node that was killed may be gone.
+            status = mirror.status()
+            if status is None:
                 return False
-            cursors = mirror.cursors()
+            cursors = status["cursors"]
             dispatched = int(cursors["committed"]["position"]) - cursors["not_dispatched_bytes"]
             return dispatched >= wanted
 
-        wait_until(is_there, "the mirror to have all")
+        try:
+            wait_until(is_there, "the mirror to have all")
+        except AssertionError:
+            print(f"wanted {wanted}; {json.dumps(report_of(mirror))}")
+            print(json.dumps(mirror.status()))
+            raise
 
 
 def report_of(mirror: Member) -> MirrorReport | None:

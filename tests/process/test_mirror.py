@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, producer
+from tests.process.group_nodes import TOPIC, Member, producer
 from tests.process.mirror_site import NAME, Source, report_of
 from tests.process.node_start import run_command
 
@@ -19,6 +19,7 @@ from ledgermq.client import Consumer, Producer, ProducerOptions
 from ledgermq.model.errors import LedgerError, NotLeaderError
 from ledgermq.model.group_epoch import epoch_of
 from ledgermq.rules.tables.archives import MIRROR_PREFIX
+from ledgermq.store.store_view import StoreView
 
 pytestmark = pytest.mark.slow
 
@@ -194,3 +195,83 @@ def test_a_client_of_both_sites_follows_the_promoted_group_and_never_goes_back(
 
     assert old.leads
     assert old.cursors()["written"]["index"] == end
+
+
+def test_an_old_member_rejoins_as_a_mirror_and_is_given_only_what_differs(
+    make_node: Callable[[], Node], tmp_path: Path
+) -> None:
+    source = Source(make_node, tmp_path, members=1)
+    (old,) = source.group.members
+    common = bodies("common", 600)
+    send(old.address, common)
+    mirror = source.mirror(make_node())
+    source.wait_copied(mirror)
+    assert mirror.node.stop() == 0
+    # Acknowledged, never copied, as is what a group has committed there.
+    lost = bodies("lost", 120)
+    send(old.address, lost)
+    with Consumer(old.address, topic=TOPIC, group="lost", start="first") as consumer:
+        while len(consumer.poll(20.0)) == 0:
+            pass
+        consumer.commit()
+    source.group.wait_equal()
+    source.group.stop()
+    promoted = promote_behind(source, mirror)
+    after = bodies("after", 200)
+    with producer(mirror) as made:
+        for at in range(0, len(after), 50):
+            made.send_batch(TOPIC, after[at : at + 50]).result()
+    wait_until(lambda: mirror.cursors()["not_dispatched_bytes"] == 0, "dispatch")
+    done = run_command(
+        "mirror", "rejoin", "--config", str(old.node.config), "--promoted", str(promoted), "--yes",
+        "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    source.configure_mirror(old.node, old.name)
+    old.start()
+    wanted = mirror.cursors()["committed"]["position"]
+
+    def is_level() -> bool:
+        status = old.status()
+        if status is None:
+            return False
+        cursors = status["cursors"]
+        return bool(cursors["committed"]["position"] - cursors["not_dispatched_bytes"] >= wanted)
+
+    wait_until(is_level, "the old member to have all")
+    report = wait_until(lambda: heard_in(old), "a report")
+    assert old.node.stop() == 0
+    assert mirror.node.stop() == 0
+
+    assert sum(one["messages"] for one in told["queues"]) == len(lost)
+    assert mirror.log_bytes().startswith(old.log_bytes())
+    assert sorted(old.bodies()) == sorted(common + after)
+    # Less than the log: what both had was not sent again.
+    assert told["kept"] > 300_000 and 0 < report["received_bytes"] < told["kept"]
+    groups = json.loads((old.node.root / "config" / "consumerOffset.json").read_text())
+    assert not any("lost" in key for key in groups["offsetTable"])
+    kept = StoreView(Path(told["set_aside"]))
+    found = [bytes(one.message.body) for one in kept.log.iterate(told["begin"])]
+    kept.close()
+    assert set(lost) <= set(found)
+
+
+def promote_behind(source: Source, mirror: Member) -> Path:
+    """Promote the mirror, and have it answer mirrors where the source did; its promotion."""
+    node = mirror.node
+    text = node.config.read_text()
+    node.config.write_text(text[: text.index("[mirror]")])
+    done = run_command("mirror", "promote", "--config", str(node.config), "--yes")
+    assert done.returncode == 0, done.stderr
+    source.urls.clear()
+    source.let_answer(mirror)
+    mirror.start()
+    wait_until(lambda: mirror.leads, "the promoted mirror to lead")
+    return node.root / "ledgermq" / "promoted"
+
+
+def heard_in(mirror: Member) -> Any:
+    """What it has told last, once it has heard of its source."""
+    report = report_of(mirror)
+    return report if report is not None and report["received_bytes"] else None
