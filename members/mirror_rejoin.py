@@ -230,6 +230,8 @@ def _set_aside(paths: StorePaths, plan: Rejoin) -> None:
     for old in plan.aside.parent.glob(f"rejoin-*{_PARTIAL}"):
         shutil.rmtree(old)
     partial = plan.aside.with_name(plan.aside.name + _PARTIAL)
+    # Who may not read the log is not to read it here.
+    make_directories(partial, mode=0o750)
     dledger = partial / paths.data.parent.name
     kept, end = plan.kept, plan.missing.end
     _take_family(paths.data, dledger / "data", (kept.begin, kept.end, end))
@@ -260,7 +262,9 @@ def _take_family(source: Path, target: Path, places: tuple[int, ...]) -> None:
             (target / path.name).hardlink_to(path)
         elif start + size > begin:
             used = max(0, min(size, end - start))
-            copy_file(path, target / path.name, used=used, size=size, told=lambda _count: None)
+            copied = target / path.name
+            copy_file(path, copied, used=used, size=size, told=lambda _count: None)
+            copied.chmod(path.stat().st_mode & 0o777)
 
 
 def _cut_log(paths: StorePaths, kept: CopyEnd) -> None:

@@ -138,6 +138,7 @@ def test_a_store_that_rejoins_has_the_log_of_the_copy_and_keeps_what_it_had_more
     aside = plan.aside / paths.data.parent.name / "data"
     for path in aside.iterdir():
         assert path.read_bytes().rstrip(b"\0") == before[path.name]
+        assert path.stat().st_mode & 0o007 == 0
 
 
 def test_tables_and_ends_count_nothing_that_was_cut(site: Site) -> None:
