@@ -1,4 +1,4 @@
-"""``ledgermq mirror promote``, ``missing``, ``rejoin``: a mirror becomes a group, the old one a mirror.
+"""``ledgermq mirror promote``, ``missing``, ``rejoin``: copies become groups, old groups mirrors.
 
 All are for stores that nobody has open. Exit status: 0 done; 1 refused, or the command line; 2 the
 store is in use, damaged, or cannot be read.
