@@ -16,13 +16,15 @@ class MirrorReport(TypedDict):
 
     Attributes:
         source: URL of the member that is asked; empty: none answers.
-        node, leads: that member, as it has said last, and whether it leads.
+        node, leads, hears: that member, as it has said last, whether it leads, and whether it does
+            or hears who does: where not, the source may have more than it knows of.
         trouble: why nothing comes; empty while it does.
         lag_messages, lag_bytes: what the source is known to have committed, and this node lacks.
         lag_s: seconds since this node had all that the source had; None: not since its start.
         silent_s: seconds since a member of the source answered; None: none has since its start.
         held: position up to which this node holds the log durably.
-        source_position, source_index: what the source is known to have committed; -1: nothing is.
+        source_position, source_index: the furthest that the source is known to have committed; 0
+            and -1: nothing is known.
         received_bytes: since the process was started.
         marked: position that the source's retention was told; -1: none since the start.
         mark_trouble: why it was not told; empty while it was.
@@ -32,6 +34,7 @@ class MirrorReport(TypedDict):
     source: str
     node: str
     leads: bool
+    hears: bool
     trouble: str
     lag_messages: int
     lag_bytes: int
@@ -59,3 +62,9 @@ def read_mirror_report(path: Path) -> MirrorReport | None:
     """The last report; None where no mirror has written one yet."""
     rows: list[MirrorReport] = read_rows(path)
     return rows[0] if rows else None
+
+
+def latest_word(*reports: MirrorReport | None) -> MirrorReport | None:
+    """The last of ``reports`` of a process to which a source has answered."""
+    heard = [one for one in reports if one is not None and one["silent_s"] is not None]
+    return max(heard, key=lambda one: one["at_ms"], default=None)

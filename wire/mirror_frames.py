@@ -43,6 +43,7 @@ class SourceState:
     Attributes:
         cluster, group: names of the source.
         node, leads: the member, and whether it leads.
+        hears: it leads, or knows who does: where not, more may be committed than it knows of.
         file_size: bytes of a file of its log.
         first: index of the first entry that its log has; -1 in an empty log.
         position, index, term: its end of what is committed.
@@ -52,6 +53,7 @@ class SourceState:
     group: str
     node: str
     leads: bool
+    hears: bool
     file_size: int
     first: Index
     position: Position
@@ -75,15 +77,13 @@ class SourceState:
             raise ProtocolError("state of a source is no JSON") from error
         if not isinstance(fields, dict):
             raise ProtocolError("state of a source is no object")
-        leads = fields.get("leads")
-        if not isinstance(leads, bool):
-            raise ProtocolError("state of a source with a field that cannot be", field="leads")
         # More fields are those of a newer version.
         return cls(
             _text(fields, "cluster"),
             _text(fields, "group"),
             _text(fields, "node"),
-            leads,
+            _flag(fields, "leads"),
+            _flag(fields, "hears"),
             _number(fields, "file_size"),
             Index(_number(fields, "first")),
             Position(_number(fields, "position")),
@@ -95,6 +95,13 @@ class SourceState:
 def _text(fields: Mapping[str, object], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str) or len(value) > STATE_TEXT_MAX:
+        raise ProtocolError("state of a source with a field that cannot be", field=name)
+    return value
+
+
+def _flag(fields: Mapping[str, object], name: str) -> bool:
+    value = fields.get(name)
+    if not isinstance(value, bool):
         raise ProtocolError("state of a source with a field that cannot be", field=name)
     return value
 

@@ -145,7 +145,9 @@ def _described(report: MirrorReport, *, is_running: bool) -> Iterator[str]:
     if not is_running:
         at = time_text(report["at_ms"], unit="seconds")
         yield f"it does not run; this is what it knew at {at}"
-    member = f"{report['node']}, which {'leads' if report['leads'] else 'does not lead'}"
+    does = "leads" if report["leads"] else "does not lead"
+    deaf = "" if report["hears"] else ", and hears no leader: there may be more"
+    member = f"{report['node']}, which {does}{deaf}"
     yield f"source      {report['source'] or 'none answers'}" + (
         f" ({member})" if report["source"] else ""
     )

@@ -128,6 +128,8 @@ class LogSource:
     def files(self, asks: Sequence[memoryview]) -> list[bytes]:
         """The state, and an answer to each question about files; bytes are in the part behind.
 
+        Of questions for a digest the first one is answered.
+
         Raises:
             ProtocolError: one is no question about files, or there are too many.
             BusyError, CorruptLogError, StorageError: as ``entries``.
@@ -135,11 +137,17 @@ class LogSource:
         if not 0 < len(asks) <= QUESTIONS_MAX:
             raise ProtocolError("no questions about files, or too many", limit=QUESTIONS_MAX)
         frames = [decode_ship_frame(part) for part in asks]
+        digests = 0
         with self._opened() as (_log, committed, extent):
             parts = [self._state(committed, extent).encode()]
         for frame in frames:
             if not isinstance(frame, Ask | AskDigest | AskEnds):
                 raise ProtocolError("not a question about files", frame=type(frame).__name__)
+            # A digest reads a whole file: of more, who asks is told with the next question.
+            if isinstance(frame, AskDigest):
+                digests += 1
+                if digests > 1:
+                    continue
             offered = None if extent is None else Offer(frame.term, *extent)
             parts += self._answer(frame, offered)
         return parts
@@ -181,12 +189,14 @@ class LogSource:
             log.close()
 
     def _state(self, committed: LogCursor, extent: LogExtent | None) -> SourceState:
-        node = self._settings.node
+        node, grant = self._settings.node, self._page.read_grant()
+        leads = grant.role is PublishedRole.LEADER
         return SourceState(
             cluster=node.broker_cluster_name,
             group=node.group,
             node=node.self_id,
-            leads=self._page.read_grant().role is PublishedRole.LEADER,
+            leads=leads,
+            hears=leads or grant.leader != "",
             file_size=0 if extent is None else extent.file_size,
             first=NO_INDEX if extent is None else extent.first,
             position=committed.position,

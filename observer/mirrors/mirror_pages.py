@@ -10,10 +10,12 @@ from http import HTTPStatus
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from ledgermq.client.core.answers import rows, text
 from ledgermq.client.core.questions import ask
 from ledgermq.ipc.counters import Counts, ObserverCounter
-from ledgermq.model.errors import BusyError, LedgerError, ProtocolError
+from ledgermq.model.errors import BusyError, ConfigError, LedgerError, ProtocolError
 from ledgermq.model.ids import NO_INDEX, Index, Term
 from ledgermq.observer.api.problems import problem, problem_of
 from ledgermq.observer.callers import HttpCaller, caller_of
@@ -89,7 +91,8 @@ class MirrorPages:
         after = EntryId(
             Term(_number(request, "term", -1)), Index(_number(request, "after", NO_INDEX))
         )
-        size = min(ANSWER_SIZE_MAX, _number(request, "size", 1))
+        # An answer takes its turn: of slow ones none is to keep the others waiting for long.
+        size = min(ANSWER_SIZE_MAX, self.bytes_per_s, _number(request, "size", 1))
         return await self._send(request, lambda: self._source.entries(after, size))
 
     async def _offer(self, request: Request) -> Response:
@@ -108,12 +111,20 @@ class MirrorPages:
 
         Raises:
             NotLeaderError: this node does not lead; says who does.
+            ConfigError: retention waits for no such mirror, or not any more.
         """
         position = _number(request, "position", 0)
         name = caller_of(request).name
         speaker = HttpCaller(ADMIN, f"mirror {name}")
         mark = MIRROR_PREFIX + name
-        await Inquirer(self._sources, speaker).leader(
+        leader = Inquirer(self._sources, speaker)
+        listed = await leader.leader(lambda session: session.run(ask("archive_list")))
+        if mark not in rows(listed, "archives", lambda row: text(row, "archive")):
+            # Whoever has taken it away does not want it to come back by itself.
+            raise ConfigError(
+                "retention waits for no such mirror: ledgermq mirror add", mirror=name
+            )
+        await leader.leader(
             lambda session: session.run(ask("archive_commit", archive=mark, position=position))
         )
         return Response(status_code=HTTPStatus.NO_CONTENT)
@@ -135,17 +146,33 @@ class MirrorPages:
             await self._wait_turn()
             loop = asyncio.get_running_loop()
             body = join_parts(await loop.run_in_executor(self._thread, make))
-        finally:
+        except BaseException:
             self._under_way.discard(name)
+            raise
         self._free_at = max(self._free_at, time.monotonic()) + len(body) / self.bytes_per_s
         self._counters[ObserverCounter.MIRROR_BYTES] += len(body)
-        return Response(body, media_type=CONTENT_TYPE)
+        return _Answer(body, lambda: self._under_way.discard(name))
 
     async def _wait_turn(self) -> None:
         """Until what was sent before has had its time."""
         wait = self._free_at - time.monotonic()
         if wait > 0:
             await asyncio.sleep(wait)
+
+
+class _Answer(Response):
+    """An answer that is under way until it was read, or who asked has gone: it is memory."""
+
+    def __init__(self, body: bytes, over: Callable[[], None]) -> None:
+        super().__init__(body, media_type=CONTENT_TYPE)
+        self._over = over
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._over()
 
 
 def _number(request: Request, name: str, least: int) -> int:

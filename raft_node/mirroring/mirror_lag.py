@@ -25,12 +25,16 @@ class Lag(NamedTuple):
         size: their bytes.
         seconds: since it had all that the source had then; None: not since this process began.
         silent_s: since a source answered last; None: not since this process began.
+        index, position: the furthest that the source is known to have committed; -1 and 0: nothing
+            is known.
     """
 
     messages: int
     size: int
     seconds: float | None
     silent_s: float | None
+    index: Index
+    position: Position
 
 
 class MirrorLag:
@@ -44,13 +48,24 @@ class MirrorLag:
         self.index: Index = NO_INDEX
         self.position = Position(0)
 
-    def heard(self, index: Index, position: Position, now: float) -> None:
+    def remember(self, index: Index, position: Position) -> None:
+        """The source was known to have that before this process began."""
+        self.index, self.position = index, position
+
+    def heard(self, index: Index, position: Position, now: float, *, hears: bool) -> None:
         """A member of the source has said that it has committed up to there.
 
         What another one has said before stays: this one may be behind, and its word tells nothing.
+
+        Args:
+            hears: that member hears a leader: what it says is all that there is.
         """
         self._heard_at = now
         if index < self.index:
+            return
+        if not hears:
+            if index > self.index:
+                self.index, self.position = index, position
             return
         if index == self.index and self._words:
             # The same end at a later time: who has it has all that there was then.
@@ -72,4 +87,6 @@ class MirrorLag:
             max(0, self.position - held_position),
             None if complete is None else max(0.0, now - complete),
             None if heard is None else max(0.0, now - heard),
+            self.index,
+            self.position,
         )

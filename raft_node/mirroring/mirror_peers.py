@@ -7,20 +7,22 @@ is, and whether it has taken what it was given. Nothing is sent to the source bu
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ledgermq.ipc.counters import RaftCounter
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.loop import Pollable
-from ledgermq.members.mirror_promotion import LAST_WORD
+from ledgermq.members.mirror_promotion import LAST_WORD, last_word
 from ledgermq.members.mirror_report import MirrorReport, write_mirror_report
 from ledgermq.members.roster import MIRROR_SOURCE
 from ledgermq.model.config.settings import Settings
-from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.model.errors import ConfigError, ProtocolError, StorageError
 from ledgermq.model.features import LEVEL
 from ledgermq.model.group_epoch import epoch_of
 from ledgermq.model.ids import Index, NodeId, Position, Term
@@ -32,6 +34,7 @@ from ledgermq.raft_node.mirroring.source_link import SourceLink
 from ledgermq.raft_node.peers.peer_admission import agreed_settings
 from ledgermq.raft_node.peers.peer_presence import ABSENT_S
 from ledgermq.raft_node.peers.peers import PeerMessage
+from ledgermq.store.files.small_file import replace_file
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.wire.mirror_frames import SourceState
 from ledgermq.wire.repair_frames import is_repair_frame
@@ -70,6 +73,7 @@ class MirrorPeers:
         self._report_at = 0.0
         self._note = StorePaths.of(settings).own / LAST_WORD
         self._noted_at = time.monotonic()
+        self._told: MirrorReport | None = None
         self._counters = page.counters(Role.RAFT)
         self._received_before = self._counters[RaftCounter.MIRRORED_BYTES]
         self._silent_s: float | None = None
@@ -80,6 +84,9 @@ class MirrorPeers:
         link = SourceLink(settings.mirror)
         link.check = self._check
         self._feed = SourceFeed(settings.mirror, link, wake=self._wake)
+        word = last_word(StorePaths.of(settings).own)
+        if word is not None:
+            self._feed.remember(Index(word["source_index"]), Position(word["source_position"]))
         self._feed.start()
 
     @property
@@ -160,14 +167,23 @@ class MirrorPeers:
         self._silent_s = lag.silent_s
         self._count(status, lag)
         report = _report(status, lag, held)
+        if lag.silent_s is not None:
+            self._told = report
         try:
             write_mirror_report(self._report, report)
             if now >= self._noted_at + NOTE_S:
-                # For who promotes this mirror, perhaps after the machine was started anew.
                 self._noted_at = now
-                write_mirror_report(self._note, report)
-        except OSError as error:
+                self._write_note()
+        except (OSError, StorageError) as error:
             logger.warning("how far the mirror is, is not reported: %s", error)
+
+    def _write_note(self) -> None:
+        """For who promotes this mirror, perhaps after the machine was started anew.
+
+        While no source has answered, what was noted before is the last word of it.
+        """
+        if self._told is not None:
+            replace_file(self._note, json.dumps([self._told]).encode())
 
     def forget(self, node: NodeId) -> bool:
         """See ``Peers``: nobody is known by a disk."""
@@ -193,6 +209,8 @@ class MirrorPeers:
     def close(self) -> None:
         """End the feed."""
         self._feed.close()
+        with suppress(StorageError):
+            self._write_note()
         os.close(self._event)
 
     def _wake(self) -> None:
@@ -233,9 +251,9 @@ class MirrorPeers:
         counters[RaftCounter.MIRRORED_BYTES] = self._received_before + status.received
         counters[RaftCounter.MIRROR_LAG_MESSAGES] = lag.messages
         counters[RaftCounter.MIRROR_LAG_BYTES] = lag.size
-        # Not known yet counts as long: nobody is to take it for none.
+        # Not known yet counts as long: nobody is to take it for none. 0 says a node that is none.
         seconds = time.monotonic() if lag.seconds is None else lag.seconds
-        counters[RaftCounter.MIRROR_LAG_MS] = int(seconds * 1_000)
+        counters[RaftCounter.MIRROR_LAG_MS] = max(1, int(seconds * 1_000))
 
 
 def _last_of(tail: LogTail) -> EntryId:
@@ -250,14 +268,15 @@ def _report(status: FeedStatus, lag: Lag, held: Position) -> MirrorReport:
         source=status.url,
         node="" if state is None else state.node,
         leads=state is not None and state.leads,
+        hears=state is not None and state.hears,
         trouble=status.trouble,
         lag_messages=lag.messages,
         lag_bytes=lag.size,
         lag_s=None if lag.seconds is None else round(lag.seconds, 3),
         silent_s=None if lag.silent_s is None else round(lag.silent_s, 3),
         held=held,
-        source_position=-1 if state is None else state.position,
-        source_index=-1 if state is None else state.index,
+        source_position=lag.position,
+        source_index=lag.index,
         received_bytes=status.received,
         marked=status.mark,
         mark_trouble=status.mark_trouble,

@@ -22,10 +22,17 @@ from ledgermq.raft.entry_terms import UNKNOWN_TERM
 from ledgermq.raft.message_codec import decode_message, encode_message
 from ledgermq.raft.messages import Append, EntryId, TermRun
 from ledgermq.raft_node.mirroring.mirror_lag import Lag, MirrorLag
-from ledgermq.raft_node.mirroring.source_link import SourceAnswer, SourceLink
+from ledgermq.raft_node.mirroring.source_link import (
+    DIGEST_S,
+    SILENCE_S,
+    SourceAnswer,
+    SourceLink,
+)
 from ledgermq.raft_node.shipping.file_receiver import WINDOW_SLICES
+from ledgermq.raft_node.shipping.file_shipper import SLICE_SIZE_MAX
 from ledgermq.wire.mirror_frames import ANSWER_SIZE_MAX, NUMBER_MAX, SourceState, join_parts
 from ledgermq.wire.ship_frames import (
+    AskDigest,
     Digest,
     Ends,
     Gone,
@@ -38,6 +45,9 @@ from ledgermq.wire.ship_frames import (
 logger = logging.getLogger(__name__)
 
 WINDOW_SIZE = 8 * 1024 * KIB
+WAITING_SIZE_MAX = 2 * WINDOW_SIZE
+"""Nothing is asked while more than this waits to be taken, whatever it is."""
+
 SIZE_MIN = 64 * KIB
 
 POLL_S = 0.2
@@ -51,6 +61,9 @@ PAUSE_S, PAUSE_S_MAX = 0.5, 10.0
 
 SWIFT_S = 1.0
 """Where an answer comes faster, more is asked for next."""
+
+SLOW_S = 2.5
+"""And less, where it takes longer."""
 
 MARK_S = 10.0
 """The source is told so often what is held here."""
@@ -105,7 +118,9 @@ class SourceFeed:
         self._thread = threading.Thread(target=self._run, name="mirror-feed", daemon=True)
         self._is_closed = False
         self._waiting: deque[Parts] = deque()
+        self._waiting_size = 0
         self._asks: list[bytes] = []
+        self._asked: list[bytes] = []
         self._term = Term(0)
         self._after: EntryId | None = None
         self._proposed: EntryId | None = None
@@ -118,6 +133,10 @@ class SourceFeed:
         self._lag = MirrorLag()
         self._status = FeedStatus("", "", None, 0, -1, "")
 
+    def remember(self, index: Index, position: Position) -> None:
+        """What the source was known to have before this process began; called before ``start``."""
+        self._lag.remember(index, position)
+
     def start(self) -> None:
         """Begin to ask."""
         self._thread.start()
@@ -125,14 +144,19 @@ class SourceFeed:
     def take(self) -> Parts | None:
         """The next message of the source, None when none waits."""
         with self._changed:
-            return self._waiting.popleft() if self._waiting else None
+            if not self._waiting:
+                return None
+            parts = self._waiting.popleft()
+            self._waiting_size -= sum(map(len, parts))
+            return parts
 
     def ask(self, frame: bytes) -> bool:
         """Ask for files; false when too much is asked for already."""
         with self._changed:
             if len(self._asks) >= QUEUED_ASKS_MAX:
                 return False
-            if frame not in self._asks:
+            # What is being answered is asked for again on a slow line, and would come twice.
+            if frame not in self._asks and frame not in self._asked:
                 self._asks.append(frame)
                 self._changed.notify()
             return True
@@ -163,6 +187,7 @@ class SourceFeed:
             self._after = last
             self._beginning += 1
             self._waiting.clear()
+            self._waiting_size = 0
             self._under_way.clear()
             self._changed.notify()
 
@@ -230,15 +255,19 @@ class SourceFeed:
         if wait > 0:
             time.sleep(min(wait, POLL_S))
             return 0.0
-        asks: list[bytes] = []
         with self._changed:
+            self._asked = []
+            if self._waiting_size >= WAITING_SIZE_MAX:
+                return POLL_S
             # However many files are asked for: that the source lives, and offers them still, is
             # told in time.
             if time.monotonic() < self._told_at + OFFER_S:
-                asks, self._asks = self._asks[:WINDOW_SLICES], self._asks[WINDOW_SLICES:]
+                count = max(1, min(WINDOW_SLICES, self._size // SLICE_SIZE_MAX))
+                self._asked, self._asks = self._asks[:count], self._asks[count:]
+            asks = self._asked
             after, beginning, is_full = self._after, self._beginning, self._is_full()
         if asks:
-            self._give(self._heard(self._link.post("/files", join_parts(asks))), beginning)
+            self._ask_files(asks, beginning)
             return 0.0
         self._mark_when_due()
         if after is None or is_full:
@@ -251,6 +280,24 @@ class SourceFeed:
             term = self._term
         self._give(self._heard(self._link.get(f"/offer?term={term}")), beginning)
         return OFFER_S
+
+    def _ask_files(self, asks: list[bytes], beginning: int) -> None:
+        has_digest = any(isinstance(decode_ship_frame(ask), AskDigest) for ask in asks)
+        begun = time.monotonic()
+        silence_s = DIGEST_S if has_digest else SILENCE_S
+        answer = self._heard(self._link.post("/files", join_parts(asks), silence_s=silence_s))
+        if not has_digest:
+            self._suit_size(time.monotonic() - begun)
+        self._give(answer, beginning)
+
+    def _suit_size(self, took_s: float) -> None:
+        """Ask for more where an answer is swift, and for less where it keeps others waiting: that
+        the source lives has to be told now and then.
+        """
+        if took_s < SWIFT_S:
+            self._size = min(ANSWER_SIZE_MAX, 2 * self._size)
+        elif took_s > SLOW_S:
+            self._size = max(SIZE_MIN, self._size // 2)
 
     def _ask_entries(self, after: EntryId, beginning: int, *, size: int) -> float:
         """Entries behind ``after``; seconds to wait, below 0 where files are needed."""
@@ -265,15 +312,17 @@ class SourceFeed:
             self._give_heartbeat(EntryId(state.term, state.index), state.index, beginning)
             return -1.0
         has_entries = self._give(answer, beginning)
-        if has_entries and took < SWIFT_S:
-            self._size = min(ANSWER_SIZE_MAX, 2 * self._size)
+        if has_entries:
+            self._suit_size(took)
         return 0.0 if has_entries else POLL_S
 
     def _heard(self, answer: SourceAnswer) -> SourceAnswer:
         now = time.monotonic()
         self._free_at = now + answer.size / self._mirror.bytes_per_s
         with self._changed:
-            self._lag.heard(answer.state.index, answer.state.position, now)
+            self._lag.heard(
+                answer.state.index, answer.state.position, now, hears=answer.state.hears
+            )
             received = self._status.received + answer.size
             self._status = self._status._replace(state=answer.state, received=received)
         return answer
@@ -333,6 +382,7 @@ class SourceFeed:
             if self._is_closed or beginning != self._beginning:
                 return
             self._waiting.append(parts)
+            self._waiting_size += sum(map(len, parts))
             if last is not None:
                 self._after = last
                 self._under_way.append((last.index, sum(map(len, parts))))
@@ -403,9 +453,10 @@ def _check_terms(append: Append, latest: Term) -> None:
         if term < before:
             raise ProtocolError("terms of a source's entries fall", term=term, before=before)
         before = term
-    if not NO_INDEX <= append.previous.index <= append.commit <= NUMBER_MAX:
+    last = append.previous.index + sum(run.count for run in append.runs)
+    if not NO_INDEX <= append.previous.index <= last <= append.commit <= NUMBER_MAX:
         raise ProtocolError(
             "entries of a source behind what it has committed",
-            previous=append.previous.index,
+            last=last,
             commit=append.commit,
         )

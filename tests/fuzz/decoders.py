@@ -236,7 +236,8 @@ def _append() -> bytes:
 
 
 def _source_state() -> bytes:
-    state = SourceState("c", "g", "n1", True, 65_536, Index(3), Position(9), Index(4), Term(7))
+    place = (65_536, Index(3), Position(9), Index(4), Term(7))
+    state = SourceState("c", "g", "n1", True, True, *place)
     return state.encode()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ class Source:
         self._tokens.chmod(0o600)
         self.token = folder / "token"
         self.token.write_text(TOKEN)
+        self.token.chmod(0o600)
         self.urls: list[str] = []
         self.group: Group = make_group(
             make_node, ack="majority-fsync", prepare=self.let_answer, **settings
@@ -65,6 +68,20 @@ class Source:
                 **mirror,
             },
         )
+
+    def tell_mark(self, position: int) -> list[tuple[int, bytes]]:
+        """Say to each member, as a mirror does, what is held; statuses and contents of answers."""
+        context = ssl.create_default_context(cafile=str(self.certificate))
+        found = []
+        for url in self.urls:
+            address = url.removeprefix("https://")
+            connection = http.client.HTTPSConnection(address, timeout=30, context=context)
+            headers = {"authorization": f"Bearer {TOKEN}"}
+            connection.request("POST", f"/mirror/v1/mark?position={position}", headers=headers)
+            answer = connection.getresponse()
+            found.append((answer.status, answer.read()))
+            connection.close()
+        return found
 
     def wait_copied(self, mirror: Member) -> None:
         """Until the mirror has dispatched all that the group has committed now."""

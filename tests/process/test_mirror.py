@@ -68,6 +68,9 @@ def test_a_mirror_has_the_bytes_offsets_and_users_of_its_source_and_serves_reade
     wait_until(lambda: marked(leader.node) > 0, "the mark at the source")
     told = run_command("mirror", "status", "--runtime-dir", str(mirror.node.runtime), "--json")
     listed = run_command("mirror", "list", "--address", leader.address, "--json")
+    taken = source.tell_mark(marked(leader.node))
+    removed = run_command("mirror", "remove", NAME, "--address", leader.address)
+    refused = source.tell_mark(marked(leader.node) + 1)
 
     def is_level() -> bool:
         offsets = [
@@ -90,6 +93,11 @@ def test_a_mirror_has_the_bytes_offsets_and_users_of_its_source_and_serves_reade
     status = json.loads(told.stdout)
     assert status["running"] and status["source"] in source.urls and not status["leads"]
     assert json.loads(listed.stdout)["mirrors"][0]["mirror"] == NAME
+    # Who is not waited for any more does not come back by itself.
+    assert removed.returncode == 0 and marked(leader.node) == 0
+    assert [status for status, _ in taken].count(204) == 1
+    assert not any(status == 204 for status, _ in refused)
+    assert sum(b"mirror add" in content for _, content in refused) == 1
 
 
 def marked(node: Node) -> int:

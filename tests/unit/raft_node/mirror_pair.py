@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from ledgermq.ipc.cursor_page import CursorPage, Grant, LogCursor, PublishedRole
 from ledgermq.members.roster import roster_of
@@ -19,7 +21,8 @@ from ledgermq.model.config.settings import (
     Settings,
     StoreSection,
 )
-from ledgermq.model.ids import NO_INDEX, Index, NodeId, QueueOffset, Term
+from ledgermq.model.ids import NO_INDEX, Index, NodeId, Position, QueueOffset, Term
+from ledgermq.model.units import MIB
 from ledgermq.observer.service import ObserverService
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import Effects
@@ -93,7 +96,15 @@ class StoredLog:
 class Source(StoredLog):
     """A member of the source: a log, its page, and an observer that answers."""
 
-    def __init__(self, folder: Path, name: str = "n0", *, leads: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str = "n0",
+        *,
+        leads: bool = False,
+        hears: bool = True,
+        bytes_per_s: int = 100 * MIB,
+    ) -> None:
         super().__init__(folder / name, name)
         self._stack = ExitStack()
         runtime = folder / f"run-{name}"
@@ -103,12 +114,12 @@ class Source(StoredLog):
         tokens.chmod(0o600)
         self.page = self._stack.enter_context(CursorPage.create(runtime / "cursors"))
         role = PublishedRole.LEADER if leads else PublishedRole.FOLLOWER
-        self.page.publish_grant(Grant(Term(1), leads, role, NodeId(name)))
+        self.page.publish_grant(Grant(Term(1), leads, role, NodeId(name if hears else "")))
         self.settings = Settings(
             node=self.settings.node,
             store=self.settings.store,
             listen=ListenSection(runtime_dir=runtime, http="127.0.0.1:0"),
-            http=HttpSection(tokens_file=tokens, console=False),
+            http=HttpSection(tokens_file=tokens, console=False, mirror_bytes_per_s=bytes_per_s),
         )
         self.url = ""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -158,6 +169,7 @@ class Copy(StoredLog):
         super().__init__(folder / name, name)
         token = folder / f"token-{name}"
         token.write_text(f"{TOKEN}\n")
+        token.chmod(0o600)
         self.settings = Settings(
             node=self.settings.node,
             store=self.settings.store,
@@ -165,6 +177,7 @@ class Copy(StoredLog):
         )
         self.runtime = folder / f"run-{name}"
         self.runtime.mkdir(exist_ok=True)
+        self.paths.own.mkdir(exist_ok=True)
         self.page = CursorPage.create(self.runtime / "cursors")
         self.peers = MirrorPeers(self.settings, self.page, self.runtime / "mirror")
         self.offers: list[Offer] = []
@@ -263,3 +276,34 @@ def sources_made(*sources: Source) -> Iterator[None]:
     finally:
         for source in sources:
             source.close()
+
+
+def source_of(stack: ExitStack, folder: Path, name: str = "n0", **how: Any) -> Source:
+    made = Source(folder, name, **how)
+    stack.enter_context(sources_made(made))
+    return made
+
+
+def copy_of(stack: ExitStack, folder: Path, *sources: Source, name: str = "m0") -> Copy:
+    made = Copy(folder, *(source.url for source in sources), name=name)
+    stack.callback(made.close)
+    return made
+
+
+def asked_url(mirror: Copy) -> str:
+    """Who is asked now."""
+    return mirror.peers._feed.look(Index(0), Position(0), 0.0)[0].url
+
+
+def asked(
+    source: Source, method: str, path: str, token: str, body: bytes = b""
+) -> tuple[int, bytes]:
+    """Status and body of an answer."""
+    connection = http.client.HTTPConnection(source.url.removeprefix("http://"), timeout=30)
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    try:
+        connection.request(method, path, body=body or None, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import http.client
+import json
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from ledgermq.members.mirror_promotion import LAST_WORD
 from ledgermq.members.mirror_report import MirrorReport, read_mirror_report
 from ledgermq.members.roster import MIRROR_SOURCE
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
@@ -20,7 +22,10 @@ from ledgermq.store.queues.queue_ends import (
     read_queue_ends,
     write_queue_ends,
 )
-from tests.unit.raft_node.mirror_pair import TOKEN, Copy, Source, sources_made
+from tests.unit.raft_node.mirror_pair import (
+    copy_of,
+    source_of,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -29,18 +34,6 @@ pytestmark = pytest.mark.slow
 def stack() -> Iterator[ExitStack]:
     with ExitStack() as made:
         yield made
-
-
-def source_of(stack: ExitStack, folder: Path, name: str = "n0", *, leads: bool = False) -> Source:
-    made = Source(folder, name, leads=leads)
-    stack.enter_context(sources_made(made))
-    return made
-
-
-def copy_of(stack: ExitStack, folder: Path, *sources: Source, name: str = "m0") -> Copy:
-    made = Copy(folder, *(source.url for source in sources), name=name)
-    stack.callback(made.close)
-    return made
 
 
 def test_a_mirror_has_the_bytes_of_its_source(tmp_path: Path, stack: ExitStack) -> None:
@@ -112,25 +105,20 @@ def test_a_mirror_goes_on_where_its_own_log_ends(tmp_path: Path, stack: ExitStac
     assert status.received < 300_000
 
 
-def test_who_does_not_lead_is_asked_and_another_one_when_it_is_gone(
+def test_that_a_member_without_leader_has_no_more_does_not_say_that_there_is_no_more(
     tmp_path: Path, stack: ExitStack
 ) -> None:
-    leader = source_of(stack, tmp_path, "n0", leads=True)
-    follower = source_of(stack, tmp_path, "n1")
-    for member in (leader, follower):
-        member.put(200, term=1)
-        member.commit()
-    mirror = copy_of(stack, tmp_path, leader, follower)
+    deaf = source_of(stack, tmp_path, "n1", hears=False)
+    deaf.put(200, term=1)
+    deaf.commit()
+    mirror = copy_of(stack, tmp_path, deaf)
 
-    mirror.run_until(lambda: mirror.has_all(leader), "all of the log")
-    asked = mirror.peers._feed.look(Index(0), Position(0), 0.0)[0].url
-    follower.stop()
-    leader.put(200, term=1)
-    leader.commit()
-    mirror.run_until(lambda: mirror.has_all(leader), "what the other one has")
+    mirror.run_until(lambda: mirror.has_all(deaf), "what it has")
+    mirror.run_until(lambda: mirror.peers.absent == (), "another word of it")
+    lag = mirror.peers._feed.look(mirror.core.commit, mirror.end.position, time.monotonic())[1]
 
-    assert asked == follower.url
-    assert mirror.content() == leader.content()
+    assert (lag.messages, lag.seconds) == (0, None)
+    assert lag.silent_s is not None
 
 
 def test_a_mirror_of_another_log_is_told_so_and_keeps_what_it_has(
@@ -168,6 +156,25 @@ def test_another_group_is_no_source(tmp_path: Path, stack: ExitStack) -> None:
     assert mirror.end.index_ == -1
 
 
+def test_on_a_slow_line_no_file_is_sent_twice(tmp_path: Path, stack: ExitStack) -> None:
+    source = source_of(stack, tmp_path, bytes_per_s=100_000)
+    source.put(1_000, term=1)
+    source.commit()
+    files = sorted(source.paths.data.iterdir())
+    files[0].unlink()
+    source.paths.own.mkdir(exist_ok=True)
+    write_queue_ends(
+        ends_path(source.paths.root), QueueEnds(Position(int(files[1].name)), {(b"orders", 0): 300})
+    )
+    mirror = copy_of(stack, tmp_path, source)
+
+    mirror.run_until(lambda: mirror.receiver.is_complete, "the files")
+
+    offer = mirror.offers[-1]
+    received = mirror.peers._feed.look(Index(0), Position(0), 0.0)[0].received
+    assert received < 1.5 * (offer.end - offer.begin)
+
+
 def test_files_come_where_the_beginning_of_the_log_is_gone(
     tmp_path: Path, stack: ExitStack
 ) -> None:
@@ -195,65 +202,6 @@ def test_files_come_where_the_beginning_of_the_log_is_gone(
     assert not (mirror.staged / "members").exists()
 
 
-@pytest.mark.parametrize(
-    ("token", "status"), [(TOKEN, 200), (TOKEN[::-1], 403), ("", 401), (TOKEN[:-1], 401)]
-)
-def test_the_log_is_copied_with_a_mirrors_token_alone(
-    tmp_path: Path, stack: ExitStack, token: str, status: int
-) -> None:
-    source = source_of(stack, tmp_path)
-    source.put(10, term=1)
-    source.commit()
-
-    found = [
-        asked(source, method, f"/mirror/v1/{path}", token)
-        for method, path in (("GET", "entries?after=-1&term=0&size=1000"), ("GET", "offer?term=1"))
-    ]
-
-    assert [answer[0] for answer in found] == [status, status]
-    assert status == 200 or not any(b"orders" in content for _, content in found)
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("GET", "entries?after=-2&term=0&size=1", b""),
-        ("GET", "entries?after=0&term=0&size=0", b""),
-        ("GET", "entries?after=1e3&term=0&size=1", b""),
-        ("GET", "entries?after=99999999999999999999&term=0&size=1", b""),
-        ("GET", "entries", b""),
-        ("GET", "offer?term=-1", b""),
-        ("POST", "files", b""),
-        ("POST", "files", b"\xff\xff\xff\xff"),
-        ("POST", "files", b"\x01\x00\x00\x00\x21"),
-        ("POST", "files", b"\x00" * 5_000),
-        ("POST", "mark?position=-1", b""),
-    ],
-)
-def test_what_no_mirror_asks_is_refused_as_its_fault(
-    tmp_path: Path, stack: ExitStack, method: str, path: str, body: bytes
-) -> None:
-    source = source_of(stack, tmp_path)
-    source.put(10, term=1)
-    source.commit()
-
-    assert asked(source, method, f"/mirror/v1/{path}", TOKEN, body)[0] == 400
-
-
-def asked(
-    source: Source, method: str, path: str, token: str, body: bytes = b""
-) -> tuple[int, bytes]:
-    """Status and body of an answer."""
-    connection = http.client.HTTPConnection(source.url.removeprefix("http://"), timeout=30)
-    headers = {"authorization": f"Bearer {token}"} if token else {}
-    try:
-        connection.request(method, path, body=body or None, headers=headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
-
-
 def test_a_report_says_how_far_the_mirror_is(tmp_path: Path, stack: ExitStack) -> None:
     source = source_of(stack, tmp_path)
     source.put(100, term=1)
@@ -273,37 +221,83 @@ def test_a_report_says_how_far_the_mirror_is(tmp_path: Path, stack: ExitStack) -
     assert told["source_position"] == source.end.position == told["held"]
 
 
+def test_what_was_heard_last_outlives_a_start_without_a_source(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    source = source_of(stack, tmp_path)
+    source.put(100, term=1)
+    source.commit()
+    with ExitStack() as before:
+        mirror = copy_of(before, tmp_path, source)
+        mirror.run_until(lambda: mirror.has_all(source), "all of the log")
+        source.put(50, term=1)
+        source.commit()
+        mirror.run_until(lambda: mirror.peers._told is not None, "a word of the source")
+        mirror.peers._told = {
+            **mirror.peers._told, "source_index": 149, "source_position": source.end.position
+        }  # fmt: skip
+    source.stop()
+    note = mirror.paths.own / LAST_WORD
+    noted = note.read_bytes()
+
+    again = copy_of(stack, tmp_path, source)
+    again.peers._noted_at = -1_000.0
+    again.run_until(lambda: again.peers.refusals, "the silence")
+    again.peers._report_at = 0.0
+    again.turn()
+    told = read_mirror_report(again.runtime / "mirror")
+
+    assert told is not None
+    assert (told["source_index"], told["silent_s"]) == (149, None)
+    assert told["lag_messages"] == 149 - again.core.commit
+    assert note.read_bytes() == noted
+    assert json.loads(noted)[0]["silent_s"] is not None
+
+
 def test_the_lag_is_the_age_of_the_latest_word_of_which_all_is_here() -> None:
     lag = MirrorLag()
 
-    lag.heard(Index(10), Position(1_000), 1.0)
+    lag.heard(Index(10), Position(1_000), 1.0, hears=True)
     behind = lag.look(Index(4), Position(400), 2.0)
-    lag.heard(Index(20), Position(2_000), 3.0)
+    lag.heard(Index(20), Position(2_000), 3.0, hears=True)
     half = lag.look(Index(10), Position(1_000), 4.0)
-    lag.heard(Index(20), Position(2_000), 5.0)
+    lag.heard(Index(20), Position(2_000), 5.0, hears=True)
     whole = lag.look(Index(20), Position(2_000), 6.0)
     silent = lag.look(Index(20), Position(2_000), 66.0)
 
-    assert behind == (6, 600, None, 1.0)
-    assert half == (10, 1_000, 3.0, 1.0)
-    assert whole == (0, 0, 1.0, 1.0)
-    assert silent == (0, 0, 61.0, 61.0)
+    assert behind == (6, 600, None, 1.0, 10, 1_000)
+    assert half == (10, 1_000, 3.0, 1.0, 20, 2_000)
+    assert whole == (0, 0, 1.0, 1.0, 20, 2_000)
+    assert silent == (0, 0, 61.0, 61.0, 20, 2_000)
 
 
 def test_a_member_that_is_behind_another_one_tells_nothing_new() -> None:
     lag = MirrorLag()
 
-    lag.heard(Index(10), Position(1_000), 1.0)
+    lag.heard(Index(10), Position(1_000), 1.0, hears=True)
     lag.look(Index(10), Position(1_000), 1.0)
-    lag.heard(Index(8), Position(800), 9.0)
+    lag.heard(Index(8), Position(800), 9.0, hears=True)
 
-    assert lag.look(Index(10), Position(1_000), 9.0) == (0, 0, 8.0, 0.0)
+    assert lag.look(Index(10), Position(1_000), 9.0) == (0, 0, 8.0, 0.0, 10, 1_000)
+
+
+def test_who_hears_no_leader_tells_that_something_is_missing_and_never_that_nothing_is() -> None:
+    lag = MirrorLag()
+
+    lag.heard(Index(10), Position(1_000), 1.0, hears=True)
+    lag.look(Index(10), Position(1_000), 1.0)
+    lag.heard(Index(12), Position(1_200), 5.0, hears=False)
+    behind = lag.look(Index(10), Position(1_000), 5.0)
+    lag.heard(Index(12), Position(1_200), 9.0, hears=False)
+
+    assert behind == (2, 200, 4.0, 0.0, 12, 1_200)
+    assert lag.look(Index(12), Position(1_200), 9.0).seconds == 8.0
 
 
 def test_many_words_take_no_more_room_and_never_make_the_lag_less() -> None:
     lag = MirrorLag()
     for number in range(5 * WORDS_MAX):
-        lag.heard(Index(number), Position(number), float(number))
+        lag.heard(Index(number), Position(number), float(number), hears=True)
     held = 2 * WORDS_MAX
 
     found = lag.look(Index(held), Position(held), 5.0 * WORDS_MAX)

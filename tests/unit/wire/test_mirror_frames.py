@@ -19,7 +19,9 @@ from ledgermq.wire.mirror_frames import (
     split_parts,
 )
 
-STATE = SourceState("c", "g", "n1", True, 65_536, Index(3), Position(9_000), Index(40), Term(7))
+STATE = SourceState(
+    "c", "g", "n1", True, True, 65_536, Index(3), Position(9_000), Index(40), Term(7)
+)
 
 
 @given(st.lists(st.binary(max_size=200), max_size=PARTS_MAX))
