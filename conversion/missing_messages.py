@@ -119,11 +119,35 @@ def check_same(reader: LogReader, copy: CopyEnd) -> None:
         )
 
 
-def last_committed(reader: LogReader, end: Index) -> CopyEnd | None:
+def common_end(reader: LogReader, copy: CopyEnd, end: Index | None = None) -> CopyEnd:
+    """The last entry that the log and a copy of its group certainly both have.
+
+    The copy's own last one; of a member that was behind it, and may have entries there that were
+    never committed, what the store says is committed, for that is the same on all.
+
+    Args:
+        end: the log's last entry, where what the store says may be more than that.
+
+    Raises:
+        ConfigError: the copy is none of this log.
+        CorruptLogError, StorageError: the log or what says so cannot be read.
+    """
+    try:
+        check_same(reader, copy)
+    except ConfigError:
+        last = last_committed(reader, end)
+        # A later term is that of another group that was made of the same log.
+        if last is None or last.end > copy.begin or last.term > copy.term:
+            raise
+        return last
+    return copy
+
+
+def last_committed(reader: LogReader, end: Index | None) -> CopyEnd | None:
     """The last entry that the store says is committed; None where it says so of none.
 
     Args:
-        end: of the log's last entry.
+        end: the log's last entry, where what the store says may be more than that.
 
     Raises:
         CorruptLogError, StorageError: the log or what says so cannot be read.
@@ -133,7 +157,7 @@ def last_committed(reader: LogReader, end: Index) -> CopyEnd | None:
     if folder is None or content is None:
         return None
     told = decode_dledger_checkpoint(content, file=str(folder / "checkpoint")).committed
-    index = Index(min(told, end))
+    index = told if end is None else min(told, end)
     if index == NO_INDEX:
         return None
     begin = entry_begin(folder, index)

@@ -29,15 +29,17 @@ from ledgermq.conversion.missing_messages import (
     Missing,
     MissingQueue,
     check_same,
-    last_committed,
+    common_end,
     missing_behind,
 )
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.members.log_replacement import replace_log, staging_folder
 from ledgermq.members.mirror_mark import REJOINING, mirror_mark_path, write_mirror_mark
-from ledgermq.members.mirror_promotion import LAST_WORD, Promotion
+from ledgermq.members.mirror_promotion import FILE as PROMOTED
+from ledgermq.members.mirror_promotion import LAST_WORD, Promotion, read_promotion
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.group_epoch import epoch_of
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.rules.state.state_tables import FILES, OWN_FILES
@@ -130,7 +132,7 @@ def plan_rejoin(settings: Settings, promotion: Promotion) -> Rejoin:
     _check_older(paths, end, promotion)
     reader = LogReader(open_directory(paths.root, self_id=node.self_id))
     try:
-        kept = _kept(reader, promotion.copy, end.index_)
+        kept = _kept(reader, promotion, end.index_, paths.own / PROMOTED)
         if begun is not None:
             missing = _read_listing(begun, kept)
             return Rejoin(first, end.index_, kept, missing, begun, is_begun=True)
@@ -210,17 +212,25 @@ def _check_older(paths: StorePaths, end: LogEnd, promotion: Promotion) -> None:
         )
 
 
-def _kept(reader: LogReader, copy: CopyEnd, end: Index) -> CopyEnd:
+def _kept(reader: LogReader, promotion: Promotion, end: Index, own_note: Path) -> CopyEnd:
     """The last entry that both certainly have."""
     try:
-        check_same(reader, copy)
+        return common_end(reader, promotion.copy, end)
     except ConfigError:
-        # A member that was behind has no entry of the copy's end, or one that was never committed.
-        last = last_committed(reader, end)
-        if last is None or last.end > copy.begin:
+        # Of two mirrors that were promoted this is the one that had copied less.
+        own = read_promotion(own_note) if own_note.exists() else None
+        if own is None or not _is_twin(own, promotion):
             raise
-        return last
-    return copy
+        check_same(reader, own.copy)
+        return own.copy
+
+
+def _is_twin(own: Promotion, other: Promotion) -> bool:
+    """Whether both were made of the same old group, and this one had copied no more."""
+    is_one_group = (own.cluster, own.group) == (other.cluster, other.group)
+    is_one_epoch = epoch_of(own.entry_term) == epoch_of(other.entry_term)
+    is_before = own.end <= other.begin and own.entry_term <= other.entry_term
+    return is_one_group and is_one_epoch and is_before
 
 
 def _set_aside(paths: StorePaths, plan: Rejoin) -> None:

@@ -18,6 +18,7 @@ from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.config.amounts import size_text
 from ledgermq.model.group_epoch import epoch_of
 from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.settings.settings_loading import load_settings
 
 if TYPE_CHECKING:
@@ -83,12 +84,16 @@ def add_promotion_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentParse
 
 def _promote(arguments: argparse.Namespace) -> int:
     from ledgermq.members.mirror_promotion import promote_mirror
+    from ledgermq.members.mirror_report import latest_word, read_mirror_report
 
     settings = load_settings(arguments.config)
     root = settings.store.path_root_dir
     confirm(arguments, f"make a group of the mirror in {root}: the old one must not run any more")
     with stopped_store(root):
-        promotion, report = promote_mirror(settings)
+        promotion, noted = promote_mirror(settings)
+    report = latest_word(
+        noted, read_mirror_report(RuntimePaths(settings.listen.runtime_dir).mirror)
+    )
     document = {**asdict(promotion), "epoch": epoch_of(promotion.term), "last_word": report}
     return tell(arguments, document, "\n".join(_promoted(promotion, report)))
 
@@ -112,21 +117,18 @@ def _last_word(promotion: Promotion, report: MirrorReport) -> Iterator[str]:
     at = time_text(report["at_ms"], unit="seconds")
     entries = max(0, report["source_index"] - promotion.index)
     size = max(0, report["source_position"] - promotion.end)
-    silent = report["silent_s"]
-    heard = (
-        "no member of the source had answered"
-        if silent is None
-        else f"a member of the source had answered {silent:.1f} s before"
-    )
+    heard = f"a member of the source had answered {report['silent_s'] or 0.0:.1f} s before"
     if entries:
         yield f"missing: at least {entries:,} messages, {size_text(size)}; known at {at}, {heard}"
     else:
         yield f"nothing is known to be missing; noted at {at}, {heard}"
+    if report["lag_s"] is not None:
+        yield f"what was stored later than {report['lag_s']:.1f} s before that may be missing"
     yield "what the source acknowledged after its last word is missing beside"
 
 
 def _missing(arguments: argparse.Namespace) -> int:
-    from ledgermq.conversion.missing_messages import missing_behind
+    from ledgermq.conversion.missing_messages import common_end, missing_behind
     from ledgermq.members.mirror_promotion import read_promotion
     from ledgermq.store.log_reader import LogReader
     from ledgermq.store.store_directory import open_directory
@@ -135,10 +137,16 @@ def _missing(arguments: argparse.Namespace) -> int:
     with stopped_store(arguments.directory):
         reader = LogReader(open_directory(arguments.directory, self_id=arguments.self_id))
         try:
-            missing = missing_behind(reader, promotion.copy)
+            missing = missing_behind(reader, common_end(reader, promotion.copy))
         finally:
             reader.close()
-    return tell(arguments, _document(missing), "\n".join(_listed(missing)))
+    lines = list(_listed(missing))
+    if missing.begin < promotion.end:
+        lines.append(
+            "this member was behind the copy, which has all that it says is committed; what is"
+            " listed the copy may have, too"
+        )
+    return tell(arguments, _document(missing), "\n".join(lines))
 
 
 def _rejoin(arguments: argparse.Namespace) -> int:

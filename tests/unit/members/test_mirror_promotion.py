@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.conversion.missing_messages import CopyEnd, MissingQueue, missing_behind
+from ledgermq.conversion.missing_messages import CopyEnd, MissingQueue, common_end, missing_behind
 from ledgermq.members.mirror_mark import check_mirror_mark, mirror_mark_path
 from ledgermq.members.mirror_promotion import (
     FILE,
@@ -17,7 +17,7 @@ from ledgermq.members.mirror_promotion import (
     promote_mirror,
     read_promotion,
 )
-from ledgermq.members.mirror_report import MirrorReport, write_mirror_report
+from ledgermq.members.mirror_report import MirrorReport, latest_word, write_mirror_report
 from ledgermq.model.config.settings import MirrorSection, Settings
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.group_epoch import epoch_of
@@ -58,7 +58,7 @@ def mirror(old: StoredLog, tmp_path: Path) -> StoredLog:
 
 def report(**fields: object) -> MirrorReport:
     values: dict[str, object] = {
-        "source": "", "node": "n1", "leads": False, "trouble": "", "lag_messages": 0,
+        "source": "", "node": "n1", "leads": False, "hears": True, "trouble": "", "lag_messages": 0,
         "lag_bytes": 0, "lag_s": 1.5, "silent_s": 1.5, "held": 0, "source_position": 0,
         "source_index": 0, "received_bytes": 0, "marked": 0, "mark_trouble": "", "at_ms": 5,
     }  # fmt: skip
@@ -165,6 +165,34 @@ def test_what_the_old_log_had_more_is_listed_queue_by_queue(
     assert missing.queues == [MissingQueue(QueueName("orders", 0), 300, 369, 70, 20)]
     assert (missing.begin, missing.end) == (promotion.end, old.end.position)
     reader.close()
+
+
+def test_of_a_member_that_was_behind_nothing_is_missing_for_certain(
+    mirror: StoredLog, tmp_path: Path
+) -> None:
+    promotion, _ = promote_mirror(mirror.settings)
+    behind = StoredLog(tmp_path / "behind", "n0")
+    behind.put(200, term=7)
+    assert behind.paths.dledger_checkpoint is not None
+    checkpoint = DLedgerCheckpoint(behind.end.index_, behind.end.index_)
+    behind.paths.dledger_checkpoint.write_bytes(encode_dledger_checkpoint(checkpoint))
+    committed = behind.end.position
+    behind.put(150, term=6)
+    reader = reader_of(behind)
+
+    missing = missing_behind(reader, common_end(reader, copy_end(promotion)))
+
+    assert missing.begin == committed
+    assert missing.queues == [MissingQueue(QueueName("orders", 0), 200, 349, 150, 150)]
+    reader.close()
+
+
+def test_the_last_word_is_of_a_process_that_a_source_has_answered() -> None:
+    first, second = report(at_ms=5), report(at_ms=9)
+    deaf = report(at_ms=20, silent_s=None)
+
+    assert latest_word(first, second, deaf) == second == latest_word(second, None, first)
+    assert latest_word(deaf, None) is None
 
 
 def test_nothing_is_missing_of_a_log_that_ends_with_the_copy(

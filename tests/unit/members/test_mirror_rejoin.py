@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.conversion.missing_messages import MissingQueue, missing_behind
+from ledgermq.members import mirror_promotion
 from ledgermq.members.mirror_mark import check_mirror_mark
 from ledgermq.members.mirror_promotion import Promotion, promote_mirror
 from ledgermq.members.mirror_rejoin import LISTING, Rejoin, carry_out_rejoin, plan_rejoin
@@ -190,6 +191,53 @@ def test_a_member_that_was_behind_the_copy_keeps_what_it_knows_as_committed(
     assert plan.kept.end == committed.position and plan.kept.index_ == 199
     assert plan.missing.queues == [MissingQueue(QueueName("orders", 0), 200, 499, 300, 300)]
     assert messages_in(behind.paths.root) == 200
+
+
+class Twins(Site):
+    """Two mirrors of one group, both promoted; the one with the lesser term had copied less.
+
+    Its store is that of ``log`` and ``settings``.
+    """
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(mirror_promotion.secrets, "randbelow", lambda _count: 900)
+        super().__init__(folder)
+        lesser = StoredLog(folder / "lesser", "n0")
+        lesser.put(200, term=7)
+        check = lesser.settings
+        lesser.writer.close()
+        moved = lesser.paths.data.parent.rename(folder / "moved")
+        check_mirror_mark(mirror_of(check))
+        moved.rename(lesser.paths.data.parent)
+        monkeypatch.setattr(mirror_promotion.secrets, "randbelow", lambda _count: 500)
+        self.lesser, _ = promote_mirror(check)
+        self.log = StoredLog(folder / "lesser", "n0")
+        self.settings = small(self.log)
+        self.log.put(60, term=self.lesser.term + 1)
+        self.commit()
+        self.stop()
+
+
+def test_of_two_promoted_mirrors_the_lesser_one_goes_back_to_what_both_had_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Twins(tmp_path, monkeypatch)
+
+    plan = site.rejoin()
+
+    assert plan.kept == site.lesser.copy
+    assert plan.missing.queues == [MissingQueue(QueueName("orders", 0), 200, 259, 60, 0)]
+    assert messages_in(site.log.paths.root) == 200
+
+
+def test_what_a_group_of_another_promotion_has_committed_counts_for_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Twins(tmp_path, monkeypatch)
+    (site.log.paths.own / "promoted").unlink()
+
+    with pytest.raises(ConfigError, match="does not have the place"):
+        plan_rejoin(site.settings, site.promotion)
 
 
 def test_another_log_is_left_as_it_is(tmp_path: Path) -> None:
