@@ -18,6 +18,10 @@ OF_GROUP = "on (job, instance) group_left (cluster, broker) ledgermq_node_info"
 """Gives a node's values the names of its group, of which no series but one has them."""
 
 
+NO_MIRROR = "unless on (job, instance) ledgermq_raft_mirror_lag_ms > 0"
+"""Leaves out mirrors of another site's group, which lead nothing."""
+
+
 class Severity(StrEnum):
     """``critical`` wakes somebody; ``warning`` is looked at on the same day."""
 
@@ -75,7 +79,7 @@ _OF_NODES = (
     ),
     Alert(
         "LedgermqNoLeader", _CRITICAL, "30s",
-        f"max by (job, cluster, broker) (ledgermq_leads * {OF_GROUP}) == 0",
+        f"max by (job, cluster, broker) ((ledgermq_leads {NO_MIRROR}) * {OF_GROUP}) == 0",
         f"nobody leads {_GROUP}",
         "Producers and consumers get no answer.",
         "Members can be asked, and none of them leads."
@@ -149,6 +153,13 @@ _OF_NODES = (
         "A member with messages is away or far behind: bring it back, or replace it"
         " ([group.md](group.md#two-sites-and-a-third-vote)). It ends by itself once that one has"
         " what it lacks. Leave the other members alone until then.",
+        "LedgermqMirrorBehind", _WARNING, "1m",
+        "ledgermq_raft_mirror_lag_ms / 1000 > $5m",
+        f"the mirror {_AT} is {{{{ $value | humanizeDuration }}}} behind its source",
+        "What the source has stored in this time would be lost with it.",
+        "`ledgermq mirror status` there says why: no member of the source answers or hears a"
+        " leader, the line or `bytes_per_s` gives less than the source stores, or the mirror's"
+        " disk does ([second-site.md](second-site.md#how-far-it-is)).",
     ),
     Alert(
         "LedgermqVersionTooOld", _CRITICAL, "30s",

@@ -31,6 +31,9 @@ NODE = {
 }
 """A node that leads."""
 
+LEADS = f"ledgermq_leads{{{HERE}}}"
+LAG_OF_MIRROR = f"ledgermq_raft_mirror_lag_ms{{{HERE}}}"
+
 DAYS = "1h"
 LAG = f'{HERE},group="billing",topic="orders"'
 BUCKETS = ("0.1", "1", "10", "+Inf")
@@ -51,7 +54,11 @@ CASES: dict[str, tuple[Given, Given]] = {
         {f'ledgermq_not_ready_reason{{{HERE},code="no_majority"}}': "1+0x60"},
         {f'ledgermq_not_ready_reason{{{HERE},code="disk_full"}}': "1+0x60"},
     ),
-    "NoLeader": ({**NODE, f"ledgermq_leads{{{HERE}}}": "0+0x60"}, NODE),
+    "NoLeader": (
+        {**NODE, LEADS: "0+0x60", LAG_OF_MIRROR: "0+0x60"},
+        {**NODE, LEADS: "0+0x60", LAG_OF_MIRROR: "1+0x60"},
+    ),
+    "MirrorBehind": ({LAG_OF_MIRROR: "301000+0x60"}, {LAG_OF_MIRROR: "301000 0+0x60"}),
     "NodeDown": ({f"up{{{HERE}}}": "0+0x60"}, {f"up{{{HERE}}}": "1+0x60"}),
     "NodeNotReady": (
         {f"ledgermq_ready{{{HERE}}}": "0+0x60"},
