@@ -177,6 +177,8 @@ def _mirror_conflicts(settings: Settings) -> Iterator[Conflict]:
         yield Conflict(
             "mirror.sources", 'is set, and store.log is "commitlog", which has no copies'
         )
+    if settings.node.peers:
+        yield Conflict("node.peers", "is set, and mirror.sources: a mirror has no members")
     for name in _repeated(url.rstrip("/") for url in mirror.sources):
         yield Conflict("mirror.sources", f"has {name} more than once")
     clear = [url for url in mirror.sources if url.startswith("http://")]

@@ -363,6 +363,7 @@ MIRROR = '[mirror]\nsources = ["https://10.0.0.1:9464"]\ntoken_file = "/etc/toke
     [
         (MIRROR.replace("https", "http"), "without TLS"),
         (MIRROR.replace('token_file = "/etc/token"\n', ""), "mirror.token_file"),
+        (MIRROR + '[node]\nself_id = "n0"\npeers = ["n0-10.0.0.2:4"]\n', "node.peers"),
         (MIRROR + '[store]\nlog = "commitlog"\n', "which has no copies"),
         (MIRROR.replace("10.0.0.1:9464", "10.0.0.1"), "must be"),
         (MIRROR.replace("9464", "70000"), "must be"),
