@@ -99,7 +99,7 @@ COUNTER_HELP: Mapping[Role, Mapping[IntEnum, str]] = {
         RaftCounter.MIRRORED_BYTES: "Bytes of answers from the source of this mirror",
         RaftCounter.MIRROR_LAG_MESSAGES: "Entries that this mirror lacks of its source",
         RaftCounter.MIRROR_LAG_BYTES: "Bytes that this mirror lacks of its source",
-        RaftCounter.MIRROR_LAG_MS: "Milliseconds since this mirror had all of its source; 0: it is none",
+        RaftCounter.MIRROR_LAG_MS: "Milliseconds since this mirror had all; 0: it is no mirror",
     },
     Role.WRITER: {
         WriterCounter.MESSAGES: "Messages stored for producers",

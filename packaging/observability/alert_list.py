@@ -153,6 +153,8 @@ _OF_NODES = (
         "A member with messages is away or far behind: bring it back, or replace it"
         " ([group.md](group.md#two-sites-and-a-third-vote)). It ends by itself once that one has"
         " what it lacks. Leave the other members alone until then.",
+    ),
+    Alert(
         "LedgermqMirrorBehind", _WARNING, "1m",
         "ledgermq_raft_mirror_lag_ms / 1000 > $5m",
         f"the mirror {_AT} is {{{{ $value | humanizeDuration }}}} behind its source",

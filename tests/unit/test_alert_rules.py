@@ -58,7 +58,6 @@ CASES: dict[str, tuple[Given, Given]] = {
         {**NODE, LEADS: "0+0x60", LAG_OF_MIRROR: "0+0x60"},
         {**NODE, LEADS: "0+0x60", LAG_OF_MIRROR: "1+0x60"},
     ),
-    "MirrorBehind": ({LAG_OF_MIRROR: "301000+0x60"}, {LAG_OF_MIRROR: "301000 0+0x60"}),
     "NodeDown": ({f"up{{{HERE}}}": "0+0x60"}, {f"up{{{HERE}}}": "1+0x60"}),
     "NodeNotReady": (
         {f"ledgermq_ready{{{HERE}}}": "0+0x60"},
@@ -88,6 +87,7 @@ CASES: dict[str, tuple[Given, Given]] = {
         {f'ledgermq_raft_leans_on_witness{{{HERE},process="raft"}}': "1+0x60"},
         {f'ledgermq_raft_leans_on_witness{{{HERE},process="raft"}}': "1 0+0x60"},
     ),
+    "MirrorBehind": ({LAG_OF_MIRROR: "301000+0x60"}, {LAG_OF_MIRROR: "301000 0+0x60"}),
     "VersionTooOld": (
         {f"ledgermq_broker_level_needed{{{BROKER}}}": "4+0x60"},
         {f"ledgermq_broker_level_needed{{{BROKER}}}": "0+0x60"},
