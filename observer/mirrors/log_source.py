@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from ledgermq.formats.dledger_entry import decode_entry_header
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor, PublishedRole
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import BusyError, ConfigError, ProtocolError, StorageError
@@ -20,18 +21,26 @@ from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.raft.message_codec import encode_message
 from ledgermq.raft.messages import Append, EntryId, TermRun
 from ledgermq.raft_node.entries.entry_exchange import EntryExchange, LogExtent
+from ledgermq.raft_node.repair.repair_source import entries_for, repair_answer
 from ledgermq.raft_node.shipping.file_shipper import (
     SLICE_SIZE_MAX,
     is_offered,
     read_ends,
     read_slice,
 )
+from ledgermq.repair.log_scrub import LogScrub, ScrubEnd
 from ledgermq.store.files.file_names import file_name
 from ledgermq.store.files.store_paths import StorePaths
-from ledgermq.store.log.entry_files import EntrySpan
+from ledgermq.store.log.entry_files import EntrySpan, LogPlaces
 from ledgermq.store.queues.queue_ends import ends_path, read_queue_ends
 from ledgermq.store.recovery.staged_log import file_digest
 from ledgermq.wire.mirror_frames import ANSWER_SIZE_MAX, PARTS_MAX, SourceState
+from ledgermq.wire.repair_frames import (
+    RepairFrame,
+    RepairKind,
+    decode_repair_frame,
+    is_repair_frame,
+)
 from ledgermq.wire.ship_frames import (
     Ask,
     AskDigest,
@@ -128,7 +137,8 @@ class LogSource:
     def files(self, asks: Sequence[memoryview]) -> list[bytes]:
         """The state, and an answer to each question about files; bytes are in the part behind.
 
-        Of questions for a digest the first one is answered.
+        Of questions for a digest the first one is answered. Questions of members for entries that
+        are damaged on their disk count among them.
 
         Raises:
             ProtocolError: one is no question about files, or there are too many.
@@ -136,11 +146,18 @@ class LogSource:
         """
         if not 0 < len(asks) <= QUESTIONS_MAX:
             raise ProtocolError("no questions about files, or too many", limit=QUESTIONS_MAX)
-        frames = [decode_ship_frame(part) for part in asks]
+        frames = [
+            decode_repair_frame(part) if is_repair_frame(part) else decode_ship_frame(part)
+            for part in asks
+        ]
         digests = 0
-        with self._opened() as (_log, committed, extent):
+        with self._opened() as (log, committed, extent):
             parts = [self._state(committed, extent).encode()]
+            places = None if extent is None else log.places
         for frame in frames:
+            if isinstance(frame, RepairFrame):
+                parts += _repaired(frame, places, committed)
+                continue
             if not isinstance(frame, Ask | AskDigest | AskEnds):
                 raise ProtocolError("not a question about files", frame=type(frame).__name__)
             # A digest reads a whole file: of more, who asks is told with the next question.
@@ -203,6 +220,24 @@ class LogSource:
             index=committed.index,
             term=committed.term,
         )
+
+
+def _repaired(ask: RepairFrame, places: LogPlaces | None, committed: LogCursor) -> list[bytes]:
+    """Entries that are damaged at the mirror: those of its index and its term, which are the same.
+
+    Raises:
+        ProtocolError: it is no question.
+        StorageError: the log cannot be read.
+    """
+    if ask.kind is not RepairKind.ASK_ENTRIES:
+        raise ProtocolError("not a question about entries", kind=ask.kind)
+    data = None
+    if places is not None:
+        end = ScrubEnd(committed.position, committed.index)
+        data = entries_for(LogScrub(places), ask, end)
+    if data is not None and decode_entry_header(memoryview(data)).term != ask.term:
+        data = None
+    return repair_answer(ask, data)
 
 
 def _append(previous: EntryId, span: EntrySpan | None, committed: LogCursor) -> bytes:

@@ -25,16 +25,16 @@ class Lag(NamedTuple):
         size: their bytes.
         seconds: since it had all that the source had then; None: not since this process began.
         silent_s: since a source answered last; None: not since this process began.
-        index, position: the furthest that the source is known to have committed; -1 and 0: nothing
-            is known.
+        known_index, known_position: the furthest that the source is known to have committed; -1
+            and 0: nothing is known.
     """
 
     messages: int
     size: int
     seconds: float | None
     silent_s: float | None
-    index: Index
-    position: Position
+    known_index: Index
+    known_position: Position
 
 
 class MirrorLag:

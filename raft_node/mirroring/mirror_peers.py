@@ -37,7 +37,6 @@ from ledgermq.raft_node.peers.peers import PeerMessage
 from ledgermq.store.files.small_file import replace_file
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.wire.mirror_frames import SourceState
-from ledgermq.wire.repair_frames import is_repair_frame
 from ledgermq.wire.ship_frames import is_ship_frame
 
 logger = logging.getLogger(__name__)
@@ -120,12 +119,12 @@ class MirrorPeers:
         """See ``Peers``: the source is what it is."""
 
     def send(self, peer: NodeId, parts: Sequence[bytes]) -> bool:
-        """See ``Peers``: an answer of the core, or a question of its for files."""
+        """See ``Peers``: an answer of the core, or a question for files or damaged entries."""
         if peer != MIRROR_SOURCE:
             return False
         if is_ship_frame(parts[0]):
-            # Of a repair the source is not asked: it gives what is asked for by place alone.
-            return not is_repair_frame(parts[0]) and self._feed.ask(parts[0])
+            # Of files, or of entries that are damaged here.
+            return self._feed.ask(parts[0])
         reply = decode_message(parts[0])
         if not isinstance(reply, AppendReply):
             return False
@@ -275,8 +274,8 @@ def _report(status: FeedStatus, lag: Lag, held: Position) -> MirrorReport:
         lag_s=None if lag.seconds is None else round(lag.seconds, 3),
         silent_s=None if lag.silent_s is None else round(lag.silent_s, 3),
         held=held,
-        source_position=lag.position,
-        source_index=lag.index,
+        source_position=lag.known_position,
+        source_index=lag.known_index,
         received_bytes=status.received,
         marked=status.mark,
         mark_trouble=status.mark_trouble,

@@ -31,6 +31,7 @@ from ledgermq.raft_node.mirroring.source_link import (
 from ledgermq.raft_node.shipping.file_receiver import WINDOW_SLICES
 from ledgermq.raft_node.shipping.file_shipper import SLICE_SIZE_MAX
 from ledgermq.wire.mirror_frames import ANSWER_SIZE_MAX, NUMBER_MAX, SourceState, join_parts
+from ledgermq.wire.repair_frames import RepairKind, decode_repair_frame, is_repair_frame
 from ledgermq.wire.ship_frames import (
     AskDigest,
     Digest,
@@ -151,7 +152,7 @@ class SourceFeed:
             return parts
 
     def ask(self, frame: bytes) -> bool:
-        """Ask for files; false when too much is asked for already."""
+        """Ask for files, or entries; false when too much is asked for already."""
         with self._changed:
             if len(self._asks) >= QUEUED_ASKS_MAX:
                 return False
@@ -282,7 +283,7 @@ class SourceFeed:
         return OFFER_S
 
     def _ask_files(self, asks: list[bytes], beginning: int) -> None:
-        has_digest = any(isinstance(decode_ship_frame(ask), AskDigest) for ask in asks)
+        has_digest = any(_is_for_digest(ask) for ask in asks)
         begun = time.monotonic()
         silence_s = DIGEST_S if has_digest else SILENCE_S
         answer = self._heard(self._link.post("/files", join_parts(asks), silence_s=silence_s))
@@ -436,7 +437,15 @@ def _next(frames: Iterator[memoryview]) -> memoryview:
 
 
 def _file_parts(frame: memoryview, frames: Iterator[memoryview]) -> Parts:
-    """A frame about files, and its bytes."""
+    """A frame about files or damaged entries, and its bytes."""
+    if is_repair_frame(frame):
+        match decode_repair_frame(frame).kind:
+            case RepairKind.ENTRIES:
+                return [frame, _next(frames)]
+            case RepairKind.NO_ENTRIES:
+                return [frame]
+            case _:
+                raise ProtocolError("a source asks for entries")
     match decode_ship_frame(frame):
         case Slice() | Ends():
             return [frame, _next(frames)]
@@ -444,6 +453,10 @@ def _file_parts(frame: memoryview, frames: Iterator[memoryview]) -> Parts:
             return [frame]
         case _:
             raise ProtocolError("a source asks for files")
+
+
+def _is_for_digest(ask: bytes) -> bool:
+    return not is_repair_frame(ask) and isinstance(decode_ship_frame(ask), AskDigest)
 
 
 def _check_terms(append: Append, latest: Term) -> None:

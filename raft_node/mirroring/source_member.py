@@ -152,7 +152,7 @@ class _TimedReads(io.RawIOBase):
         if left <= 0:
             raise TimeoutError(f"not whole after {ANSWER_S:.0f} s")
         self._sock.settimeout(min(self._silence_s, left))
-        return self._raw.readinto(buffer)  # type: ignore[attr-defined, no-any-return]
+        return self._raw.readinto(buffer)
 
     def close(self) -> None:
         """End it."""

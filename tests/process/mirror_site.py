@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +55,20 @@ class Source:
         made.start()
         return made
 
-    def configure_mirror(self, node: Node, name: str = "m0", **mirror: Any) -> None:
+    def configure_mirror(
+        self,
+        node: Node,
+        name: str = "m0",
+        *,
+        scrub: Mapping[str, object] | None = None,
+        **mirror: Any,
+    ) -> None:
         """Write the settings of a mirror."""
         node.configure(
             node={"self_id": name},
             store=dict(SIZES),
             supervision={"restarts_max": 1_000},
+            scrub=dict(scrub or {}),
             mirror={
                 "sources": self.urls,
                 "token_file": str(self.token),

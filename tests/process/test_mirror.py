@@ -14,6 +14,8 @@ from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Member, producer
 from tests.process.mirror_site import NAME, Source, report_of
 from tests.process.node_start import run_command
+from tests.process.test_scrub import FAST, entries, files_of, spoil, wait_repaired
+from tests.process.test_ship_files import delete_oldest
 
 from ledgermq.client import Consumer, Producer, ProducerOptions
 from ledgermq.model.errors import LedgerError, NotLeaderError
@@ -129,6 +131,52 @@ def test_a_killed_mirror_and_a_killed_member_cost_nothing_that_is_there(
     assert mirror.node.stop() == 0
 
     assert leader.log_bytes().startswith(mirror.log_bytes())
+
+
+def test_damage_of_a_mirrors_log_is_mended_from_its_source(
+    make_node: Callable[[], Node], tmp_path: Path
+) -> None:
+    source = Source(make_node, tmp_path, members=1)
+    (member,) = source.group.members
+    send(member.address, bodies("a", 300))
+    mirror = source.mirror(make_node(), scrub=FAST)
+    source.wait_copied(mirror)
+    spoiled = entries(mirror)[100:120]
+    spoil(spoiled[0], 90, spoiled[-1].offset - spoiled[0].offset)
+    wait_repaired(mirror, 2)
+    source.group.stop()
+    assert mirror.node.stop() == 0
+
+    assert member.log_bytes().startswith(mirror.log_bytes())
+
+
+def test_a_mirror_that_is_killed_while_it_gets_files_has_the_bytes_of_what_is_left(
+    make_node: Callable[[], Node], tmp_path: Path
+) -> None:
+    source = Source(make_node, tmp_path, members=1)
+    (member,) = source.group.members
+    for turn in range(6):
+        send(member.address, bodies(f"a{turn}", 400))
+    source.group.stop()
+    # As retention does: the log begins later.
+    delete_oldest(member, keep=4)
+    member.start()
+    source.group.leader()
+    mirror = source.mirror(make_node())
+    staged = mirror.node.root / "ledgermq" / "shipped" / "data"
+    wait_until(lambda: staged.is_dir() and any(staged.iterdir()), "the first file")
+    mirror.kill()
+    mirror.start()
+    wait_until(lambda: mirror.node.logged("log replaced by"), "the files")
+    send(member.address, bodies("b", 100))
+    source.wait_copied(mirror)
+    source.group.stop()
+    assert mirror.node.stop() == 0
+
+    theirs, ours = files_of(member), files_of(mirror)
+    assert [*ours] == [*theirs] and len(ours) >= 4
+    assert all(theirs[name].startswith(ours[name].rstrip(b"\0")) for name in ours)
+    assert set(bodies("b", 100)) <= set(mirror.bodies())
 
 
 def test_a_promoted_mirror_is_a_group_of_the_next_epoch_and_what_is_missing_is_listed(
