@@ -321,6 +321,10 @@ class SourceFeed:
         now = time.monotonic()
         self._free_at = now + answer.size / self._mirror.bytes_per_s
         with self._changed:
+            furthest = self._link.furthest
+            if furthest is not None:
+                # Another member may be asked, which hears its leader, and has it later.
+                self._lag.heard(furthest.index, furthest.position, now, hears=False)
             self._lag.heard(
                 answer.state.index, answer.state.position, now, hears=answer.state.hears
             )

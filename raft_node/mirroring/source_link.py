@@ -67,6 +67,7 @@ class SourceLink:
     Attributes:
         url: of the one that is asked now; empty: none is.
         check: called with each state; raises where this node may be no mirror of it.
+        furthest: the state of the member that was furthest when they were compared last.
     """
 
     def __init__(self, mirror: MirrorSection) -> None:
@@ -83,6 +84,7 @@ class SourceLink:
         self._left: SourceMember | None = None
         self._marks_at: SourceMember | None = None
         self._compared_at = 0.0
+        self.furthest: SourceState | None = None
         self.check: Callable[[SourceState], None] = lambda _state: None
 
     @property
@@ -187,7 +189,8 @@ class SourceLink:
         """Who hears a leader, is not far behind, and does not lead; the same as before if it may
         be, and another one than was left: that answers what it is, and nothing else perhaps.
         """
-        most = max(state.position for _, state in found)
+        self.furthest = max((state for _, state in found), key=lambda one: one.position)
+        most = self.furthest.position
 
         def badness(one: tuple[SourceMember, SourceState]) -> tuple[bool, ...]:
             member, state = one

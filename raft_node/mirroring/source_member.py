@@ -8,6 +8,7 @@ import json
 import socket
 import ssl
 import time
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -26,6 +27,10 @@ LAME_S = 120.0
 
 _BODY_READ_SIZE = 256 * 1024
 _REASON_SIZE = 4 * 1024
+
+
+_Question = tuple[str, str, bytes | None]
+_Answered = tuple[http.client.HTTPResponse, bytes]
 
 
 class SourceMember:
@@ -64,17 +69,9 @@ class SourceMember:
                 details is that of HTTP then.
             ProtocolError: what it answers is none, or too large.
         """
-        connection = self._open or self._connect()
-        self._open = None
-        connection.timeout = silence_s
-        is_whole = False
+        question = (method, path, body)
         try:
-            if connection.sock is not None:
-                connection.sock.settimeout(silence_s)
-            connection.request(method, path, body=body, headers=self._headers)
-            answer = connection.getresponse()
-            content = _read(answer, self.url)
-            is_whole = True
+            answer, content = self._answer(question, silence_s)
         except (OSError, http.client.HTTPException) as error:
             self._silent_at = time.monotonic()
             raise StorageError(
@@ -83,11 +80,6 @@ class SourceMember:
                 source=self.url,
                 reason=str(error) or type(error).__name__,
             ) from error
-        finally:
-            if is_whole:
-                self._open = connection
-            else:
-                connection.close()
         self._silent_at = None
         if answer.status not in (HTTPStatus.OK, HTTPStatus.NO_CONTENT):
             raise StorageError(
@@ -103,6 +95,31 @@ class SourceMember:
         if self._open is not None:
             self._open.close()
             self._open = None
+
+    def _answer(self, question: _Question, silence_s: float) -> _Answered:
+        if self._open is not None:
+            # The member may have closed it since, as at its restart: that says nothing of it now.
+            with suppress(ConnectionError):
+                return self._exchange(self._open, question, silence_s)
+        return self._exchange(self._connect(), question, silence_s)
+
+    def _exchange(
+        self, connection: http.client.HTTPConnection, question: _Question, silence_s: float
+    ) -> _Answered:
+        method, path, body = question
+        self._open = None
+        connection.timeout = silence_s
+        try:
+            if connection.sock is not None:
+                connection.sock.settimeout(silence_s)
+            connection.request(method, path, body=body, headers=self._headers)
+            answer = connection.getresponse()
+            content = _read(answer, self.url)
+            self._open = connection
+        finally:
+            if self._open is None:
+                connection.close()
+        return answer, content
 
     def _connect(self) -> http.client.HTTPConnection:
         made: http.client.HTTPConnection

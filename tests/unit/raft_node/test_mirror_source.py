@@ -16,6 +16,7 @@ from ledgermq.raft.messages import Append, EntryId, TermRun
 from ledgermq.raft_node.mirroring import source_link, source_member
 from ledgermq.raft_node.mirroring.source_feed import _check_terms
 from ledgermq.raft_node.mirroring.source_member import SourceMember
+from ledgermq.wire.mirror_frames import CONTENT_TYPE
 from tests.process.conftest import wait_until
 from tests.unit.raft_node.mirror_pair import (
     TOKEN,
@@ -165,6 +166,26 @@ def test_an_answer_that_trickles_is_given_up(monkeypatch: pytest.MonkeyPatch, sl
             is_over.set()
             thread.join()
             member.close()
+
+
+def test_a_connection_that_the_source_has_closed_is_opened_again_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer_and_close() -> None:
+            for _ in range(3):
+                with listener.accept()[0] as client:
+                    client.recv(4_096)
+                    kind = f"content-type: {CONTENT_TYPE}\r\n".encode()
+                    client.sendall(HEAD + kind + b"content-length: 2\r\n\r\nok")
+
+        thread = threading.Thread(target=answer_and_close)
+        thread.start()
+        member = SourceMember(url_of(listener), TOKEN, None)
+        found = [member.ask("GET", "/mirror/v1/entries", silence_s=30.0) for _ in range(3)]
+        member.close()
+        thread.join()
+
+    assert found == [b"ok"] * 3 and not member.is_lame
 
 
 @pytest.mark.parametrize("length", [b"", b"-1", b"99999999", b"9" * 5_000, b"1e3"])
