@@ -559,6 +559,23 @@ def test_who_has_met_a_promoted_group_never_goes_back_to_the_old_one(
     assert len(old.seen) == begun
 
 
+@pytest.mark.slow
+def test_of_two_promoted_groups_all_follow_the_one_of_the_greater_term(
+    make_group: MakeGroup,
+) -> None:
+    lesser, greater = peers = make_group(size=2)
+    lesser.tell(LEADER, promoted_term(1, 5) + 1, lesser.node)
+    with Producer(addresses(peers), options=ProducerOptions(timeout_s=8.0)) as producer:
+        wait_until(lambda: _stored_at(producer, lesser))
+        greater.tell(LEADER, promoted_term(1, 9) + 1, greater.node)
+        wait_until(lambda: _stored_at(producer, greater))
+        begun = len(lesser.seen)
+        for _ in range(5):
+            producer.send("T", b"after", queue_id=0).result()
+
+    assert len(lesser.seen) == begun and len(greater.seen) >= 6
+
+
 def _stored_at(producer: Producer, peer: Peer) -> bool:
     producer.send("T", b"x", queue_id=0).result()
     return bool(peer.seen)
