@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -44,15 +44,25 @@ class Standing(NamedTuple):
 
 
 class GroupNode:
-    """One of the three; its log lines are in ``log``."""
+    """One of the three; its log lines are in ``log``, its settings in ``config``."""
 
-    def __init__(self, name: str, directory: Path, runtime: Path, settings: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        runtime: Path,
+        settings: str,
+        *,
+        prefix: Sequence[str] = (),
+    ) -> None:
+        """Nothing is started; ``prefix`` stands in front of the command."""
         self.name = name
         self.directory = directory
         self.runtime = runtime
         self.log = directory / "log"
-        self._config = directory / "ledgermq.toml"
-        self._config.write_text(settings)
+        self.config = directory / "ledgermq.toml"
+        self.config.write_text(settings)
+        self._prefix = prefix
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -76,7 +86,7 @@ class GroupNode:
         assert not self.runs
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*DIES_WITH_US, *COMMAND, "serve", "--config", str(self._config)],
+                [*DIES_WITH_US, *self._prefix, *COMMAND, "serve", "--config", str(self.config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -228,6 +238,8 @@ def bench_group(
     remoting: bool = False,
     port_processes: int = 1,
     direct: bool = True,
+    http: Sequence[str] = (),
+    prefix: Sequence[str] = (),
 ) -> Iterator[BenchGroup]:
     """Three nodes below ``base`` with a leader; nothing of them is left at the end.
 
@@ -237,13 +249,18 @@ def bench_group(
         curve: whether the members encrypt what they say, as they do by default.
         more: tables of settings beside those that every benchmark has.
         direct: whether the members have direct connections, as they do by default.
+        http: where each answers HTTP; nowhere without.
+        prefix: in front of the command of each.
     """
     names = [f"n{number}" for number in range(NODES)]
     with tempfile.TemporaryDirectory(prefix="group-", dir=base) as scratch:
         ports = free_ports(NODES) if remoting else []
         if ports:
             more += f"[remoting]\nprocesses = {port_processes}\n"
-        nodes = _nodes(Path(scratch), names, ports, ack=ack, curve=curve, more=more, direct=direct)
+        nodes = _nodes(
+            Path(scratch), names, ports, ack=ack, curve=curve, more=more, direct=direct, http=http,
+            prefix=prefix,
+        )  # fmt: skip
         group = BenchGroup(nodes, ports)
         try:
             for node in nodes:
@@ -279,11 +296,14 @@ def _nodes(
     curve: bool,
     more: str,
     direct: bool,
+    http: Sequence[str],
+    prefix: Sequence[str],
 ) -> list[GroupNode]:
     """The nodes with their settings, not started."""
     ports = free_ports(len(names))
     peers = ", ".join(f'"{name}-127.0.0.1:{port}"' for name, port in zip(names, ports, strict=True))
     served = dict(zip(names, remoting, strict=False))
+    asked = dict(zip(names, http, strict=False))
     if served:
         addresses = ", ".join(f'"{name}-127.0.0.1:{port}"' for name, port in served.items())
         more += f"addresses = [{addresses}]\n"
@@ -300,9 +320,9 @@ def _nodes(
             + f'[raft]\ncurve = {str(curve).lower()}\nkeys_dir = "{own_keys}"\n'
             + ("" if direct else "direct = false\n")
         )
-        settings += configuration(
-            own, runtime, ack=ack, level="INFO", more=more,
-            listen=f'remoting = "127.0.0.1:{port}"\n' if port else "",
-        )  # fmt: skip
-        nodes.append(GroupNode(name, own, runtime, settings))
+        listen = f'remoting = "127.0.0.1:{port}"\n' if port else ""
+        if name in asked:
+            listen += f'http = "{asked[name]}"\n'
+        settings += configuration(own, runtime, ack=ack, level="INFO", more=more, listen=listen)
+        nodes.append(GroupNode(name, own, runtime, settings, prefix=prefix))
     return nodes
