@@ -127,7 +127,7 @@ class SourceFeed:
         self._proposed: EntryId | None = None
         self._beginning = 0
         self._under_way: deque[tuple[Index, int]] = deque()
-        self._size = 1024 * KIB
+        self._size = 4 * SIZE_MIN
         self._free_at = self._told_at = 0.0
         self._held_position = self._to_mark = 0
         self._marked_at = 0.0
