@@ -102,7 +102,7 @@ class BrokerServices:
             SinkCalls(sinks, tables),
             ArchiveCalls(known.store, tables, log, clock),
             cluster := ClusterService(
-                tables, log, line, mailbox=mailbox, clock=clock, counts=counts
+                tables, log, line, settings.access, mailbox=mailbox, clock=clock, counts=counts
             ),
             features := FeatureCalls(environment, tables, log, counts),
             NodeCalls(environment, lags, members=members.counts, differing=members.differing),

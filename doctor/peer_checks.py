@@ -1,4 +1,5 @@
-"""Peer checks: whether the other members are reached, let this node in, and have its time.
+"""Peer checks: whether the other members are reached, let this node in, and have its time; and
+whether the home of the cluster is heard.
 
 Of a witness without bodies neither its time nor what it lacks is of any weight.
 """
@@ -24,6 +25,9 @@ from ledgermq.sessions.keys.peer_keys import PeerKeys, load_keys
 HANDSHAKE_MAX_S = 3.0
 CLOCKS_MAX_MS = 500
 SILENT_MAX_MS = 2_000
+HOME_SILENT_MAX_S = 60
+"""The home of a cluster is heard every 40 s at least."""
+
 _EVENTS = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -42,7 +46,11 @@ class Shake(NamedTuple):
 
 
 def peer_checks(subject: Subject) -> Iterator[Diagnosis]:
-    """Three findings a member: reached, admitted, the same time; and who has what is committed."""
+    """Three findings a member: reached, admitted, the same time; and who has what is committed.
+
+    One more of a group in a cluster: whether its home is heard.
+    """
+    yield from _home(subject)
     settings = subject.settings
     others = {
         node: address
@@ -68,6 +76,27 @@ def peer_checks(subject: Subject) -> Iterator[Diagnosis]:
             yield _same_time(subject, node, address)
     if subject.raft is not None and subject.raft.get("copies") is not None:
         yield _copies(subject.raft)
+
+
+def _home(subject: Subject) -> Iterator[Diagnosis]:
+    """Whether the rights of the cluster's users are known; nothing of a group of no cluster."""
+    status = subject.status
+    counters: Mapping[str, int] = {} if status is None else status["counters"].get("broker", {})
+    current_ms = counters.get("cluster_current_at", 0)
+    change = "see why in `ledgermq cluster status`, asked of the leader"
+    if counters.get("cluster_rights_too_old"):
+        yield fail(
+            "peers.home", "not heard for too long: the cluster's users are refused",
+            limit=f"{subject.settings.access.cluster_rights_max_age_s} s", change=change,
+        )  # fmt: skip
+    elif current_ms:
+        silent_s = time.time() - current_ms / 1_000
+        measured = f"all rows of the cluster were here {silent_s:.0f} s ago"
+        limit = f"{HOME_SILENT_MAX_S} s"
+        if silent_s > HOME_SILENT_MAX_S:
+            yield warn("peers.home", measured, limit=limit, change=change)
+        else:
+            yield ok("peers.home", measured, limit=limit)
 
 
 def members_of(subject: Subject) -> dict[NodeId, PeerAddress]:

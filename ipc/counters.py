@@ -111,7 +111,8 @@ class BrokerCounter(IntEnum):
     ``REGISTERED_BROKERS`` are those of other groups whose routes this node tells, now.
     ``CLUSTER_CURRENT_AT`` is when the rows of the cluster were all that its home had, epoch ms;
     told by who leads a group that is not the home, else 0. Before a member of the home has said so
-    it is when this node began to ask.
+    it is when this node began to ask. ``CLUSTER_RIGHTS_TOO_OLD`` is 1 while the cluster's users are
+    refused, since nobody has heard the home for too long.
     """
 
     PULLS = 0
@@ -170,6 +171,7 @@ class BrokerCounter(IntEnum):
     LEVEL_TO_ENABLE = auto()
     REGISTERED_BROKERS = auto()
     CLUSTER_CURRENT_AT = auto()
+    CLUSTER_RIGHTS_TOO_OLD = auto()
 
 
 class ObserverCounter(IntEnum):

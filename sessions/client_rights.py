@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ledgermq.model.config.settings import AccessSection
-from ledgermq.model.errors import NoPermissionError
+from ledgermq.model.errors import BusyError, NoPermissionError
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.rules.access.access import Right, User, UserTable
 from ledgermq.rules.access.remote_address import matches
@@ -287,6 +287,13 @@ class ClientRights:
         user = self._gate.users.get(self.who.user)
         if user is None:
             raise self._refusal(right, **resource)
+        if user.too_old:
+            # As long as the home of the cluster is away nobody knows; who asks again is served.
+            raise BusyError(
+                "rights of the cluster's users are too old: the home of the cluster has to be heard"
+                " first",
+                user=user.name, setting="access.cluster_rights_max_age_s",
+            )  # fmt: skip
         return user
 
     def _refusal(self, right: str, **resource: str) -> NoPermissionError:

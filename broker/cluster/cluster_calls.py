@@ -15,9 +15,15 @@ from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.process.clock import Clock, epoch_ms
 from ledgermq.rules.cluster import cluster_plans
 from ledgermq.rules.cluster.certificates import NAME_LENGTH_MAX
-from ledgermq.rules.cluster.cluster_commands import ClusterJoined, read_chain, read_nodes
+from ledgermq.rules.cluster.cluster_commands import (
+    ClusterJoined,
+    RightsAged,
+    read_chain,
+    read_nodes,
+)
 from ledgermq.rules.cluster.cluster_plans import Plan
 from ledgermq.rules.cluster.cluster_table import GROUP_KIND, ClusterTable
 from ledgermq.rules.cluster.document_desk import DocumentRequest
@@ -53,12 +59,14 @@ class ClusterCalls:
         log: StateLog,
         age: Callable[[int], ClusterAge],
         waiting: Callable[[], Iterable[DocumentRequest]],
+        clock: Clock,
     ) -> None:
         """``age`` is that of the rows, at a time (monotonic ms); ``waiting`` who waits for news."""
         self._tables = tables
         self._log = log
         self._age = age
         self._waiting = waiting
+        self._clock = clock
         self.verbs: Verbs = (
             Verb("cluster_show", self._show, shown(USER)),
             Verb("cluster_key", self._key, CHANGE),
@@ -105,6 +113,7 @@ class ClusterCalls:
             "rank": chain.rank,
             "rows_rank": table.rows_rank,
             "number": table.at.number,
+            "rights_too_old": table.rights_too_old,
             "groups": [
                 {"group": name, "nodes": table.nodes_of(name), "user": str(row.get("user", ""))}
                 for name, row in sorted(table.rows.of_kind(GROUP_KIND))
@@ -148,7 +157,9 @@ class ClusterCalls:
 
         def plan() -> Plan:
             waiting = self._waiting()
-            return cluster_plans.plan_handing_over(self._table, self._signer, group, waiting)
+            plan = cluster_plans.plan_handing_over(self._table, self._signer, group, waiting)
+            # It is no home from then on, and its rights are as old as those of any other group.
+            return [RightsAged(epoch_ms(self._clock), False), *plan] if plan else plan
 
         return self._submit(call, plan)
 

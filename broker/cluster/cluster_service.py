@@ -28,13 +28,15 @@ from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import Reply, StateRequest
 from ledgermq.ipc.counters import BrokerCounter, Counts
+from ledgermq.model.config.settings import AccessSection, Settings
 from ledgermq.model.errors import BusyError, ConfigError, LedgerError, NoPermissionError
 from ledgermq.process.clock import Clock, epoch_ms
-from ledgermq.rules.cluster.cluster_commands import ClusterCommand, HomeCertified
+from ledgermq.rules.cluster.cluster_commands import ClusterCommand, HomeCertified, RightsAged
 from ledgermq.rules.cluster.cluster_table import GROUP_KIND, ClusterTable
 from ledgermq.rules.cluster.document_asker import PROBE_MS, DocumentAsker
 from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentReply, DocumentRequest
 from ledgermq.rules.cluster.numbered_rows import RowKey
+from ledgermq.rules.cluster.rights_age import rights_age
 
 logger = logging.getLogger(__name__)
 
@@ -66,12 +68,17 @@ class ClusterService(Service):
         tables: BrokerTables,
         log: StateLog,
         line: HomeLine | None,
+        access: AccessSection,
         *,
         mailbox: Mailbox,
         clock: Clock,
         counts: Counts,
     ) -> None:
         """Ask nobody where there is no ``line``."""
+        self._max_age_ms = 1_000 * access.cluster_rights_max_age_s
+        self._age_due_ms: int | None = None
+        self._is_noting = False
+        self._noting_rests_ms = 0
         self._clock = clock
         self._counts = counts
         self._began_ms = 0
@@ -88,7 +95,7 @@ class ClusterService(Service):
         self._held: dict[Client, _Held] = {}
         self._looked: tuple[int, int] | None = None
         self.verbs: Verbs = (
-            *ClusterCalls(tables, log, self.age, self._waiting).verbs,
+            *ClusterCalls(tables, log, self.age, self._waiting, clock).verbs,
             Verb(DOCUMENTS_VERB, self._documents, USER),
         )
 
@@ -107,8 +114,12 @@ class ClusterService(Service):
     def next_deadline_ms(self) -> int | None:
         """See ``Service``."""
         held = min((one.until_ms for one in self._held.values()), default=None)
-        due = [one for one in (held, self._due_ms) if one is not None]
+        due = [one for one in (held, self._due_ms, self._age_due_ms) if one is not None]
         return min(due, default=None)
+
+    def take_settings(self, settings: Settings) -> None:
+        """See ``Service``."""
+        self._max_age_ms = 1_000 * settings.access.cluster_rights_max_age_s
 
     def turn(self, now_ms: int) -> None:
         """Answer who is due; take what the home has told, and ask on."""
@@ -116,12 +127,13 @@ class ClusterService(Service):
         answered = line.take() if line is not None and not line.is_free else None
         if self._table.chain is None and not self._held:
             if self._asker is not None:
-                self._asker = self._due_ms = None
+                self._asker = self._due_ms = self._age_due_ms = None
                 self._count(now_ms)
             return
         self._answer_held(now_ms)
         if line is not None:
             self._keep_up(line, answered, now_ms)
+            self._watch_age(now_ms)
         self._count(now_ms)
 
     def _count(self, now_ms: int) -> None:
@@ -131,6 +143,7 @@ class ClusterService(Service):
             current_ms = self._began_ms if asker.current_ms is None else asker.current_ms
             at_ms = epoch_ms(self._clock) - (now_ms - current_ms)
         self._counts[BrokerCounter.CLUSTER_CURRENT_AT] = at_ms
+        self._counts[BrokerCounter.CLUSTER_RIGHTS_TOO_OLD] = int(table.rights_too_old)
 
     def begin_again(self) -> None:
         """See ``Service``: the next turn begins with another asker."""
@@ -253,7 +266,7 @@ class ClusterService(Service):
     def _keep_up(self, line: HomeLine, answered: Answered | None, now_ms: int) -> None:
         table, log = self._table, self._log
         if table.chain is None or not log.is_certain:
-            self._asker = self._due_ms = None
+            self._asker = self._due_ms = self._age_due_ms = None
             return
         if self._asker is None or self._asker_term != log.term:
             self._asker, self._asker_term = DocumentAsker(table, self._own_key), log.term
@@ -270,6 +283,48 @@ class ClusterService(Service):
         due_ms = asker.next_deadline_ms()
         # Nobody to be asked: a group that comes is in a row, and asked soon enough.
         self._due_ms = due_ms if due_ms > now_ms else now_ms + PROBE_MS
+
+    def _watch_age(self, now_ms: int) -> None:
+        """Note in the log that the rights are too old, or were confirmed."""
+        asker, table = self._asker, self._table
+        if asker is None or not (self._max_age_ms or table.rights_too_old):
+            self._age_due_ms = None
+            return
+        if self._is_noting:
+            self._age_due_ms = None
+        if self._is_noting or now_ms < self._noting_rests_ms:
+            return
+        today_ms, current_ms = epoch_ms(self._clock), asker.current_ms
+        if current_ms is not None:
+            current_ms += today_ms - now_ms
+        age = rights_age(table, current_ms=current_ms, now_ms=today_ms, max_ms=self._max_age_ms)
+        self._age_due_ms = None if age.left_ms is None else now_ms + age.left_ms
+        if age.note is not None:
+            self._note_age(age.note, now_ms)
+
+    def _note_age(self, note: RightsAged, now_ms: int) -> None:
+        was_too_old = self._table.rights_too_old
+
+        def done() -> None:
+            self._is_noting = False
+            too_old = self._table.rights_too_old
+            if too_old and not was_too_old:
+                logger.error("the home was not heard for too long: the cluster's users are refused")
+            elif was_too_old and not too_old:
+                logger.info("the cluster's users have their rights again")
+
+        def refused(error: LedgerError) -> None:
+            self._is_noting = False
+            self._noting_rests_ms = self._age_due_ms = now_ms + PROBE_MS
+            logger.warning("age of the cluster's rights not in the log: %s", error)
+
+        request = StateRequest(NODE_ITSELF, lambda: [note], CLUSTER_TOUCHES, done, refused=refused)
+        try:
+            self._log.submit(request, now_ms)
+        except LedgerError as error:
+            refused(error)
+            return
+        self._is_noting = True
 
     def _take(self, asker: DocumentAsker, answered: Answered, now_ms: int) -> None:
         if answered.failure and answered.failure != self._failure:

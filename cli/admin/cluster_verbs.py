@@ -261,6 +261,8 @@ def _lines(found: ClusterView) -> Iterator[str]:
         yield "rows        none yet"
     if found.current_ms is not None:
         yield f"current     {found.current_ms / 1_000:.1f} s ago they were all that the home had"
+    if found.rights_too_old:
+        yield "too old     the home was not heard for too long: the cluster's users are refused"
     if found.is_parted:
         yield "parted      the home has lost rows that are here: cluster move-home --force"
     if found.failure:

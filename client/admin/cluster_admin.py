@@ -38,6 +38,7 @@ class ClusterView(NamedTuple):
         by_root: the root key has signed it.
         rows_rank: of the home that has confirmed the rows that are here; 0: none has.
         number: of the last change of the rows that are here.
+        rights_too_old: nobody has heard the home for too long, and the cluster's users are refused.
         current_ms: how long ago they were all that the home had; None: the node does not lead, or
             no member of the home has said so yet.
         is_parted: the group has rows that the home has lost.
@@ -58,6 +59,7 @@ class ClusterView(NamedTuple):
     rank: int
     rows_rank: int
     number: int
+    rights_too_old: bool
     current_ms: int | None
     is_parted: bool
     failure: str
@@ -232,6 +234,7 @@ def _view(answer: Fields) -> ClusterView | None:
         rank=integer(answer, "rank"),
         rows_rank=integer(answer, "rows_rank"),
         number=integer(answer, "number"),
+        rights_too_old=answer.get("rights_too_old") is True,
         current_ms=None if answer.get("current_ms") is None else integer(answer, "current_ms"),
         is_parted=answer.get("is_parted") is True,
         failure=str(answer.get("failure", "")),

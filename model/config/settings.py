@@ -222,6 +222,7 @@ class AccessSection:
     enabled: bool = False
     admin_over_clients: bool = False
     unix_users: tuple[str, ...] = ()
+    cluster_rights_max_age_s: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ RELOADABLE = frozenset(
         "access.enabled",
         "access.admin_over_clients",
         "access.unix_users",
+        "access.cluster_rights_max_age_s",
         "quotas.client_produce_bytes",
         "quotas.client_produce_messages",
         "quotas.client_consume_bytes",

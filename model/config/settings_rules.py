@@ -45,6 +45,9 @@ UNIX_SOCKET_PATH_MAX = 107
 """``sun_path`` holds 108 bytes, the last of them zero."""
 
 LONGEST_SOCKET_NAME = "/dispatcher.inbox"
+RIGHTS_AGE_MIN_S, RIGHTS_AGE_MAX_S = 60, 365 * 86_400
+"""Less than a minute would be over between two answers of the home, and an election."""
+
 RUNTIME_DIR_SIZE_MAX = UNIX_SOCKET_PATH_MAX - len(LONGEST_SOCKET_NAME)
 
 HEARTBEATS_PER_ELECTION_MIN = 3
@@ -316,6 +319,10 @@ def _between(low: int, high: int, *, multiple_of: int = 1) -> Rule:
     return Rule(f"{low} to {high}{multiple}", takes)
 
 
+def _or_zero(rule: Rule) -> Rule:
+    return Rule(f"0, or {rule.allowed}", lambda value: value == 0 or rule.takes(value))
+
+
 def _text(allowed: str, accepts: Callable[[str], bool]) -> Rule:
     def takes(value: object) -> bool:
         return isinstance(value, str) and accepts(value)
@@ -424,6 +431,7 @@ _UNIX_USER = _text(
     lambda text: re.fullmatch(_UNIX_USER_PATTERN, text) is not None,
 )
 _RATE = _between(0, 2**53)
+_RIGHTS_AGE = _or_zero(_between(RIGHTS_AGE_MIN_S, RIGHTS_AGE_MAX_S))
 
 RULES = {
     "node.broker_cluster_name": _TOPIC_NAME,
@@ -509,6 +517,7 @@ RULES = {
     "access.enabled": _BOOLEAN,
     "access.admin_over_clients": _BOOLEAN,
     "access.unix_users": _each(_UNIX_USER),
+    "access.cluster_rights_max_age_s": _RIGHTS_AGE,
     "quotas.client_produce_bytes": _RATE,
     "quotas.client_produce_messages": _RATE,
     "quotas.client_consume_bytes": _RATE,

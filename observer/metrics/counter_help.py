@@ -54,6 +54,7 @@ _NOW: Mapping[Role, frozenset[IntEnum]] = {
             BrokerCounter.LEVEL_TO_ENABLE,
             BrokerCounter.REGISTERED_BROKERS,
             BrokerCounter.CLUSTER_CURRENT_AT,
+            BrokerCounter.CLUSTER_RIGHTS_TOO_OLD,
         }
     ),
     Role.OBSERVER: frozenset(
@@ -190,6 +191,10 @@ COUNTER_HELP: Mapping[Role, Mapping[IntEnum, str]] = {
         BrokerCounter.CLUSTER_CURRENT_AT: (
             "Epoch milliseconds at which a group's rows of its cluster were all that the home had;"
             " 0: told by another node, or of the home"
+        ),
+        BrokerCounter.CLUSTER_RIGHTS_TOO_OLD: (
+            "1 while the cluster's users are refused: their rights are older than"
+            " access.cluster_rights_max_age_s"
         ),
     },
     Role.OBSERVER: {

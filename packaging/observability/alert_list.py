@@ -388,6 +388,24 @@ _OF_UPKEEP = (
         " ([disk-space.md](disk-space.md#archives-that-retention-waits-for)).",
     ),
     Alert(
+        "LedgermqClusterRightsTooOld", _CRITICAL, "0s",
+        "max by (job, instance) (ledgermq_broker_cluster_rights_too_old) == 1",
+        f"{_AT} refuses the users of its cluster",
+        "The group has not heard the home of the cluster for longer than"
+        " access.cluster_rights_max_age_s.",
+        "`ledgermq cluster status`, asked of the group's leader, says why the home gives nothing;"
+        " [rights that are too old](several-groups.md#rights-that-are-too-old).",
+    ),
+    Alert(
+        "LedgermqClusterHomeSilent", _WARNING, "1m",
+        "max by (job, instance) (ledgermq_broker_cluster_current_at) > 0"
+        " and time() - max by (job, instance) (ledgermq_broker_cluster_current_at) / 1000 > $2m",
+        f"the group of {_AT} hears nothing of its cluster's home",
+        "It serves by the users, rights and quotas that it has.",
+        "`ledgermq cluster status`, asked of the group's leader, says why the home gives nothing;"
+        " one that is lost is [replaced](several-groups.md#another-home).",
+    ),
+    Alert(
         "LedgermqScrapesFail", _WARNING, "0s",
         "increase(ledgermq_observer_scrapes_failed_total[$15m]) > 3"
         " or ledgermq_consumer_lag_look_age_seconds > $10m",

@@ -4,7 +4,7 @@
         "admin": false, "publicKeys": [Z85, ...], "secretKey": TEXT, "whiteRemoteAddress": TEXT,
         "defaultTopicPerm": PERM, "defaultGroupPerm": PERM,
         "topicPerms": ["TOPIC=PERM", ...], "groupPerms": ["GROUP=PERM", ...]}},
-     "clusterUsers": {NAME: {...}}}
+     "clusterUsers": {NAME: {...}}, "clusterUsersTooOld": FLAG}
 
 Names and meaning are those of RocketMQ's ``plain_acl.yml``; PERM is ``DENY``, ``PUB``, ``SUB`` or
 ``PUB|SUB``. ``publicKeys`` are ours: CURVE keys. A ``secretKey`` can be had back, for whoever
@@ -13,14 +13,14 @@ group has a key for that (``sealed_secret``). The file is only for the node's us
 
 ``clusterUsers`` are those of the cluster that the group belongs to, from the rows of its home, for
 whoever reads the file alone; there are none below feature level 3. Where a name is in both, the
-cluster's user is it.
+cluster's user is it. When what the group has of them is too old they stand there without rights.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntFlag
 from typing import Self
 
@@ -37,6 +37,7 @@ from ledgermq.rules.tables.table_changes import UserSet
 FILE = "access.json"
 USERS_KEY = "users"
 CLUSTER_USERS_KEY = "clusterUsers"
+TOO_OLD_KEY = "clusterUsersTooOld"
 PLAIN_TEXTS = ("secretKey", "whiteRemoteAddress", "defaultTopicPerm", "defaultGroupPerm")
 PLAIN_LISTS = ("topicPerms", "groupPerms")
 """Fields of an account as RocketMQ's ``plain_acl.yml`` and tools write it."""
@@ -86,6 +87,7 @@ class User:
         secret: for RocketMQ's signatures, sealed or not; empty: the user cannot sign.
         addresses: RocketMQ's ``whiteRemoteAddress``: who comes from there needs no key.
         default_topic, default_group: for what ``topics`` and ``groups`` do not name.
+        too_old: the cluster's, and what the group has of its rights is too old: it has none now.
     """
 
     name: str
@@ -97,6 +99,7 @@ class User:
     default_group: Right = Right.DENY
     topics: Mapping[str, Right]
     groups: Mapping[str, Right]
+    too_old: bool = False
 
     @classmethod
     def read(cls, name: str, value: object) -> Self:
@@ -177,6 +180,7 @@ class UserTable(Table[UserSet]):
         self._own: dict[str, User] = {}
         self._of_cluster: dict[str, User] = {}
         self._rows: Mapping[str, object] = {}
+        self._too_old = False
         self._users: dict[str, User] = {}
         self._owners: dict[str, str] = {}
 
@@ -192,14 +196,19 @@ class UserTable(Table[UserSet]):
             table.put(User.read(name, fields))
         shared = read_table(document, CLUSTER_USERS_KEY, file=FILE)
         if shared:
-            table.follow_cluster(shared)
+            too_old = read_flag(document, TOO_OLD_KEY, False, file=FILE, owner=FILE)
+            table.follow_cluster(shared, too_old=too_old)
         return table
 
     def to_document(self) -> dict[str, object]:
         """What the file has to say."""
         told: dict[str, object] = {USERS_KEY: _fields_of(self._own)}
         shared = _fields_of(self._of_cluster)
-        return {**told, CLUSTER_USERS_KEY: shared} if shared else told
+        if shared:
+            told[CLUSTER_USERS_KEY] = shared
+            if self._too_old:
+                told[TOO_OLD_KEY] = True
+        return told
 
     def __iter__(self) -> Iterator[User]:
         """All users by name."""
@@ -216,18 +225,19 @@ class UserTable(Table[UserSet]):
         """Whether the home of the cluster says who ``name`` is."""
         return name in self._of_cluster
 
-    def follow_cluster(self, rows: Mapping[str, object]) -> bool:
+    def follow_cluster(self, rows: Mapping[str, object], *, too_old: bool) -> bool:
         """Have the cluster's users as the rows of its home say; whether that changes anything.
 
         One that this version cannot read is there, and has no rights: its own one of that name, or
-        an older row, may have had more.
+        an older row, may have had more. So have all when the rows are ``too_old``.
         """
-        known, self._rows = self._rows, rows
+        known = self._rows if too_old == self._too_old else {}
+        self._rows, self._too_old = rows, too_old
         fresh: dict[str, User] = {}
         for name, row in rows.items():
             # Most are those of before: one row changes at a time.
             same = self._of_cluster.get(name) if known.get(name) is row else None
-            if (found := same or _user_of_row(name, row)) is not None:
+            if (found := same or _user_of_row(name, row, too_old=too_old)) is not None:
                 fresh[name] = found
         if fresh == self._of_cluster:
             return False
@@ -276,7 +286,7 @@ class UserTable(Table[UserSet]):
     def replace_with(self, other: UserTable) -> None:
         """Have the users of ``other``."""
         self._own, self._of_cluster = dict(other._own), dict(other._of_cluster)
-        self._rows = other._rows
+        self._rows, self._too_old = other._rows, other._too_old
         self._users, self._owners = dict(other._users), dict(other._owners)
         self.revision += 1
 
@@ -304,16 +314,25 @@ def _fields_of(users: Mapping[str, User]) -> dict[str, object]:
     return {name: users[name].to_fields() for name in sorted(users)}
 
 
-def _user_of_row(name: str, fields: object) -> User | None:
+def _user_of_row(name: str, fields: object, *, too_old: bool) -> User | None:
     """The user of a row; None where the name is none that anybody could have."""
     try:
-        return User.read(name, fields)
+        found = User.read(name, fields)
+        return _without_rights(found) if too_old else found
     except ConfigError:
         pass
     try:
         return User.read(name, {})
     except ConfigError:
         return None
+
+
+def _without_rights(user: User) -> User:
+    """It keeps its keys and addresses: nobody else may become who comes with one of them."""
+    return replace(
+        user, admin=False, default_topic=Right.DENY, default_group=Right.DENY, topics={}, groups={},
+        too_old=True,
+    )  # fmt: skip
 
 
 def _check_secret(secret: str, *, user: str) -> None:

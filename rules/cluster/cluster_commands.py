@@ -8,6 +8,7 @@ One is a change of the broker's tables (``rules/state/state_commands.py``):
     {"cluster": "handed-over", "chain": [CERTIFICATE, …]}
     {"cluster": "row", "kind": KIND, "name": NAME, "number": N, "value": {…}}    null: there is none
     {"cluster": "forgotten", "number": N}
+    {"cluster": "aged", "confirmed": MS, "over": FLAG}
     {"cluster_document": DOCUMENT}
 
 Keys, certificates and documents are bytes, as base64.
@@ -93,6 +94,18 @@ class TombstonesForgotten(NamedTuple):
     number: int
 
 
+class RightsAged(NamedTuple):
+    """How old the rights of the cluster's users are in a group that is not the home.
+
+    Attributes:
+        confirmed_ms: when they were all that the home had, epoch ms; 0: nobody knows.
+        is_over: they are too old, and count no more until there is another of these.
+    """
+
+    confirmed_ms: int
+    is_over: bool
+
+
 class DocumentTaken(NamedTuple):
     """A home has signed this."""
 
@@ -106,6 +119,7 @@ ClusterCommand = (
     | HomeHandedOver
     | RowChanged
     | TombstonesForgotten
+    | RightsAged
     | DocumentTaken
 )
 
@@ -120,12 +134,18 @@ def to_fields(command: ClusterCommand) -> Object:
     if isinstance(command, ClusterJoined):
         names = {"name": command.cluster, "as": command.group, "nodes": [*command.nodes]}
         return {CLUSTER_KEY: "joined", "root": encoded(command.root), **names}
+    if isinstance(command, TombstonesForgotten | RightsAged):
+        return _counted_fields(command)
+    if isinstance(command, HomeCertified | HomeHandedOver):
+        what = "certified" if isinstance(command, HomeCertified) else "handed-over"
+        return {CLUSTER_KEY: what, "chain": [encoded(one) for one in command.chain]}
+    return {CLUSTER_KEY: "left"}
+
+
+def _counted_fields(command: TombstonesForgotten | RightsAged) -> Object:
     if isinstance(command, TombstonesForgotten):
         return {CLUSTER_KEY: "forgotten", "number": command.number}
-    if isinstance(command, ClusterLeft):
-        return {CLUSTER_KEY: "left"}
-    what = "certified" if isinstance(command, HomeCertified) else "handed-over"
-    return {CLUSTER_KEY: what, "chain": [encoded(one) for one in command.chain]}
+    return {CLUSTER_KEY: "aged", "confirmed": command.confirmed_ms, "over": command.is_over}
 
 
 def read_command(fields: Object) -> ClusterCommand | None:
@@ -194,4 +214,7 @@ _READ: dict[str, Callable[[Object], ClusterCommand]] = {
     "handed-over": lambda fields: HomeHandedOver(read_chain(fields)),
     "row": _read_row,
     "forgotten": lambda fields: TombstonesForgotten(integer_of(fields, "number")),
+    "aged": lambda fields: RightsAged(
+        integer_of(fields, "confirmed"), fields.get("over") is not False
+    ),
 }

@@ -20,6 +20,7 @@ from ledgermq.rules.cluster.cluster_commands import (
     DocumentTaken,
     HomeCertified,
     HomeHandedOver,
+    RightsAged,
     RowChanged,
     read_chain,
     read_nodes,
@@ -50,6 +51,8 @@ class ClusterTable:
         first_nodes: addresses of members of the home, as it was when the group joined.
         chain: None while it belongs to no cluster.
         rows_rank: rank of the home that has confirmed ``rows``; 0: nobody has.
+        confirmed_ms: when the rights in them were all that the home had, epoch ms, as it was noted
+            last; 0: it never was.
         refused: why the last command that changed nothing did so; empty when the last one did.
     """
 
@@ -59,6 +62,8 @@ class ClusterTable:
         self.chain: Chain | None = None
         self.rows = NumberedRows()
         self.rows_rank = 0
+        self.confirmed_ms = 0
+        self._is_over = False
         self.refused = ""
 
     @property
@@ -75,6 +80,11 @@ class ClusterTable:
         """
         home = self.chain.greatest if self.chain else None
         return home is not None and home.home == self.group and self.at.number >= home.start
+
+    @property
+    def rights_too_old(self) -> bool:
+        """Whether the rights of the cluster's users count no more, until the home was heard."""
+        return self._is_over and not self.is_home
 
     def apply(self, command: ClusterCommand) -> None:
         """Take a command of the log; one that does not hold here changes nothing."""
@@ -95,6 +105,8 @@ class ClusterTable:
             self._hand_over(command)
         elif isinstance(command, DocumentTaken):
             self._take(command.signed)
+        elif isinstance(command, RightsAged):
+            self._note_age(command)
         else:
             self.check_home()
             if isinstance(command, RowChanged):
@@ -160,7 +172,12 @@ class ClusterTable:
     def _certify(self, chain: Chain) -> None:
         self.chain = chain
         if self.is_home:
-            self.rows_rank = chain.rank
+            self.rows_rank, self._is_over = chain.rank, False
+
+    def _note_age(self, command: RightsAged) -> None:
+        if self.chain is None:
+            raise ConfigError("group belongs to no cluster")
+        self.confirmed_ms, self._is_over = command
 
     def _hand_over(self, command: HomeHandedOver) -> None:
         self.check_home()
@@ -211,12 +228,15 @@ class ClusterTable:
             "floor": self.rows.floor,
             "points": [[*point] for point in self.rows.points()],
             "rows": listed(self.rows.above(0)),
+            **({"confirmedMs": self.confirmed_ms} if self.confirmed_ms else {}),
+            **({"isOver": True} if self._is_over else {}),
         }
 
     def replace_with(self, other: ClusterTable) -> None:
         """Have what ``other`` has, which nobody uses any more."""
         self.group, self.first_nodes = other.group, other.first_nodes
         self.chain, self.rows, self.rows_rank = other.chain, other.rows, other.rows_rank
+        self.confirmed_ms, self._is_over = other.confirmed_ms, other._is_over
 
     @classmethod
     def read(cls, document: Object) -> Self:
@@ -237,6 +257,9 @@ class ClusterTable:
         rows = read_rows(document.get("rows"))
         table.rows = NumberedRows.of(rows, points, floor=integer_of(document, "floor"))
         table.rows_rank = integer_of(document, "rowsRank")
+        if "confirmedMs" in document:
+            table.confirmed_ms = integer_of(document, "confirmedMs")
+        table._is_over = document.get("isOver") is True
         return table
 
 

@@ -350,8 +350,9 @@ class BrokerState:
         the log: whatever is in the cluster's table now is what holds.
         """
         self._followed = self.cluster.revision
-        rows = self.cluster.table.rows
-        users = self.users.follow_cluster(dict(rows.of_kind(USER_KIND)))
+        table = self.cluster.table
+        rows, too_old = table.rows, table.rights_too_old
+        users = self.users.follow_cluster(dict(rows.of_kind(USER_KIND)), too_old=too_old)
         return self.quotas.follow_cluster(dict(rows.of_kind(QUOTA_KIND))) or users
 
 

@@ -1,7 +1,8 @@
 """Copy of the cluster table as one of the broker's tables. ``ROOT/ledgermq/cluster.json``:
 
     {"cluster": NAME, "root": KEY, "group": NAME, "nodes": [ADDRESS, …], "chain": [CERTIFICATE, …],
-     "rowsRank": N, "floor": N, "points": [[N, DIGEST], …], "rows": [[KIND, NAME, N, {…}], …]}
+     "rowsRank": N, "floor": N, "points": [[N, DIGEST], …], "rows": [[KIND, NAME, N, {…}], …],
+     "confirmedMs": MS, "isOver": FLAG}
 
 A group that belongs to no cluster has none of it; below feature level 3 there is no such file.
 """
@@ -19,6 +20,7 @@ from ledgermq.rules.cluster.cluster_commands import (
     DocumentTaken,
     HomeCertified,
     HomeHandedOver,
+    RightsAged,
     RowChanged,
     TombstonesForgotten,
 )
@@ -44,6 +46,7 @@ class ClusterCopy(Table[ClusterCommand]):
         HomeHandedOver,
         RowChanged,
         TombstonesForgotten,
+        RightsAged,
         DocumentTaken,
     )
 

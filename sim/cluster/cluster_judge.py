@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import bisect
+import math
 
 from ledgermq.formats.digest import content_digest
 from ledgermq.rules.cluster.json_objects import to_json
 from ledgermq.rules.cluster.numbered_rows import Point
-from ledgermq.sim.cluster.model_group import ModelGroup, ModelMember
+from ledgermq.sim.cluster.model_group import DRIFT_PER_MILLE, ModelGroup, ModelMember
+
+NOTED_MS = 3_000
+"""Within so long a leader that has just been elected has noted that rights are too old."""
 
 Rows = bytes
 
@@ -27,6 +31,7 @@ class ClusterJudge:
     def __init__(self) -> None:
         self.written: dict[int, list[tuple[int, int]]] = {}
         self.losses = 0
+        self._changes: dict[int, list[tuple[int, int]]] = {}
         self._rows: dict[Point, Rows] = {}
         self._homes: dict[int, str] = {}
         self._reached: dict[str, tuple[int, int]] = {}
@@ -78,6 +83,37 @@ class ClusterJudge:
                 f" {written[last][1]}"
             )
 
+    def check_rights(self, group: ModelGroup) -> None:
+        """No group that can commit serves by rights that the home has changed too long ago."""
+        table, now_ms = group.table, group.network.now_ms
+        if not group.rights_max_age_ms:
+            if table.rights_too_old:
+                raise BrokenClusterError(f"{group.name} refuses rights, and has no bound for them")
+            return
+        if not group.can_commit or now_ms - group.leads_since_ms < NOTED_MS:
+            return
+        changed_ms = self._changed_after(table.rows_rank, table.at.number)
+        bound_ms = group.rights_max_age_ms * (1_000 + DRIFT_PER_MILLE) // 1_000 + NOTED_MS
+        is_old = changed_ms is not None and now_ms - changed_ms > bound_ms
+        if is_old and not (table.rights_too_old or table.is_home or self.losses):
+            raise BrokenClusterError(
+                f"{group.name} serves by rights of rank {table.rows_rank} and number"
+                f" {table.at.number}, which the home has changed at {changed_ms}"
+            )
+
+    def _changed_after(self, rank: int, number: int) -> int | None:
+        """When the home of that rank, or one that was handed its place, changed rows first."""
+        for one in sorted(self.written):
+            if one > rank and one % 2:
+                # The home before it was taken for lost, and goes on until it hears of this one.
+                return None
+            changes = self._changes[one]
+            last = number if one == rank else changes[0][0]
+            place = bisect.bisect_right(changes, (last, math.inf))
+            if one >= rank and place < len(changes):
+                return changes[place][1]
+        return None
+
     def _see_home(self, group: ModelGroup, rank: int, number: int) -> None:
         first = self._homes.setdefault(rank, group.name)
         if first != group.name:
@@ -86,6 +122,9 @@ class ClusterJudge:
             self._check_begin(group, rank, number)
         history = self.written.setdefault(rank, [])
         history.append((group.network.now_ms, number))
+        changes = self._changes.setdefault(rank, [])
+        if not changes or number > changes[-1][0]:
+            changes.append((number, group.network.now_ms))
 
     def _check_begin(self, group: ModelGroup, rank: int, number: int) -> None:
         """A home that was handed its place has all that the one before it has committed."""

@@ -38,6 +38,8 @@ LARGE_ONE_IN = 100
 """So many seeds have one of hundreds of groups."""
 
 USERS = 12
+RIGHTS_AGES_MS = (0, 60_000, 90_000)
+"""Bounds of groups; the home is heard every 40 s at least, as long as nothing fails."""
 
 
 class ClusterRun:
@@ -52,6 +54,7 @@ class ClusterRun:
     def __init__(self, seed: int) -> None:
         """Some groups, the first of which is the home."""
         self.chance = Random(seed)
+        self._bounds = Random(f"bounds {seed}")
         self.network: ClusterNetwork[HeldQuestion] = ClusterNetwork(self.chance)
         self.groups: dict[str, ModelGroup] = {}
         self.judge = ClusterJudge()
@@ -95,6 +98,7 @@ class ClusterRun:
         name = f"g{len(self.groups)}"
         group = ModelGroup(name, SigningKey(self._secret()), self.network, self.judge)
         self.groups[name] = group
+        group.rights_max_age_ms = self._bounds.choice(RIGHTS_AGES_MS)
         group.propose(ClusterJoined(CLUSTER, self._root.public, name, nodes))
         return group
 
@@ -241,6 +245,7 @@ class ClusterRun:
         self.network.after(500, self._look)
         for group in self.groups.values():
             self.judge.check_claim(group)
+            self.judge.check_rights(group)
 
     def _end_faults(self) -> None:
         self.network.loss = 0
@@ -278,6 +283,8 @@ class ClusterRun:
                 continue
             if group.table.at != home.table.at or group.table.rows_rank != home.table.rows_rank:
                 self._check_parted(group)
+            elif group.table.rights_too_old:
+                raise BrokenClusterError(f"{group.name} hears its home, and refuses the rights")
 
     def _check_parted(self, group: ModelGroup) -> None:
         if self.judge.losses and group.asker is not None and group.asker.is_parted:

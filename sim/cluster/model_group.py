@@ -13,6 +13,7 @@ from ledgermq.rules.cluster.cluster_commands import ClusterCommand, HomeCertifie
 from ledgermq.rules.cluster.cluster_table import ClusterTable
 from ledgermq.rules.cluster.document_asker import DocumentAsker, Question
 from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentReply, DocumentRequest
+from ledgermq.rules.cluster.rights_age import rights_age
 from ledgermq.rules.cluster.signatures import SigningKey
 from ledgermq.sim.cluster.cluster_network import ClusterNetwork
 
@@ -103,7 +104,9 @@ class ModelGroup:
     Attributes:
         log: what is committed.
         leader: the member that leads; None between two of them.
+        leads_since_ms: since when it does, by the simulator's time.
         is_gone: all of its hosts are lost, for good.
+        rights_max_age_ms: older rights count no more; 0: they always do.
     """
 
     def __init__(
@@ -116,6 +119,8 @@ class ModelGroup:
         self.log: list[ClusterCommand] = []
         self.members = [ModelMember(self, number) for number in range(MEMBERS)]
         self.leader: ModelMember | None = self.members[0]
+        self.leads_since_ms = network.now_ms
+        self.rights_max_age_ms = 0
         self.is_gone = False
         self.asker: DocumentAsker | None = None
         self._clock_ms = network.chance.randrange(1 << 40)
@@ -230,6 +235,7 @@ class ModelGroup:
             self._elect()
         else:
             self._ask()
+            self._note_age()
             for member in self.members:
                 expired = [one for one in member.held if one.until_ms <= self.network.now_ms]
                 if expired:
@@ -241,6 +247,7 @@ class ModelGroup:
         elif self.network.now_ms >= self._elects_ms:
             self._elects_ms = 0
             self.leader = self.network.chance.choice([one for one in self.members if one.is_up])
+            self.leads_since_ms = self.network.now_ms
             self.leader.catch_up()
             self.asker = None
 
@@ -253,6 +260,19 @@ class ModelGroup:
         question = self.asker.question(self.clock_ms())
         if question is not None:
             self._send(self.asker, question)
+
+    def _note_age(self) -> None:
+        assert self.leader is not None
+        if self.asker is None or self._proposed:
+            return
+        age = rights_age(
+            self.leader.table,
+            current_ms=self.asker.current_ms,
+            now_ms=self.clock_ms(),
+            max_ms=self.rights_max_age_ms,
+        )
+        if age.note is not None:
+            self.propose(age.note)
 
     def _send(self, asker: DocumentAsker, question: Question) -> None:
         """To the member of that address, and its answer back; either may be lost."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from ledgermq.model.errors import LedgerError, QuotaError
 from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
 
 pytestmark = pytest.mark.slow
+
+RIGHTS_MAX_AGE_S = 600
 
 Told = tuple[int, str, str]
 """Exit status, standard output, standard error."""
@@ -81,6 +84,20 @@ class ClusterNode:
         self.node.forget_told()
         self.node.launch([*SERVE, str(self.node.config)])
         self.node.wait_ready()
+
+    def kept(self) -> dict[str, Any]:
+        """What it knows of the cluster, as it is on its disk."""
+        kept: dict[str, Any] = json.loads(self._kept.read_text())
+        return kept
+
+    def keep_confirmed(self, *, before_s: int) -> None:
+        """Have its rights confirmed for the last time so long ago, while it does not run."""
+        confirmed_ms = 1_000 * (int(time.time()) - before_s)
+        self._kept.write_text(json.dumps({**self.kept(), "confirmedMs": confirmed_ms}))
+
+    @property
+    def _kept(self) -> Path:
+        return self.node.root / "ledgermq" / "cluster.json"
 
 
 MakeGroup = Callable[[str], ClusterNode]
@@ -291,7 +308,8 @@ def test_users_of_the_cluster_have_their_rights_in_each_group_and_lose_them_ever
     home = ClusterNode(make_node(), "orders-a", capsys, **keyed)
     produce = f"tcp://127.0.0.1:{free_port()}"
     listen = {**keyed["listen"], "produce": produce}
-    other = ClusterNode(make_node(), "orders-b", capsys, listen=listen, access=keyed["access"])
+    access = {**keyed["access"], "cluster_rights_max_age_s": RIGHTS_MAX_AGE_S}
+    other = ClusterNode(make_node(), "orders-b", capsys, listen=listen, access=access)
     keys = other.node.root / "ledgermq" / "keys"
     keys.mkdir(parents=True, exist_ok=True)
     asks = make_node_key(keys / "cluster.secret")
@@ -324,12 +342,20 @@ def test_users_of_the_cluster_have_their_rights_in_each_group_and_lose_them_ever
     refused = capsys.readouterr().err
     foreign = main([*shop, "--cluster", *other_acl])
     not_home = capsys.readouterr().err
+    wait_until(lambda: "confirmedMs" in other.kept(), "the home's word in the log")
     home.node.end()
     other.start_again()
     assert is_sent()
 
+    other.node.end()
+    other.keep_confirmed(before_s=RIGHTS_MAX_AGE_S + 1)
+    other.start_again()
+    wait_until(lambda: other.tell("status")["rights_too_old"], "rights that are too old")
+    assert not is_sent()
+
     home.node.launch([*SERVE, str(home.node.config)])
     home.node.wait_ready()
+    wait_until(is_sent, "the home to confirm the rights")
     assert main(["acl", "remove", "shop", "--cluster", *home_acl]) == 0
     wait_until(lambda: not is_sent(), "the user to be nobody in the other group")
 

@@ -208,6 +208,14 @@ CASES: dict[str, tuple[Given, Given]] = {
         {**NODE, f'ledgermq_archive_timestamp_seconds{{{HERE},archive="x"}}': "0+0x400"},
         {**NODE, f'ledgermq_archive_timestamp_seconds{{{HERE},archive="x"}}': "0+3000x400"},
     ),
+    "ClusterRightsTooOld": (
+        {f"ledgermq_broker_cluster_rights_too_old{{{BROKER}}}": "1+0x60"},
+        {f"ledgermq_broker_cluster_rights_too_old{{{BROKER}}}": "0+0x60"},
+    ),
+    "ClusterHomeSilent": (
+        {f"ledgermq_broker_cluster_current_at{{{BROKER}}}": "1+0x60"},
+        {f"ledgermq_broker_cluster_current_at{{{BROKER}}}": "1+60000x60"},
+    ),
     "ScrapesFail": (
         {f"ledgermq_observer_scrapes_failed_total{{{HERE}}}": "0+1x60"},
         {f"ledgermq_consumer_lag_look_age_seconds{{{HERE}}}": "600+0x60"},

@@ -14,6 +14,7 @@ from ledgermq.broker.calls import Call
 from ledgermq.broker.cluster.cluster_calls import ClusterAge, ClusterCalls
 from ledgermq.model.config.settings import NodeSection, Settings, StoreSection
 from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.process.clock import MACHINE_CLOCK
 from ledgermq.rules.access.access import User, UserTable
 from ledgermq.rules.cluster.certificates import Certificate, certify
 from ledgermq.rules.cluster.signatures import SigningKey
@@ -45,7 +46,9 @@ class LeadingGroup:
             submit=self._submit, check_leads=lambda: None, check=lambda: None
         )
         self._answers = answers(
-            ClusterCalls(tables, log, lambda _: ClusterAge(None, False, ""), lambda: []).verbs
+            ClusterCalls(
+                tables, log, lambda _: ClusterAge(None, False, ""), lambda: [], MACHINE_CLOCK
+            ).verbs
         )
         self._told: Any = None
         self.commands = 0

@@ -18,7 +18,7 @@ from ledgermq.broker.cluster.home_questions import Answered
 from ledgermq.broker.service import Mailbox
 from ledgermq.broker.state.state_requests import Reply
 from ledgermq.ipc.counters import BrokerCounter
-from ledgermq.model.config.settings import NodeSection, Settings, StoreSection
+from ledgermq.model.config.settings import AccessSection, NodeSection, Settings, StoreSection
 from ledgermq.model.errors import BusyError, LedgerError, NoPermissionError, NotLeaderError
 from ledgermq.rules.access.access import User, UserTable
 from ledgermq.rules.cluster.certificates import Certificate, certify
@@ -113,7 +113,7 @@ class Group:
         log: Any = self.log
         self.counts = [0] * len(BrokerCounter)
         self.service = ClusterService(
-            tables, log, self.line,
+            tables, log, self.line, AccessSection(),
             mailbox=self.mailbox, clock=CLOCK, counts=self.counts,
         )  # fmt: skip
         self._answers = answers(self.service.verbs)
@@ -388,6 +388,54 @@ def test_a_home_hands_over_to_a_group_that_waits_and_asks_it_from_then_on(
     shown = home.ask("cluster_show", 80 + PROBE_MS)
     assert shown["rows_rank"] == shown["rank"]
     assert home.copy.table.rows.value(USER) == {"n": 1}
+
+
+def test_rights_are_refused_when_the_home_is_not_heard_and_again_when_it_is(
+    home: Group, other: Group
+) -> None:
+    access = AccessSection(cluster_rights_max_age_s=60)
+    other.service.take_settings(Settings(access=access))
+    table, told = other.copy.table, other.counts
+    other.turn(0)
+    other.turn(0)
+    before = table.rights_too_old, told[BrokerCounter.CLUSTER_RIGHTS_TOO_OLD]
+    for now_ms in (0, 10, 20):
+        pass_on(home, other, now_ms)
+        other.turn(now_ms + 5)
+        other.turn(now_ms + 6)
+    heard = table.rights_too_old, other.service.next_deadline_ms()
+    confirmed_ms = table.confirmed_ms
+    other.line.asked.clear()
+    other.turn(60_000)
+    other.turn(60_000)
+    kept = table.rights_too_old
+    other.turn(60_100)
+    other.turn(60_100)
+
+    assert before == (True, 1), "nobody knows how old they are"
+    assert heard[0] is False and heard[1] is not None and heard[1] <= 60_100
+    assert NOW_MS - 20 <= confirmed_ms <= NOW_MS
+    assert kept is False
+    assert table.rights_too_old
+    assert other.ask("cluster_show")["rights_too_old"] is True
+    other.service.take_settings(Settings())
+    other.turn(60_200)
+    other.turn(60_200)
+    assert not table.rights_too_old
+
+
+def test_a_home_that_hands_over_says_that_its_rights_are_those_of_now(
+    home: Group, other: Group
+) -> None:
+    other.turn(0)
+    pass_on(home, other, 0)
+    other.turn(10)
+    other.turn(20)
+    pass_on(home, other, 20)
+    home.ask("cluster_hand_over", group="b")
+    home.log.turn()
+
+    assert (home.copy.table.confirmed_ms, home.copy.table.rights_too_old) == (NOW_MS, False)
 
 
 def test_a_home_is_not_handed_over_by_a_question_of_who_has_lost_the_right(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 import zmq
@@ -142,3 +144,18 @@ def test_a_group_of_one_has_nobody_to_ask(tmp_path: Path) -> None:
     findings = by_check(peer_checks, subject_in(tmp_path))
 
     assert findings["peers.members"].verdict is Weight.OK
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "too_old", "verdict"),
+    [(None, 0, None), (1, 0, Weight.OK), (120, 0, Weight.WARN), (None, 1, Weight.FAIL)],
+)
+def test_whether_the_home_of_the_cluster_is_heard_is_told_where_there_is_one(
+    tmp_path: Path, silent_s: int | None, too_old: int, verdict: Weight | None
+) -> None:
+    at_ms = 0 if silent_s is None else int(1_000 * (time.time() - silent_s))
+    counters = {"cluster_current_at": at_ms, "cluster_rights_too_old": too_old}
+    status: Any = {"counters": {"broker": counters}}
+    found = by_check(peer_checks, replace(subject_in(tmp_path), status=status))
+
+    assert (found["peers.home"].verdict if "peers.home" in found else None) == verdict

@@ -15,6 +15,7 @@ from ledgermq.rules.cluster.cluster_commands import (
     DocumentTaken,
     HomeCertified,
     HomeHandedOver,
+    RightsAged,
     RowChanged,
     TombstonesForgotten,
 )
@@ -85,6 +86,8 @@ OF_A_CLUSTER: tuple[Change, ...] = (
     HomeHandedOver([b"one"]),
     RowChanged(RowKey("user", "u"), 8, None),
     TombstonesForgotten(7),
+    RightsAged(7, True),
+    RightsAged(8, False),
 )
 
 

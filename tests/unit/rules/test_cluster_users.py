@@ -15,6 +15,7 @@ from ledgermq.rules.cluster.cluster_commands import (
     ClusterLeft,
     DocumentTaken,
     HomeCertified,
+    RightsAged,
     RowChanged,
 )
 from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentRequest
@@ -167,6 +168,34 @@ def test_a_user_that_cannot_be_read_has_no_rights_whatever_the_group_gives_it() 
     assert rights(mine) == (False, False)
     assert [user.name for user in mine.users] == ["u"]
     assert mine.quotas.get("topic:t") is None
+
+
+@pytest.mark.parametrize("way", ["log", "files", "snapshot", "writer"])
+def test_rights_that_are_too_old_count_no_more_and_nobody_has_the_users_place(way: str) -> None:
+    own = UserSet("mine", {"topicPerms": ["t=PUB"], "publicKeys": [KEY, OTHER_KEY]})
+    other = passed_on(home(), applied(BrokerState({}), *OTHER_BEGINS, own))
+    applied(other, RightsAged(1, True))
+    state, users = other, other.users
+    if way == "files":
+        state = BrokerState(json.loads(json.dumps(other.documents())))
+        users = state.users
+    elif way == "snapshot":
+        state = BrokerState({})
+        for offset, part in enumerate(encode_snapshot(Snapshot("s", 1, other.tables()))):
+            state.apply(offset, SNAPSHOT_TAG, part.label, part.content)
+        users = state.users
+    elif way == "writer":
+        users = UserTable.read(json.loads(json.dumps(other.documents()["access.json"])))
+    user, mine = users.owner_of(KEY), users.get("mine")
+
+    assert user is not None and mine is not None
+    assert (user.name, user.too_old, mine.too_old) == ("u", True, False)
+    assert not user.may_use_topic("t", Right.SUB) and mine.may_use_topic("t", Right.PUB)
+    if way != "writer":
+        assert not state.has_stale_access
+        applied(state, RightsAged(2, False))
+        assert rights(state) == (False, True)
+        assert "clusterUsersTooOld" not in state.tables()["access.json"]
 
 
 def test_without_a_cluster_the_files_are_what_they_were() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from ledgermq.broker.call_rights import check_call
 from ledgermq.model.config.settings import AccessSection
-from ledgermq.model.errors import NoPermissionError, NotLeaderError
+from ledgermq.model.errors import BusyError, NoPermissionError, NotLeaderError
+from ledgermq.model.names.system_topics import TRACE_TOPIC
 from ledgermq.rules.access.access import Right, User, UserTable
 from ledgermq.sessions.client_rights import AccessGate, ClientRights, Peer
 from tests.whole_broker import verbs
@@ -190,6 +191,33 @@ def test_who_tells_no_whole_local_address_is_nobody(address: str) -> None:
     if not address:
         with pytest.raises(NoPermissionError, match="without an address"):
             rights(unknown, everybody).check_topic("t", Right.PUB)
+
+
+def test_whose_rights_are_too_old_is_told_to_ask_again_whatever_it_wants() -> None:
+    row = {"admin": True, "publicKeys": [KEY]}
+    users = table(own={"topicPerms": ["t=PUB"], "publicKeys": [STRANGER.key]})
+    users.follow_cluster({"shop": row}, too_old=False)
+    shop = rights(REMOTE, users, admin_over_clients=True)
+    shop.check_topic("t", Right.PUB)
+    was_admin = shop.is_admin
+    users.follow_cluster({"shop": row}, too_old=True)
+    checks: list[Callable[[], None]] = [
+        lambda: shop.check_topic("t", Right.PUB),
+        lambda: shop.check_topic(TRACE_TOPIC, Right.PUB),
+        lambda: shop.check_group("g"),
+        lambda: shop.check_known("route"),
+        lambda: shop.check_listed("route"),
+        lambda: shop.check_admin("acl_set"),
+    ]
+    for check in checks:
+        with pytest.raises(BusyError, match="too old"):
+            check()
+
+    assert (was_admin, shop.is_admin) == (True, False)
+    rights(STRANGER, users).check_topic("t", Right.PUB)
+    rights(ROOT, users).check_admin("acl_set")
+    users.follow_cluster({"shop": row}, too_old=False)
+    shop.check_admin("acl_set")
 
 
 def test_nothing_is_decided_by_users_that_may_not_be_all() -> None:
