@@ -12,11 +12,12 @@ from ledgermq.doctor.subject import Subject, account_name, host_of, is_loopback
 from ledgermq.members.roster import RosterFile
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
+from ledgermq.rules.access.access import CLUSTER_USERS_KEY, USERS_KEY
 from ledgermq.rules.access.access import FILE as USERS_TABLE
-from ledgermq.rules.access.access import USERS_KEY
 from ledgermq.rules.access.sealed_secret import is_sealed
 from ledgermq.sessions.keys.client_keys import load_client_secret
 from ledgermq.sessions.keys.peer_keys import (
+    CLUSTER_USERS_FILE,
     USERS_FILE,
     is_alone,
     keys_directory,
@@ -57,17 +58,16 @@ def _users_key(subject: Subject) -> Iterator[Diagnosis]:
     except (LedgerError, OSError, ValueError) as error:
         yield fail("keys.users", str(error), limit=limit, change="see docs/operating/keys.md")
         return
-    secrets = {
-        name: str(fields["secretKey"])
-        for name, fields in table.get(USERS_KEY, {}).items()
-        if isinstance(fields, dict) and fields.get("secretKey")
-    }
+    shared = _secrets_of(table.get(CLUSTER_USERS_KEY, {}))
+    own = _secrets_of(table.get(USERS_KEY, {}))
+    secrets = {**own, **shared}
     clear = [name for name, secret in secrets.items() if not is_sealed(secret)]
     foreign = [name for name, secret in secrets.items() if not keys.opens(name, secret)]
     if foreign:
+        missing = CLUSTER_USERS_FILE if foreign[0] in shared else USERS_FILE
         yield fail(
             "keys.users", f"not to be opened here: {', '.join(sorted(foreign)[:5])}", limit=limit,
-            change=f"copy {USERS_FILE} of another member to {keys_directory(settings)}, and reload",
+            change=f"copy {missing} of another member to {keys_directory(settings)}, and reload",
         )  # fmt: skip
     elif clear:
         yield warn(
@@ -77,6 +77,14 @@ def _users_key(subject: Subject) -> Iterator[Diagnosis]:
         )  # fmt: skip
     else:
         yield ok("keys.users", f"{len(secrets)} secrets", limit=limit)
+
+
+def _secrets_of(users: dict[str, object]) -> dict[str, str]:
+    return {
+        name: str(fields["secretKey"])
+        for name, fields in users.items()
+        if isinstance(fields, dict) and fields.get("secretKey")
+    }
 
 
 def _member_keys(subject: Subject) -> Iterator[Diagnosis]:

@@ -66,7 +66,8 @@ class AccessCalls:
             known = users.get(name) if users.is_of_cluster(name) == of_cluster else None
             if mode == "add" and known is not None:
                 same = User.read(name, wanted)
-                if replace(same, secret=self._sealed(name, wanted, same.secret)) == known:
+                secret = self._sealed(name, wanted, same.secret, of_cluster)
+                if replace(same, secret=secret) == known:
                     # Asked again, because nobody knew what had become of it.
                     return []
                 raise ConfigError("user exists already: alter it, or remove it first", user=name)
@@ -77,9 +78,9 @@ class AccessCalls:
             before = {} if known is None else known.to_fields()
             user = User.read(name, {**before, **wanted})
             users.check(user)
+            user = replace(user, secret=self._sealed(name, wanted, user.secret, of_cluster))
             if of_cluster:
-                return self._cluster_user(user)
-            user = replace(user, secret=self._sealed(name, wanted, user.secret))
+                return self._row(USER_KIND, name, user.to_fields())
             return [] if user == known else [UserSet(name, user.to_fields())]
 
         def shown() -> Result:
@@ -87,15 +88,6 @@ class AccessCalls:
             return {"user": None if user is None else _shown(user)}
 
         return self._submit(call, f"user {name}", plan, shown)
-
-    def _cluster_user(self, user: User) -> Sequence[Change]:
-        if user.secret:
-            raise ConfigError(
-                "secrets are sealed with a group's own key, and the cluster's users have none: name"
-                " public keys",
-                user=user.name,
-            )
-        return self._row(USER_KIND, user.name, user.to_fields())
 
     def _row(self, kind: str, name: str, value: Mapping[str, object] | None) -> Sequence[Change]:
         return plan_row(self._tables.cluster.table, RowKey(kind, name), value)
@@ -110,12 +102,12 @@ class AccessCalls:
                 name=name,
             )
 
-    def _sealed(self, name: str, wanted: Arguments, secret: str) -> str:
+    def _sealed(self, name: str, wanted: Arguments, secret: str, of_cluster: bool) -> str:
         """How a user's secret is to stand in the log: also one that was there before."""
         secrets = self._tables.secrets
         if not (SECRET in wanted and secret):
-            return secrets.renewed(name, secret)
-        return secrets.sealed(name, secret)
+            return secrets.renewed(name, secret, of_cluster=of_cluster)
+        return secrets.sealed(name, secret, of_cluster=of_cluster)
 
     def _remove_user(self, call: Call) -> Result | None:
         name, of_cluster = text(call.arguments, "user"), flag(call.arguments, "cluster")

@@ -1,9 +1,12 @@
-"""Sealing keys of users' secrets: the same on all members of a group.
+"""Sealing keys of users' secrets: the same on all members of a group, or of a cluster.
 
 ``users.key`` in ``raft.keys_dir`` has a key a line (Z85). The first one seals; the others only
 open, so that a key can be changed while messages flow; a file that is put in its place counts as
 soon as something is sealed, or cannot be opened. A node that has no file keeps secrets as they are
 given; one that is alone makes itself a key when it is given its first secret.
+
+``cluster-users.key`` beside it is such a file for the users of a cluster, the same in all of its
+groups. Nobody makes it by itself, and without it no such user has a secret.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from ledgermq.rules.access.sealed_secret import (
     seal,
 )
 from ledgermq.sessions.keys.peer_keys import (
+    CLUSTER_USERS_FILE,
     KEYS_SETTING,
     USERS_FILE,
     USERS_KEY_SIZE,
@@ -57,37 +61,49 @@ class UserSecrets:
             ConfigError: a line is no key, or others can read the file.
             StorageError: the operating system refused.
         """
-        self._path = keys_directory(settings) / USERS_FILE
+        folder = keys_directory(settings)
+        self._own = _KeyFile(folder / USERS_FILE)
+        self._of_cluster = _KeyFile(folder / CLUSTER_USERS_FILE)
         self._is_alone = is_alone(settings)
         self._opened: dict[tuple[str, str], str] = {}
-        self._keys = read_user_keys(self._path)
-        self._seen = self._stamp()
 
     def read_again(self) -> None:
         """Take the keys that are there now; those of before go on where they cannot be read."""
-        self._seen = self._stamp()
-        try:
-            self._keys = read_user_keys(self._path)
-        except (ConfigError, StorageError) as error:
-            logger.error("keys of users' secrets not read again: %s", error)
+        self._own.read_again()
+        self._of_cluster.read_again()
         self._opened.clear()
 
-    def sealed(self, user: str, secret: str) -> str:
+    def sealed(self, user: str, secret: str, *, of_cluster: bool = False) -> str:
         """A secret as it is to stand in the log; as it was given where there is no key.
 
+        Args:
+            of_cluster: for a user of the cluster, which is never given out as it is.
+
         Raises:
-            ConfigError: a secret begins as a sealed one does, or is too long to be sealed.
+            ConfigError: a secret begins as a sealed one does, or is too long to be sealed; or there
+                is no key for those of the cluster's users.
             StorageError: the key of a node that is alone cannot be written.
         """
         if is_sealed(secret):
             raise ConfigError("secret key begins as a sealed one does: choose another", user=user)
-        self._make_missing()
-        if not self._keys:
+        if of_cluster:
+            self._look()
+        else:
+            self._make_missing()
+        keys = (self._of_cluster if of_cluster else self._own).keys
+        if of_cluster and not keys:
+            raise ConfigError(
+                "there is no key to seal secrets of the cluster's users with: make one with"
+                f" `ledgermq acl keys --users {CLUSTER_USERS_FILE}`, and copy it to raft.keys_dir"
+                " of all members of all groups",
+                user=user, file=str(self._of_cluster.path),
+            )  # fmt: skip
+        if not keys:
             logger.warning(
                 "secret of a user stands in the log as it is, for the group has no key: user=%s"
                 " file=%s",
                 user,
-                self._path,
+                self._own.path,
             )
             return secret
         size = len(secret.encode())
@@ -98,11 +114,12 @@ class UserSecrets:
                 size=size,
                 limit=PLAIN_SIZE_MAX,
             )
-        return seal(self._keys[0], user, secret)
+        return seal(keys[0], user, secret)
 
     def derived(self, purpose: bytes, *, makes: bool = False) -> list[bytes]:
-        """Secrets for something else, ``KEY_SIZE`` bytes each: one of each key, the first one's
-        first. Members with the same file have the same ones; whoever has one has no key.
+        """Secrets for something else, ``KEY_SIZE`` bytes each: one of each key of the group's, the
+        first one's first. Members with the same file have the same ones; whoever has one has none
+        of the keys.
 
         Args:
             makes: a node that is alone and has no key is given one.
@@ -114,12 +131,12 @@ class UserSecrets:
             self._make_missing()
         else:
             self._look()
-        return [hmac.digest(key, purpose, "sha256") for key in self._keys]
+        return [hmac.digest(key, purpose, "sha256") for key in self._own.keys]
 
     def _make_missing(self) -> None:
         self._look()
-        if not self._keys and self._is_alone:
-            make_user_key(self._path)
+        if not self._own.keys and self._is_alone:
+            make_user_key(self._own.path)
             self.read_again()
 
     def opened(self, user: str, text: str) -> str:
@@ -134,10 +151,14 @@ class UserSecrets:
         if known is None:
             self._look()
             try:
-                known = open_sealed(self._keys, user, text)
+                known = open_sealed((*self._own.keys, *self._of_cluster.keys), user, text)
             except ConfigError as error:
                 raise ConfigError(
-                    error.message, **error.details, file=str(self._path), setting=KEYS_SETTING
+                    error.message,
+                    **error.details,
+                    file=str(self._own.path),
+                    of_cluster=str(self._of_cluster.path),
+                    setting=KEYS_SETTING,
                 ) from error
             if len(self._opened) >= _OPENED_MAX:
                 self._opened.clear()
@@ -146,16 +167,8 @@ class UserSecrets:
 
     def _look(self) -> None:
         """Take keys that were put there meanwhile."""
-        if self._seen != self._stamp():
+        if self._own.is_another or self._of_cluster.is_another:
             self.read_again()
-
-    def _stamp(self) -> tuple[int, int, int]:
-        """Another one whenever there is another file."""
-        try:
-            found = self._path.stat()
-        except OSError:
-            return (0, 0, 0)
-        return (found.st_ino, found.st_mtime_ns, found.st_mode)
 
     def opens(self, user: str, text: str) -> bool:
         """Whether ``opened`` would."""
@@ -165,15 +178,44 @@ class UserSecrets:
             return False
         return True
 
-    def renewed(self, user: str, text: str) -> str:
+    def renewed(self, user: str, text: str, *, of_cluster: bool = False) -> str:
         """A secret of the table as it is to stand there from now on: sealed with the first key.
 
         What this node cannot open stays as it is.
         """
         try:
-            return self.sealed(user, self.opened(user, text)) if text else ""
+            plain = self.opened(user, text) if text else ""
+            return self.sealed(user, plain, of_cluster=of_cluster) if plain else ""
         except ConfigError:
             return text
+
+
+class _KeyFile:
+    """The keys of one file, as they were when it was read last."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.keys = read_user_keys(path)
+        self._seen = self._stamp()
+
+    def read_again(self) -> None:
+        self._seen = self._stamp()
+        try:
+            self.keys = read_user_keys(self.path)
+        except (ConfigError, StorageError) as error:
+            logger.error("keys of users' secrets not read again: %s", error)
+
+    @property
+    def is_another(self) -> bool:
+        return self._seen != self._stamp()
+
+    def _stamp(self) -> tuple[int, int, int]:
+        """Another one whenever there is another file."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return (0, 0, 0)
+        return (found.st_ino, found.st_mtime_ns, found.st_mode)
 
 
 def read_user_keys(path: Path) -> tuple[bytes, ...]:

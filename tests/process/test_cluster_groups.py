@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import Member, free_port
 from tests.process.group_nodes import make_group as make_members
+from tests.process.remoting_client import RemotingClient
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
@@ -20,6 +23,8 @@ from ledgermq.client import Producer, ProducerOptions
 from ledgermq.client.admin.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import LedgerError, QuotaError
+from ledgermq.remoting.codes import RequestCode as Code
+from ledgermq.remoting.codes import ResponseCode
 from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
 
 pytestmark = pytest.mark.slow
@@ -460,3 +465,45 @@ def test_a_quota_of_the_cluster_holds_in_the_other_group_also_while_the_home_is_
     assert kept == found
     assert (local, "quota is the cluster's" in refused) == (1, True)
     assert listed() == []
+
+
+def test_a_secret_of_the_clusters_user_signs_in_the_other_group_once_it_has_the_key(
+    make_node: Callable[[], Node], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    remoting = f"127.0.0.1:{free_port()}"
+    home = ClusterNode(make_node(), "orders-a", capsys)
+    other = ClusterNode(
+        make_node(), "orders-b", capsys, listen={"remoting": remoting}, access={"enabled": True}
+    )
+    home.begin(tmp_path / "root.json")
+    other.tell("join", "--home", f"ipc://{home.node.runtime}", "--nodes", other.address)
+    (tmp_path / "secret").write_text("12345678")
+    shop = ["acl", "add", "shop", "--topic", "orders=PUB|SUB", "--cluster"]
+    shop += [
+        "--secret-key-file",
+        str(tmp_path / "secret"),
+        "--address",
+        f"ipc://{home.node.runtime}",
+    ]
+    keyless = main([*shop]), capsys.readouterr().err
+    files = [one.node.root / "ledgermq" / "keys" / "cluster-users.key" for one in (home, other)]
+    made = main(["acl", "keys", "--users", str(files[0])])
+    added = main([*shop])
+
+    with closing(RemotingClient(remoting, signs=("shop", "12345678"))) as client:
+
+        def refusal() -> str | None:
+            """None: the request was served."""
+            reply = client.ask(Code.GET_TOPIC_STATS_INFO, {"topic": "orders"})
+            return None if reply.code == ResponseCode.SUCCESS else str(reply.remark)
+
+        wait_until(lambda: "cannot be checked" in (refusal() or ""), "the user in the other group")
+        files[1].parent.mkdir(exist_ok=True)
+        shutil.copy(files[0], files[1])
+        wait_until(lambda: refusal() is None, "the key to be read")
+
+    assert keyless[0] == 1 and "no key to seal secrets" in keyless[1]
+    assert (made, added) == (0, 0)
+    for group in (home, other):
+        assert '"secretKey": "sealed:' in json.dumps(group.kept())
+        assert "12345678" not in json.dumps(group.kept())

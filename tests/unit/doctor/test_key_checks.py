@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from ledgermq.doctor.key_checks import key_checks
 from ledgermq.members.roster import Roster, RosterEntry, RosterFile
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.membership import Membership
+from ledgermq.rules.access.sealed_secret import KEY_SIZE, seal
 from ledgermq.sessions.keys.client_keys import make_node_key
+from ledgermq.sessions.keys.peer_keys import CLUSTER_USERS_FILE
+from ledgermq.sessions.keys.user_secrets import write_user_keys
 
 
 def test_whole_keys_are_well(tmp_path: Path) -> None:
@@ -100,3 +104,21 @@ def test_the_key_towards_clients_is_looked_at(tmp_path: Path) -> None:
     open_ = by_check(key_checks, subject_in(tmp_path, listen=listen))["keys.clients"]
 
     assert (whole.verdict, open_.verdict) == (Weight.OK, Weight.FAIL)
+
+
+def test_a_member_without_the_key_of_the_clusters_users_fails_and_is_told_which_file(
+    tmp_path: Path,
+) -> None:
+    subject = member_in(tmp_path)
+    folder = tmp_path / "store" / "ledgermq"
+    folder.mkdir(parents=True)
+    sealed = seal(b"k" * KEY_SIZE, "shop", "12345678")
+    table = {"users": {}, "clusterUsers": {"shop": {"secretKey": sealed}}}
+    (folder / "access.json").write_text(json.dumps(table))
+    without = by_check(key_checks, subject)["keys.users"]
+    write_user_keys(tmp_path / "keys" / "n0" / CLUSTER_USERS_FILE, (b"k" * KEY_SIZE,))
+    given = by_check(key_checks, subject)["keys.users"]
+
+    assert without.verdict is Weight.FAIL
+    assert "shop" in without.measured and CLUSTER_USERS_FILE in without.change
+    assert given.verdict is Weight.OK

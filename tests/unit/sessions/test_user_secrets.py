@@ -11,7 +11,7 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import NodeId
 from ledgermq.rules.access.access import SECRET_SIZE_MAX
 from ledgermq.rules.access.sealed_secret import PLAIN_SIZE_MAX, is_sealed, key_id
-from ledgermq.sessions.keys.peer_keys import init_keys
+from ledgermq.sessions.keys.peer_keys import CLUSTER_USERS_FILE, init_keys
 from ledgermq.sessions.keys.user_secrets import (
     KEYS_MAX,
     UserSecrets,
@@ -158,3 +158,32 @@ def test_nothing_is_derived_where_there_is_no_key_and_a_node_alone_makes_one(
     assert UserSecrets(member(tmp_path, tmp_path / "keys")).derived(b"home", makes=True) == []
     assert lonely.derived(b"home") == []
     assert lonely.derived(b"home", makes=True) == lonely.derived(b"home") != []
+
+
+def test_secrets_of_a_clusters_users_have_a_key_of_all_groups_and_none_without_it(
+    tmp_path: Path,
+) -> None:
+    folders = [tmp_path / "a", tmp_path / "b"]
+    home, other = (UserSecrets(member(tmp_path, folder)) for folder in folders)
+    with pytest.raises(ConfigError, match="no key to seal secrets of the cluster's users"):
+        home.sealed("shop", "12345678", of_cluster=True)
+    make_user_key(folders[0] / CLUSTER_USERS_FILE)
+    sealed = home.sealed("shop", "12345678", of_cluster=True)
+    with pytest.raises(ConfigError, match=CLUSTER_USERS_FILE):
+        other.opened("shop", sealed)
+    (folders[1]).mkdir()
+    key = folders[1] / CLUSTER_USERS_FILE
+    key.touch(mode=0o600)
+    key.write_bytes((folders[0] / CLUSTER_USERS_FILE).read_bytes())
+    opened = other.opened("shop", sealed)
+    make_user_key(folders[0] / CLUSTER_USERS_FILE)
+    renewed = home.renewed("shop", sealed, of_cluster=True)
+
+    assert is_sealed(sealed) and "12345678" not in sealed
+    assert opened == "12345678"
+    assert home.renewed("shop", renewed, of_cluster=True) == renewed != sealed
+    assert home.opened("shop", renewed) == "12345678"
+    assert not other.opens("shop", renewed)
+    # A group's own secrets and what it signs with have nothing to do with that key.
+    assert (home.derived(b"home"), other.derived(b"home")) == ([], [])
+    assert other.sealed("own", "12345678") == "12345678"
