@@ -68,9 +68,10 @@ class Registrations(PortPart):
     """
 
     def __init__(self, context: BrokerContext, links: ServerLinks) -> None:
-        said = context.environment.settings.remoting.name_servers
+        remoting = context.environment.settings.remoting
+        said, self._authorities = remoting.name_servers, remoting.name_servers_ca_file
         self._links = links
-        self._servers = [_Server(links.to(one)) for one in said if is_address(one)]
+        self._servers = [_Server(self._link_to(one)) for one in said if is_address(one)]
         self._named = [NamedServers(one, links) for one in said if not is_address(one)]
         self._tables = context.tables
         self._addresses = context.addresses
@@ -118,7 +119,10 @@ class Registrations(PortPart):
         known = {one.link.address: one for one in self._servers}
         for address in named.addresses:
             if address not in known:
-                self._servers.append(_Server(self._links.to(address), is_named=True))
+                self._servers.append(_Server(self._link_to(address), is_named=True))
+
+    def _link_to(self, address: str) -> ServerLink:
+        return self._links.to(address, authorities=self._authorities)
 
     def _is_gone(self, server: _Server) -> bool:
         """Whether no name stands for it any more."""

@@ -13,18 +13,28 @@ import itertools
 import select
 import socket
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.gateway.parts import PortPart
-from ledgermq.model.errors import BusyError, LedgerError, ProtocolError, TimedOutError
+from ledgermq.gateway.transport.tls_channel import TlsChannel
+from ledgermq.model.errors import (
+    BusyError,
+    ConfigError,
+    LedgerError,
+    ProtocolError,
+    TimedOutError,
+)
 from ledgermq.remoting.command import ONEWAY, Command, decode_command, encode_handed_on
 from ledgermq.remoting.frames import FrameSplitter
+from ledgermq.sessions.keys.tls_files import client_context
 
 SERVER_WAITING_MAX = 1_000
 UNSENT_MAX = 32 * 1024 * 1024
 """Bytes of requests that a server has not taken yet; one more request is let over that."""
 
 READ_SIZE = 64 * 1024
+AUTHORITIES_SETTING = "remoting.name_servers_ca_file"
 
 TakeReply = Callable[[Command | LedgerError], None]
 
@@ -38,13 +48,18 @@ class _Waiting(NamedTuple):
 class ServerLink:
     """One of them. Invariant: whoever asks is told once, the reply or why there is none."""
 
-    def __init__(self, address: str, epoll: select.epoll) -> None:
+    def __init__(self, address: str, epoll: select.epoll, authorities: Path | None) -> None:
         """Nothing is connected yet.
 
         Args:
             address: ``HOST:PORT``, the host an address.
+            authorities: who has signed the server's certificate, read for each connection; None:
+                it is spoken to in clear.
         """
         self.address = address
+        self._authorities = authorities
+        self._tls: TlsChannel | None = None
+        self._unsealed = bytearray()
         self._epoll = epoll
         self._ids = itertools.count(1)
         self._sock: socket.socket | None = None
@@ -70,7 +85,7 @@ class ServerLink:
             TimedOutError: the server cannot be reached.
             ProtocolError: the request cannot be handed on; the link, which is that of all, lives.
         """
-        if len(self._unsent) >= UNSENT_MAX:
+        if len(self._unsent) + len(self._unsealed) >= UNSENT_MAX:
             raise BusyError("a server takes requests too slowly", limit=UNSENT_MAX)
         if len(self._waiting) >= SERVER_WAITING_MAX:
             raise BusyError("too many requests wait for a server", limit=SERVER_WAITING_MAX)
@@ -116,6 +131,8 @@ class ServerLink:
             self._epoll.unregister(sock.fileno())
             sock.close()
         self._unsent.clear()
+        self._unsealed.clear()
+        self._tls = None
         waiting, self._waiting = self._waiting, {}
         for one in waiting.values():
             one.take(TimedOutError("server " + reason, address=self.address))
@@ -125,12 +142,23 @@ class ServerLink:
             self._connect()
         command.opaque = next(self._ids) % 2**31
         for part in encode_handed_on(command):
-            self._unsent += part
+            (self._unsent if self._tls is None else self._unsealed).extend(part)
+        self._seal()
+
+    def _seal(self) -> None:
+        """What waits for the handshake goes out with it."""
+        if self._tls is None:
+            return
+        if self._tls.is_ready and self._unsealed:
+            self._unsent += self._tls.seal([bytes(self._unsealed)])
+            self._unsealed.clear()
+        self._unsent += self._tls.take_sent()
 
     def _connect(self) -> None:
         host, _, port = self.address.rpartition(":")
         host = host.strip("[]")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        tls = self._channel()
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setblocking(False)
         try:
@@ -143,9 +171,20 @@ class ServerLink:
                 "server cannot be reached", address=self.address, reason=error.strerror
             ) from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._sock = sock
+        self._sock, self._tls = sock, tls
         self._splitter = FrameSplitter()
         self._epoll.register(sock.fileno(), select.EPOLLIN | select.EPOLLOUT)
+
+    def _channel(self) -> TlsChannel | None:
+        if self._authorities is None:
+            return None
+        try:
+            context = client_context(self._authorities, setting=AUTHORITIES_SETTING)
+        except ConfigError as error:
+            raise TimedOutError("server cannot be reached", reason=str(error)) from error
+        channel = TlsChannel(context, is_server=False)
+        channel.open(b"")
+        return channel
 
     def _write(self) -> None:
         if self._sock is None:
@@ -174,7 +213,8 @@ class ServerLink:
             self.close()
             return
         try:
-            replies = [decode_command(frame) for frame in self._splitter.feed(data)]
+            opened = data if self._tls is None else self._tls.open(data)
+            replies = [decode_command(frame) for frame in self._splitter.feed(opened)]
         except ProtocolError as error:
             self.close(f"sends what is no reply: {error}")
             return
@@ -184,6 +224,9 @@ class ServerLink:
             waiting = self._waiting.pop(reply.opaque, None) if reply.is_reply else None
             if waiting is not None:
                 waiting.take(reply)
+        if self._tls is not None:
+            self._seal()
+            self._write()
 
 
 class ServerLinks(PortPart):
@@ -197,11 +240,16 @@ class ServerLinks(PortPart):
         """For the port's own."""
         return self._epoll.fileno()
 
-    def to(self, address: str, purpose: str = "") -> ServerLink:
-        """The link to ``HOST:PORT`` for a purpose, which others do not hold up."""
+    def to(self, address: str, purpose: str = "", *, authorities: Path | None = None) -> ServerLink:
+        """The link to ``HOST:PORT`` for a purpose, which others do not hold up.
+
+        Args:
+            authorities: see ``ServerLink``.
+        """
         link = self._links.get((address, purpose))
         if link is None:
-            link = self._links[address, purpose] = ServerLink(address, self._epoll)
+            link = ServerLink(address, self._epoll, authorities)
+            self._links[address, purpose] = link
         return link
 
     def drop(self, address: str, purpose: str = "") -> None:

@@ -42,23 +42,25 @@ def read_again(settings: RemotingSection, present: ssl.SSLContext | None) -> ssl
 
 
 class TlsChannel:
-    """The server's side of one connection.
+    """One side of one connection.
 
     Attributes:
-        has_ended: the client has said that nothing more comes.
+        is_ready: both have shaken hands.
+        has_ended: the other side has said that nothing more comes.
     """
 
-    __slots__ = ("_incoming", "_is_ready", "_outgoing", "_tls", "has_ended")
+    __slots__ = ("_incoming", "_outgoing", "_tls", "has_ended", "is_ready")
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    def __init__(self, context: ssl.SSLContext, *, is_server: bool = True) -> None:
+        """Who is no server begins with ``open(b"")``."""
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._is_ready = False
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=is_server)
+        self.is_ready = False
         self.has_ended = False
 
     def open(self, data: bytes) -> bytes:
-        """What the client has written, as far as ``data`` completes it; ``take_sent`` follows.
+        """What the other has written, as far as ``data`` completes it; ``take_sent`` follows.
 
         Raises:
             ProtocolError: it is no TLS that is taken here.
@@ -66,9 +68,9 @@ class TlsChannel:
         self._incoming.write(data)
         parts: list[bytes] = []
         try:
-            if not self._is_ready:
+            if not self.is_ready:
                 self._tls.do_handshake()
-                self._is_ready = True
+                self.is_ready = True
             while part := self._tls.read(READ_SIZE):
                 parts.append(part)
             self.has_ended = True
@@ -83,7 +85,7 @@ class TlsChannel:
 
     def seal(self, parts: Iterable[bytes | memoryview]) -> bytes:
         """What is to be sent for ``parts``; only after something was received."""
-        assert self._is_ready, "nothing can be sent before the handshake"
+        assert self.is_ready, "nothing can be sent before the handshake"
         for part in parts:
             if len(part):
                 self._tls.write(part)

@@ -166,6 +166,7 @@ class RemotingSection:
     processes: int = 1
     addresses: tuple[str, ...] = ()
     name_servers: tuple[str, ...] = ()
+    name_servers_ca_file: Path | None = None
     registrations_from: tuple[str, ...] = ()
     connections_max: int = 20_000
     idle_ms: int = 120_000

@@ -492,6 +492,7 @@ RULES = {
     "remoting.processes": _between(1, 16),
     "remoting.addresses": _each(_PEER),
     "remoting.name_servers": _each(_NAME_SERVER),
+    "remoting.name_servers_ca_file": _path("an absolute path", size_max=4_000),
     "remoting.registrations_from": _each(_NETWORK),
     "remoting.connections_max": _between(1, 1_000_000),
     "remoting.idle_ms": _between(1_000, 86_400_000),

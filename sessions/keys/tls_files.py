@@ -1,4 +1,4 @@
-"""TLS of a server, read from its certificate and its key."""
+"""TLS of a server, read from its certificate and its key; and of who goes to one."""
 
 from __future__ import annotations
 
@@ -43,4 +43,29 @@ def server_context(certificate: Path, key: Path, *, section: str) -> ssl.SSLCont
             setting=f"{section}.tls_certificate_file",
             reason=str(error),
         ) from error
+    return context
+
+
+def client_context(authorities: Path, *, setting: str) -> ssl.SSLContext:
+    """What a connection needs that goes to a server whose certificate one of these has signed.
+
+    Names in the certificate are not looked at: whoever has one of these authorities is let be it.
+
+    Args:
+        authorities: PEM, read from the file now.
+        setting: that names it, for errors.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not what it should be.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    try:
+        context.load_verify_locations(cafile=authorities)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(
+            "certificates of authorities not read", file=str(authorities), setting=setting,
+            reason=error.strerror or str(error),
+        ) from error  # fmt: skip
     return context

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
+from tests.certificates import make_certificate
 from tests.process.client_node import SERVE
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.group_nodes import free_port
@@ -258,3 +259,32 @@ def test_registrations_are_refused_unless_the_settings_name_the_host(
     assert {one.code for one in refused} == {ResponseCode.NO_PERMISSION}
     assert all("remoting.registrations_from" in str(one.remark) for one in refused)
     assert node.logged("broker is refused: peer=127.0.0.1")
+
+
+def test_groups_that_enforce_tls_register_with_one_another(make_node: Callable[[], Node]) -> None:
+    nodes = [make_node() for _ in BOTH]
+    servers = [f"127.0.0.1:{free_port()}" for _ in BOTH]
+    made = [make_certificate(node.folder) for node in nodes]
+    authorities = nodes[0].folder / "authorities.pem"
+    authorities.write_text("".join(certificate.read_text() for certificate, _ in made))
+    for number, (node, name) in enumerate(zip(nodes, BOTH, strict=True)):
+        certificate, key = made[number]
+        tls = {
+            "tls_mode": "enforcing",
+            "tls_certificate_file": str(certificate),
+            "tls_key_file": str(key),
+            "name_servers_ca_file": str(authorities),
+        }
+        start_remoting_node(
+            node,
+            node={"broker_name": name, "broker_cluster_name": "both"},
+            listen={"name_server": servers[number]},
+            remoting={**LOOPBACK, **tls, "name_servers": [servers[1 - number]]},
+        )
+    for node in nodes:
+        wait_until(
+            lambda node=node: node.status()["counters"]["broker"]["registered_brokers"] == 1,
+            "the other group to register",
+        )
+
+    assert [node.stop() for node in nodes] == [0, 0]

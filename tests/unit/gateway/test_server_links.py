@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import socket
+import ssl
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from tests.certificates import make_certificate
 from tests.readable import is_readable
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.gateway.transport.server_links import ServerLinks, is_address
+from ledgermq.gateway.transport.tls_channel import HANDSHAKE
 from ledgermq.model.errors import LedgerError, TimedOutError
 from ledgermq.remoting.command import Command, encode_command
 
@@ -24,9 +29,12 @@ class Server:
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         self.told: list[Command | LedgerError] = []
 
-    def ask(self, code: int, *, now_ms: int = 0) -> None:
-        link = self.links.to(self.address)
-        link.ask(Command(code), now_ms=now_ms, timeout_ms=1_000, take=self.told.append)
+    def ask(
+        self, code: int, *, now_ms: int = 0, authorities: Path | None = None, size: int = 0
+    ) -> None:
+        link = self.links.to(self.address, authorities=authorities)
+        command = Command(code, body=b"x" * size)
+        link.ask(command, now_ms=now_ms, timeout_ms=1_000, take=self.told.append)
 
     def accept(self) -> socket.socket:
         sock, _ = self.listener.accept()
@@ -117,3 +125,80 @@ def test_what_is_no_reply_ends_the_connection(server: Server) -> None:
 )
 def test_only_addresses_are_connected_to(address: str, expected: bool) -> None:
     assert is_address(address) == expected
+
+
+class TlsServer(threading.Thread):
+    """Shakes hands with one who connects, and answers what comes; in a thread of its own."""
+
+    def __init__(self, server: Server, certificate: Path, key: Path) -> None:
+        super().__init__()
+        self._server = server
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(certificate, key)
+        self.seen = b""
+
+    def run(self) -> None:
+        with self._server.accept() as raw:
+            try:
+                with self._context.wrap_socket(raw, server_side=True) as sock:
+                    while len(self.seen) < SIZE:
+                        self.seen += sock.recv(65_536)
+                    sock.sendall(reply(1) + reply(2))
+                    sock.recv(1)
+            except (ssl.SSLError, OSError):
+                return
+
+
+SIZE = 1_000_000
+
+
+def test_requests_go_by_tls_to_a_server_that_an_authority_has_certified(
+    server: Server, tmp_path: Path
+) -> None:
+    certificate, key = make_certificate(tmp_path)
+    running = TlsServer(server, certificate, key)
+    running.start()
+    # Both before there is a connection: they wait for the handshake.
+    server.ask(103, authorities=certificate, size=SIZE)
+    server.ask(322, authorities=certificate)
+    server.until_told(2)
+    server.links.to(server.address).close()
+    running.join(PATIENCE_S)
+
+    assert [isinstance(one, Command) and one.opaque for one in server.told] == [1, 2]
+    assert running.seen.count(b"x") >= SIZE
+
+
+def test_a_server_that_nobody_known_has_certified_is_told_nothing(
+    server: Server, tmp_path: Path
+) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    mine.mkdir()
+    other.mkdir()
+    known, _ = make_certificate(mine)
+    running = TlsServer(server, *make_certificate(other))
+    running.start()
+    server.ask(103, authorities=known)
+    server.until_told(1)
+    running.join(PATIENCE_S)
+
+    (told,) = server.told
+    assert isinstance(told, TimedOutError) and "TLS failed" in str(told), told
+    assert running.seen == b""
+
+
+def test_a_server_in_clear_and_authorities_that_cannot_be_read_are_told(
+    server: Server, tmp_path: Path
+) -> None:
+    known, _ = make_certificate(tmp_path)
+    server.ask(103, authorities=known)
+    with server.accept() as sock:
+        hello = sock.recv(65_536)
+        sock.sendall(reply(1))
+        server.until_told(1)
+    known.write_text("no certificate")
+    with pytest.raises(TimedOutError, match="name_servers_ca_file"):
+        server.ask(103)
+
+    assert hello[0] == HANDSHAKE
+    assert isinstance(server.told[0], TimedOutError)
