@@ -57,7 +57,8 @@ class MembershipControl:
             raise ConfigError("unknown kind of member", kind=kind, expected=MEMBER_KINDS)
         if kind == "bodiless" and self._level_in_force() < LEVEL_OF_BODILESS:
             raise ConfigError(
-                "a witness without bodies needs a feature level that is not in force yet",
+                "a witness without bodies needs a feature level that is not in force yet:"
+                " ledgermq cluster features says what it waits for",
                 node=member,
                 level=self._level_in_force(),
                 needed=LEVEL_OF_BODILESS,

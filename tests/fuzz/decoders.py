@@ -22,14 +22,18 @@ from ledgermq.formats.records.batch_payload import decode_batch
 from ledgermq.formats.records.message import Message, decode_message, encode_message
 from ledgermq.formats.records.message_id import decode_offset_id
 from ledgermq.formats.records.properties import decode_properties, encode_properties
+from ledgermq.members.roster import ToldGroup, decode_group, encode_group
 from ledgermq.model.config.java_properties import read_properties
 from ledgermq.model.config.settings import AckMode, LogKind
 from ledgermq.model.config.settings_file import read_settings
 from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.raft.message_codec import decode_message as decode_raft
 from ledgermq.raft.message_codec import encode_message as encode_raft
-from ledgermq.raft.messages import ReadRequest
+from ledgermq.raft.messages import Attest, EntryId, HardState, ReadRequest
+from ledgermq.raft.roles.witness import WitnessState
 from ledgermq.raft.term_slots import decode_slots
+from ledgermq.raft_node.witness.witness_file import decode_slots as decode_witness
+from ledgermq.raft_node.witness.witness_file import encode_slot
 from ledgermq.remoting import pull_request, send_request
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.command import Command, HeaderKind, decode_command, encode_command
@@ -235,6 +239,11 @@ def _append() -> bytes:
     return encode_raft(ReadRequest(Term(3), 7))
 
 
+def _witness_slots() -> bytes:
+    state = WitnessState(HardState(Term(3), NodeId("n0")), EntryId(Term(3), Index(7)))
+    return b"".join(encode_slot(number, state)[1] for number in (2, 3))
+
+
 def _source_state() -> bytes:
     place = (65_536, Index(3), Position(9), Index(4), Term(7))
     state = SourceState("c", "g", "n1", True, True, *place)
@@ -270,8 +279,10 @@ DECODERS: Mapping[str, Decoder] = {
     ),
     "mirror parts": Decoder(split_parts, (join_parts([b"", b"x" * 9, _append()]),)),
     "source state": Decoder(SourceState.decode, (_source_state(),)),
-    "raft message": Decoder(decode_raft, (_append(),)),
+    "raft message": Decoder(decode_raft, (_append(), encode_raft(Attest(Term(3), Index(7), 1)))),
     "term slots": Decoder(decode_slots, (bytes(1_024),)),
+    "told group": Decoder(decode_group, (encode_group(ToldGroup(4, {NodeId("n0"): "h:1"})),)),
+    "witness slots": Decoder(decode_witness, (bytes(1_024), _witness_slots())),
     "remoting command": Decoder(lambda data: decode_command(memoryview(data)), _frames()),
     "remoting pull": Decoder(lambda data: _request(data, Code.PULL_MESSAGE), _frames()[:12]),
     "remoting send": Decoder(lambda data: _request(data, Code.SEND_MESSAGE), _frames()[:12]),
