@@ -23,6 +23,7 @@ from bench.made_store import BODY_SIZE, asked_for, build_queues, write_log
 from bench.spark_session import spark_session
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.pipeline.archive.archive_job import archive
+from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.job_defaults import SPLIT_BYTES
 from ledgermq.pipeline.jobs.audit_job import audit
 from ledgermq.pipeline.jobs.job_session import Job
@@ -51,7 +52,7 @@ def archived_rows_per_s(job: Job, root: Path) -> float:
     target = root / "archive"
     options = parse_options({"path": str(root)}, streaming=False)
     begin = time.perf_counter()
-    found = archive(job, options, target, split_bytes=SPLIT_BYTES)
+    found = archive(job, options, FolderStore(target), split_bytes=SPLIT_BYTES)
     seconds = time.perf_counter() - begin
     shutil.rmtree(target)
     return found.rows / seconds

@@ -8,6 +8,7 @@
 #   install-tools.sh bare    the first two, and what enters a bare root, also one of arm64
 #   install-tools.sh browser chromium, for the tests of pages
 #   install-tools.sh metrics promtool, which checks metrics (Debian's prometheus)
+#   install-tools.sh s3      versitygw, an S3 server, for the tests of archives; by Go 1.25 or later
 #   install-tools.sh power   a compiler and FUSE, for the tests of power failures
 set -euo pipefail
 
@@ -19,8 +20,16 @@ case ${1:-deb} in
     bare) packages+=(aptly gpg gpg-agent qemu-user-static util-linux) ;;
     browser) packages=(chromium) ;;
     metrics) packages=(prometheus) ;;
+    s3)
+        ! command -v versitygw >/dev/null || exit 0
+        command -v go >/dev/null ||
+            { echo "install-tools: versitygw needs Go: https://go.dev/dl" >&2 && exit 1; }
+        [ "$(id -u)" != 0 ] || export GOBIN=/usr/local/bin
+        echo "install-tools: go install versitygw to ${GOBIN:-$(go env GOPATH)/bin}" >&2
+        exec go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+        ;;
     power) packages=(fuse3 g++ libfuse3-dev pkg-config) ;;
-    *) echo "install-tools: not known: $1; it takes deb, repository, boot, bare, browser, metrics or power" >&2 && exit 1 ;;
+    *) echo "install-tools: not known: $1; it takes deb, repository, boot, bare, browser, metrics, s3 or power" >&2 && exit 1 ;;
 esac
 
 missing=()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledgermq.cli.spark.spark_options import (
@@ -38,7 +37,10 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     add_source_options(parser)
     parser.add_argument(
-        "--to", type=Path, required=True, metavar="DIR", help="the archive; workers must see it"
+        "--to",
+        required=True,
+        metavar="DIR",
+        help="the archive; workers must see it: a directory, or s3a://BUCKET/PREFIX",
     )
     parser.add_argument(
         "--stored-bodies",
@@ -66,15 +68,16 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Read all files of an archive, and compare them with its manifest. Exit status:"
         " 0 they are the same, 5 they are not.",
     )
-    verify.add_argument("directory", type=Path, metavar="DIR", help="the archive")
+    verify.add_argument("directory", metavar="DIR", help="the archive, or s3a://BUCKET/PREFIX")
     add_job_options(verify)
     verify.set_defaults(func=_verify)
 
 
 def _archive(arguments: argparse.Namespace) -> int:
+    from ledgermq.pipeline.archive.archive_folder import store_at
     from ledgermq.pipeline.archive.archive_job import archive
 
-    root: Path = arguments.to.absolute()
+    store = store_at(arguments.to)
     options = source_options(arguments, inflateBodies=str(not arguments.stored_bodies).lower())
     addresses = (arguments.commit_to or arguments.nodes or "").split(",")
     if arguments.watermark and not addresses[0]:
@@ -84,7 +87,7 @@ def _archive(arguments: argparse.Namespace) -> int:
         found = archive(
             job,
             options,
-            root,
+            store,
             split_bytes=split_bytes(arguments),
             level=arguments.level,
         )
@@ -92,9 +95,9 @@ def _archive(arguments: argparse.Namespace) -> int:
     if arguments.watermark:
         _commit(arguments.watermark, found.position, addresses, timeout_s=arguments.timeout)
     if arguments.json:
-        print(json.dumps(_archived_as_json(found, root, seconds)))
+        print(json.dumps(_archived_as_json(found, store.as_text(), seconds)))
         return 0
-    _print_archived(found, root, seconds)
+    _print_archived(found, store.as_text(), seconds)
     return 0
 
 
@@ -108,9 +111,9 @@ def _commit(name: str, position: int | None, addresses: list[str], *, timeout_s:
         ArchiveAdmin(broker).commit(name, position)
 
 
-def _print_archived(found: Archived, root: Path, seconds: float) -> None:
+def _print_archived(found: Archived, place: str, seconds: float) -> None:
     if found.run is None:
-        print(f"nothing new: {root} has {found.runs:,} runs")
+        print(f"nothing new: {place} has {found.runs:,} runs")
         return
     size = sum(file.bytes for file in found.run.files)
     print(
@@ -131,10 +134,10 @@ def _print_archived(found: Archived, root: Path, seconds: float) -> None:
         print(f"archived up to position {found.position:,} of the log")
 
 
-def _archived_as_json(found: Archived, root: Path, seconds: float) -> dict[str, object]:
+def _archived_as_json(found: Archived, place: str, seconds: float) -> dict[str, object]:
     run = found.run
     return {
-        "to": str(root),
+        "to": place,
         "runs": found.runs,
         "run": None if run is None else run.number,
         "messages": found.rows,
@@ -152,11 +155,12 @@ def _archived_as_json(found: Archived, root: Path, seconds: float) -> dict[str, 
 
 def _verify(arguments: argparse.Namespace) -> int:
     from ledgermq.pipeline.archive.archive_check import check_archive
+    from ledgermq.pipeline.archive.archive_folder import store_at
 
-    root: Path = arguments.directory.absolute()
+    store = store_at(arguments.directory)
     begun = time.monotonic()
     with job_of(arguments, "verify") as job:
-        checked = check_archive(job, root, split_bytes=split_bytes(arguments))
+        checked = check_archive(job, store, split_bytes=split_bytes(arguments))
     seconds = time.monotonic() - begun
     status = EXIT_OF_SEVERITY[Severity.DAMAGE if checked.faults else Severity.NOTE]
     if arguments.json:

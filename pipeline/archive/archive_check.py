@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from ledgermq.model.errors import StorageError
 from ledgermq.pipeline.archive.archive_folder import existing_archive, strange_files
 from ledgermq.pipeline.archive.archive_layout import ArchivedFile, ArchiveState, day_of
+from ledgermq.pipeline.archive.archive_store import ArchiveStore
 from ledgermq.pipeline.archive.archive_writer import ARCHIVED_SCHEMA
 from ledgermq.pipeline.columns.message_schema import MILLISECONDS
 from ledgermq.pipeline.jobs.job_session import Tasks
@@ -48,8 +49,8 @@ class CheckedArchive(NamedTuple):
     faults: tuple[ArchiveFault, ...]
 
 
-def check_archive(job: Tasks, root: Path, *, split_bytes: int) -> CheckedArchive:
-    """Read all files of the archive in ``root``; nothing is changed.
+def check_archive(job: Tasks, store: ArchiveStore, *, split_bytes: int) -> CheckedArchive:
+    """Read all files of the archive in ``store``; nothing is changed.
 
     Args:
         split_bytes: of files, for one task.
@@ -60,14 +61,14 @@ def check_archive(job: Tasks, root: Path, *, split_bytes: int) -> CheckedArchive
         StorageError: something cannot be read.
         JobFailedError: Spark gave up.
     """
-    state = existing_archive(root).state
+    state = existing_archive(store).state
     size = sum(file.bytes for file in state.files)
-    found = job.each(state.files, partial(file_faults, root), size=size, split_bytes=split_bytes)
+    found = job.each(state.files, partial(file_faults, store), size=size, split_bytes=split_bytes)
     faults = [fault for of_file in found for fault in of_file]
     known = {file.path for file in state.files}
     faults += [
         ArchiveFault(path, "not of this archive: readers of the folder see its rows")
-        for path in strange_files(root, known)
+        for path in strange_files(store, known)
     ]
     faults += [ArchiveFault("", text) for text in _holes(state)]
     return CheckedArchive(
@@ -80,21 +81,29 @@ def check_archive(job: Tasks, root: Path, *, split_bytes: int) -> CheckedArchive
     )
 
 
-def file_faults(root: Path, file: ArchivedFile) -> list[ArchiveFault]:
+def file_faults(store: ArchiveStore, file: ArchivedFile) -> list[ArchiveFault]:
     """What is wrong with one file.
 
     Raises:
-        StorageError: the operating system refused.
+        StorageError: the store refused.
     """
-    path = root / file.path
     try:
-        content = path.stat().st_size, _sha256(path)
+        with store.fetched(file.path) as path:
+            return _faults_of(path, file)
     except FileNotFoundError:
         return [ArchiveFault(file.path, "missing")]
     except OSError as error:
         raise StorageError(
-            "file of the archive not read", errno=error.errno, file=str(path), reason=str(error)
+            "file of the archive not read",
+            errno=error.errno,
+            file=f"{store.as_text()}/{file.path}",
+            reason=str(error),
         ) from error
+
+
+def _faults_of(path: Path, file: ArchivedFile) -> list[ArchiveFault]:
+    """What is wrong with the file that stands at ``path``."""
+    content = path.stat().st_size, _sha256(path)
     if content == (file.bytes, file.sha256):
         return [ArchiveFault(file.path, text) for text in _row_faults(path, file)]
     if content[0] != file.bytes:

@@ -1,57 +1,52 @@
-"""Archive folder: the manifest, and how the files of a run become part of it.
+"""Archive: the manifest, and how the files of a run become part of it.
 
-A run writes its files into a staging folder. They belong to the archive as soon as their document
-of the manifest is written, all at once; after that they are renamed to where readers find them.
-What a killed run leaves is put right by the next one: files that are in the manifest are renamed,
-all others deleted. So who reads the folder with Spark never sees a row twice.
+A run writes its files into a staging area. They belong to the archive as soon as their document
+of the manifest is committed, all at once; after that they are moved to where readers find them.
+What a killed run leaves is put right by the next one: files that are in the manifest are moved,
+all others deleted. So who reads the archive with Spark never sees a row twice.
 
 Only the one who has opened it for writing changes anything in it.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError, StoreLockedError
+from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.pipeline.archive.archive_layout import (
-    OWN_FOLDER,
     ArchiveRun,
     ArchiveState,
     decode_run,
     encode_run,
 )
-from ledgermq.store.files.checked_document import read_document, write_document
-from ledgermq.store.files.disk_sync import make_directories, sync_directory
-from ledgermq.store.files.folders import delete_folder
-
-_CURRENT = "current"
-"""The staged folder whose files the next document, or the last one, names."""
+from ledgermq.pipeline.archive.archive_store import (
+    ArchiveStore,
+    RunDocument,
+    StagingArea,
+    StoreWriter,
+)
+from ledgermq.pipeline.archive.folder_store import FolderStore
+from ledgermq.pipeline.archive.object_store import SCHEMES, ObjectStore
 
 
 class ArchiveFolder:
-    """An archive below ``root``; ``state`` is what its manifest says.
+    """An archive in ``store``; ``state`` is what its manifest says.
 
     Invariant: a file of the manifest is at its place, or staged under the same path.
     """
 
-    def __init__(self, root: Path) -> None:
-        """Read the manifest; nothing is changed, and an empty folder is an empty archive.
+    def __init__(self, store: ArchiveStore) -> None:
+        """Read the manifest; nothing is changed, and an empty store is an empty archive.
 
         Raises:
             ConfigError: the layout is of a later version.
             CorruptLogError: a document cannot be read, or one is missing.
-            StorageError: the operating system refused.
+            StorageError: the store refused.
         """
-        self.root = root
-        self._own = root / OWN_FOLDER
-        self._documents = self._own / "manifest"
-        self._staging = self._own / "staging"
-        self.state = ArchiveState.of(self._runs())
+        self.store = store
+        self.state = ArchiveState.of(self.runs())
 
     def runs(self) -> Iterator[ArchiveRun]:
         """The runs, in their order, as their documents say.
@@ -59,186 +54,116 @@ class ArchiveFolder:
         Raises:
             CorruptLogError, StorageError: as opening it.
         """
-        for number in range(1, self.state.runs + 1):
-            yield self._read_run(number)
+        for document in self.store.documents():
+            run = decode_run(document.content, file=document.file)
+            if run.number != document.number:
+                raise CorruptLogError(
+                    "document of another run",
+                    file=document.file,
+                    found=run.number,
+                    expected=document.number,
+                )
+            yield run
 
-    def staging(self) -> Path:
-        """A new folder for the files of a run."""
-        folder = self._staging / uuid.uuid4().hex
-        _make(folder)
-        return folder
 
-    def commit(self, run: ArchiveRun, staged: Path) -> None:
+class WritableArchive(ArchiveFolder):
+    """An archive that this process alone may change."""
+
+    def __init__(self, store: ArchiveStore, writer: StoreWriter) -> None:
+        """Read the manifest, and put right what a killed run has left; raises as opening it."""
+        self._last: ArchiveRun | None = None
+        super().__init__(store)
+        self._writer = writer
+        if self._last is not None:
+            writer.publish([file.path for file in self._last.files])
+        writer.discard()
+
+    def runs(self) -> Iterator[ArchiveRun]:
+        """As of an archive; the last one is kept, for its files may still be staged."""
+        for run in super().runs():
+            self._last = run
+            yield run
+
+    def staging(self) -> StagingArea:
+        """A new area for the files of a run.
+
+        Raises:
+            StorageError: the store refused.
+        """
+        return self._writer.staging()
+
+    def commit(self, run: ArchiveRun, staged: StagingArea) -> None:
         """Let the files of ``run``, which stand below ``staged``, be part of the archive.
 
         On return it is durable. Where it raises or dies, either all of them are or none is.
 
         Raises:
-            StorageError: the operating system refused.
+            StoreLockedError: another run has taken the archive over.
+            StorageError: the store refused.
         """
         assert run.number == self.state.runs + 1, (run.number, self.state.runs)
-        # The document names no staging folder: the next run must find the files by itself.
-        _rename(staged, self._staging / _CURRENT)
-        _sync(self._staging)
-        write_document(self._documents / f"{run.number:08d}.json", encode_run(run))
+        self._writer.commit(RunDocument(run.number, encode_run(run), ""), staged)
         self.state.add(run)
-        self._publish(run)
-        self._discard_staged()
+        self._writer.publish([file.path for file in run.files])
+        self._writer.discard()
 
-    def recover(self) -> int:
-        """Put right what a run has left that was killed; how many files had to be moved.
+    def discard(self) -> None:
+        """Delete what was staged and is not to be part of the archive.
 
         Raises:
-            StorageError: the operating system refused.
+            StorageError: the store refused.
         """
-        moved = 0
-        if self._staging.is_dir() and self.state.runs:
-            moved = self._publish(self._read_run(self.state.runs))
-        self._discard_staged()
-        return moved
-
-    def _discard_staged(self) -> None:
-        """Delete what is staged, although workers of a killed run may still write there.
-
-        They make no folder above the one that they were given: once it has another name, nothing
-        is added to it.
-        """
-        discarded = self._own / "discarded"
-        delete_folder(discarded)
-        if self._staging.is_dir():
-            _rename(self._staging, discarded)
-            delete_folder(discarded)
-
-    def _publish(self, run: ArchiveRun) -> int:
-        """Rename the files of a run that are still staged."""
-        current = self._staging / _CURRENT
-        folders: set[Path] = set()
-        moved = 0
-        for file in run.files:
-            source, target = current / file.path, self.root / file.path
-            if not source.exists():
-                continue
-            if target.parent not in folders:
-                _make(target.parent)
-                folders.add(target.parent)
-            _rename(source, target)
-            moved += 1
-        for folder in sorted(folders):
-            _sync(folder)
-        return moved
-
-    def _runs(self) -> Iterator[ArchiveRun]:
-        try:
-            numbers = sorted(
-                int(path.stem)
-                for path in self._documents.glob("*.json")
-                if path.stem.isascii() and path.stem.isdigit()
-            )
-        except OSError as error:
-            raise _refused("archive not read", error, self._documents) from error
-        if numbers != list(range(1, len(numbers) + 1)):
-            raise CorruptLogError(
-                "manifest lacks a document",
-                directory=str(self._documents),
-                found=len(numbers),
-                last=numbers[-1],
-            )
-        for number in numbers:
-            yield self._read_run(number)
-
-    def _read_run(self, number: int) -> ArchiveRun:
-        path = self._documents / f"{number:08d}.json"
-        document = read_document(path)
-        if document is None:
-            raise CorruptLogError("manifest lacks a document", file=str(path))
-        run = decode_run(document, file=str(path))
-        if run.number != number:
-            raise CorruptLogError(
-                "document of another run", file=str(path), found=run.number, expected=number
-            )
-        return run
+        self._writer.discard()
 
 
-def existing_archive(root: Path) -> ArchiveFolder:
-    """The archive in ``root``, to be read.
+def store_at(place: str) -> ArchiveStore:
+    """The store that an operator names: a directory, or ``s3a://BUCKET/PREFIX``.
+
+    Raises:
+        ConfigError: no such kind of store, or its client is not installed.
+    """
+    scheme, colon, rest = place.partition("://")
+    if not colon:
+        return FolderStore(Path(place).absolute())
+    if scheme not in SCHEMES:
+        raise ConfigError(
+            "no such kind of archive store", value=place, allowed=f"a directory, {SCHEMES}"
+        )
+    return ObjectStore.at(place, rest)
+
+
+def existing_archive(store: ArchiveStore) -> ArchiveFolder:
+    """The archive in ``store``, to be read.
 
     Raises:
         ConfigError: there is none.
         CorruptLogError, StorageError: as opening it.
     """
-    folder = ArchiveFolder(root)
+    folder = ArchiveFolder(store)
     if not folder.state.runs:
-        raise ConfigError("no archive in the directory", directory=str(root))
+        raise ConfigError("no archive in the directory", directory=store.as_text())
     return folder
 
 
 @contextmanager
-def writable_archive(root: Path) -> Iterator[ArchiveFolder]:
-    """The archive in ``root``, made if need be, for this process alone; what a killed run left is
+def writable_archive(store: ArchiveStore) -> Iterator[WritableArchive]:
+    """The archive in ``store``, made if need be, for this process alone; what a killed run left is
     put right.
 
     Raises:
-        ConfigError: the directory has something else in it.
+        ConfigError: there is something else.
         StoreLockedError: another run writes it.
         CorruptLogError, StorageError: as opening it.
     """
-    own = root / OWN_FOLDER
-    if root.is_dir() and not own.is_dir() and any(root.iterdir()):
-        raise ConfigError("not empty, and no archive", directory=str(root))
-    _make(own / "manifest")
-    try:
-        lock = os.open(own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    except OSError as error:
-        raise _refused("archive not locked", error, own / "lock") from error
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StoreLockedError("another run writes the archive", directory=str(root)) from error
-        folder = ArchiveFolder(root)
-        folder.recover()
-        yield folder
-    finally:
-        os.close(lock)
+    with store.written() as writer:
+        yield WritableArchive(store, writer)
 
 
-def strange_files(root: Path, known: Iterable[str]) -> list[str]:
-    """Paths of Parquet files below ``root`` that are not among ``known``.
+def strange_files(store: ArchiveStore, known: Iterable[str]) -> list[str]:
+    """Paths of Parquet files that readers see and that are not among ``known``.
 
     Raises:
-        StorageError: the operating system refused.
+        StorageError: the store refused.
     """
     named = set(known)
-    try:
-        found = [str(path.relative_to(root)) for path in root.rglob("*.parquet")]
-    except OSError as error:
-        raise _refused("archive not read", error, root) from error
-    own = f"{OWN_FOLDER}{os.sep}"
-    return sorted(path for path in found if path not in named and not path.startswith(own))
-
-
-def _make(folder: Path) -> None:
-    try:
-        make_directories(folder)
-    except OSError as error:
-        raise _refused("folder not made", error, folder) from error
-    for parent in (folder.parent, folder.parent.parent):
-        _sync(parent)
-
-
-def _sync(folder: Path) -> None:
-    try:
-        sync_directory(folder)
-    except OSError as error:
-        raise _refused("folder not synced", error, folder) from error
-
-
-def _rename(source: Path, target: Path) -> None:
-    try:
-        source.rename(target)
-    except OSError as error:
-        raise _refused("file not renamed", error, target) from error
-
-
-def _refused(what: str, error: OSError, path: Path) -> StorageError:
-    return StorageError(what, errno=error.errno, file=str(path), reason=error.strerror)
+    return [path for path in store.parquet_paths() if path not in named]

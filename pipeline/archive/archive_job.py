@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError
@@ -21,6 +20,7 @@ from ledgermq.pipeline.archive.archive_layout import (
     QueueMark,
     TopicDocument,
 )
+from ledgermq.pipeline.archive.archive_store import ArchiveStore
 from ledgermq.pipeline.archive.archive_writer import (
     ArchivedPart,
     ArchivedRange,
@@ -93,16 +93,16 @@ class _Plan(NamedTuple):
 def archive(
     job: Tasks,
     options: SourceOptions,
-    root: Path,
+    store: ArchiveStore,
     *,
     split_bytes: int,
     level: int = LEVEL_DEFAULT,
 ) -> Archived:
-    """Add to the archive in ``root`` what the source has beyond it.
+    """Add to the archive in ``store`` what the source has beyond it.
 
     Args:
         options: the source, and which topics; their offsets are those of the archive.
-        root: seen by all workers under this name.
+        store: seen by all workers alike.
         split_bytes: of the log, for one task.
         level: of zstd, one of ``LEVELS``.
 
@@ -122,7 +122,7 @@ def archive(
             value=level,
             allowed=f"{LEVELS[0]} to {LEVELS[-1]}",
         )
-    with writable_archive(root) as folder:
+    with writable_archive(store) as folder:
         topics = _topics_of(options)
         folder.state.check_choice(bodies, topics)
         source = open_to_plan(options)
@@ -157,7 +157,7 @@ def archive(
         marks, gaps = _outcome(plan.wanted, parts, folder.state.marks)
         is_further = position is not None and position > (folder.state.position or 0)
         if not marks and not is_further:
-            folder.recover()
+            folder.discard()
             return Archived(None, folder.state.runs, plan.made_anew, folder.state.position, 0)
         run = ArchiveRun(
             number=number,
@@ -262,7 +262,7 @@ def _is_made_anew(
     if is_strange:
         raise ConfigError(
             "archive is of another store: a message that came later stands before an archived one",
-            directory=str(folder.root),
+            directory=folder.store.as_text(),
             topic=held.topic,
             queueId=held.queue_id,
             position=position,

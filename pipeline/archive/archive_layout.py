@@ -14,9 +14,6 @@ from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.pipeline.queue_ranges import Queue
 
 VERSION = 1
-OWN_FOLDER = "_ledgermq"
-"""Readers of Parquet folders pass over what begins with an underscore."""
-
 PLAIN, STORED = "plain", "stored"
 """Bodies as the application sent them, or as the store has them."""
 

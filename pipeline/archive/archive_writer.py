@@ -6,11 +6,9 @@ goes back to the driver.
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +22,7 @@ from ledgermq.pipeline.archive.archive_layout import (
     day_of,
     file_path,
 )
+from ledgermq.pipeline.archive.archive_store import StagedFile, StagingArea
 from ledgermq.pipeline.columns.arrow_slices import Integers
 from ledgermq.pipeline.columns.message_schema import COLUMNS, arrow_schema
 from ledgermq.pipeline.columns.queued_records import QueuedRecords, columns_of
@@ -31,7 +30,6 @@ from ledgermq.pipeline.columns.record_columns import RecordColumns
 from ledgermq.pipeline.queue_ranges import MessageRange
 from ledgermq.pipeline.source.row_source import open_source
 from ledgermq.pipeline.source_options import SourceOptions
-from ledgermq.store.files.disk_sync import sync_directory, sync_file
 
 ARCHIVED_COLUMNS = tuple(name for name in COLUMNS if name != "topic")
 """The topic is in the name of the folder, as Spark's partitions have it."""
@@ -61,7 +59,7 @@ class ArchiveTask:
     Attributes:
         options: where it is read; the same in all tasks.
         generations: of the queues of ``ranges``, in their order.
-        staging: an existing folder of this run, seen by all workers under this name.
+        staging: of this run, the same for all workers.
         level: of zstd.
     """
 
@@ -70,7 +68,7 @@ class ArchiveTask:
     options: SourceOptions
     ranges: tuple[MessageRange, ...]
     generations: tuple[int, ...]
-    staging: Path
+    staging: StagingArea
     level: int
 
 
@@ -111,7 +109,7 @@ def archive_part(task: ArchiveTask) -> ArchivedPart:
         raise StorageError(
             "archive not written",
             errno=error.errno,
-            directory=str(task.staging),
+            directory=task.staging.as_text(),
             reason=str(error),
         ) from error
     finally:
@@ -124,47 +122,6 @@ class _Span:
     first: int
     end: int
     rows: int
-
-
-class _DigestFile:
-    """A file that is written once, and knows the digest of what it has."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("xb", buffering=0)
-        self._digest = hashlib.sha256()
-        self.size = 0
-
-    @property
-    def closed(self) -> bool:
-        """As Arrow asks for it."""
-        return self._file.closed
-
-    @property
-    def sha256(self) -> str:
-        """Of what was written, in hexadecimal digits."""
-        return self._digest.hexdigest()
-
-    def write(self, content: bytes) -> int:
-        """Write all of it."""
-        view = memoryview(content)
-        self._digest.update(view)
-        while view:
-            view = view[self._file.write(view) :]
-        self.size += len(content)
-        return len(content)
-
-    def tell(self) -> int:
-        """How many bytes it has."""
-        return self.size
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def close(self) -> None:
-        """Make it durable; once."""
-        if not self._file.closed:
-            sync_file(self._file.fileno())
-            self._file.close()
 
 
 @dataclass(slots=True)
@@ -180,7 +137,7 @@ class _Stream:
     first_stored: int = 1 << 62
     last_stored: int = -1
     spans: dict[int, _Span] = field(default_factory=dict)
-    file: _DigestFile | None = None
+    file: StagedFile | None = None
     writer: pq.ParquetWriter | None = None
     path: str = ""
 
@@ -243,9 +200,7 @@ class _PartWriter:
             self._write(key)
         for key in list(self._open):
             self._close(key)
-        folders = {(self._task.staging / file.path).parent for file in self._files}
-        for folder in sorted(folders | {folder.parent for folder in folders}):
-            sync_directory(folder)
+        self._task.staging.finish(file.path for file in self._files)
         ranges = zip(
             self._task.ranges,
             self._rows.tolist(),
@@ -258,6 +213,9 @@ class _PartWriter:
     def close(self) -> None:
         """Let go of files that an error has left open."""
         for key in list(self._open):
+            file = self._streams[key].file
+            if file is not None:
+                file.abandon()
             self._close(key)
 
     def _count(self, rows: RecordColumns, numbers: Integers) -> None:
@@ -313,11 +271,7 @@ class _PartWriter:
             number=number,
             attempt=self._attempt,
         )
-        path = task.staging / stream.path
-        # Not the staging folder itself: it has gone when this task's run is over.
-        for folder in (path.parent.parent, path.parent):
-            _make(folder)
-        stream.file = _DigestFile(path)
+        stream.file = task.staging.create(stream.path)
         stream.writer = pq.ParquetWriter(
             stream.file,
             ARCHIVED_SCHEMA.with_metadata({"ledgermq.topic": stream.topic}),
@@ -378,11 +332,6 @@ def _note(stream: _Stream, times: Integers, numbers: Integers, offsets: Integers
             continue
         span.first, span.end = min(span.first, first), max(span.end, last + 1)
         span.rows += count
-
-
-def _make(folder: Path) -> None:
-    if not folder.is_dir():
-        folder.mkdir(exist_ok=True)
 
 
 def _statistics_columns() -> list[str]:

@@ -14,6 +14,7 @@ from ledgermq.client.staging import SinkClient
 from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError
 from ledgermq.pipeline.archive.archive_folder import ArchiveFolder, existing_archive
 from ledgermq.pipeline.archive.archive_layout import PLAIN, ArchivedFile, ArchiveState
+from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.archive.replay_batches import (
     SinkProgress,
     StagedTask,
@@ -61,7 +62,7 @@ def replay(
     """
     check_name(name)
     folder = ReplayFolder(root, name)
-    archive = existing_archive(root)
+    archive = existing_archive(FolderStore(root))
     _check_topics(archive.state, choice)
     first = ReplayTask(
         root=root,

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError, CorruptLogError
-from ledgermq.pipeline.archive.archive_layout import OWN_FOLDER, ArchivedFile, escaped
+from ledgermq.pipeline.archive.archive_layout import ArchivedFile, escaped
+from ledgermq.pipeline.archive.archive_store import OWN_FOLDER
 from ledgermq.pipeline.queue_ranges import Queue
 from ledgermq.store.files.checked_document import read_document, write_document
 

@@ -20,6 +20,7 @@ from ledgermq.client.admin.archive_admin import ArchiveAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.archive.archive_job import archive
+from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.source_options import parse_options
 
 pytestmark = pytest.mark.slow
@@ -56,7 +57,9 @@ def test_old_files_stay_until_they_are_archived(
 
         def is_archived() -> bool:
             options = parse_options({"nodes": address}, streaming=False)
-            found = archive(TasksHere(), options, tmp_path / "archive", split_bytes=1 << 20)
+            found = archive(
+                TasksHere(), options, FolderStore(tmp_path / "archive"), split_bytes=1 << 20
+            )
             assert found.position is not None
             admin.commit("nightly", found.position)
             return files(node)[0] > held[0]

@@ -19,6 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from ledgermq.pipeline.archive.archive_job import archive
+from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.jobs.job_session import Job
 from ledgermq.pipeline.source_options import parse_options
 from ledgermq.pipeline.spark_source import register
@@ -86,7 +87,7 @@ def main(nodes: str, store: str, target: str, marks: str) -> None:
     job = LaggingJob(spark, lambda _done, _all: None)
     job.marks = marks
     source = parse_options({"path": store, "minPartitions": "4"}, streaming=False)
-    found = archive(job, source, Path(target), split_bytes=1 << 20)
+    found = archive(job, source, FolderStore(Path(target)), split_bytes=1 << 20)
     spark.stop()
     seen = sorted(path.name for path in Path(marks).iterdir())
     print(json.dumps({"archived": found.rows, "marks": seen}))

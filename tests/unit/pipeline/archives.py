@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import pyarrow.parquet as pq
 
 from ledgermq.pipeline.archive.archive_job import Archived, archive
-from ledgermq.pipeline.archive.archive_layout import OWN_FOLDER
+from ledgermq.pipeline.archive.archive_store import OWN_FOLDER, ArchiveStore
+from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.source_options import parse_options
 
 Row = dict[str, Any]
@@ -31,11 +32,12 @@ class TasksHere:
         return [pickle.loads(pickle.dumps(run(pickle.loads(pickle.dumps(one))))) for one in work]
 
 
-def archived(store: Path, target: Path, **options: str) -> Archived:
+def archived(store: Path, target: Path | ArchiveStore, **options: str) -> Archived:
     """What a run on a store directory has done."""
+    place = FolderStore(target) if isinstance(target, Path) else target
     level = int(options.pop("level", "-5"))
     checked = parse_options({"path": str(store), **options}, streaming=False)
-    return archive(TasksHere(), checked, target, split_bytes=1 << 20, level=level)
+    return archive(TasksHere(), checked, place, split_bytes=1 << 20, level=level)
 
 
 def visible_files(target: Path) -> list[Path]:

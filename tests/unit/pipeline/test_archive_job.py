@@ -19,6 +19,7 @@ from ledgermq.pipeline.archive import archive_job, archive_writer
 from ledgermq.pipeline.archive.archive_check import check_archive
 from ledgermq.pipeline.archive.archive_folder import ArchiveFolder
 from ledgermq.pipeline.archive.archive_layout import day_of, day_text
+from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.columns.message_schema import COLUMNS
 from ledgermq.pipeline.columns.queued_records import batches_of
 from ledgermq.pipeline.columns.row_filter import RowFilter
@@ -43,7 +44,7 @@ def expected(messages: int) -> list[tuple[str, int, int]]:
 
 
 def check(target: Path) -> list[str]:
-    checked = check_archive(TasksHere(), target, split_bytes=1 << 20)
+    checked = check_archive(TasksHere(), FolderStore(target), split_bytes=1 << 20)
     return [fault.as_text() for fault in checked.faults]
 
 
@@ -237,7 +238,7 @@ def test_a_damaged_manifest_is_told(tmp_path: Path) -> None:
     second.write_bytes(content)
     first.unlink()
     with pytest.raises(CorruptLogError, match="lacks a document"):
-        ArchiveFolder(target)
+        ArchiveFolder(FolderStore(target))
 
 
 def test_a_damaged_body_is_kept_and_counted(tmp_path: Path) -> None:
@@ -342,7 +343,7 @@ def test_a_run_that_dies_anywhere_leaves_nothing_twice(tmp_path: Path) -> None:
     left = set()
     for target, death in zip(targets, DEATHS, strict=True):
         seen = places(visible_rows(target))
-        state = ArchiveFolder(target).state
+        state = ArchiveFolder(FolderStore(target)).state
         left.add((state.runs, len(visible_files(target)) - 1, (target / STAGING).exists()))
 
         assert len(seen) == len(set(seen)), death

@@ -16,7 +16,7 @@ MADE_OTHERWISE = {
     "conversion/backup_restore.py": 4,
     "conversion/conversion_journal.py": 2,
     "conversion/upgrade.py": 2,
-    "pipeline/archive/archive_writer.py": 1,
+    "pipeline/archive/folder_store.py": 1,
     "pipeline/jobs/derived_index.py": 1,
     "pipeline/jobs/derived_pieces.py": 3,
     "pipeline/jobs/rebuild_job.py": 2,

@@ -1,0 +1,205 @@
+"""A real S3 server (versitygw) on loopback, and a proxy before it that answers busily, late or not.
+
+``packaging/install-tools.sh s3`` installs the server; where there is none its tests are left out,
+unless ``LEDGERMQ_S3=1``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from ledgermq.pipeline.archive.object_store import ObjectStore
+from ledgermq.pipeline.archive.s3_bucket import S3Bucket
+
+IS_REQUIRED = os.environ.get("LEDGERMQ_S3", "") not in ("", "0")
+READY_S = 120
+KEYS = {"ROOT_ACCESS_KEY": "archiver", "ROOT_SECRET_KEY": "archiver-of-a-test"}
+BUCKET = "archives"
+HEAD_BYTES_MAX = 1 << 16
+
+_BODY = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate</Message></Error>"
+BUSY = (
+    b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
+)
+
+
+def program() -> str | None:
+    """The server's program; a failure when it is asked for and there is none."""
+    found = shutil.which("versitygw")
+    if found is None and IS_REQUIRED:
+        pytest.fail("LEDGERMQ_S3=1 asks for versitygw: packaging/install-tools.sh s3")
+    return found
+
+
+class ObjectServer:
+    """The server over a folder; it can be killed and started again at the same port."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        (folder / "store" / BUCKET).mkdir(parents=True)
+        (folder / "sidecar").mkdir()
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it takes connections."""
+        found = program()
+        assert found is not None
+        self._process = subprocess.Popen(
+            [
+                *(found, "--port", f"127.0.0.1:{self.port}", "--quiet", "posix"),
+                *("--sidecar", str(self._folder / "sidecar"), str(self._folder / "store")),
+            ],
+            env={**os.environ, **KEYS},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + READY_S
+        while not _takes_connections(self.port):
+            assert self._process.poll() is None, "the server has ended"
+            assert time.monotonic() < deadline, "the server takes no connections"
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """Kill it, as a machine that goes."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[ObjectServer]:
+    """A server that runs, or a test that is left out."""
+    if program() is None:
+        pytest.skip("no versitygw here (packaging/install-tools.sh s3)")
+    server = ObjectServer(folder)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+
+
+def use(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    """Let clients of this process and its children ask at that port."""
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": KEYS["ROOT_ACCESS_KEY"],
+        "AWS_SECRET_ACCESS_KEY": KEYS["ROOT_SECRET_KEY"],
+        "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{port}",
+        "AWS_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+def bucket_of(store: ObjectStore) -> S3Bucket:
+    """Its objects."""
+    return S3Bucket(store.place)
+
+
+def mirrored(store: ObjectStore, folder: Path) -> Path:
+    """What readers of the bucket see, as files below a new folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for path in store.parquet_paths():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        bucket_of(store).fetch(path, target)
+    return folder
+
+
+Fault = Callable[[int, bytes], str]
+"""What becomes of a request, of its number from 1 and its head: see ``FaultyProxy``."""
+
+
+class FaultyProxy:
+    """A TCP proxy; ``fault`` says of each connection what becomes of it.
+
+    ``""`` nothing; ``busy`` it is answered 503; ``late`` the answer waits half a second; ``lost``
+    the request is done, and its answer is not handed on; ``half`` nor the second half of it.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self.fault: Fault = lambda _number, _head: ""
+        self.count = 0
+        self.faults: list[str] = []
+        self._guard = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, suppress(OSError):
+            head = b""
+            while b"\r\n\r\n" not in head and len(head) < HEAD_BYTES_MAX:
+                chunk = client.recv(4096)
+                if not chunk:
+                    return
+                head += chunk
+            with self._guard:
+                self.count += 1
+                fault = self.fault(self.count, head)
+                self.faults.append(fault)
+            if fault == "busy":
+                client.sendall(BUSY)
+                return
+            with socket.create_connection(("127.0.0.1", self._target)) as server:
+                server.sendall(head)
+                threading.Thread(target=_pass_on, args=(client, server), daemon=True).start()
+                self._answer(server, client, fault)
+
+    def _answer(self, server: socket.socket, client: socket.socket, fault: str) -> None:
+        if not fault:
+            _pass_on(server, client)
+            return
+        whole = b""
+        while chunk := server.recv(1 << 16):
+            if chunk.startswith(b"HTTP/1.1 100"):
+                client.sendall(chunk)
+                continue
+            whole += chunk
+        if fault == "late":
+            threading.Event().wait(0.5)
+            client.sendall(whole)
+        elif fault == "half":
+            client.sendall(whole[: len(whole) // 2])
+
+
+def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while chunk := source.recv(1 << 16):
+            target.sendall(chunk)
+
+
+def _takes_connections(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
