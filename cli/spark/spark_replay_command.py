@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from pathlib import Path
 
 from ledgermq.cli.node_options import parse_time
 from ledgermq.cli.spark.spark_options import add_job_options, job_of
@@ -22,7 +21,7 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "one, with body, tag, keys, properties and flag, and new offsets. A run that was stopped "
         "goes on by its name, and sends nothing twice.",
     )
-    parser.add_argument("directory", type=Path, metavar="DIR", help="the archive")
+    parser.add_argument("directory", metavar="DIR", help="the archive, in a directory")
     parser.add_argument(
         "--nodes", required=True, metavar="ADDRESSES", help="of the cluster, with commas"
     )
@@ -51,8 +50,13 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
+    from ledgermq.pipeline.archive.archive_folder import store_at
+    from ledgermq.pipeline.archive.folder_store import FolderStore
     from ledgermq.pipeline.archive.replay_job import replay
 
+    store = store_at(arguments.directory)
+    if not isinstance(store, FolderStore):
+        raise ConfigError("replay reads archives in directories only", value=arguments.directory)
     choice = ReplayChoice(
         topics=_names(arguments.topics),
         queues=_numbers(arguments.queues),
@@ -67,7 +71,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     with job_of(arguments, "replay") as job:
         found = replay(
             job,
-            arguments.directory.absolute(),
+            store.root,
             _names(arguments.nodes) or (),
             choice,
             name=arguments.name,

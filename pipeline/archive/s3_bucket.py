@@ -21,7 +21,13 @@ try:
     from boto3.exceptions import Boto3Error
     from boto3.s3.transfer import TransferConfig
     from botocore.config import Config
-    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+    from botocore.exceptions import (
+        BotoCoreError,
+        ClientError,
+        IncompleteReadError,
+        ReadTimeoutError,
+        ResponseStreamingError,
+    )
 
     IS_INSTALLED = True
 except ModuleNotFoundError:
@@ -120,7 +126,7 @@ class S3Bucket:
             except FileNotFoundError:
                 return None
             except StorageError as error:
-                if not (left and isinstance(error.__cause__, HTTPClientError)):
+                if not (left and _is_cut_off(error.__cause__)):
                     raise
         raise AssertionError("unreachable")
 
@@ -258,6 +264,11 @@ def _status(error: BaseException | None) -> int | None:
         return None
     found = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     return found if isinstance(found, int) else None
+
+
+def _is_cut_off(error: BaseException | None) -> bool:
+    """Whether an answer has ended within its bytes, which the client does not try again."""
+    return isinstance(error, (IncompleteReadError, ReadTimeoutError, ResponseStreamingError))
 
 
 def _is_amazon(endpoint: str) -> bool:
