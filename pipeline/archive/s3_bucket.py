@@ -20,6 +20,7 @@ try:
     import boto3
     from boto3.exceptions import Boto3Error
     from boto3.s3.transfer import TransferConfig
+    from botocore.client import BaseClient
     from botocore.config import Config
     from botocore.exceptions import (
         BotoCoreError,
@@ -283,7 +284,7 @@ def _alone() -> TransferConfig:
 
 
 @lru_cache(maxsize=8)
-def _client(endpoint: str | None, region: str | None):  # type: ignore[no-untyped-def]
+def _client(endpoint: str | None, region: str | None) -> BaseClient:
     """A client of this process; its threads share it."""
     return boto3.client(
         "s3",
