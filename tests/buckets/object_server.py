@@ -1,12 +1,13 @@
 """A real S3 server (versitygw) on loopback, and a proxy before it that answers busily, late or not.
 
 ``packaging/install-tools.sh s3`` installs the server; where there is none its tests are left out,
-unless ``LEDGERMQ_S3=1``.
+which ``LEDGERMQ_S3=1`` makes a failure.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -14,6 +15,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
+from email.utils import format_datetime, parsedate_to_datetime
 from pathlib import Path
 
 import pytest
@@ -27,6 +30,7 @@ KEYS = {"ROOT_ACCESS_KEY": "archiver", "ROOT_SECRET_KEY": "archiver-of-a-test"}
 BUCKET = "archives"
 HEAD_BYTES_MAX = 1 << 16
 
+_DATE = re.compile(rb"Date: ([^\r]*)\r\n", re.IGNORECASE)
 _BODY = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate</Message></Error>"
 BUSY = (
     b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nConnection: close\r\n"
@@ -125,10 +129,12 @@ Fault = Callable[[int, bytes], str]
 
 
 class FaultyProxy:
-    """A TCP proxy; ``fault`` says of each connection what becomes of it.
+    """A TCP proxy, which has each request in a connection of its own; ``fault`` says of each what
+    becomes of it.
 
     ``""`` nothing; ``busy`` it is answered 503; ``late`` the answer waits half a second; ``lost``
-    the request is done, and its answer is not handed on; ``half`` nor the second half of it.
+    the request is done, and its answer is not handed on; ``half`` nor the second half of it;
+    ``ahead`` the server's clock is two minutes ahead.
     """
 
     def __init__(self, port: int) -> None:
@@ -143,6 +149,8 @@ class FaultyProxy:
 
     def close(self) -> None:
         """Take no more connections."""
+        # Or the thread that waits would keep the port.
+        self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _accept(self) -> None:
@@ -153,23 +161,30 @@ class FaultyProxy:
 
     def _serve(self, client: socket.socket) -> None:
         with client, suppress(OSError):
-            head = b""
-            while b"\r\n\r\n" not in head and len(head) < HEAD_BYTES_MAX:
-                chunk = client.recv(4096)
-                if not chunk:
-                    return
-                head += chunk
-            with self._guard:
-                self.count += 1
-                fault = self.fault(self.count, head)
-                self.faults.append(fault)
-            if fault == "busy":
-                client.sendall(BUSY)
+            try:
+                self._serve_one(client)
+            finally:
+                # It is read by another thread yet, which would keep the connection.
+                client.shutdown(socket.SHUT_RDWR)
+
+    def _serve_one(self, client: socket.socket) -> None:
+        head = b""
+        while b"\r\n\r\n" not in head and len(head) < HEAD_BYTES_MAX:
+            chunk = client.recv(4096)
+            if not chunk:
                 return
-            with socket.create_connection(("127.0.0.1", self._target)) as server:
-                server.sendall(head)
-                threading.Thread(target=_pass_on, args=(client, server), daemon=True).start()
-                self._answer(server, client, fault)
+            head += chunk
+        with self._guard:
+            self.count += 1
+            fault = self.fault(self.count, head)
+            self.faults.append(fault)
+        if fault == "busy":
+            client.sendall(BUSY)
+            return
+        with socket.create_connection(("127.0.0.1", self._target)) as server:
+            server.sendall(head.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+            threading.Thread(target=_pass_on, args=(client, server), daemon=True).start()
+            self._answer(server, client, fault)
 
     def _answer(self, server: socket.socket, client: socket.socket, fault: str) -> None:
         if not fault:
@@ -186,6 +201,13 @@ class FaultyProxy:
             client.sendall(whole)
         elif fault == "half":
             client.sendall(whole[: len(whole) // 2])
+        elif fault == "ahead":
+            client.sendall(_DATE.sub(_two_minutes_later, whole, count=1))
+
+
+def _two_minutes_later(found: re.Match[bytes]) -> bytes:
+    then = parsedate_to_datetime(found[1].decode()) + timedelta(minutes=2)
+    return b"Date: %s\r\n" % format_datetime(then, usegmt=True).encode()
 
 
 def _pass_on(source: socket.socket, target: socket.socket) -> None:

@@ -7,27 +7,19 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.pipeline.archives import TasksHere, archived, places, visible_rows
-from tests.unit.pipeline.object_server import (
-    BUCKET,
-    FaultyProxy,
-    ObjectServer,
-    bucket_of,
-    mirrored,
-    served,
-    use,
-)
+from tests.buckets.bucket_archives import HEAD, STAGING, check, later, opened, seen
+from tests.buckets.object_server import BUCKET, KEYS, FaultyProxy, bucket_of, mirrored
+from tests.unit.pipeline.archives import archived, places, visible_rows
 from tests.unit.pipeline.test_archive_job import expected, grown
 
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError, StoreLockedError
-from ledgermq.pipeline.archive import archive_job, object_store, s3_bucket
-from ledgermq.pipeline.archive.archive_check import check_archive
+from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StoreLockedError
+from ledgermq.pipeline.archive import archive_writer, object_store, s3_bucket
 from ledgermq.pipeline.archive.archive_folder import (
     ArchiveFolder,
     existing_archive,
@@ -36,55 +28,9 @@ from ledgermq.pipeline.archive.archive_folder import (
 )
 from ledgermq.pipeline.archive.object_store import ObjectStore
 
-ROOT = Path(__file__).resolve().parents[3]
-HEAD = "_ledgermq/head.json"
-STAGING = "_ledgermq/staging/"
+ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
-    with served(tmp_path_factory.mktemp("s3")) as running:
-        yield running
-
-
-@pytest.fixture
-def proxy(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
-    """Before the server; what this test asks goes through it."""
-    monkeypatch.setattr(archive_job, "PART_BYTES_MIN", 600)
-    made = FaultyProxy(server.port)
-    use(monkeypatch, made.port)
-    s3_bucket._client.cache_clear()
-    yield made
-    made.close()
-    s3_bucket._client.cache_clear()
-
-
-@pytest.fixture
-def target(proxy: FaultyProxy, request: pytest.FixtureRequest) -> ObjectStore:
-    return opened(f"s3a://{BUCKET}/{request.node.name}/messages")
-
-
-def opened(place: str) -> ObjectStore:
-    store = store_at(place)
-    assert isinstance(store, ObjectStore)
-    return store
-
-
-def check(target: ObjectStore) -> list[str]:
-    checked = check_archive(TasksHere(), target, split_bytes=1 << 20)
-    return [fault.as_text() for fault in checked.faults]
-
-
-def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lease of somebody who is gone is over by now."""
-    now = object_store._now_ms
-    monkeypatch.setattr(object_store, "_now_ms", lambda: now() + 2_000 * object_store.LEASE_S)
-
-
-def seen(target: ObjectStore, folder: Path) -> list[tuple[str, int, int]]:
-    return places(visible_rows(mirrored(target, folder)))
 
 
 def test_a_bucket_has_what_a_folder_would_have(tmp_path: Path, target: ObjectStore) -> None:
@@ -111,9 +57,7 @@ def test_of_many_puts_over_the_same_version_one_is_done(target: ObjectStore) -> 
     for turn in range(10):
         with ThreadPoolExecutor(8) as pool:
             contents = [b"%d-%d" % (turn, number) for number in range(8)]
-            done = list(
-                pool.map(lambda content: bucket.put("counter", content, over=version), contents)
-            )
+            done = list(pool.map(partial(bucket.put, "counter", over=version), contents))
         won = [content for content, found in zip(contents, done, strict=True) if found]
         there = bucket.get("counter", bytes_max=100)
 
@@ -207,76 +151,13 @@ def test_a_lease_is_renewed_while_its_holder_lives(
         pass
 
 
-FAULTS = {
-    "busy": lambda number, _head: "busy" if number % 3 == 0 else "",
-    "late": lambda number, _head: "late" if number % 5 == 0 else "",
-    "lost": lambda number, _head: "lost" if number % 4 == 0 else "",
-    "lost-puts": lambda number, head: "lost" if head.startswith(b"PUT") and number % 2 else "",
-    "half": lambda number, _head: "half" if number % 4 == 0 else "",
-}
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_store_that_answers_badly_costs_time_and_nothing_else(
-    tmp_path: Path, proxy: FaultyProxy, target: ObjectStore, name: str
-) -> None:
-    archived(grown(tmp_path / "store", 6), target)
-    proxy.fault = FAULTS[name]
-    found = archived(grown(tmp_path / "store", 30), target)
-    faults = check(target)
-    proxy.fault = lambda _number, _head: ""
-
-    assert found.rows == 24
-    assert faults == []
-    assert seen(target, tmp_path / "mirror") == expected(30)
-    assert sum(bool(fault) for fault in proxy.faults) > 5
-
-
-def test_a_store_that_stays_away_is_told_and_the_next_run_has_everything(
-    tmp_path: Path, proxy: FaultyProxy, target: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(s3_bucket, "TRIES", 2)
-    s3_bucket._client.cache_clear()
-    store = grown(tmp_path / "store", 30)
-    proxy.fault = lambda _number, head: "busy" if b".parquet" in head else ""
-    with pytest.raises(StorageError, match="object not written") as found:
-        archived(store, target)
-    proxy.fault = lambda _number, _head: ""
-
-    assert "SlowDown" in str(found.value.details["reason"])
-    assert archived(store, target).rows == 30
-    assert seen(target, tmp_path / "mirror") == expected(30)
-
-
-def test_a_server_that_is_killed_meanwhile_loses_nothing(
-    tmp_path: Path, server: ObjectServer, proxy: FaultyProxy, target: ObjectStore
-) -> None:
-    store = grown(tmp_path / "store", 30)
-    killed = []
-
-    def fault(number: int, head: bytes) -> str:
-        if b".parquet" in head and not killed:
-            killed.append(number)
-            server.kill()
-            threading.Timer(1, server.start).start()
-        return ""
-
-    proxy.fault = fault
-    found = archived(store, target)
-
-    assert killed
-    assert found.rows == 30
-    assert check(target) == []
-    assert seen(target, tmp_path / "mirror") == expected(30)
-
-
 REQUESTS = range(1, 60)
 
 
 def deaths_of(store: Path, targets: list[str]) -> list[str]:
     """What became of a run into each of the archives, killed before the request of its number."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.unit.pipeline.object_dying", str(store)],
+        [sys.executable, "-m", "tests.buckets.object_dying", str(store)],
         input="".join(f"{target} {call}\n" for target, call in zip(targets, REQUESTS, strict=True)),
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": "src"},
@@ -388,6 +269,50 @@ def test_a_store_without_conditions_is_refused(
     assert archived(store, target).rows == 6
 
 
+def test_large_files_are_several_and_go_in_parts(
+    tmp_path: Path, target: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file has no more than a store copies in one go; what is uploaded in parts is whole."""
+    monkeypatch.setattr(archive_writer, "GROUP_BYTES", 1)
+    monkeypatch.setattr(archive_writer, "FILE_BYTES_MAX", 1)
+    store = grown(tmp_path / "store", 30)
+    archived(store, target)
+    files = len(target.parquet_paths())
+    archived(store, tmp_path / "folder")
+    bucket = bucket_of(target)
+    large = os.urandom(20 << 20)
+    (tmp_path / "large").write_bytes(large)
+    bucket.upload("large", tmp_path / "large")
+    copied = bucket.copy("large", "copy"), bucket.copy("nothing", "copy-of-nothing")
+    bucket.fetch("copy", tmp_path / "fetched")
+    bucket.delete(["large", "copy"])
+
+    assert files > 5
+    assert seen(target, tmp_path / "mirror") == expected(30)
+    assert check(target) == []
+    assert len(visible_rows(tmp_path / "folder")) == 30
+    assert copied == (True, False)
+    assert (tmp_path / "fetched").read_bytes() == large
+
+
+def test_parts_of_uploads_that_nobody_ends_are_deleted(tmp_path: Path, target: ObjectStore) -> None:
+    """Those of killed runs: a newer writer's are its own, and others are none of ours."""
+    archived(grown(tmp_path / "store", 6), target)
+    bucket = bucket_of(target)
+    keys = [f"{STAGING}{epoch:08d}-{'0' * 32}/part.parquet" for epoch in (1, 2, 99)]
+    for key in (*keys, "topic=orders/of-another"):
+        named = bucket._named(key)
+        begun = bucket._client.create_multipart_upload(**named)
+        bucket._client.upload_part(
+            **named, UploadId=begun["UploadId"], PartNumber=1, Body=b"left" * 1_000
+        )
+    before = [key for key, _ in bucket.unended("")]
+    archived(grown(tmp_path / "store", 7), target)
+
+    assert sorted(before) == sorted([*keys, "topic=orders/of-another"])
+    assert sorted(key for key, _ in bucket.unended("")) == [keys[2], "topic=orders/of-another"]
+
+
 def test_what_is_no_place_of_an_archive_is_refused(tmp_path: Path, target: ObjectStore) -> None:
     store = grown(tmp_path / "store", 6)
     bucket_of(target).put("something", b"else", over=None)
@@ -395,10 +320,69 @@ def test_what_is_no_place_of_an_archive_is_refused(tmp_path: Path, target: Objec
         archived(store, target)
     with pytest.raises(ConfigError, match="no archive"):
         check(opened(f"s3://{BUCKET}/nothing"))
-    with pytest.raises(StorageError, match=r"NoSuchBucket|does not exist"):
+    with pytest.raises(ConfigError, match="no such bucket") as found:
         archived(store, opened("s3://no-such-bucket/archive"))
-    with pytest.raises(ConfigError, match="no such kind"):
-        store_at("ftp://host/archive")
-    with pytest.raises(ConfigError, match="not the place"):
-        store_at("s3a:///archive")
+
+    assert "no-such-bucket" in str(found.value.details["file"])
+
+    for place in ("gs://bucket/archive", "abfs://container@account/archive", "ftp://host/a"):
+        with pytest.raises(ConfigError, match="buckets of S3 and what speaks its protocol"):
+            store_at(place)
+    for place in ("s3a:///archive", "s3a://a/../b", "s3a://archives/a//b", "s3a://b/_ledgermq"):
+        with pytest.raises(ConfigError, match="not the place") as found:
+            store_at(place)
+
+        assert found.value.details["value"] == place
     shutil.rmtree(store)
+
+
+SECRET = "wJalrXUtnFEMI-of-nobody"
+
+
+def refusal(store: Path, target: ObjectStore) -> LedgerError:
+    s3_bucket._client.cache_clear()
+    with pytest.raises(LedgerError) as found:
+        archived(store, target)
+    return found.value
+
+
+def test_keys_are_told_nowhere_and_wrong_ones_by_their_setting(
+    tmp_path: Path, target: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = grown(tmp_path / "store", 6)
+    archived(store, target)
+    bucket = bucket_of(target)
+    stored = [bucket.get(key, bytes_max=1 << 30) for key in bucket.listed()]
+    whole = b"".join(found.content for found in stored if found is not None)
+    told = []
+    for place in (
+        f"s3a://AKIA:{SECRET}@archives/a",
+        f"s3a://AKIA:/{SECRET}@archives",
+        f"gs://{SECRET}@b",
+    ):
+        with pytest.raises(ConfigError) as found:
+            store_at(place)
+        told.append(found.value)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    told.append(refusal(store, target))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    told.append(refusal(store, target))
+    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    told.append(refusal(store, target))
+    url = os.environ["AWS_ENDPOINT_URL_S3"]
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url.replace("//", f"//AKIA:{SECRET}@"))
+    s3_bucket._client.cache_clear()
+    with pytest.raises(ConfigError, match="endpoint with keys") as found:
+        store_at("s3a://archives/a")
+    told.append(found.value)
+
+    for text in map(str, told):
+        assert SECRET not in text
+    assert [type(error) for error in told] == [ConfigError] * len(told)
+    for error in told[3:6]:
+        assert "AWS_SECRET_ACCESS_KEY" in str(error.details["setting"])
+    assert KEYS["ROOT_SECRET_KEY"].encode() not in whole
+    assert KEYS["ROOT_ACCESS_KEY"].encode() not in whole
+    assert b"run" in whole

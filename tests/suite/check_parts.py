@@ -110,6 +110,7 @@ PARTS = (
         environment={"LEDGERMQ_ACKNOWLEDGED_KILLS": "20"} | _EXEC,
         soak={"LEDGERMQ_ACKNOWLEDGED_KILLS": "200"},
     ),
+    Part("buckets", tools=("s3",), tests=("tests/buckets",), environment={"LEDGERMQ_S3": "1"}),
     Part("traces", tests=("tests/collector",), environment=_COLLECTOR),
     Part("attacks", tests=("tests/adversary",), environment=_EXEC),
     Part(

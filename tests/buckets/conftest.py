@@ -1,0 +1,61 @@
+"""An S3 server that runs, and a bucket of it for each test.
+
+What is stored there comes through pyarrow and PySpark, which a checkout may do without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests import left_out
+
+if TYPE_CHECKING:
+    from tests.buckets.object_server import FaultyProxy, ObjectServer
+
+    from ledgermq.pipeline.archive.object_store import ObjectStore
+
+_REASON = left_out.without_spark(needs_java=False)
+
+
+def pytest_pycollect_makemodule(
+    module_path: Path, parent: pytest.Collector
+) -> pytest.Module | None:
+    """Leave the module out, with the reason, where it cannot be imported."""
+    return left_out.module(module_path, parent, _REASON) if _REASON else None
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
+    """One that runs; without its program the test is left out."""
+    from tests.buckets.object_server import served
+
+    with served(tmp_path_factory.mktemp("s3")) as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
+    """Before the server; what this test asks goes through it."""
+    from tests.buckets.object_server import FaultyProxy, use
+
+    from ledgermq.pipeline.archive import archive_job, s3_bucket
+
+    monkeypatch.setattr(archive_job, "PART_BYTES_MIN", 600)
+    made = FaultyProxy(server.port)
+    use(monkeypatch, made.port)
+    s3_bucket._client.cache_clear()
+    yield made
+    made.close()
+    s3_bucket._client.cache_clear()
+
+
+@pytest.fixture
+def target(proxy: FaultyProxy, request: pytest.FixtureRequest) -> ObjectStore:
+    """No archive yet, at a place of this test alone."""
+    from tests.buckets.bucket_archives import opened
+    from tests.buckets.object_server import BUCKET
+
+    return opened(f"s3a://{BUCKET}/{request.node.name}/messages")
