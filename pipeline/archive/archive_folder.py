@@ -28,7 +28,7 @@ from ledgermq.pipeline.archive.archive_store import (
     StoreWriter,
 )
 from ledgermq.pipeline.archive.folder_store import FolderStore
-from ledgermq.pipeline.archive.object_store import SCHEMES, ObjectStore
+from ledgermq.pipeline.archive.object_store import SCHEMES, ObjectStore, without_keys
 
 
 class ArchiveFolder:
@@ -127,7 +127,9 @@ def store_at(place: str) -> ArchiveStore:
         return FolderStore(Path(place).absolute())
     if scheme not in SCHEMES:
         raise ConfigError(
-            "no such kind of archive store", value=place, allowed=f"a directory, {SCHEMES}"
+            "archives are in directories, or in buckets of S3 and what speaks its protocol",
+            value=without_keys(place),
+            allowed=("DIR", *(f"{one}://BUCKET/PREFIX" for one in SCHEMES)),
         )
     return ObjectStore.at(place, rest)
 

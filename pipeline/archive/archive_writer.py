@@ -42,6 +42,9 @@ GROUP_BYTES = 16 * 1024 * 1024
 PENDING_BYTES_MAX = 96 * 1024 * 1024
 """Of all rows that wait for their row group; beyond it the largest groups are written early."""
 
+FILE_BYTES_MAX = 4 << 30
+"""Behind it another file is begun: a store of objects copies 5 GiB in one go, and no more."""
+
 OPEN_FILES_MAX = 128
 """More topics and days at once cost more files, not more descriptors."""
 
@@ -231,6 +234,9 @@ class _PartWriter:
         """Rows of one topic and day."""
         key = int(self._codes[numbers[0]]), day_of(int(times[0]))
         stream = self._streams.get(key)
+        if stream is not None and stream.file is not None and stream.file.size >= FILE_BYTES_MAX:
+            self._close(key)
+            stream = None
         if stream is None:
             stream = self._streams[key] = _Stream(self._topics[key[0]], key[1])
         _note(stream, times, numbers, offsets)

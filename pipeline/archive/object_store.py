@@ -1,6 +1,6 @@
 """Archive store in a bucket: a head that is put on condition has one writer, and counts the runs.
 
-    _ledgermq/head.json                         runs, epoch, who writes and until when
+    _ledgermq/head.json                         runs, epoch, and who writes
     _ledgermq/manifest/RUN-EPOCH.json           of each run the document of the largest epoch counts
     _ledgermq/staging/EPOCH-RANDOM/PATH         files of a run that is under way, or was killed
 
@@ -15,13 +15,13 @@ import re
 import socket
 import tempfile
 import threading
-import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from io import FileIO
 from pathlib import Path
+from typing import NamedTuple
 
 from ledgermq.model.errors import (
     ConfigError,
@@ -43,7 +43,7 @@ from ledgermq.store.files.checked_document import decode_document, encode_docume
 SCHEMES = ("s3", "s3a")
 
 LEASE_S = 60
-"""So long is the archive a writer's that is not heard of."""
+"""So long is the archive a writer's that is not heard of, by the clock of the store."""
 
 RENEWALS = 4
 """In that time: one that fails, or is slow, does no harm."""
@@ -56,6 +56,9 @@ _MANIFEST = f"{OWN_FOLDER}/manifest/"
 _STAGING = f"{OWN_FOLDER}/staging/"
 _DOCUMENT = re.compile(r"([0-9]{8,18})-([0-9]{8,18})\.json")
 _STAGED = re.compile(r"([0-9]{8,18})-[0-9a-f]{32}/(.+)", re.DOTALL)
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
+_HEAD_TRIES = 3
+"""Of a head that finds itself replaced by a put of its own."""
 _NEVER = '"00000000000000000000000000000000"'
 """A version that no object has."""
 
@@ -67,16 +70,26 @@ class ArchiveHead:
     Attributes:
         runs: so many are in the archive.
         epoch: of the writer, or the last one.
-        holder: who writes, for people; empty when nobody does.
-        until_ms: then it may be taken from the holder, who has not been heard of; epoch ms.
+        holder: who writes: host, process and a random word; empty when nobody does.
         word: random, so that no two heads have the same ETag.
     """
 
     runs: int
     epoch: int
     holder: str
-    until_ms: int
     word: str
+
+
+class FoundHead(NamedTuple):
+    """The head as it stands in a bucket.
+
+    Attributes:
+        age_s: since it was put, by the clock of the store: clocks of hosts may be apart.
+    """
+
+    head: ArchiveHead
+    version: str
+    age_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +108,14 @@ class ObjectStore:
         """
         bucket, _, prefix = path.partition("/")
         prefix = prefix.strip("/")
-        if not bucket or OWN_FOLDER in prefix.split("/"):
-            raise ConfigError("not the place of an archive", value=text, form="s3a://BUCKET/PREFIX")
+        parts = prefix.split("/") if prefix else []
+        # Readers see "a/./b" as "a/b", where S3 has two different keys.
+        if not _BUCKET.fullmatch(bucket) or {"", ".", "..", OWN_FOLDER} & set(parts):
+            raise ConfigError(
+                "not the place of an archive; keys go into Amazon's own settings",
+                value=without_keys(text),
+                form="s3a://BUCKET/PREFIX",
+            )
         place = S3Place(bucket, f"{prefix}/" if prefix else "")
         return cls(text, S3Bucket(place).place)
 
@@ -111,7 +130,7 @@ class ObjectStore:
         found = _head(bucket)
         if found is None:
             return
-        runs = found[0].runs
+        runs = found.head.runs
         newest = {number: key for number, _, key in _documents(bucket) if number <= runs}
         check_numbers(list(newest), directory=bucket.as_text(_MANIFEST), last=runs)
         for (number, key), stored in zip(
@@ -180,10 +199,11 @@ class ObjectWriter:
         """Nothing is asked or changed yet."""
         self._bucket = bucket
         self._text = text
+        self._holder = f"{socket.gethostname()[:255]}:{os.getpid()}:{uuid.uuid4().hex}"
         self._guard = threading.Lock()
         self._is_ended = threading.Event()
         self._renewing = threading.Thread(target=self._renew, name="s3-lease", daemon=True)
-        self._head = ArchiveHead(0, 0, "", 0, "")
+        self._head = ArchiveHead(0, 0, "", "")
         self._version: str | None = None
 
     def begin(self) -> None:
@@ -196,20 +216,18 @@ class ObjectWriter:
             StorageError: the store refused.
         """
         found = _head(self._bucket)
-        if found is None:
-            if next(self._bucket.listed(at_most=1), None) is not None:
-                # Or somebody has begun it meanwhile.
-                found = _head(self._bucket)
-                if found is None:
-                    raise ConfigError("not empty, and no archive", directory=self._text)
-        else:
-            self._head, self._version = found
-        held = self._head if found is None else found[0]
-        if held.holder and held.until_ms > _now_ms():
-            raise self._locked(held)
-        holder = f"{socket.gethostname()}:{os.getpid()}"
-        if not self._replace(replace(held, epoch=held.epoch + 1, holder=holder)):
-            raise self._locked(held)
+        if found is None and next(self._bucket.listed(at_most=1), None) is not None:
+            # Or somebody has begun it meanwhile.
+            found = _head(self._bucket)
+            if found is None:
+                raise ConfigError("not empty, and no archive", directory=self._text)
+        if found is not None:
+            if _is_held(found):
+                raise self._locked(found)
+            self._head, self._version = found.head, found.version
+        epoch = self._head.epoch + 1
+        if not self._replace(lambda head: replace(head, epoch=epoch, holder=self._holder)):
+            raise self._locked(_head(self._bucket))
         try:
             self._check_conditions()
         except LedgerError:
@@ -223,7 +241,7 @@ class ObjectWriter:
         if self._renewing.ident is not None:
             self._renewing.join()
         with suppress(LedgerError):
-            self._replace(replace(self._head, holder=""))
+            self._replace(lambda head: replace(head, holder=""))
 
     def staging(self) -> StagingPrefix:
         """See ``StoreWriter``; nothing is asked."""
@@ -238,7 +256,7 @@ class ObjectWriter:
             key = f"{_MANIFEST}{run.number:08d}-{head.epoch:08d}.json"
             if self._bucket.put(key, encode_document(run.content), over=None) is None:
                 raise StorageError("document of the run is there", file=self._bucket.as_text(key))
-            if not self._replace(replace(head, runs=run.number)):
+            if not self._replace(lambda head: replace(head, runs=run.number)):
                 raise StoreLockedError(
                     "another run has taken the archive over; nothing was added",
                     directory=self._text,
@@ -276,15 +294,23 @@ class ObjectWriter:
             if found and int(found[1]) <= self._head.epoch:
                 yield key, found[2]
 
-    def _replace(self, head: ArchiveHead) -> bool:
-        """Put the head, if nobody else has put it since."""
-        until_ms = _now_ms() + int(LEASE_S * 1_000)
-        head = replace(head, until_ms=until_ms, word=uuid.uuid4().hex)
-        version = self._bucket.put(_HEAD, _encode(head), over=self._version)
-        if version is None:
-            return False
-        self._head, self._version = head, version
-        return True
+    def _replace(self, change: Callable[[ArchiveHead], ArchiveHead]) -> bool:
+        """Put the head, changed, if nobody else has put it since.
+
+        A put that was given up may be done all the same, and later than that: what has our name in
+        it is ours, and the change is made to it.
+        """
+        for _ in range(_HEAD_TRIES):
+            head = replace(change(self._head), word=uuid.uuid4().hex)
+            version = self._bucket.put(_HEAD, _encode(head), over=self._version)
+            if version is not None:
+                self._head, self._version = head, version
+                return True
+            found = _head(self._bucket)
+            if found is None or found.head.holder != self._holder:
+                return False
+            self._head, self._version = found.head, found.version
+        return False
 
     def _check_conditions(self) -> None:
         """Whether the store refuses what it must, tried with an object that is thrown away."""
@@ -305,21 +331,34 @@ class ObjectWriter:
     def _renew(self) -> None:
         while not self._is_ended.wait(LEASE_S / RENEWALS):
             # A store that is away may be there the next time; what counts is asked by the commit.
-            with suppress(StorageError), self._guard:
-                if not self._replace(self._head):
+            with suppress(LedgerError), self._guard:
+                if not self._replace(lambda head: head):
                     return
 
-    def _locked(self, held: ArchiveHead) -> StoreLockedError:
+    def _locked(self, found: FoundHead | None) -> StoreLockedError:
         return StoreLockedError(
             "another run writes the archive; one that was killed holds it a minute longer",
             directory=self._text,
-            holder=held.holder,
-            seconds_left=max(0, held.until_ms - _now_ms()) // 1_000,
+            holder=found.head.holder if found is not None else "",
+            seconds_left=round(max(0, LEASE_S - found.age_s)) if found is not None else 0,
         )
 
 
-def _head(bucket: S3Bucket) -> tuple[ArchiveHead, str] | None:
-    """The head and its version; None without one."""
+def without_keys(place: str) -> str:
+    """A place as it may be shown: who writes keys before a bucket's name, as Hadoop once had it,
+    must not find them in a log.
+    """
+    before, at, bucket = place.rpartition("@")
+    return f"{before.partition('://')[0]}://...@{bucket}" if at else place
+
+
+def _is_held(found: FoundHead) -> bool:
+    """Whether it is somebody's by now."""
+    return found.head.holder != "" and found.age_s < LEASE_S
+
+
+def _head(bucket: S3Bucket) -> FoundHead | None:
+    """The head; None without one."""
     found = bucket.get(_HEAD, bytes_max=HEAD_BYTES_MAX)
     if found is None:
         return None
@@ -330,17 +369,17 @@ def _head(bucket: S3Bucket) -> tuple[ArchiveHead, str] | None:
         raise ConfigError(
             "archive is of a later layout", file=file, version=version, known=HEAD_VERSION
         )
-    return _decode(document, file), found.version
+    return FoundHead(_decode(document, file), found.version, found.age_s)
 
 
 def _decode(document: Mapping[str, object], file: str) -> ArchiveHead:
-    numbers = [document.get(name) for name in ("runs", "epoch", "until_ms")]
+    numbers = [document.get(name) for name in ("runs", "epoch")]
     texts = [document.get(name) for name in ("holder", "word")]
-    runs, epoch, until_ms = (one if isinstance(one, int) and one >= 0 else -1 for one in numbers)
+    runs, epoch = (one if isinstance(one, int) and one >= 0 else -1 for one in numbers)
     holder, word = (one if isinstance(one, str) else None for one in texts)
-    if min(runs, epoch, until_ms) < 0 or holder is None or word is None:
+    if min(runs, epoch) < 0 or holder is None or word is None:
         raise CorruptLogError("head of the archive not read", file=file)
-    return ArchiveHead(runs, epoch, holder, until_ms, word)
+    return ArchiveHead(runs, epoch, holder, word)
 
 
 def _encode(head: ArchiveHead) -> bytes:
@@ -361,7 +400,3 @@ def _is_of(key: str, epoch: int) -> bool:
     """Whether a staged key is of that epoch or an older one."""
     found = _STAGED.fullmatch(key.removeprefix(_STAGING))
     return found is not None and int(found[1]) <= epoch
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

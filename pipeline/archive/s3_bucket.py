@@ -7,17 +7,19 @@ was tried again may find its own first attempt: what is there is read, and told 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, TypeVar
 from urllib.parse import urlsplit
 
 try:
-    import boto3
+    from boto3 import Session
     from boto3.exceptions import Boto3Error
     from boto3.s3.transfer import TransferConfig
     from botocore.client import BaseClient
@@ -26,35 +28,60 @@ try:
         BotoCoreError,
         ClientError,
         IncompleteReadError,
+        NoCredentialsError,
+        PartialCredentialsError,
         ReadTimeoutError,
         ResponseStreamingError,
     )
+    from botocore.parsers import ResponseParserError
 
     IS_INSTALLED = True
 except ModuleNotFoundError:
     IS_INSTALLED = False
 
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
 
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 60
 TRIES = 8
 """Of one request, with pauses between them that grow to 20 s."""
 
-BODY_TRIES = 3
-"""Of an answer that is cut off within its bytes."""
+REASON_MAX = 300
+"""Characters of what a client or a store says, in an error."""
+
+ANSWER_TRIES = 3
+"""Of a request whose answer is cut off."""
 
 REQUESTS_AT_ONCE = 16
 """Of one process: what many small objects take is the way there and back."""
 
-DELETES_MAX = 1_000
-"""Of one request, as S3 has it."""
+LIST_MAX = 1_000
+"""Keys in one request, as S3 has it."""
+
+CHUNK_BYTES = 1 << 20
 
 OBJECT_BYTES_MAX = 1 << 30
 """Of one that is read into memory: a document of the manifest has some 300 bytes a file."""
 
+_KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or the role of a machine"
+_ENDPOINT = "AWS_ENDPOINT_URL_S3"
+
+_SETTINGS = {
+    "InvalidAccessKeyId": ("object store does not know the key", _KEYS),
+    "XAdminUserNotFound": ("object store does not know the key", _KEYS),
+    "SignatureDoesNotMatch": ("object store does not take the secret key", _KEYS),
+    "NoSuchBucket": ("no such bucket", "s3a://BUCKET/PREFIX"),
+}
+"""Answers that waiting does not change, and what would."""
+
+_NO_OBJECT = {"NoSuchKey", "NoSuchUpload"}
+"""Not all that is answered 404: some say so of a key that signs, or of the bucket."""
+
 _OTHERWISE = {HTTPStatus.PRECONDITION_FAILED, HTTPStatus.CONFLICT}
 """What a put is answered whose condition is not met, or was not while another put was done."""
+
+
+Value = TypeVar("Value")
 
 
 class S3Place(NamedTuple):
@@ -72,17 +99,35 @@ class S3Place(NamedTuple):
 
 
 class StoredObject(NamedTuple):
-    """An object's bytes, and its version: what a condition asks for (its ETag)."""
+    """An object's bytes.
+
+    Attributes:
+        version: what a condition asks for (its ETag).
+        age_s: since it was written, by the clock of the store; not less than 0.
+    """
 
     content: bytes
     version: str
+    age_s: float
+
+
+class _Metadata(TypedDict):
+    HTTPHeaders: dict[str, str]
+
+
+class _Answer(TypedDict):
+    """What is looked at of an object's answer."""
+
+    ResponseMetadata: _Metadata
+    LastModified: datetime
 
 
 class S3Bucket:
     """The objects below the prefix of a place; keys are below it.
 
-    All that asks raises ``StorageError`` when the store refuses or does not answer, and
-    ``FileNotFoundError`` where an object is needed that is not there.
+    All that asks raises ``StorageError`` when the store refuses or does not answer,
+    ``ConfigError`` when it does not know keys or bucket, and ``FileNotFoundError`` where an object
+    is needed that is not there.
     """
 
     def __init__(self, place: S3Place) -> None:
@@ -103,7 +148,12 @@ class S3Bucket:
                 "object store not known", bucket=place.bucket, reason=str(error)
             ) from error
         meta = self._client.meta
-        endpoint = None if _is_amazon(meta.endpoint_url) else meta.endpoint_url
+        asked = urlsplit(meta.endpoint_url)
+        if asked.username is not None or asked.password is not None:
+            # It would stand in errors.
+            raise ConfigError("endpoint with keys in it", setting=_ENDPOINT, allowed=_KEYS)
+        self._endpoint = meta.endpoint_url
+        endpoint = None if _is_amazon(asked.hostname or "", meta.region_name) else self._endpoint
         self.place = place._replace(endpoint=endpoint, region=meta.region_name)
 
     def get(self, key: str, *, bytes_max: int) -> StoredObject | None:
@@ -112,24 +162,22 @@ class S3Bucket:
         Raises:
             CorruptLogError: it is larger than that: no object of ours.
         """
-        for left in reversed(range(BODY_TRIES)):
-            try:
-                with self._asked("object not read", key):
-                    found = self._client.get_object(**self._named(key))
-                    if found["ContentLength"] > bytes_max:
-                        raise CorruptLogError(
-                            "object is too large for what it is to be",
-                            file=self.as_text(key),
-                            bytes=found["ContentLength"],
-                            allowed=bytes_max,
-                        )
-                    return StoredObject(found["Body"].read(), found["ETag"])
-            except FileNotFoundError:
-                return None
-            except StorageError as error:
-                if not (left and _is_cut_off(error.__cause__)):
-                    raise
-        raise AssertionError("unreachable")
+
+        def got() -> StoredObject:
+            found = self._client.get_object(**self._named(key))
+            if found["ContentLength"] > bytes_max:
+                raise CorruptLogError(
+                    "object is too large for what it is to be",
+                    file=self.as_text(key),
+                    bytes=found["ContentLength"],
+                    allowed=bytes_max,
+                )
+            return StoredObject(found["Body"].read(), found["ETag"], _age_s(found))
+
+        try:
+            return self._ask("object not read", key, got)
+        except FileNotFoundError:
+            return None
 
     def put(self, key: str, content: bytes, *, over: str | None) -> str | None:
         """Write the object if it is still of version ``over`` (None: if there is none).
@@ -140,10 +188,14 @@ class S3Bucket:
             Its version now; None when the condition was not met, and nothing was written.
         """
         condition = {"IfNoneMatch": "*"} if over is None else {"IfMatch": over}
+
+        def done() -> str:
+            return str(
+                self._client.put_object(**self._named(key), Body=content, **condition)["ETag"]
+            )
+
         try:
-            with self._asked("object not written", key):
-                done = self._client.put_object(**self._named(key), Body=content, **condition)
-                return str(done["ETag"])
+            return self._ask("object not written", key, done)
         except FileNotFoundError:
             return None
         except StorageError as error:
@@ -155,70 +207,93 @@ class S3Bucket:
     def upload(self, key: str, file: Path) -> None:
         """Write the object with all bytes of ``file``; large ones go in parts."""
         named = self._named(key)
-        with self._asked("object not written", key):
-            self._client.upload_file(str(file), named["Bucket"], named["Key"], Config=_alone())
+        self._ask(
+            "object not written",
+            key,
+            lambda: self._client.upload_file(
+                str(file), named["Bucket"], named["Key"], Config=_alone()
+            ),
+        )
 
     def fetch(self, key: str, file: Path) -> None:
         """Make ``file`` of the object's bytes."""
-        named = self._named(key)
-        with self._asked("object not read", key):
-            self._client.download_file(named["Bucket"], named["Key"], str(file), Config=_alone())
+
+        def fetched() -> None:
+            # Not by s3transfer: it believes a size that was cut off.
+            body = self._client.get_object(**self._named(key))["Body"]
+            with file.open("wb", buffering=0) as target:
+                for chunk in body.iter_chunks(CHUNK_BYTES):
+                    target.write(chunk)
+
+        self._ask("object not read", key, fetched)
 
     def copy(self, source: str, target: str) -> bool:
-        """Let the store copy an object; false when there is none."""
+        """Let the store copy an object of up to 5 GiB, whole or not at all; false without one."""
         named = self._named(target)
         try:
-            with self._asked("object not copied", target):
-                self._client.copy(
-                    self._named(source), named["Bucket"], named["Key"], Config=_alone()
-                )
+            self._ask(
+                "object not copied",
+                target,
+                lambda: self._client.copy_object(**named, CopySource=self._named(source)),
+            )
         except FileNotFoundError:
             return False
         return True
 
-    def listed(self, prefix: str = "", *, at_most: int | None = None) -> Iterator[str]:
-        """Keys with that beginning, in their order."""
-        pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self.place.bucket,
-            Prefix=self.place.prefix + prefix,
-            PaginationConfig={} if at_most is None else {"MaxItems": at_most},
-        )
-        with self._asked("objects not listed", prefix):
-            for page in pages:
-                for item in page.get("Contents", ()):
-                    yield item["Key"].removeprefix(self.place.prefix)
+    def listed(self, prefix: str = "", *, at_most: int = LIST_MAX) -> Iterator[str]:
+        """Keys with that beginning, in their order; so many are asked for at once."""
+        asked: dict[str, object] = {
+            "Bucket": self.place.bucket,
+            "Prefix": self.place.prefix + prefix,
+            "MaxKeys": at_most,
+        }
+        while True:
+            page = self._ask(
+                "objects not listed", prefix, partial(self._client.list_objects_v2, **asked)
+            )
+            for item in page.get("Contents", ()):
+                yield item["Key"].removeprefix(self.place.prefix)
+            if not page.get("IsTruncated"):
+                return
+            asked["ContinuationToken"] = page["NextContinuationToken"]
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; they need not be there."""
         waiting = [{"Key": self.place.prefix + key} for key in keys]
-        for begin in range(0, len(waiting), DELETES_MAX):
-            asked = {"Objects": waiting[begin : begin + DELETES_MAX], "Quiet": True}
-            with self._asked("objects not deleted", ""):
-                done = self._client.delete_objects(Bucket=self.place.bucket, Delete=asked)
+        for begin in range(0, len(waiting), LIST_MAX):
+            asked = {"Objects": waiting[begin : begin + LIST_MAX], "Quiet": True}
+            done = self._ask(
+                "objects not deleted",
+                "",
+                partial(self._client.delete_objects, Bucket=self.place.bucket, Delete=asked),
+            )
             for fault in done.get("Errors", ()):
                 raise StorageError(
-                    "object not deleted", file=fault.get("Key"), reason=fault.get("Message")
+                    "object not deleted",
+                    file=f"s3://{self.place.bucket}/{fault.get('Key')}",
+                    endpoint=self._endpoint,
+                    reason=str(fault.get("Message"))[:REASON_MAX],
                 )
 
-    def unended(self, prefix: str) -> list[tuple[str, str]]:
+    def unended(self, prefix: str) -> Iterator[tuple[str, str]]:
         """Uploads of parts below ``prefix`` that nobody has ended: their keys and ids."""
-        pages = self._client.get_paginator("list_multipart_uploads").paginate(
-            Bucket=self.place.bucket, Prefix=self.place.prefix + prefix
-        )
-        with self._asked("uploads not listed", prefix):
-            return [
-                (upload["Key"].removeprefix(self.place.prefix), upload["UploadId"])
-                for page in pages
-                for upload in page.get("Uploads", ())
-            ]
+        asked = {"Bucket": self.place.bucket, "Prefix": self.place.prefix + prefix}
+        while True:
+            page = self._ask(
+                "uploads not listed", prefix, partial(self._client.list_multipart_uploads, **asked)
+            )
+            for upload in page.get("Uploads", ()):
+                yield upload["Key"].removeprefix(self.place.prefix), upload["UploadId"]
+            if not page.get("IsTruncated"):
+                return
+            asked["KeyMarker"] = page["NextKeyMarker"]
+            asked["UploadIdMarker"] = page["NextUploadIdMarker"]
 
     def give_up(self, key: str, upload: str) -> None:
         """Delete the parts of an upload: they cost money."""
-        try:
-            with self._asked("upload not given up", key):
-                self._client.abort_multipart_upload(**self._named(key), UploadId=upload)
-        except FileNotFoundError:
-            return
+        asked = partial(self._client.abort_multipart_upload, **self._named(key), UploadId=upload)
+        with suppress(FileNotFoundError):
+            self._ask("upload not given up", key, asked)
 
     def get_all(self, keys: Iterable[str]) -> Iterator[StoredObject | None]:
         """Objects in the order of their keys, several asked for at once."""
@@ -237,26 +312,42 @@ class S3Bucket:
     def _named(self, key: str) -> dict[str, str]:
         return {"Bucket": self.place.bucket, "Key": self.place.prefix + key}
 
-    @contextmanager
-    def _asked(self, what: str, key: str) -> Iterator[None]:
-        """One request, with what may come of it as our errors."""
-        try:
-            yield
-        except ClientError as error:
-            code = error.response.get("Error", {}).get("Code")
-            if _status(error) == HTTPStatus.NOT_FOUND and code != "NoSuchBucket":
-                raise FileNotFoundError(self.as_text(key)) from error
-            raise self._refused(what, key, error) from error
-        except (BotoCoreError, Boto3Error, OSError) as error:
-            raise self._refused(what, key, error) from error
+    def _ask(self, what: str, key: str, call: Callable[[], Value]) -> Value:
+        """What the store answers, with what may come of it as our errors.
 
-    def _refused(self, what: str, key: str, error: Exception) -> StorageError:
-        return StorageError(
-            what,
-            errno=getattr(error, "errno", None),
-            file=self.as_text(key),
-            reason=str(error)[:300],
-        )
+        ``call`` is made again when its answer is cut off, which the client does not do.
+        """
+        for left in reversed(range(ANSWER_TRIES)):
+            try:
+                return call()
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") in _NO_OBJECT:
+                    raise FileNotFoundError(self.as_text(key)) from error
+                raise self._refused(what, key, error) from error
+            except (BotoCoreError, Boto3Error, OSError, KeyError, ValueError) as error:
+                if not (left and _is_cut_off(error)):
+                    raise self._refused(what, key, error) from error
+        raise AssertionError("unreachable")
+
+    def _refused(self, what: str, key: str, error: Exception) -> LedgerError:
+        place = {"file": self.as_text(key), "endpoint": self._endpoint}
+        if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
+            return ConfigError("no keys for the object store", **place, setting=_KEYS)
+        reason = str(error)[:REASON_MAX]
+        told = next((_SETTINGS[code] for code in _SETTINGS if f"({code})" in reason), None)
+        if told is not None:
+            return ConfigError(told[0], **place, setting=told[1], reason=reason)
+        return StorageError(what, errno=getattr(error, "errno", None), **place, reason=reason)
+
+
+def _age_s(answer: _Answer) -> float:
+    """Seconds since an object was written; without the store's clock by ours."""
+    try:
+        text = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
+        now = parsedate_to_datetime(text).astimezone(UTC)
+    except (KeyError, ValueError):
+        now = datetime.now(UTC)
+    return max(0.0, (now - answer["LastModified"]).total_seconds())
 
 
 def _status(error: BaseException | None) -> int | None:
@@ -267,15 +358,25 @@ def _status(error: BaseException | None) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def _is_cut_off(error: BaseException | None) -> bool:
-    """Whether an answer has ended within its bytes, which the client does not try again."""
-    return isinstance(error, (IncompleteReadError, ReadTimeoutError, ResponseStreamingError))
+def _is_cut_off(error: Exception) -> bool:
+    """Whether an answer has ended within its lines or bytes; a line that is not there is a
+    ``KeyError``, and half of one a ``ValueError``.
+    """
+    if isinstance(error, Boto3Error):
+        # Parts were put together, and the answer was lost: asked once more, there are none.
+        return "(NoSuchUpload)" in str(error)
+    return isinstance(
+        error,
+        (
+            *(IncompleteReadError, ReadTimeoutError, ResponseStreamingError, ResponseParserError),
+            *(KeyError, ValueError),
+        ),
+    )
 
 
-def _is_amazon(endpoint: str) -> bool:
-    """Whether it is what a client finds by the region alone."""
-    host = urlsplit(endpoint).hostname or ""
-    return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+def _is_amazon(host: str, region: str) -> bool:
+    """Whether it is what a client finds by the region alone; private endpoints are not."""
+    return host in {"s3.amazonaws.com", *(f"s3.{region}.amazonaws.com{end}" for end in ("", ".cn"))}
 
 
 def _alone() -> TransferConfig:
@@ -285,8 +386,8 @@ def _alone() -> TransferConfig:
 
 @lru_cache(maxsize=8)
 def _client(endpoint: str | None, region: str | None) -> BaseClient:
-    """A client of this process; its threads share it."""
-    return boto3.client(
+    """A client of this process; its threads share it, but not the session that makes it."""
+    return Session().client(
         "s3",
         endpoint_url=endpoint,
         region_name=region,
