@@ -37,7 +37,7 @@ from ledgermq.pipeline.archive.archive_store import (
     StagingArea,
     check_numbers,
 )
-from ledgermq.pipeline.archive.s3_bucket import S3Bucket, S3Place
+from ledgermq.pipeline.archive.s3_bucket import NO_CONDITIONS, S3Bucket, S3Place
 from ledgermq.store.files.checked_document import decode_document, encode_document
 
 SCHEMES = ("s3", "s3a")
@@ -319,7 +319,7 @@ class ObjectWriter:
         for over, condition in ((None, "If-None-Match"), (_NEVER, "If-Match")):
             if self._bucket.put(probe, b"put in spite of it", over=over) is not None:
                 raise ConfigError(
-                    "object store does not keep to conditions of a put, which an archive needs",
+                    NO_CONDITIONS,
                     directory=self._text,
                     condition=condition,
                 )

@@ -63,6 +63,8 @@ CHUNK_BYTES = 1 << 20
 OBJECT_BYTES_MAX = 1 << 30
 """Of one that is read into memory: a document of the manifest has some 300 bytes a file."""
 
+NO_CONDITIONS = "object store does not keep to conditions of a put, which an archive needs"
+
 _KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or the role of a machine"
 _ENDPOINT = "AWS_ENDPOINT_URL_S3"
 
@@ -70,6 +72,7 @@ _SETTINGS = {
     "InvalidAccessKeyId": ("object store does not know the key", _KEYS),
     "XAdminUserNotFound": ("object store does not know the key", _KEYS),
     "SignatureDoesNotMatch": ("object store does not take the secret key", _KEYS),
+    "NotImplemented": (NO_CONDITIONS, "--to"),
     "NoSuchBucket": ("no such bucket", "s3a://BUCKET/PREFIX"),
 }
 """Answers that waiting does not change, and what would."""

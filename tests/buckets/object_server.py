@@ -31,11 +31,7 @@ BUCKET = "archives"
 HEAD_BYTES_MAX = 1 << 16
 
 _DATE = re.compile(rb"Date: ([^\r]*)\r\n", re.IGNORECASE)
-_BODY = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate</Message></Error>"
-BUSY = (
-    b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nConnection: close\r\n"
-    b"Content-Length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
-)
+REFUSALS = {"busy": (503, "SlowDown"), "unable": (501, "NotImplemented")}
 
 
 def program() -> str | None:
@@ -132,9 +128,9 @@ class FaultyProxy:
     """A TCP proxy, which has each request in a connection of its own; ``fault`` says of each what
     becomes of it.
 
-    ``""`` nothing; ``busy`` it is answered 503; ``late`` the answer waits half a second; ``lost``
-    the request is done, and its answer is not handed on; ``half`` nor the second half of it;
-    ``ahead`` the server's clock is two minutes ahead.
+    ``""`` nothing; ``busy`` it is answered 503, ``unable`` 501; ``late`` the answer waits half
+    a second; ``lost`` the request is done, and its answer is not handed on; ``half`` nor the second
+    half of it; ``ahead`` the server's clock is two minutes ahead.
     """
 
     def __init__(self, port: int) -> None:
@@ -178,8 +174,8 @@ class FaultyProxy:
             self.count += 1
             fault = self.fault(self.count, head)
             self.faults.append(fault)
-        if fault == "busy":
-            client.sendall(BUSY)
+        if fault in REFUSALS:
+            client.sendall(_refusal(*REFUSALS[fault]))
             return
         with socket.create_connection(("127.0.0.1", self._target)) as server:
             server.sendall(head.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
@@ -203,6 +199,14 @@ class FaultyProxy:
             client.sendall(whole[: len(whole) // 2])
         elif fault == "ahead":
             client.sendall(_DATE.sub(_two_minutes_later, whole, count=1))
+
+
+def _refusal(status: int, code: str) -> bytes:
+    body = f"<Error><Code>{code}</Code><Message>refused by a test</Message></Error>"
+    return (
+        f"HTTP/1.1 {status} {code}\r\nContent-Type: application/xml\r\nConnection: close\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n{body}"
+    ).encode()
 
 
 def _two_minutes_later(found: re.Match[bytes]) -> bytes:

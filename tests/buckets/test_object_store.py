@@ -252,7 +252,7 @@ def test_a_flipped_byte_of_head_and_manifest_is_found(
 
 
 def test_a_store_without_conditions_is_refused(
-    tmp_path: Path, target: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, proxy: FaultyProxy, target: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = bucket_of(target)._client
     store = grown(tmp_path / "store", 6)
@@ -265,6 +265,10 @@ def test_a_store_without_conditions_is_refused(
     with pytest.raises(ConfigError, match="does not keep to conditions"):
         archived(store, target)
     client.meta.events.unregister("before-sign.s3.PutObject", forget)
+    proxy.fault = lambda _number, head: "unable" if b"If-" in head else ""
+    with pytest.raises(ConfigError, match="does not keep to conditions"):
+        archived(store, target)
+    proxy.fault = lambda _number, _head: ""
 
     assert archived(store, target).rows == 6
 
