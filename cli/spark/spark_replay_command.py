@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from pathlib import Path
 
 from ledgermq.cli.node_options import parse_time
 from ledgermq.cli.spark.spark_options import add_job_options, job_of
@@ -21,7 +22,7 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "one, with body, tag, keys, properties and flag, and new offsets. A run that was stopped "
         "goes on by its name, and sends nothing twice.",
     )
-    parser.add_argument("directory", metavar="DIR", help="the archive, in a directory")
+    parser.add_argument("directory", metavar="DIR", help="the archive, or s3a://BUCKET/PREFIX")
     parser.add_argument(
         "--nodes", required=True, metavar="ADDRESSES", help="of the cluster, with commas"
     )
@@ -37,6 +38,13 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         action="store_true",
         help="store each run of the archive as a whole, and know by its number that it is stored",
     )
+    parser.add_argument(
+        "--progress",
+        type=Path,
+        metavar="DIR",
+        help="a directory for notes of how far it is, which workers must see (default: in the "
+        "archive, which must be a directory then)",
+    )
     parser.add_argument("--name", default="replay", help="of the replay (%(default)s)")
     parser.add_argument(
         "--timeout",
@@ -51,12 +59,8 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def _replay(arguments: argparse.Namespace) -> int:
     from ledgermq.pipeline.archive.archive_folder import store_at
-    from ledgermq.pipeline.archive.folder_store import FolderStore
     from ledgermq.pipeline.archive.replay_job import replay
 
-    store = store_at(arguments.directory)
-    if not isinstance(store, FolderStore):
-        raise ConfigError("replay reads archives in directories only", value=arguments.directory)
     choice = ReplayChoice(
         topics=_names(arguments.topics),
         queues=_numbers(arguments.queues),
@@ -71,11 +75,12 @@ def _replay(arguments: argparse.Namespace) -> int:
     with job_of(arguments, "replay") as job:
         found = replay(
             job,
-            store.root,
+            store_at(arguments.directory),
             _names(arguments.nodes) or (),
             choice,
             name=arguments.name,
             timeout_s=arguments.timeout,
+            progress=None if arguments.progress is None else arguments.progress.absolute(),
         )
     seconds = time.monotonic() - begun
     if arguments.json:

@@ -14,6 +14,7 @@ from ledgermq.client.staging import SinkClient
 from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError
 from ledgermq.pipeline.archive.archive_folder import ArchiveFolder, existing_archive
 from ledgermq.pipeline.archive.archive_layout import PLAIN, ArchivedFile, ArchiveState
+from ledgermq.pipeline.archive.archive_store import ArchiveStore
 from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.archive.replay_batches import (
     SinkProgress,
@@ -39,33 +40,36 @@ class ReplayOutcome(NamedTuple):
 
 def replay(
     job: Tasks,
-    root: Path,
+    store: ArchiveStore,
     nodes: Sequence[str],
     choice: ReplayChoice,
     *,
     name: str,
     timeout_s: float,
+    progress: Path | None = None,
 ) -> ReplayOutcome:
-    """Send what the archive in ``root`` has of ``choice``, and was not sent by this name yet.
+    """Send what the archive in ``store`` has of ``choice``, and was not sent by this name yet.
 
     Args:
         nodes: addresses of the cluster.
         name: of the replay: one that was stopped goes on by its name.
         timeout_s: how long the cluster may be away.
+        progress: the folder for notes of how far it is; None for the archive itself.
 
     Raises:
-        ConfigError: no archive, a wrong name, a topic that it does not have, or a replay of that
-            name was begun otherwise.
+        ConfigError: no archive, or no folder for notes of one that is in a bucket, a wrong name, a
+            topic that it does not have, or a replay of that name was begun otherwise.
         StoreLockedError: this replay runs already.
         LedgerError: the cluster refused, or did not answer in time: to be run again.
         JobFailedError: Spark gave up.
     """
     check_name(name)
-    folder = ReplayFolder(root, name)
-    archive = existing_archive(FolderStore(root))
+    folder = _notes(store, progress, name)
+    archive = existing_archive(store)
     _check_topics(archive.state, choice)
     first = ReplayTask(
-        root=root,
+        store=store,
+        notes=folder,
         name=name,
         nodes=tuple(nodes),
         timeout_s=timeout_s,
@@ -75,7 +79,7 @@ def replay(
         files=(),
         bodies=archive.state.bodies or PLAIN,
     )
-    with _locked(folder, choice):
+    with _locked(folder, choice, None if progress is None else store.as_text()):
         if choice.by_sink:
             return _by_sink(job, archive, first, SinkProgress(folder))
         tasks = list(_tasks(archive.state.files, first, job.slots))
@@ -84,6 +88,18 @@ def replay(
         ReplayedPart(*(sum(column) for column in zip(*parts, strict=True))) if parts else (0,) * 4
     )
     return ReplayOutcome(*sums, topics=len({task.topic for task in tasks}), tasks=len(tasks))
+
+
+def _notes(store: ArchiveStore, progress: Path | None, name: str) -> ReplayFolder:
+    if progress is not None:
+        return ReplayFolder(progress / name)
+    if isinstance(store, FolderStore):
+        return ReplayFolder.within(store.root, name)
+    raise ConfigError(
+        "replay of an archive in a bucket needs a directory for its notes",
+        option="--progress",
+        archive=store.as_text(),
+    )
 
 
 def _by_sink(
@@ -141,10 +157,10 @@ def _tasks(archived: Sequence[ArchivedFile], first: ReplayTask, slots: int) -> I
 
 
 @contextmanager
-def _locked(folder: ReplayFolder, choice: ReplayChoice) -> Iterator[None]:
+def _locked(folder: ReplayFolder, choice: ReplayChoice, place: str | None) -> Iterator[None]:
     """The replay for this process alone."""
     try:
-        folder.begin(choice)
+        folder.begin(choice, archive=place)
         lock = os.open(folder.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     except OSError as error:
         raise StorageError(

@@ -72,14 +72,22 @@ class ReplayMark(NamedTuple):
 
 
 class ReplayFolder:
-    """The documents of the replay ``name`` of the archive in ``root``."""
+    """The documents of one replay, in the folder ``path``, which has its name."""
 
-    def __init__(self, root: Path, name: str) -> None:
+    def __init__(self, path: Path) -> None:
         """Nothing is read or made yet."""
-        self.path = root / OWN_FOLDER / "replays" / name
+        self.path = path
 
-    def begin(self, choice: ReplayChoice) -> None:
+    @classmethod
+    def within(cls, archive: Path, name: str) -> ReplayFolder:
+        """Where the notes of an archive's replay stand unless another place is named."""
+        return cls(archive / OWN_FOLDER / "replays" / name)
+
+    def begin(self, choice: ReplayChoice, *, archive: str | None = None) -> None:
         """Have the folder, for this choice.
+
+        Args:
+            archive: where it is, if the folder is not within it.
 
         Raises:
             ConfigError: a replay of that name was begun with another one.
@@ -89,6 +97,8 @@ class ReplayFolder:
         if not choice.by_sink:
             # Replays that were begun before there was a choice do not say so.
             del wanted["by_sink"]
+        if archive is not None:
+            wanted["archive"] = archive
         file = self.path / "replay.json"
         found = read_document(file)
         if found is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -40,6 +39,7 @@ from ledgermq.formats.records.properties import (
 from ledgermq.model.errors import StorageError
 from ledgermq.model.limits import UNIQUE_ID_SIZE_MAX
 from ledgermq.pipeline.archive.archive_layout import STORED, ArchivedFile
+from ledgermq.pipeline.archive.archive_store import ArchiveStore
 from ledgermq.pipeline.archive.replay_layout import (
     ORIGIN,
     Place,
@@ -80,11 +80,13 @@ class ReplayTask:
     """Some queues of one topic.
 
     Attributes:
+        notes: how far the replay is; the same folder for all tasks.
         files: those that may have something of them, in the order in which they were archived.
         bodies: ``plain`` or ``stored``.
     """
 
-    root: Path
+    store: ArchiveStore
+    notes: ReplayFolder
     name: str
     nodes: tuple[str, ...]
     timeout_s: float
@@ -148,7 +150,7 @@ class _QueueSender:
         self._producer = producer
         self._topic = task.choice.to_topic or task.topic
         self._write_queues = producer.write_queues(self._topic)
-        self._folder = ReplayFolder(task.root, task.name)
+        self._folder = task.notes
         self._marks: dict[int, ReplayMark] = {}
         self._stored: dict[int, set[Place]] = {}
         self._handled: dict[int, Place] = {}
@@ -263,9 +265,8 @@ def rows_of(task: ReplayTask, file: ArchivedFile) -> Iterator[tuple[int, list[Ou
     wanted = [queue_id for queue_id in task.queues if queue_id in generations]
     if not wanted:
         return
-    path = task.root / file.path
     try:
-        with pq.ParquetFile(path) as parquet:
+        with task.store.fetched(file.path) as path, pq.ParquetFile(path) as parquet:
             for batch in parquet.iter_batches(batch_size=_PARQUET_ROWS, columns=_COLUMNS):
                 chosen = batch.filter(_mask(batch, task.choice, wanted))
                 for queue_id in wanted:
@@ -280,7 +281,7 @@ def rows_of(task: ReplayTask, file: ArchivedFile) -> Iterator[tuple[int, list[Ou
         raise StorageError(
             "file of the archive not read: ledgermq spark archive-verify",
             errno=getattr(error, "errno", None),
-            file=str(path),
+            file=f"{task.store.as_text()}/{file.path}",
             reason=str(error)[:300],
         ) from error
 

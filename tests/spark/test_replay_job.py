@@ -21,6 +21,7 @@ from tests.unit.pipeline.archives import TasksHere, archived, visible_rows
 from ledgermq.client import Producer
 from ledgermq.formats.records.body_compression import plain_body
 from ledgermq.model.errors import ConfigError, StoreLockedError
+from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.archive.replay_job import ReplayOutcome, replay
 from ledgermq.pipeline.archive.replay_layout import ORIGIN, ReplayChoice
 from ledgermq.pipeline.archive.replay_writer import NOT_REPLAYED
@@ -47,7 +48,8 @@ def address_of(node: Node) -> str:
 def replayed(archive: Path, node: Node, name: str, **choice: Any) -> ReplayOutcome:
     wanted = ReplayChoice(**{"to_topic": "orders", **choice})
     tasks = TasksHere()
-    return replay(tasks, archive, [address_of(node)], wanted, name=name, timeout_s=PATIENCE_S)
+    store, nodes = FolderStore(archive), [address_of(node)]
+    return replay(tasks, store, nodes, wanted, name=name, timeout_s=PATIENCE_S)
 
 
 def stored(node: Node, topic: str, count: int) -> list[Any]:

@@ -23,6 +23,7 @@ from tests.unit.pipeline.archives import TasksHere
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.staging import SinkClient, StageWriter
 from ledgermq.pipeline.archive import replay_writer
+from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.archive.replay_job import replay
 from ledgermq.pipeline.archive.replay_layout import ReplayChoice, ReplayFolder
 
@@ -64,7 +65,8 @@ def run(archive: str, nodes: str, topic: str, plan: list[str]) -> None:
         )
     by_sink = plan[0] in ("staged", "committed", "stored")
     choice = ReplayChoice(topics=("orders",) if by_sink else None, to_topic=topic, by_sink=by_sink)
-    replay(TasksHere(1), Path(archive), [nodes], choice, name="again", timeout_s=60.0)
+    store = FolderStore(Path(archive))
+    replay(TasksHere(1), store, [nodes], choice, name="again", timeout_s=60.0)
 
 
 def main(archive: str, nodes: str, topic: str) -> None:

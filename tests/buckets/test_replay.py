@@ -1,0 +1,75 @@
+"""``replay`` sends an archive that is in a bucket, once, and notes in a directory how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.buckets.object_server import bucket_of
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, nodes_made
+from tests.suite.patience import PATIENCE_S
+from tests.unit.pipeline.archives import TasksHere, archived
+from tests.unit.pipeline.test_archive_job import grown
+
+from ledgermq.model.errors import ConfigError
+from ledgermq.pipeline.archive.archive_folder import existing_archive, store_at
+from ledgermq.pipeline.archive.archive_store import ArchiveStore
+from ledgermq.pipeline.archive.object_store import ObjectStore
+from ledgermq.pipeline.archive.replay_job import ReplayOutcome, replay
+from ledgermq.pipeline.archive.replay_layout import ReplayChoice
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    with nodes_made() as make:
+        made = make()
+        start_client_node(made)
+        yield made
+
+
+def replayed(
+    store: ArchiveStore, node: Node, progress: Path | None, *, by_sink: bool = False
+) -> ReplayOutcome:
+    return replay(
+        TasksHere(),
+        store,
+        [f"ipc://{node.runtime}"],
+        ReplayChoice(topics=("orders",), by_sink=by_sink),
+        name="by-sink" if by_sink else "again",
+        timeout_s=PATIENCE_S,
+        progress=progress,
+    )
+
+
+def test_an_archive_in_a_bucket_is_sent_once(
+    tmp_path: Path, target: ObjectStore, node: Node
+) -> None:
+    store = tmp_path / "store"
+    archived(grown(store, 20), target)
+    first = replayed(target, node, tmp_path / "notes")
+    archived(grown(store, 30), target)
+    second = replayed(target, node, tmp_path / "notes")
+    third = replayed(target, node, tmp_path / "notes")
+    staged = replayed(target, node, tmp_path / "notes", by_sink=True)
+    again = replayed(target, node, tmp_path / "notes", by_sink=True)
+    files = existing_archive(target).state.files
+    rows = sum(file.rows for file in files if file.topic == "orders")
+
+    assert 0 < first.sent < rows
+    assert (first.sent + second.sent, third.sent, third.found) == (rows, 0, 0)
+    assert (staged.sent, again.sent) == (rows, 0)
+    assert list(bucket_of(target).listed("_ledgermq/replays/")) == []
+
+    with pytest.raises(ConfigError, match="needs a directory for its notes") as found:
+        replayed(target, node, None)
+
+    assert found.value.details["option"] == "--progress"
+
+    other = store_at(f"{target.as_text()}-of-another")
+    archived(store, other)
+    with pytest.raises(ConfigError, match="begun otherwise"):
+        replayed(other, node, tmp_path / "notes")
