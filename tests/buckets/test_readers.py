@@ -17,6 +17,7 @@ from pyarrow import dataset
 from tests import left_out
 from tests.buckets.bucket_archives import seen
 from tests.buckets.object_server import IS_REQUIRED, FaultyProxy
+from tests.spark.conftest import SHORT_LIVED
 from tests.unit.pipeline.archives import archived
 from tests.unit.pipeline.test_archive_job import expected, grown
 
@@ -41,6 +42,7 @@ def program(*words: object) -> str:
             "PYTHONPATH": "src",
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": sys.executable,
+            "SPARK_SUBMIT_OPTS": SHORT_LIVED,
         },
         capture_output=True,
         text=True,
@@ -100,10 +102,9 @@ def test_the_commands_write_and_check_it_and_spark_reads_it(
     command = ("-m", "ledgermq.cli.main", "spark")
     store, place = grown(tmp_path / "store", 30), target.as_text()
     wrote = json.loads(program(*command, "archive", store, "--to", place, "--json"))
-    again = json.loads(program(*command, "archive", store, "--to", place, "--json"))
     found = json.loads(program(*command, "archive-verify", place, "--json"))
     read = json.loads(program("-m", "tests.buckets.reading_spark", fetched, endpoint(proxy), place))
 
-    assert (wrote["to"], wrote["messages"], again["run"]) == (place, 30, None)
+    assert (wrote["to"], wrote["messages"]) == (place, 30)
     assert (found["rows"], found["faults"]) == (30, [])
     assert [tuple(row) for row in read] == seen(target, tmp_path / "mirror") == expected(30)
