@@ -27,6 +27,7 @@ BUILT = "goes around a job of Spark; tests/spark puts its result in place"
 TERMINAL = "goes on until somebody leaves it; tests/process/test_top_command.py does, in a terminal"
 MIGRATION = "moves a broker of RocketMQ; tests/compat/test_migrate.py does, there and back"
 WHEEL = "builds and fetches for another host; tests/bare/test_wheels.py does, in bare roots"
+FETCHES = "fetches 640 MB; tests/buckets/test_readers.py reads with what of it is needed"
 PACKAGES = "builds for hosts of all suites; tests/bare/test_repository.py does, for each"
 WITNESS = "tests/process/test_witness_without_bodies.py adds one so"
 TWO_SITES = "needs a group of two and a witness; tests/process/test_config_init.py makes one so"
@@ -60,6 +61,7 @@ NOT_RUN = {
     ("spark-jobs.md", "export "): CLUSTER,
     ("spark-jobs.md", "ledgermq spark "): JOBS,
     ("spark-jobs.md", "ledgermq store install-derived "): BUILT,
+    ("spark-jobs.md", "pyspark "): FETCHES,
     ("spark-jobs.md", "spark-submit "): CLUSTER,
     ("spark-jobs.md", "systemctl "): BUILT,
     ("spark.md", "pip install "): WHEEL,

@@ -15,12 +15,10 @@ import pyarrow.parquet as pq
 from ledgermq.model.errors import StorageError
 from ledgermq.pipeline.archive.archive_folder import existing_archive, strange_files
 from ledgermq.pipeline.archive.archive_layout import ArchivedFile, ArchiveState, day_of
-from ledgermq.pipeline.archive.archive_store import ArchiveStore
+from ledgermq.pipeline.archive.archive_store import CHUNK_BYTES, ArchiveStore
 from ledgermq.pipeline.archive.archive_writer import ARCHIVED_SCHEMA
 from ledgermq.pipeline.columns.message_schema import MILLISECONDS
 from ledgermq.pipeline.jobs.job_session import Tasks
-
-_CHUNK_BYTES = 1 << 20
 
 
 class ArchiveFault(NamedTuple):
@@ -114,7 +112,7 @@ def _faults_of(path: Path, file: ArchivedFile) -> list[ArchiveFault]:
 def _sha256(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb", buffering=0) as content:
-        while chunk := content.read(_CHUNK_BYTES):
+        while chunk := content.read(CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
 

@@ -18,6 +18,9 @@ from ledgermq.model.errors import CorruptLogError
 OWN_FOLDER = "_ledgermq"
 """Readers of Parquet folders pass over what begins with an underscore."""
 
+CHUNK_BYTES = 1 << 20
+"""So much of a file is read at once."""
+
 
 class RunDocument(NamedTuple):
     """A document of the manifest, and the name that errors give it."""

@@ -40,6 +40,7 @@ except ModuleNotFoundError:
     IS_INSTALLED = False
 
 from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
+from ledgermq.pipeline.archive.archive_store import CHUNK_BYTES
 
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 60
@@ -57,8 +58,6 @@ REQUESTS_AT_ONCE = 16
 
 LIST_MAX = 1_000
 """Keys in one request, as S3 has it."""
-
-CHUNK_BYTES = 1 << 20
 
 OBJECT_BYTES_MAX = 1 << 30
 """Of one that is read into memory: a document of the manifest has some 300 bytes a file."""
