@@ -50,6 +50,7 @@ from ledgermq.ipc.cursor_page import CursorPage, PublishedRole, Role
 from ledgermq.ipc.loop import StopFlag
 from ledgermq.members.log_replacement import replace_log
 from ledgermq.members.mirror_mark import check_mirror_mark
+from ledgermq.members.mirror_promotion import check_begins_alone
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import (
     ConfigError,
@@ -517,6 +518,7 @@ def _open_node(settings: Settings, resources: ExitStack) -> CursorPage:
     for lock in (own / "lock", paths.directory / "supervisor.lock"):
         resources.callback(FamilyLock.take(lock, wait_ms=wait_ms).release)
     check_mirror_mark(settings)
+    check_begins_alone(settings)
     use_reserve(StorePaths.of(settings).reserve)
     replace_log(StorePaths.of(settings))
     page = CursorPage.create(paths.cursors)

@@ -22,8 +22,12 @@ from ledgermq.model.group_epoch import DRAWS, EPOCH_MAX, epoch_of, promoted_term
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.store.files.checked_document import read_document, write_document
 from ledgermq.store.files.disk_sync import sync_directory
-from ledgermq.store.files.properties_file import CurrentTerm, encode_current_term
-from ledgermq.store.files.small_file import replace_file
+from ledgermq.store.files.properties_file import (
+    CurrentTerm,
+    decode_current_term,
+    encode_current_term,
+)
+from ledgermq.store.files.small_file import read_file, replace_file
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.recovery.stopped_log import recover_stopped
 
@@ -113,6 +117,36 @@ def read_promotion(path: Path) -> Promotion:
         cluster, group, Position(begin), Position(end), Index(index), Term(entry_term), chain,
         Term(term), at_ms,
     )  # fmt: skip
+
+
+def check_begins_alone(settings: Settings) -> None:
+    """Refuse other members where a promoted store has not led yet.
+
+    They have nothing: a majority of them would elect one of themselves, whose log is everybody's
+    then. What they get once this node leads is its log.
+
+    Raises:
+        ConfigError: ``node.peers`` names another one, and no term has begun since the promotion.
+        CorruptLogError: what is noted of the promotion, or of the term, is not whole.
+        StorageError: it cannot be read.
+    """
+    own = settings.node.self_id
+    if all(peer.partition("-")[0] == own for peer in settings.node.peers):
+        return
+    paths = StorePaths.of(settings)
+    note = paths.own / FILE
+    if paths.current_term is None or not note.exists():
+        return
+    content = read_file(paths.current_term)
+    promotion = read_promotion(note)
+    begun = None if content is None else decode_current_term(content, file=str(paths.current_term))
+    if begun is None or begun.term <= promotion.term:
+        raise ConfigError(
+            "a promoted store begins alone: name this node only until it leads, and add the others"
+            " with ledgermq raft add",
+            peers=settings.node.peers,
+            setting="node.peers",
+        )
 
 
 def last_word(own: Path) -> MirrorReport | None:

@@ -108,8 +108,9 @@ def _promoted(promotion: Promotion, report: MirrorReport | None) -> Iterator[str
     else:
         yield from _last_word(promotion, report)
     yield (
-        "Take [mirror] out of the settings, name the members in node.peers, and start the node."
-        " What the old group had beyond the copy its own log tells: ledgermq mirror missing"
+        "Take [mirror] out of the settings, name this node alone in node.peers, and start it;"
+        " others are added once it leads: ledgermq raft add. What the old group had beyond the copy"
+        " its own log tells: ledgermq mirror missing"
     )
 
 

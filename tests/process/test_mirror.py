@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, Member, producer
+from tests.process.group_nodes import SIZES, TOPIC, Group, Member, free_port, producer
 from tests.process.mirror_site import NAME, Source, report_of
 from tests.process.node_start import run_command
 from tests.process.test_scrub import FAST, entries, files_of, spoil, wait_repaired
@@ -224,6 +224,55 @@ def test_a_promoted_mirror_is_a_group_of_the_next_epoch_and_what_is_missing_is_l
     assert {one["topic"] for one in queues} == {TOPIC}
     assert sum(one["messages"] for one in queues) == len(lost)
     assert all(one["last"] - one["first"] + 1 == one["messages"] for one in queues)
+
+
+def test_a_promoted_mirror_begins_alone_and_is_given_members_that_get_its_log(
+    make_node: Callable[[], Node], tmp_path: Path
+) -> None:
+    source = Source(make_node, tmp_path, members=1)
+    send(source.group.members[0].address, bodies("a", 200))
+    mirror = source.mirror(make_node())
+    source.wait_copied(mirror)
+    assert mirror.node.stop() == 0
+    source.group.stop()
+    peers = [f"{name}-127.0.0.1:{free_port()}" for name in ("m0", "m1")]
+    added = Member(make_node(), "m1")
+    configure(mirror, peers[:1])
+    configure(added, peers, initial_cluster_state="existing")
+    done = run_command("mirror", "promote", "--config", str(mirror.node.config), "--yes")
+    assert done.returncode == 0, done.stderr
+    configure(mirror, peers)
+    mirror.start()
+    refused = mirror.node.wait_end()
+    configure(mirror, peers[:1])
+    mirror.start()
+    added.start()
+    wait_until(lambda: mirror.leads, "the promoted mirror to lead")
+    address = peers[1].partition("-")[2]
+    joined = mirror.command("raft", "add", "m1", address, "--json", "--timeout", "60")
+    with producer(mirror) as made:
+        made.send_batch(TOPIC, bodies("b", 50)).result()
+    configure(mirror, peers)
+    group = Group([mirror, added])
+    group.wait_equal()
+    group.stop()
+    mirror.start()
+    added.start()
+    group.leader()
+    group.stop()
+
+    assert refused == 1
+    assert joined.returncode == 0, joined.stderr
+    assert group.has_one_log()
+    assert sorted(added.bodies()) == sorted(bodies("a", 200) + bodies("b", 50))
+
+
+def configure(member: Member, peers: list[str], **about: str) -> None:
+    """Settings of a member of a group that was made of a mirror."""
+    member.node.configure(
+        node={"self_id": member.name, "peers": peers, **about}, store=dict(SIZES),
+        raft={"curve": False}, supervision={"restarts_max": 1_000},
+    )  # fmt: skip
 
 
 def test_a_client_of_both_sites_follows_the_promoted_group_and_never_goes_back(

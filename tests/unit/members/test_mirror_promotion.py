@@ -14,6 +14,7 @@ from ledgermq.members.mirror_promotion import (
     FILE,
     LAST_WORD,
     Promotion,
+    check_begins_alone,
     promote_mirror,
     read_promotion,
 )
@@ -23,6 +24,7 @@ from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.group_epoch import epoch_of
 from ledgermq.model.ids import NodeId, Term
 from ledgermq.model.names.queue_name import QueueName
+from ledgermq.raft.messages import HardState
 from ledgermq.raft_node.term_file import TermFile
 from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 from ledgermq.store.log_reader import LogReader
@@ -106,6 +108,27 @@ def test_a_promoted_store_is_a_groups_in_a_term_of_the_next_epoch(
     assert started.state.term == promotion.term and started.state.vote is None
     assert epoch_of(started.state.term) == 1
     started.close()
+
+
+def test_a_promoted_store_begins_alone(mirror: StoredLog) -> None:
+    own, other = "n0-10.0.0.1:40911", "n1-10.0.0.2:40911"
+    alone, group = (
+        replace(mirror.settings, node=replace(mirror.settings.node, peers=peers))
+        for peers in ((own,), (own, other))
+    )
+    check_begins_alone(group)
+    promotion, _ = promote_mirror(mirror.settings)
+
+    check_begins_alone(alone)
+    check_begins_alone(mirror.settings)
+    with pytest.raises(ConfigError, match="begins alone"):
+        check_begins_alone(group)
+    started = TermFile(mirror.paths.term, mirror.paths.current_term)
+    with pytest.raises(ConfigError, match="begins alone"):
+        check_begins_alone(group)
+    started.persist(HardState(Term(promotion.term + 1), NodeId("n0")))
+    started.close()
+    check_begins_alone(group)
 
 
 def test_a_store_is_promoted_once(mirror: StoredLog) -> None:
