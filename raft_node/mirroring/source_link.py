@@ -28,8 +28,11 @@ from ledgermq.wire.mirror_frames import (
 
 logger = logging.getLogger(__name__)
 
-PROBE_S = 5.0
-"""For who is asked what it is; the next one is asked then."""
+PROBE_S = 3.0
+"""For who is asked what it is; the next one is asked then. Nothing comes from anybody meanwhile."""
+
+MARK_S = 5.0
+"""For the leader to take a mark: it makes it an entry of the log."""
 
 SILENCE_S = 10.0
 """An answer of which nothing comes for so long is given up."""
@@ -116,7 +119,7 @@ class SourceLink:
         path = f"{PREFIX}/mark?position={position}"
         for member in sorted(self._patient(), key=lambda one: one is not self._marks_at):
             try:
-                member.ask("POST", path, body=b"", silence_s=PROBE_S)
+                member.ask("POST", path, body=b"", silence_s=MARK_S)
             except StorageError as error:
                 # What the leader says counts more than that others do not lead.
                 is_leaders = error.details.get("status") == HTTPStatus.BAD_REQUEST
