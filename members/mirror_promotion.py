@@ -84,9 +84,10 @@ def promote_mirror(settings: Settings) -> tuple[Promotion, MirrorReport | None]:
     promotion = _at_end_of_log(settings)
     paths = StorePaths.of(settings)
     assert paths.current_term is not None
-    # A raft process that starts takes the greater one of this and its own file.
-    replace_file(paths.current_term, encode_current_term(CurrentTerm(promotion.term, None)))
     write_document(paths.own / FILE, asdict(promotion))
+    # A raft process that starts takes the greater one of this and its own file. From here on the
+    # store is no mirror of its source any more: that would be refused for its lesser epoch.
+    replace_file(paths.current_term, encode_current_term(CurrentTerm(promotion.term, None)))
     report = last_word(paths.own)
     mark.unlink()
     sync_directory(paths.own)

@@ -29,8 +29,10 @@ from ledgermq.raft_node.term_file import TermFile
 from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import open_directory
+from tests.unit.conversion.killed_conversion import copy, in_child
 from tests.unit.raft_node.mirror_pair import StoredLog
 
+KILLS = 14
 MIRROR = MirrorSection(sources=("https://10.0.0.1:9464",), token_file=Path("/token"))
 
 
@@ -147,6 +149,33 @@ def test_a_promotion_that_was_killed_before_its_end_is_done_again(mirror: Stored
     again, _ = promote_mirror(mirror.settings)
 
     assert again.index == first.index and epoch_of(again.term) == 1
+
+
+@pytest.mark.slow
+def test_a_promotion_that_is_killed_at_any_moment_is_none_or_is_done_again(
+    mirror: StoredLog, old: StoredLog, tmp_path: Path
+) -> None:
+    root = mirror.paths.root
+    template = root.rename(tmp_path / "template")
+    copy(template, root)
+    _, calls = in_child(lambda: promote_here(mirror), kill_at=None)
+    for number in range(KILLS):
+        copy(template, root)
+        # The last calls are those that make the group.
+        ended, _ = in_child(lambda: promote_here(mirror), kill_at=calls - KILLS + number)
+        assert not ended
+        if mirror_mark_path(mirror.settings).exists():
+            check_mirror_mark(mirror_of(mirror.settings))
+            promote_here(mirror)
+        check_mirror_mark(mirror.settings)
+        assert read_promotion(mirror.paths.own / FILE).end == old.end.position
+        started = TermFile(mirror.paths.term, mirror.paths.current_term)
+        assert epoch_of(started.state.term) == 1
+        started.close()
+
+
+def promote_here(mirror: StoredLog) -> None:
+    promote_mirror(mirror.settings)
 
 
 def test_a_mirror_that_has_nothing_becomes_no_group(tmp_path: Path) -> None:
