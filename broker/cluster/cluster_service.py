@@ -30,6 +30,7 @@ from ledgermq.broker.state.state_requests import Reply, StateRequest
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.config.settings import AccessSection, Settings
 from ledgermq.model.errors import BusyError, ConfigError, LedgerError, NoPermissionError
+from ledgermq.model.events import Event
 from ledgermq.process.clock import Clock, epoch_ms
 from ledgermq.rules.cluster.cluster_commands import ClusterCommand, HomeCertified, RightsAged
 from ledgermq.rules.cluster.cluster_table import GROUP_KIND, ClusterTable
@@ -309,7 +310,10 @@ class ClusterService(Service):
             self._is_noting = False
             too_old = self._table.rights_too_old
             if too_old and not was_too_old:
-                logger.error("the home was not heard for too long: the cluster's users are refused")
+                logger.error(
+                    "the home was not heard for too long: the cluster's users are refused",
+                    extra={"event": Event.CLUSTER_RIGHTS_TOO_OLD},
+                )
             elif was_too_old and not too_old:
                 logger.info("the cluster's users have their rights again")
 
@@ -336,7 +340,10 @@ class ClusterService(Service):
         was_parted = asker.is_parted
         commands = asker.take(answered.number, answered.reply, now_ms)
         if asker.is_parted and not was_parted:
-            logger.error("the cluster's home has lost rows that this group has: certify it anew")
+            logger.error(
+                "the cluster's home has lost rows that this group has: certify it anew",
+                extra={"event": Event.CLUSTER_HOME_PARTED},
+            )
         if commands:
             self._propose(commands, now_ms)
 
