@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledgermq.cli.spark import spark_archive_command, spark_replay_command, spark_stats_command
-from ledgermq.cli.spark.spark_options import add_job_options, job_of, split_bytes
+from ledgermq.cli.spark.spark_options import add_job_options, job_of, local_directory, split_bytes
 from ledgermq.cli.store.store_check_command import EXIT_OF_SEVERITY
 from ledgermq.cli.store.store_sizes import add_size_options, index_layout, store_section
 from ledgermq.formats.findings import Severity
@@ -84,7 +84,7 @@ def _register_audit(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _rebuild(arguments: argparse.Namespace) -> int:
     from ledgermq.pipeline.jobs.rebuild_job import rebuild
 
-    root: Path = arguments.directory.absolute()
+    root = local_directory(arguments.directory)
     staging: Path = (arguments.out or root / "ledgermq" / "derived").absolute()
     directory = open_directory(root, self_id=arguments.self_id)
     section = store_section(arguments, root, directory.log)
@@ -114,7 +114,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     from ledgermq.pipeline.jobs.audit_report import audit_as_json, write_report
     from ledgermq.repair.check.check_store import CheckOptions
 
-    roots = [path.absolute() for path in arguments.directories]
+    roots = [local_directory(path) for path in arguments.directories]
     has_layout = arguments.hash_slots is not None or arguments.index_items is not None
     options = CheckOptions(
         log_file_size=arguments.log_file_size,

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledgermq.cli.progress_line import ProgressLine
+from ledgermq.model.errors import ConfigError
 from ledgermq.model.units import MIB
 from ledgermq.pipeline.job_defaults import SPLIT_BYTES
 
 if TYPE_CHECKING:
     from ledgermq.pipeline.jobs.job_session import Job
     from ledgermq.pipeline.source_options import SourceOptions
+
+
+_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/")
 
 
 def add_job_options(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +55,23 @@ def split_bytes(arguments: argparse.Namespace) -> int:
     """Bytes of the log for one task."""
     mib: int = arguments.split_mib
     return max(1, mib) * MIB
+
+
+def local_directory(path: Path) -> Path:
+    """A store's directory, absolute.
+
+    Raises:
+        ConfigError: it is an address: files of a store are mapped, and cannot be in a bucket.
+    """
+    scheme = _ADDRESS.match(str(path))
+    if scheme and not path.exists():
+        # What stands behind it may have keys in it.
+        raise ConfigError(
+            "stores are read from directories that the workers see; only archives may be in "
+            "buckets: spark archive, archive-verify, replay",
+            value=f"{scheme[1]}://...",
+        )
+    return path.absolute()
 
 
 def add_source_options(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +110,7 @@ def source_options(arguments: argparse.Namespace, **more: str) -> SourceOptions:
     from ledgermq.pipeline.source_options import parse_options
 
     given = {
-        "path": ",".join(str(Path(one).absolute()) for one in arguments.directories) or None,
+        "path": ",".join(str(local_directory(Path(one))) for one in arguments.directories) or None,
         "nodes": arguments.nodes,
         "selfId": arguments.self_id,
         "subscribe": arguments.topics,
