@@ -86,6 +86,13 @@ LEVELS = (
         changes=(),
         tables=(),
     ),
+    FeatureLevel(
+        5,
+        "schemas of topics",
+        "0.3.0",
+        changes=("schema",),
+        tables=("schemas.json",),
+    ),
 )  # fmt: skip
 """Each kind of change and each table stands at one of them: below that it does not come into the
 log. What a level adds otherwise, as a field of a row, whoever writes it asks for the level."""

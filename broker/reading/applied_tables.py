@@ -45,6 +45,7 @@ class AppliedTables:
         self.locks, self.users, self.quotas = state.locks, state.users, state.quotas
         self.archives, self.names = state.archives, state.names
         self.features, self.cluster = state.features, state.cluster
+        self.schemas = state.schemas
         self.topics.reserve_builtin(settings.node, settings.topics)
 
     def settle(self) -> bool:

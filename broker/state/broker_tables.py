@@ -210,8 +210,8 @@ class BrokerTables(AppliedTables):
         return {**self.state.tables_later(), **self._ends.for_snapshot()}
 
     def save_changed(self) -> None:
-        """Write users, quotas, feature level and cluster if they have changed, and small tables of
-        topics and groups.
+        """Write users, quotas, feature level, cluster and schemas if they have changed, and small
+        tables of topics and groups.
 
         ``topics_revision`` grows when the writer has to know something.
 
@@ -227,8 +227,8 @@ class BrokerTables(AppliedTables):
             self._save({file: self.state.document(file) for file in ACCESS_FILES})
             self._saved_access = self._access_revision
         # Before the others, too: where one is missing, no command of before has raised a level, or
-        # made the group belong to a cluster.
-        for rare in (self.features, self.cluster):
+        # made the group belong to a cluster, or brought a schema.
+        for rare in (self.features, self.cluster, self.schemas):
             if rare.revision != self._saved_revisions[rare.file]:
                 self._save({rare.file: self.state.document(rare.file)})
                 self._saved_revisions[rare.file] = rare.revision

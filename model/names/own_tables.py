@@ -12,5 +12,6 @@ OWN_TABLES = (
     "name-values.json",
     "features.json",
     "cluster.json",
+    "schemas.json",
 )
 """Those of ``rules.state.state_tables``, for who copies or checks a store without a broker."""

@@ -83,7 +83,7 @@ class BrokerState:
         tables = finish(read_tables(own))
         (self.topics, self.groups, self.offsets, self.locks, self.users, self.quotas, self.delays,
          self.moves, self.sinks, self.archives, self.names, self.features,
-         self.cluster) = tables  # fmt: skip
+         self.cluster, self.schemas) = tables  # fmt: skip
         self._by_file = tables.by_file()
         self._followed = 0
         self._takers: dict[type, list[Table[Any]]] = {}

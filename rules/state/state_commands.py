@@ -16,6 +16,8 @@ and a CHANGE is one of
     {"quota": OWNER, "fields": {...}}                  as in quotas.json; null deletes it
     {"archive": NAME, "fields": {...}}                 as in archives.json; null deletes it
     {"names": NAMESPACE, "fields": {KEY: TEXT}}        as in name-values.json; null deletes them all
+    {"schema": SUBJECT, "fields": {...}}               a version or a rule, as in schemas.json;
+                                                       a version alone deletes it, null all
     {"owned": "TOPIC@GROUP", "locks": {ID: [CLIENT, MS]}}    null: nobody owns that queue
     {"moved": ...}, {"ended": ...}                     see ``moves``
     {"sink": NAME, "fields": {...}}, {"sink_moved": ...}     see ``sinks``
@@ -66,6 +68,7 @@ from ledgermq.rules.tables.table_changes import (
     NamesSet,
     OffsetsSet,
     QuotaSet,
+    SchemaSet,
     TopicSet,
     UserSet,
 )
@@ -272,6 +275,7 @@ _NAMED: Mapping[str, type[NamedSet]] = {
     "sink": SinkSet,
     "archive": ArchiveSet,
     "names": NamesSet,
+    "schema": SchemaSet,
 }
 """Changes of what has a name, and fields or nothing."""
 

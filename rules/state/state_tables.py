@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, get_type_hints
 from ledgermq.model.errors import NewerVersionError
 from ledgermq.model.features import LEVEL, LEVEL_OF_TABLE
 from ledgermq.rules.access.access import UserTable
+from ledgermq.rules.schemas.schema_table import SchemaTable
 from ledgermq.rules.state.cluster_copy import ClusterCopy
 from ledgermq.rules.state.feature_table import FeatureTable
 from ledgermq.rules.state.state_commands import Part, decode_snapshot_in_steps
@@ -41,6 +42,7 @@ class StateTables(NamedTuple):
     names: NameValues
     features: FeatureTable
     cluster: ClusterCopy
+    schemas: SchemaTable
 
     def by_file(self) -> dict[str, Table[Any]]:
         """The same, by the name of their file."""

@@ -86,13 +86,22 @@ class NamesSet(NamedTuple):
     fields: Fields | None
 
 
+class SchemaSet(NamedTuple):
+    """The subject has this version or rule from now on, or a version no more; without ``fields``
+    there is none of that name.
+    """
+
+    name: str
+    fields: Fields | None
+
+
 class LevelSet(NamedTuple):
     """This feature level is in force from now on, if none above it is."""
 
     level: int
 
 
-NamedSet = TopicSet | GroupSet | UserSet | QuotaSet | SinkSet | ArchiveSet | NamesSet
+NamedSet = TopicSet | GroupSet | UserSet | QuotaSet | SinkSet | ArchiveSet | NamesSet | SchemaSet
 TableChange = (
     NamedSet | OffsetsSet | LocksSet | SinkMoved | Moved | MoveEnded | LevelSet | ClusterCommand
 )

@@ -46,6 +46,7 @@ from ledgermq.rules.tables.table_changes import (
     NamesSet,
     OffsetsSet,
     QuotaSet,
+    SchemaSet,
     TopicSet,
     UserSet,
 )
@@ -64,6 +65,7 @@ SAMPLES: dict[str, Change] = {
     "sink": SinkSet("s", {"batch": 1, "at": 2, "rows": 3}),
     "sink_moved": SinkMoved("s", 1, 2),
     "given_back": MessageGivenBack("token"),
+    "schema": SchemaSet("s", {"version": 1, "id": 1, "type": "JSON", "schema": "{}"}),
     "level": LevelSet(1),
     "cluster": RowChanged(RowKey("user", "u"), 7, {"secretKey": "s" * 16}),
     "cluster_document": DocumentTaken(b"signed"),

@@ -24,6 +24,7 @@ from ledgermq.rules.tables.table_changes import (
     NamesSet,
     OffsetsSet,
     QuotaSet,
+    SchemaSet,
     TableChange,
     TopicSet,
     UserSet,
@@ -43,6 +44,7 @@ CHANGES = {
     "name-values.json": NamesSet("n", {"k": "v"}),
     "features.json": LevelSet(1),
     "cluster.json": ClusterJoined("c", b"r" * 32, "g", ("first:1",)),
+    "schemas.json": SchemaSet("s", {"version": 1, "id": 1, "type": "JSON", "schema": "{}"}),
 }
 """By the only file that each changes, in the order in which snapshots have always had them."""
 

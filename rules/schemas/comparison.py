@@ -1,0 +1,111 @@
+"""Comparison of two schemas: what it may cost, and why one does not read what the other writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ledgermq.model.errors import ConfigError
+
+STEPS_MAX = 100_000
+"""Of one request, over all versions that it compares: a tenth of a second between two pulls."""
+
+DEPTH_MAX = 64
+"""Types within types: nobody writes more by hand, and the interpreter's stack is safe."""
+
+SHOWN_MAX = 200
+
+
+class UnreadableError(Exception):
+    """The reader's schema does not read all that the writer's lets through; where, and why.
+
+    Attributes:
+        place: in the schema, as ``/field/items``.
+        reason: for people.
+    """
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(place, reason)
+        self.place = place or "/"
+        self.reason = reason
+
+
+class Steps:
+    """Steps that a comparison may still take; also how deep it is."""
+
+    def __init__(self, left: int = STEPS_MAX) -> None:
+        self.left = left
+
+    def take(self, count: int = 1, *, depth: int = 0) -> None:
+        """Note steps.
+
+        Raises:
+            ConfigError: there are too many, or they go too deep.
+        """
+        if depth > DEPTH_MAX:
+            raise ConfigError("schema has too many types within types", limit=DEPTH_MAX)
+        self.left -= count
+        if self.left < 0:
+            raise ConfigError(
+                "schemas are too large to be compared: delete versions that no message has, or let"
+                " the rule of the subject not be transitive",
+                limit=STEPS_MAX,
+            )
+
+
+class Course(NamedTuple):
+    """Where a comparison is.
+
+    Attributes:
+        place: in the reader's schema.
+        seen: pairs of types, by where they lie, that were compared or are being compared: of a type
+            within itself what is shown of the outer one holds for the inner one.
+    """
+
+    place: str
+    seen: set[tuple[int, int]]
+    steps: Steps
+    depth: int
+
+    def at(self, name: str) -> Course:
+        """The same, one type further in."""
+        return self._replace(place=f"{self.place}/{name}", depth=self.depth + 1)
+
+    def tried(self) -> Course:
+        """The same, whose pairs are forgotten where it comes to nothing."""
+        self.steps.take(len(self.seen) // 16)
+        return self._replace(seen=set(self.seen), depth=self.depth + 1)
+
+    def no(self, reason: str) -> UnreadableError:
+        """Why the reader does not read what is written here."""
+        return UnreadableError(self.place, reason)
+
+
+def json_of(text: str) -> object:
+    """The JSON value of a schema's text.
+
+    Raises:
+        ConfigError: it is none, or has a key twice.
+    """
+    try:
+        found: object = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError("schema is no JSON", reason=str(error)[:SHOWN_MAX]) from None
+    return found
+
+
+def shown(value: object) -> str:
+    """A value as a reason may have it."""
+    return str(value)[:SHOWN_MAX]
+
+
+def _object(pairs: list[tuple[str, object]]) -> Mapping[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice in an object")
+    return found
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON")

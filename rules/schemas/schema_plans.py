@@ -1,0 +1,162 @@
+"""Plans for a subject: what a registration, another rule or a deletion changes, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledgermq.model.errors import ConfigError
+from ledgermq.model.names.schemas import (
+    DEFAULT_COMPATIBILITY,
+    ID_MAX,
+    SUBJECT_CHARACTERS,
+    SUBJECT_SIZE_MAX,
+    TEXT_SIZE_MAX,
+    Compatibility,
+    SchemaType,
+    is_subject,
+)
+from ledgermq.rules.schemas.compatibility import Conflict, conflicts, refuse
+from ledgermq.rules.schemas.schema_table import SchemaTable, SchemaVersion, Subject, size_of
+from ledgermq.rules.tables.table_changes import SchemaSet
+
+SUBJECTS_MAX = 10_000
+VERSIONS_MAX = 100
+SIZE_MAX = 8 * 1024 * 1024
+"""Bytes of all texts: with each change the file is written as a whole."""
+
+Plan = Sequence[SchemaSet]
+
+
+def check_subject(name: str) -> str:
+    """A name of a subject.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not is_subject(name):
+        raise ConfigError(
+            "not a name of a subject",
+            subject=name[:SUBJECT_SIZE_MAX],
+            allowed=f"1 to {SUBJECT_SIZE_MAX} {SUBJECT_CHARACTERS}",
+        )
+    return name
+
+
+def found_version(table: SchemaTable, name: str, kind: SchemaType, text: str) -> int | None:
+    """The version of a subject that has this text already."""
+    subject = table.get(name)
+    versions = subject.versions.values() if subject is not None else ()
+    same = (one.number for one in versions if (one.type, one.text) == (kind, text))
+    return max(same, default=None)
+
+
+def conflicts_of(
+    table: SchemaTable, name: str, kind: SchemaType, text: str, rule: Compatibility | None = None
+) -> list[Conflict]:
+    """What keeps a text from being the next version of a subject.
+
+    Args:
+        rule: in the place of the subject's own.
+
+    Raises:
+        ConfigError: it is no schema, or too large.
+    """
+    _check_size(text)
+    subject = table.get(name) or Subject()
+    newest_first = sorted(subject.versions.values(), reverse=True)
+    return conflicts(rule or subject.rule, kind, text, newest_first)
+
+
+def plan_register(
+    table: SchemaTable, name: str, kind: SchemaType, text: str, rule: Compatibility | None = None
+) -> Plan:
+    """What makes a text the next version of a subject; nothing where a version has it.
+
+    Args:
+        rule: the subject's from now on, checked already for this version.
+
+    Raises:
+        ConfigError: the rule forbids it, it is no schema, or there is no room for it.
+    """
+    check_subject(name)
+    if found_version(table, name, kind, text) is not None:
+        return plan_rule(table, name, rule) if rule is not None else []
+    subject = table.get(name) or Subject()
+    refuse(name, rule or subject.rule, conflicts_of(table, name, kind, text, rule))
+    _check_room(table, name, subject, text)
+    identity = table.id_of(kind, text) or table.last_id + 1
+    fields = SchemaVersion(subject.last + 1, identity, kind, text).to_change()
+    if rule is not None:
+        fields["compatibility"] = rule.value
+    return [SchemaSet(name, fields)]
+
+
+def plan_rule(table: SchemaTable, name: str, rule: Compatibility) -> Plan:
+    """What gives a subject another rule, which only the next version has to keep.
+
+    Raises:
+        ConfigError: there is no room for another subject.
+    """
+    check_subject(name)
+    subject = table.get(name)
+    if subject is None:
+        _check_subjects(table)
+        if rule is DEFAULT_COMPATIBILITY:
+            return []
+    elif subject.rule is rule:
+        return []
+    return [SchemaSet(name, {"compatibility": rule.value})]
+
+
+def plan_delete(table: SchemaTable, name: str, version: int | None) -> Plan:
+    """What deletes a subject, or one version of it.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    subject = table.get(name)
+    if subject is None:
+        raise ConfigError("there is no such subject", subject=name[:SUBJECT_SIZE_MAX])
+    if version is None:
+        return [SchemaSet(name, None)]
+    if version not in subject.versions:
+        raise ConfigError("the subject has no such version", subject=name, version=version)
+    return [SchemaSet(name, {"version": version})]
+
+
+def _check_size(text: str) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise ConfigError("text of a schema has half a character") from None
+    if not 0 < size <= TEXT_SIZE_MAX:
+        raise ConfigError("text of a schema is empty or too large", size=size, limit=TEXT_SIZE_MAX)
+
+
+def _check_subjects(table: SchemaTable) -> None:
+    if len(table) >= SUBJECTS_MAX:
+        raise ConfigError(
+            "too many subjects: delete some that nobody uses",
+            subjects=len(table),
+            limit=SUBJECTS_MAX,
+        )
+
+
+def _check_room(table: SchemaTable, name: str, subject: Subject, text: str) -> None:
+    if table.get(name) is None:
+        _check_subjects(table)
+    if len(subject.versions) >= VERSIONS_MAX:
+        raise ConfigError(
+            "too many versions: delete some that no message has",
+            subject=name,
+            versions=len(subject.versions),
+            limit=VERSIONS_MAX,
+        )
+    if table.size + size_of(text) > SIZE_MAX:
+        raise ConfigError(
+            "schemas are too large in all: delete versions that no message has",
+            size=table.size,
+            limit=SIZE_MAX,
+        )
+    if table.last_id >= ID_MAX or subject.last >= ID_MAX:
+        raise ConfigError("all numbers of schemas are given", limit=ID_MAX)
