@@ -19,6 +19,7 @@ _refused = RefusalLines()
 
 SUBJECTS = (
     "user", "owner", "topic", "group", "queue", "id", "archive", "namespace", "key", "cluster",
+    "subject",
 )  # fmt: skip
 """Arguments that say on what a call acts; no other ever comes into the log."""
 

@@ -15,6 +15,7 @@ from ledgermq.broker.administration.name_calls import NameCalls
 from ledgermq.broker.administration.offset_batches import OffsetBatches
 from ledgermq.broker.administration.offset_calls import OffsetCalls
 from ledgermq.broker.administration.queue_calls import QueueCalls
+from ledgermq.broker.administration.schema_calls import SchemaCalls
 from ledgermq.broker.administration.send_topic_calls import SendTopicCalls
 from ledgermq.broker.administration.topic_calls import TopicCalls
 from ledgermq.broker.callers import Caller
@@ -83,6 +84,7 @@ class CallService:
         self.register(PreparedGroups(known, rules, log).verbs)
         self.register(AccessCalls(tables, log, notice).verbs)
         self.register(NameCalls(tables, log).verbs)
+        self.register(SchemaCalls(tables, log).verbs)
 
     def register(self, verbs: Verbs) -> None:
         """Answer these verbs, too."""

@@ -279,6 +279,40 @@ def _archive_rows() -> list[CallRow]:
     ]
 
 
+def _schema_rows() -> list[CallRow]:
+    def schema(made: str, note: Note) -> dict[str, object]:
+        return {"subject": f"{made}-{note.name}", "type": "JSON", "schema": "{}"}
+
+    def shown(made: str, note: Note) -> tuple[str, dict[str, object]]:
+        return "schemas", {"limit": 500, "after": f"{made}-{note.name[:-1]}"}
+
+    def row(made: str, note: Note, outcome: Outcome) -> dict[str, object] | None:
+        return _row_of(outcome, "subjects", "subject", f"{made}-{note.name}")
+
+    return [
+        CallRow(
+            "schema_register",
+            lambda note: schema("typed", note),
+            lambda note: ("schema_show", {"subject": f"typed-{note.name}"}),
+            lambda _, outcome: isinstance(outcome, dict) and outcome["versions"] == [1],
+        ),
+        CallRow(
+            "schema_rule",
+            lambda note: {"subject": f"ruled-{note.name}", "compatibility": "FULL"},
+            lambda note: ("schema_show", {"subject": f"ruled-{note.name}"}),
+            lambda _, outcome: isinstance(outcome, dict) and outcome["compatibility"] == "FULL",
+        ),
+        CallRow(
+            "schema_delete",
+            lambda note: {"subject": f"untyped-{note.name}"},
+            lambda note: shown("untyped", note),
+            lambda note, outcome: row("untyped", note, outcome) is None,
+            lambda note: [("schema_register", schema("untyped", note))],
+            refused_again=(ConfigError,),
+        ),
+    ]
+
+
 def table_rows() -> list[CallRow]:
     """All of them."""
     return [
@@ -288,4 +322,5 @@ def table_rows() -> list[CallRow]:
         *_lock_rows(),
         *_access_rows(),
         *_archive_rows(),
+        *_schema_rows(),
     ]

@@ -37,6 +37,10 @@ READS = frozenset(
         "cluster_show",
         "cluster_key",
         "cluster_documents",
+        "schemas",
+        "schema_show",
+        "schema_by_id",
+        "schema_check",
     ]
 )
 """What changes nothing."""

@@ -93,6 +93,7 @@ def _position(reply: Command) -> int:
 def verbs(stored: Stored) -> Mapping[str, Callable[[About], Arguments]]:
     """Each verb with its arguments. What it would take away is not there."""
     member = {"client": "c", "instance": "i"}
+    schema = {"subject": "absent", "type": "JSON", "schema": "no JSON"}
     numbers = itertools.count()
 
     def sink(about: About) -> Arguments:
@@ -192,6 +193,13 @@ def verbs(stored: Stored) -> Mapping[str, Callable[[About], Arguments]]:
         "cluster_take_over": lambda _: {"chain": []},
         "cluster_group_set": lambda _: {"group": "absent", "nodes": []},
         "cluster_group_remove": lambda _: {"group": "absent"},
+        "schemas": lambda _: {"limit": 10},
+        "schema_show": lambda about: {"subject": f"{about.topic}-value"},
+        "schema_by_id": lambda _: {"id": 1},
+        "schema_check": lambda _: schema,
+        "schema_register": lambda _: schema,
+        "schema_rule": lambda _: {"subject": "absent", "compatibility": "FULL"},
+        "schema_delete": lambda _: {"subject": "absent"},
         "name_set": lambda _: {"namespace": "n", "key": "k"},
         "node_report": lambda _: {},
         "group_lags": lambda _: {"count": 10},

@@ -1,0 +1,192 @@
+"""Calls about schemas of topics: read by who may use the topic, changed by admins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from ledgermq.broker.call_arguments import Arguments, integer, optional_integer, optional_text, text
+from ledgermq.broker.calls import ADMIN, ANY, CHANGE, USER, Call, Result, Verb, Verbs
+from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.broker.state.state_log import StateLog
+from ledgermq.broker.state.state_requests import StateRequest
+from ledgermq.model.errors import ConfigError, NoPermissionError, ProtocolError
+from ledgermq.model.names.schemas import (
+    ID_MAX,
+    TEXT_SIZE_MAX,
+    Compatibility,
+    SchemaType,
+    topic_of,
+)
+from ledgermq.rules.schemas.schema_plans import (
+    Plan,
+    check_subject,
+    conflicts_of,
+    found_version,
+    plan_delete,
+    plan_register,
+    plan_rule,
+)
+from ledgermq.rules.schemas.schema_table import FILE, SchemaTable, SchemaVersion, Subject, rule_of
+from ledgermq.rules.tables.table_changes import Change
+
+ROWS_MAX = 500
+"""Subjects of one answer."""
+
+_TOUCHES = frozenset({FILE})
+"""Ids are given one after the other: the second request waits for what the first has changed."""
+
+
+class SchemaCalls:
+    """Changes go through the log, and are those of all nodes when they are answered."""
+
+    def __init__(self, tables: BrokerTables, log: StateLog) -> None:
+        self._tables = tables
+        self._log = log
+        self.verbs: Verbs = (
+            Verb("schemas", self._list, USER),
+            Verb("schema_show", self._show, USER),
+            Verb("schema_by_id", self._by_id, USER),
+            Verb("schema_check", self._check, ADMIN),
+            Verb("schema_register", self._register, CHANGE),
+            Verb("schema_rule", self._rule, CHANGE),
+            Verb("schema_delete", self._delete, CHANGE),
+        )
+
+    @property
+    def _table(self) -> SchemaTable:
+        return self._tables.schemas
+
+    def _list(self, call: Call) -> Result:
+        """Subjects of the topics that the client may use, at most ``limit`` behind ``after``."""
+        self._log.check()
+        limit = integer(call.arguments, "limit", 1, ROWS_MAX)
+        after = optional_text(call.arguments, "after") or ""
+        found = (
+            (name, subject)
+            for name, subject in self._table
+            if name > after and call.may(topic_of(name), ANY)
+        )
+        chosen = list(islice(found, limit))
+        rows = [_row(name, subject) for name, subject in chosen]
+        return {"subjects": rows, "more": len(rows) == limit}
+
+    def _show(self, call: Call) -> Result:
+        """A subject with one version's text: the last one's, where none is named."""
+        self._log.check()
+        name = self._readable(call)
+        number = optional_integer(call.arguments, "version", 1, ID_MAX)
+        subject = self._table.get(name)
+        if subject is None:
+            raise ConfigError("there is no such subject", subject=name)
+        version = subject.latest if number is None else subject.versions.get(number)
+        if version is None and number is not None:
+            raise ConfigError("the subject has no such version", subject=name, version=number)
+        return {**_row(name, subject), "found": None if version is None else _told(name, version)}
+
+    def _by_id(self, call: Call) -> Result:
+        """The text that an id stands for, for who may use a topic that has it."""
+        self._log.check()
+        identity = integer(call.arguments, "id", 1, ID_MAX)
+        named = self._table.with_id(identity)
+        if not named:
+            raise ConfigError("no schema has this id", id=identity)
+        may = [place for place in sorted(named) if call.may(topic_of(place[0]), ANY)]
+        if not may:
+            raise NoPermissionError("no right to a topic that has this schema", id=identity)
+        versions = [{"subject": subject, "version": number} for subject, number in may]
+        return {**_told(may[0][0], named[may[0]]), "versions": versions}
+
+    def _check(self, call: Call) -> Result:
+        """What keeps a text from being the next version; nothing is changed."""
+        self._log.check()
+        name, kind, schema = _wanted(call.arguments)
+        rule = _rule_wanted(call.arguments, name)
+        found = conflicts_of(self._table, name, kind, schema, rule)
+        return {
+            "subject": name,
+            "compatible": not found,
+            "conflicts": [one._asdict() for one in found],
+            "version": found_version(self._table, name, kind, schema),
+        }
+
+    def _register(self, call: Call) -> Result | None:
+        name, kind, schema = _wanted(call.arguments)
+        rule = _rule_wanted(call.arguments, name)
+
+        def plan() -> Plan:
+            return plan_register(self._table, name, kind, schema, rule)
+
+        def answer() -> Result:
+            number = found_version(self._table, name, kind, schema)
+            subject = self._table.get(name)
+            if number is None or subject is None:
+                raise ConfigError("the version was deleted meanwhile", subject=name)
+            return _numbers(name, subject.versions[number])
+
+        return self._submit(call, plan, answer)
+
+    def _rule(self, call: Call) -> Result | None:
+        name = check_subject(text(call.arguments, "subject"))
+        rule = rule_of(text(call.arguments, "compatibility"), name)
+        told = {"subject": name, "compatibility": rule.value}
+        return self._submit(call, lambda: plan_rule(self._table, name, rule), lambda: told)
+
+    def _delete(self, call: Call) -> Result | None:
+        name = text(call.arguments, "subject")
+        number = optional_integer(call.arguments, "version", 1, ID_MAX)
+        told = {"subject": name, "version": number}
+        return self._submit(call, lambda: plan_delete(self._table, name, number), lambda: told)
+
+    def _readable(self, call: Call) -> str:
+        name = check_subject(text(call.arguments, "subject"))
+        call.check_topic(topic_of(name), ANY)
+        return name
+
+    def _submit(
+        self, call: Call, plan: Callable[[], Plan], answer: Callable[[], Result]
+    ) -> Result | None:
+        self._log.check_leads()
+        made = plan()  # refuses at once what cannot be made
+        revision = self._table.revision
+
+        def changes() -> Sequence[Change]:
+            # To compare schemas takes a while: once, unless there was another change meanwhile.
+            return made if self._table.revision == revision else plan()
+
+        self._log.submit(StateRequest(call.caller, changes, _TOUCHES, answer), call.now_ms)
+        return None
+
+
+def _wanted(arguments: Arguments) -> tuple[str, SchemaType, str]:
+    name = check_subject(text(arguments, "subject"))
+    kind, schema = text(arguments, "type"), arguments.get("schema")
+    if not isinstance(schema, str) or len(schema) > TEXT_SIZE_MAX:
+        raise ProtocolError(
+            "argument missing, not a text, or too long", argument="schema", limit=TEXT_SIZE_MAX
+        )
+    if kind not in {*SchemaType}:
+        raise ProtocolError("no type of a schema", argument="type", allowed=", ".join(SchemaType))
+    return name, SchemaType(kind), schema
+
+
+def _rule_wanted(arguments: Arguments, subject: str) -> Compatibility | None:
+    rule = optional_text(arguments, "compatibility")
+    return None if rule is None else rule_of(rule, subject)
+
+
+def _row(name: str, subject: Subject) -> dict[str, object]:
+    return {
+        "subject": name,
+        "topic": topic_of(name),
+        "compatibility": subject.rule.value,
+        "versions": sorted(subject.versions),
+    }
+
+
+def _numbers(name: str, version: SchemaVersion) -> dict[str, object]:
+    return {"subject": name, "version": version.number, "id": version.identity}
+
+
+def _told(name: str, version: SchemaVersion) -> dict[str, object]:
+    return {**_numbers(name, version), "type": version.type.value, "schema": version.text}
