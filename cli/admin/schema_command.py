@@ -102,7 +102,7 @@ def _register(broker: Broker, arguments: argparse.Namespace) -> int:
 
 def _check(broker: Broker, arguments: argparse.Namespace) -> int:
     kind, schema = _read(arguments)
-    found = SchemaAdmin(broker).check(
+    found = SchemaAdmin(broker).check_schema(
         arguments.subject, kind, schema, compatibility=arguments.compatibility
     )
     lines = [
@@ -125,7 +125,7 @@ def _delete(broker: Broker, arguments: argparse.Namespace) -> int:
     subject, version = arguments.subject, arguments.version
     what = subject if version is None else f"version {version} of {subject}"
     confirm(arguments, f"delete {what}, whose messages nobody can read by it any more")
-    SchemaAdmin(broker).delete(subject, version)
+    SchemaAdmin(broker).delete_schema(subject, version)
     return tell(arguments, {"deleted": subject, "version": version}, f"deleted {what}")
 
 

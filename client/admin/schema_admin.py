@@ -105,7 +105,7 @@ class SchemaVerbs:
         return schema_of_id(identity)
 
     @asked
-    def check(
+    def check_schema(
         self, subject: str, kind: str, schema: str, *, compatibility: str | None = None
     ) -> Steps[list[SchemaConflict]]:
         """What keeps ``schema`` from being the next version; nothing is changed.
@@ -151,7 +151,7 @@ class SchemaVerbs:
         yield from ask("schema_rule", subject=subject, compatibility=compatibility)
 
     @asked
-    def delete(self, subject: str, version: int | None = None) -> Steps[None]:
+    def delete_schema(self, subject: str, version: int | None = None) -> Steps[None]:
         """Have a subject no more, or one version of it. Messages of its id cannot be read by it.
 
         Raises:

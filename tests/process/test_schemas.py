@@ -15,9 +15,11 @@ from tests.process.conftest import Node, wait_until
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
+from ledgermq.client import Consumer, Producer
 from ledgermq.client.admin.schema_admin import SchemaAdmin
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.model.errors import ConfigError
+from ledgermq.client.schemas.typed_bodies import TypedBodies
+from ledgermq.model.errors import BodyUnreadableError, ConfigError, MessageIllegalError
 
 pytestmark = pytest.mark.slow
 
@@ -63,3 +65,36 @@ def test_schemas_are_there_after_the_broker_was_killed(
     assert command("show", "1")["schema"] == record("int")
     command("delete", "orders", "--yes")
     assert command("list") == {"subjects": []}
+
+
+def test_values_are_sent_by_their_schema_and_read_by_the_id_in_the_message(
+    make_node: Callable[[], Node],
+) -> None:
+    node = make_node()
+    start_client_node(node)
+    address = f"ipc://{node.runtime}"
+    with connect_broker([address], name="test", timeout_s=PATIENCE_S) as broker:
+        admin, bodies = SchemaAdmin(broker), TypedBodies(broker)
+        admin.register("orders", "AVRO", record("int"))
+        first = bodies.write("orders", {"a": 7})
+        # The last version of a subject is asked for anew by another reader alone.
+        admin.register("orders", "AVRO", record("long"))
+        second = TypedBodies(broker).write("orders", {"a": 2**40})
+        with Producer([address]) as producer:
+            for typed in (first, second):
+                sent = producer.send("orders", typed.body, properties=typed.properties, queue_id=0)
+                sent.result(PATIENCE_S)
+        with Consumer([address], topic="orders", start="first") as consumer:
+            received = []
+            while len(received) < 2:
+                received += consumer.poll(PATIENCE_S)
+        values = [TypedBodies(broker).read(one.body, one.properties) for one in received]
+        with pytest.raises(MessageIllegalError):
+            bodies.write("orders", {"a": "text"})
+        with pytest.raises(ConfigError, match="no such subject"):
+            bodies.write("payments", {})
+        with pytest.raises(BodyUnreadableError):
+            bodies.read(b"", {})
+
+    assert [one.properties["SCHEMA_ID"] for one in received] == ["1", "2"]
+    assert values == [{"a": 7}, {"a": 2**40}]

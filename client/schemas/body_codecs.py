@@ -1,0 +1,152 @@
+"""Codecs of bodies: what a schema of each type makes of a value, and of bytes."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ledgermq.client.admin.schema_admin import RegisteredSchema
+from ledgermq.model.errors import BodyUnreadableError, ConfigError, MessageIllegalError
+from ledgermq.model.names.schemas import SchemaType
+
+Encode = Callable[[object], bytes]
+Decode = Callable[[bytes], object]
+
+_SHOWN = 200
+
+
+class BodyCodec(NamedTuple):
+    """Both ways of one schema; each raises whatever its library does."""
+
+    encode: Encode
+    decode: Decode
+
+
+def codec_of(schema: RegisteredSchema) -> BodyCodec:
+    """The codec of a schema: dictionaries and lists for Avro and JSON, messages for Protobuf.
+
+    Raises:
+        ConfigError: its library is missing, or does not take the text.
+    """
+    make = {
+        SchemaType.AVRO: _avro,
+        SchemaType.JSON: _json,
+        SchemaType.PROTOBUF: _protobuf,
+    }.get(SchemaType(schema.type) if schema.type in {*SchemaType} else None)
+    if make is None:
+        raise ConfigError("type of a schema is not known", id=schema.id, type=schema.type)
+    try:
+        return make(schema.schema)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "bodies by schemas need a Python package: pip install 'ledgermq[schemas]'",
+            missing=error.name or "",
+        ) from None
+    except Exception as error:
+        raise ConfigError(
+            "schema is not taken by its library", id=schema.id, reason=str(error)[:_SHOWN]
+        ) from error
+
+
+def encoded(codec: BodyCodec, value: object, *, subject: str) -> bytes:
+    """The body of ``value``.
+
+    Raises:
+        MessageIllegalError: it does not fit the schema.
+    """
+    try:
+        return codec.encode(value)
+    except Exception as error:
+        raise MessageIllegalError(
+            "value does not fit the schema", subject=subject, reason=str(error)[:_SHOWN]
+        ) from error
+
+
+def decoded(codec: BodyCodec, body: bytes, *, identity: int) -> object:
+    """The value of ``body``.
+
+    Raises:
+        BodyUnreadableError: it is none of the schema.
+    """
+    try:
+        return codec.decode(body)
+    except Exception as error:
+        raise BodyUnreadableError(
+            "body does not fit its schema", id=identity, reason=str(error)[:_SHOWN]
+        ) from error
+
+
+def _avro(text: str) -> BodyCodec:
+    import fastavro
+
+    schema = fastavro.parse_schema(json.loads(text))
+
+    def encode(value: object) -> bytes:
+        file = io.BytesIO()
+        fastavro.schemaless_writer(file, schema, value, strict_allow_default=True)
+        return file.getvalue()
+
+    def decode(body: bytes) -> object:
+        file = io.BytesIO(body)
+        value: object = fastavro.schemaless_reader(file, schema, None)
+        if file.tell() != len(body):
+            raise ValueError(f"{len(body) - file.tell()} bytes behind the value")
+        return value
+
+    return BodyCodec(encode, decode)
+
+
+def _json(text: str) -> BodyCodec:
+    import msgspec
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+
+    schema = json.loads(text)
+    kind = validator_for(schema)
+    kind.check_schema(schema)
+    # With a registry of its own it fetches nothing from where a reference points to.
+    validator = kind(schema, registry=Registry())
+
+    def encode(value: object) -> bytes:
+        validator.validate(msgspec.to_builtins(value))
+        return msgspec.json.encode(value)
+
+    def decode(body: bytes) -> object:
+        value: object = msgspec.json.decode(body)
+        validator.validate(value)
+        return value
+
+    return BodyCodec(encode, decode)
+
+
+def _protobuf(text: str) -> BodyCodec:
+    from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text))
+    pool = descriptor_pool.DescriptorPool()
+    for name in file.dependency:
+        # Registered files import those of the library alone.
+        known = descriptor_pool.Default().FindFileByName(name)
+        pool.AddSerializedFile(known.serialized_pb)
+    pool.AddSerializedFile(file.SerializeToString())
+    first = file.message_type[0].name
+    name = f"{file.package}.{first}" if file.package else first
+    kind = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+
+    def encode(value: object) -> bytes:
+        if isinstance(value, dict):
+            value = json_format.ParseDict(value, kind())
+        found = getattr(getattr(value, "DESCRIPTOR", None), "full_name", None)
+        if found != name:
+            raise ValueError(f"a message {name} is wanted, and not {found or type(value).__name__}")
+        content: bytes = value.SerializeToString()  # type: ignore[attr-defined]
+        return content
+
+    def decode(body: bytes) -> object:
+        value: object = kind.FromString(body)
+        return value
+
+    return BodyCodec(encode, decode)

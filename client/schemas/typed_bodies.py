@@ -1,0 +1,129 @@
+"""Typed bodies: values as bodies with their schema's id, and back, over a broker's connection."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ledgermq.client.admin.schema_admin import (
+    RegisteredSchema,
+    schema_of_id,
+    schema_of_subject,
+)
+from ledgermq.client.blocking.broker import Broker
+from ledgermq.client.core.asked import asked
+from ledgermq.client.core.requests import Result, Steps
+from ledgermq.client.schemas.body_codecs import BodyCodec, codec_of, decoded, encoded
+from ledgermq.model.errors import BodyUnreadableError, ConfigError
+from ledgermq.model.names.schemas import ID_MAX, SCHEMA_PROPERTY
+
+CODECS_MAX = 1_000
+"""Schemas that are kept; an id from outside may be any."""
+
+LATEST_S = 60.0
+"""How long the last version of a subject is taken to be the last one."""
+
+
+class TypedBody(NamedTuple):
+    """A body, and the properties that its message needs beside the application's own."""
+
+    body: bytes
+    properties: dict[str, str]
+
+
+class _Kept(NamedTuple):
+    schema: RegisteredSchema
+    codec: BodyCodec
+
+
+class TypedVerbs:
+    """Both ways; a schema is asked for once, the last version of a subject once a minute."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        self._latest: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    @asked
+    def write(self, subject: str, value: object) -> Steps[TypedBody]:
+        """``value`` by the last version of ``subject``.
+
+        Args:
+            value: what the schema describes; of Protobuf a message, or a dictionary as its JSON
+                has it.
+
+        Raises:
+            ConfigError: the subject has no schema, or a library is missing.
+            MessageIllegalError: the value does not fit.
+            NoPermissionError: this client may not use the subject's topic.
+        """
+        known = self._latest.get(subject)
+        if known is None or time.monotonic() >= known[1]:
+            schema = yield from schema_of_subject(subject)
+            if not schema.version:
+                raise ConfigError("subject has no schema", subject=subject)
+            known = schema.id, time.monotonic() + LATEST_S
+            self._latest[subject] = known
+            _bound(self._latest)
+            self._keep(schema)
+        kept = yield from self._of_id(known[0])
+        body = encoded(kept.codec, value, subject=subject)
+        return TypedBody(body, {SCHEMA_PROPERTY: str(kept.schema.id)})
+
+    @asked
+    def read(self, body: bytes | memoryview, properties: Mapping[str, str]) -> Steps[object]:
+        """The value of a message's body; of Protobuf a message.
+
+        Raises:
+            BodyUnreadableError: the message names no schema, or its body does not fit.
+            ConfigError: no schema has the id, or a library is missing.
+            NoPermissionError: this client may use no topic that has the schema.
+        """
+        identity = schema_id(properties)
+        if identity is None:
+            raise BodyUnreadableError(
+                f"message names no schema in its property {SCHEMA_PROPERTY}",
+                found=properties.get(SCHEMA_PROPERTY, "")[:32],
+            )
+        kept = yield from self._of_id(identity)
+        return decoded(kept.codec, bytes(body), identity=identity)
+
+    def _of_id(self, identity: int) -> Steps[_Kept]:
+        kept = self._kept.get(identity)
+        if kept is not None:
+            self._kept.move_to_end(identity)
+            return kept
+        return self._keep((yield from schema_of_id(identity)))
+
+    def _keep(self, schema: RegisteredSchema) -> _Kept:
+        kept = self._kept.get(schema.id)
+        if kept is None:
+            kept = self._kept[schema.id] = _Kept(schema, codec_of(schema))
+            _bound(self._kept)
+        return kept
+
+
+class TypedBodies(TypedVerbs):
+    """The verbs over a broker's connection; one thread at a time may use it."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__()
+        self._broker = broker
+
+    def run(self, steps: Steps[Result]) -> Result:
+        """See ``Broker.run``."""
+        return self._broker.run(steps)
+
+
+def schema_id(properties: Mapping[str, str]) -> int | None:
+    """The id that a message says its body was written by; None: it says none."""
+    text = properties.get(SCHEMA_PROPERTY, "")
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(ID_MAX))):
+        return None
+    return int(text) if 0 < int(text) <= ID_MAX else None
+
+
+def _bound(kept: OrderedDict[int, _Kept] | OrderedDict[str, tuple[int, float]]) -> None:
+    if len(kept) > CODECS_MAX:
+        kept.popitem(last=False)
