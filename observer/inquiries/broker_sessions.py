@@ -10,6 +10,7 @@ from typing import TypeVar
 from ledgermq.client.admin.access_admin import AccessVerbs
 from ledgermq.client.admin.admin import AdminVerbs
 from ledgermq.client.admin.feature_admin import FeatureVerbs
+from ledgermq.client.admin.schema_admin import SchemaVerbs
 from ledgermq.client.broker_connection import AsyncBrokerClient
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.requests import Result, Steps
@@ -38,7 +39,9 @@ Inquire = Callable[["BrokerSession"], Coroutine[object, object, Answer]]
 """What is asked in a session, one question after the other."""
 
 
-class BrokerSession(AdminVerbs, AccessVerbs, FeatureVerbs, QueriesVerbs, AsyncBrokerClient):
+class BrokerSession(
+    AdminVerbs, AccessVerbs, FeatureVerbs, SchemaVerbs, QueriesVerbs, AsyncBrokerClient
+):
     """One caller's; all that the client library asks of a broker.
 
     Attributes:

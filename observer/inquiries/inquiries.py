@@ -17,6 +17,7 @@ from ledgermq.observer.inquiries.group_inquiries import GroupInquiries
 from ledgermq.observer.inquiries.inquirer import Inquirer, Sources
 from ledgermq.observer.inquiries.message_inquiries import MessageInquiries
 from ledgermq.observer.inquiries.node_inquiries import NodeInquiries
+from ledgermq.observer.inquiries.schema_inquiries import SchemaInquiries
 from ledgermq.observer.inquiries.topic_inquiries import TopicInquiries
 from ledgermq.observer.inquiries.waiting_inquiries import TimerInquiries, TransactionInquiries
 
@@ -29,8 +30,8 @@ class Inquiries:
 
     Attributes:
         node: status, raft, feature levels, hand-over; any node answers about itself.
-        topics, groups, messages, dead_letters, timers, transactions, users, quotas: the leader
-            answers.
+        topics, groups, messages, dead_letters, timers, transactions, users, quotas, schemas: the
+            leader answers.
     """
 
     def __init__(self, sources: Sources, caller: HttpCaller) -> None:
@@ -46,3 +47,4 @@ class Inquiries:
         self.transactions = TransactionInquiries(inquirer)
         self.users = UserInquiries(inquirer)
         self.quotas = QuotaInquiries(inquirer)
+        self.schemas = SchemaInquiries(inquirer)
