@@ -26,7 +26,7 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.model.exit_status import EXIT_STOPPED
 from ledgermq.observer.api.api import Api
 from ledgermq.observer.api.problems import problem_of
-from ledgermq.observer.api.registry import Registry
+from ledgermq.observer.api.registry import SchemaRegistry
 from ledgermq.observer.callers import caller_of
 from ledgermq.observer.health_source import HealthSource
 from ledgermq.observer.http_limits import HttpLimits
@@ -95,7 +95,7 @@ class ObserverService:
         mirrors = Route(
             f"{MIRRORS}/{{path:path}}", self._pages.guarded(self._mirror), methods=["GET", "POST"]
         )
-        registry = Registry(self._sources, counters, self._pages)
+        registry = SchemaRegistry(self._sources, counters, self._pages)
         app = self._pages.app(
             [*api.routes, *registry.routes, mirrors, *routes], metrics=self._metrics
         )

@@ -27,10 +27,16 @@ from ledgermq.rules.schemas.schema_plans import (
     plan_register,
     plan_rule,
 )
-from ledgermq.rules.schemas.schema_table import FILE, SchemaTable, SchemaVersion, Subject, rule_of
+from ledgermq.rules.schemas.schema_table import (
+    FILE,
+    SchemaSubject,
+    SchemaTable,
+    SchemaVersion,
+    rule_of,
+)
 from ledgermq.rules.tables.table_changes import Change
 
-ROWS_MAX = 500
+SUBJECTS_SHOWN_MAX = 500
 """Subjects of one answer."""
 
 _TOUCHES = frozenset({FILE})
@@ -60,7 +66,7 @@ class SchemaCalls:
     def _list(self, call: Call) -> Result:
         """Subjects of the topics that the client may use, at most ``limit`` behind ``after``."""
         self._log.check()
-        limit = integer(call.arguments, "limit", 1, ROWS_MAX)
+        limit = integer(call.arguments, "limit", 1, SUBJECTS_SHOWN_MAX)
         after = optional_text(call.arguments, "after") or ""
         found = (
             (name, subject)
@@ -175,7 +181,7 @@ def _rule_wanted(arguments: Arguments, subject: str) -> Compatibility | None:
     return None if rule is None else rule_of(rule, subject)
 
 
-def _row(name: str, subject: Subject) -> dict[str, object]:
+def _row(name: str, subject: SchemaSubject) -> dict[str, object]:
     return {
         "subject": name,
         "topic": topic_of(name),

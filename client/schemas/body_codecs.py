@@ -32,10 +32,10 @@ def codec_of(schema: RegisteredSchema) -> BodyCodec:
         ConfigError: its library is missing, or does not take the text.
     """
     make = {
-        SchemaType.AVRO: _avro,
-        SchemaType.JSON: _json,
-        SchemaType.PROTOBUF: _protobuf,
-    }.get(SchemaType(schema.type) if schema.type in {*SchemaType} else None)
+        SchemaType.AVRO.value: _avro,
+        SchemaType.JSON.value: _json,
+        SchemaType.PROTOBUF.value: _protobuf,
+    }.get(schema.type)
     if make is None:
         raise ConfigError("type of a schema is not known", id=schema.id, type=schema.type)
     try:

@@ -45,7 +45,7 @@ NOT_COMPATIBLE, INVALID = 409, 42201
 Answer = Callable[[SchemaInquiries, Request], Awaitable[object]]
 
 
-class Registry:
+class SchemaRegistry:
     """Owned by the observer's loop.
 
     Attributes:

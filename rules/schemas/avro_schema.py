@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.rules.schemas.comparison import Course, Steps, UnreadableError, json_of, shown
+from ledgermq.rules.schemas.comparison import Course, StepBudget, UnreadableError, json_of, shown
 
 PRIMITIVES = frozenset(["null", "boolean", "int", "long", "float", "double", "bytes", "string"])
 
@@ -65,7 +65,7 @@ class _Around(NamedTuple):
 
     space: str
     names: dict[str, AvroType]
-    steps: Steps
+    steps: StepBudget
     depth: int
 
     def within(self, space: str | None = None) -> _Around:
@@ -75,7 +75,7 @@ class _Around(NamedTuple):
         return name if "." in name or not self.space else f"{self.space}.{name}"
 
 
-def avro_type(text: str, steps: Steps) -> AvroType:
+def avro_type(text: str, steps: StepBudget) -> AvroType:
     """The type of a schema's text.
 
     Raises:
@@ -84,7 +84,7 @@ def avro_type(text: str, steps: Steps) -> AvroType:
     return _read(json_of(text), _Around("", {}, steps, 0))
 
 
-def check_avro_reads(reader: AvroType, writer: AvroType, steps: Steps) -> None:
+def check_avro_reads(reader: AvroType, writer: AvroType, steps: StepBudget) -> None:
     """Let ``reader`` read all that ``writer`` writes.
 
     Raises:

@@ -31,7 +31,7 @@ class UnreadableError(Exception):
         self.reason = reason
 
 
-class Steps:
+class StepBudget:
     """Steps that a comparison may still take; also how deep it is."""
 
     def __init__(self, left: int = STEPS_MAX) -> None:
@@ -65,7 +65,7 @@ class Course(NamedTuple):
 
     place: str
     seen: set[tuple[int, int]]
-    steps: Steps
+    steps: StepBudget
     depth: int
 
     def at(self, name: str) -> Course:

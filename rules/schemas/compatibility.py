@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.schemas import Compatibility, SchemaType
 from ledgermq.rules.schemas.avro_schema import avro_type, check_avro_reads
-from ledgermq.rules.schemas.comparison import Steps, UnreadableError
+from ledgermq.rules.schemas.comparison import StepBudget, UnreadableError
 from ledgermq.rules.schemas.json_schema import check_json_reads, json_schema
 from ledgermq.rules.schemas.protobuf_schema import check_proto_reads, proto_file
 from ledgermq.rules.schemas.schema_table import SchemaVersion
@@ -16,7 +16,7 @@ from ledgermq.rules.schemas.schema_table import SchemaVersion
 _CHARACTERS_PER_STEP = 64
 
 
-class Conflict(NamedTuple):
+class VersionConflict(NamedTuple):
     """What a rule forbids.
 
     Attributes:
@@ -38,12 +38,12 @@ def check_text(kind: SchemaType, text: str) -> None:
     Raises:
         ConfigError: it is none of that type.
     """
-    _comparer(kind, text, Steps())
+    _comparer(kind, text, StepBudget())
 
 
 def conflicts(
     rule: Compatibility, kind: SchemaType, text: str, before: Iterable[SchemaVersion]
-) -> list[Conflict]:
+) -> list[VersionConflict]:
     """What keeps a new version from being taken, one for each older version and direction.
 
     Args:
@@ -52,15 +52,15 @@ def conflicts(
     Raises:
         ConfigError: the text is no schema of that type, or to compare all would take too long.
     """
-    steps = Steps()
+    steps = StepBudget()
     _comparer(kind, text, steps)
-    found: list[Conflict] = []
+    found: list[VersionConflict] = []
     if rule is Compatibility.NONE:
         return found
     for version in before:
         if version.type is not kind:
             reason = f"it is {version.type}, and this one {kind}: let the rule be NONE for that"
-            found.append(Conflict(version.number, "new", "/", reason))
+            found.append(VersionConflict(version.number, "new", "/", reason))
         else:
             found += _between(rule, kind, text, version, steps)
         if not rule.is_transitive:
@@ -69,8 +69,8 @@ def conflicts(
 
 
 def _between(
-    rule: Compatibility, kind: SchemaType, text: str, version: SchemaVersion, steps: Steps
-) -> list[Conflict]:
+    rule: Compatibility, kind: SchemaType, text: str, version: SchemaVersion, steps: StepBudget
+) -> list[VersionConflict]:
     if version.text == text:
         return []
     found = []
@@ -82,11 +82,11 @@ def _between(
             try:
                 _comparer(kind, texts[0], steps)(texts[1])
             except UnreadableError as why:
-                found.append(Conflict(version.number, reader, why.place, why.reason))
+                found.append(VersionConflict(version.number, reader, why.place, why.reason))
     return found
 
 
-def _comparer(kind: SchemaType, text: str, steps: Steps) -> Callable[[str], None]:
+def _comparer(kind: SchemaType, text: str, steps: StepBudget) -> Callable[[str], None]:
     """What compares a writer's text with this reader's; it raises ``UnreadableError``."""
 
     def counted(one: str) -> str:
@@ -103,7 +103,7 @@ def _comparer(kind: SchemaType, text: str, steps: Steps) -> Callable[[str], None
     return lambda other: check_proto_reads(proto, proto_file(counted(other), steps), steps)
 
 
-def refuse(subject: str, rule: Compatibility, found: list[Conflict]) -> None:
+def refuse(subject: str, rule: Compatibility, found: list[VersionConflict]) -> None:
     """Refuse a version that conflicts with others.
 
     Raises:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeGuard
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.rules.schemas.comparison import Course, Steps, UnreadableError, json_of, shown
+from ledgermq.rules.schemas.comparison import Course, StepBudget, UnreadableError, json_of, shown
 
 ALL_TYPES = frozenset(["null", "boolean", "object", "array", "number", "integer", "string"])
 _NUMBERS = frozenset(("number", "integer"))
@@ -86,7 +86,7 @@ def json_schema(text: str) -> object:
     return found
 
 
-def check_json_reads(reader: object, writer: object, steps: Steps) -> None:
+def check_json_reads(reader: object, writer: object, steps: StepBudget) -> None:
     """Let ``reader`` let through all that ``writer`` lets through.
 
     Raises:
@@ -353,7 +353,7 @@ def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _text(value: object, steps: Steps) -> str:
+def _text(value: object, steps: StepBudget) -> str:
     text = json.dumps(value, sort_keys=True)
     steps.take(len(text) // 64)
     return text

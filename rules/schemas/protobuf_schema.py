@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.rules.schemas.comparison import Steps, UnreadableError, shown
+from ledgermq.rules.schemas.comparison import StepBudget, UnreadableError, shown
 
 WELL_KNOWN = "google/protobuf/"
 """Files of the library itself, which a schema may import."""
@@ -56,7 +56,7 @@ class ProtoFile:
     messages: dict[str, dict[int, ProtoField]] = field(default_factory=dict)
 
 
-def proto_file(text: str, steps: Steps) -> ProtoFile:
+def proto_file(text: str, steps: StepBudget) -> ProtoFile:
     """The messages of a schema's text.
 
     Raises:
@@ -85,7 +85,7 @@ def proto_file(text: str, steps: Steps) -> ProtoFile:
     return file
 
 
-def check_proto_reads(reader: ProtoFile, writer: ProtoFile, steps: Steps) -> None:
+def check_proto_reads(reader: ProtoFile, writer: ProtoFile, steps: StepBudget) -> None:
     """Let ``reader`` read the bytes that ``writer`` writes.
 
     Raises:
@@ -145,7 +145,7 @@ def _check_oneofs(ours: dict[int, ProtoField], theirs: dict[int, ProtoField], pl
             raise UnreadableError(place, "a `oneof` has fields that were written side by side")
 
 
-def _read_message(body: bytes, prefix: str, file: ProtoFile, steps: Steps, depth: int) -> str:
+def _read_message(body: bytes, prefix: str, file: ProtoFile, steps: StepBudget, depth: int) -> str:
     steps.take(depth=depth)
     name = ""
     fields: dict[int, ProtoField] = {}
@@ -169,7 +169,7 @@ def _read_message(body: bytes, prefix: str, file: ProtoFile, steps: Steps, depth
     return full
 
 
-def _read_field(body: bytes, steps: Steps) -> ProtoField:
+def _read_field(body: bytes, steps: StepBudget) -> ProtoField:
     texts: dict[int, str] = {}
     numbers: dict[int, int] = {}
     for number, value in _values(body, steps):
@@ -188,7 +188,7 @@ def _read_field(body: bytes, steps: Steps) -> ProtoField:
     return found
 
 
-def _values(content: bytes, steps: Steps) -> Iterator[tuple[int, int | bytes]]:
+def _values(content: bytes, steps: StepBudget) -> Iterator[tuple[int, int | bytes]]:
     """Field numbers and values of a message, in the order in which they stand."""
     at = 0
     while at < len(content):

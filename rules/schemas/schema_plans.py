@@ -15,8 +15,8 @@ from ledgermq.model.names.schemas import (
     SchemaType,
     is_subject,
 )
-from ledgermq.rules.schemas.compatibility import Conflict, conflicts, refuse
-from ledgermq.rules.schemas.schema_table import SchemaTable, SchemaVersion, Subject, size_of
+from ledgermq.rules.schemas.compatibility import VersionConflict, conflicts, refuse
+from ledgermq.rules.schemas.schema_table import SchemaSubject, SchemaTable, SchemaVersion, size_of
 from ledgermq.rules.tables.table_changes import SchemaSet
 
 SUBJECTS_MAX = 10_000
@@ -52,7 +52,7 @@ def found_version(table: SchemaTable, name: str, kind: SchemaType, text: str) ->
 
 def conflicts_of(
     table: SchemaTable, name: str, kind: SchemaType, text: str, rule: Compatibility | None = None
-) -> list[Conflict]:
+) -> list[VersionConflict]:
     """What keeps a text from being the next version of a subject.
 
     Args:
@@ -62,7 +62,7 @@ def conflicts_of(
         ConfigError: it is no schema, or too large.
     """
     _check_size(text)
-    subject = table.get(name) or Subject()
+    subject = table.get(name) or SchemaSubject()
     newest_first = sorted(subject.versions.values(), reverse=True)
     return conflicts(rule or subject.rule, kind, text, newest_first)
 
@@ -81,7 +81,7 @@ def plan_register(
     check_subject(name)
     if found_version(table, name, kind, text) is not None:
         return plan_rule(table, name, rule) if rule is not None else []
-    subject = table.get(name) or Subject()
+    subject = table.get(name) or SchemaSubject()
     refuse(name, rule or subject.rule, conflicts_of(table, name, kind, text, rule))
     _check_room(table, name, subject, text)
     identity = table.id_of(kind, text) or table.last_id + 1
@@ -142,7 +142,7 @@ def _check_subjects(table: SchemaTable) -> None:
         )
 
 
-def _check_room(table: SchemaTable, name: str, subject: Subject, text: str) -> None:
+def _check_room(table: SchemaTable, name: str, subject: SchemaSubject, text: str) -> None:
     if table.get(name) is None:
         _check_subjects(table)
     if len(subject.versions) >= VERSIONS_MAX:

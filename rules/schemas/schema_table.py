@@ -66,7 +66,7 @@ class SchemaVersion(NamedTuple):
 
 
 @dataclass(slots=True)
-class Subject:
+class SchemaSubject:
     """Versions in their order, and the rule for the next one.
 
     Invariant: no version is above ``last``.
@@ -110,7 +110,7 @@ class SchemaTable(Table[SchemaSet]):
         super().__init__()
         self.last_id = 0
         self.size = 0
-        self._subjects: dict[str, Subject] = {}
+        self._subjects: dict[str, SchemaSubject] = {}
         self._named: dict[int, dict[tuple[str, int], SchemaVersion]] = {}
         self._ids: dict[tuple[SchemaType, str], int] = {}
 
@@ -141,14 +141,14 @@ class SchemaTable(Table[SchemaSet]):
         told: dict[str, object] = {_LAST_ID: self.last_id} if self.last_id else {}
         return {**told, _SUBJECTS: {name: one.to_fields() for name, one in self}}
 
-    def __iter__(self) -> Iterator[tuple[str, Subject]]:
+    def __iter__(self) -> Iterator[tuple[str, SchemaSubject]]:
         """All subjects by name."""
         return iter(sorted(self._subjects.items()))
 
     def __len__(self) -> int:
         return len(self._subjects)
 
-    def get(self, subject: str) -> Subject | None:
+    def get(self, subject: str) -> SchemaSubject | None:
         """A subject; it must not be changed."""
         return self._subjects.get(subject)
 
@@ -188,10 +188,10 @@ class SchemaTable(Table[SchemaSet]):
         self._subjects, self._named, self._ids = other._subjects, other._named, other._ids
         self.revision += 1
 
-    def _subject(self, name: str) -> Subject:
+    def _subject(self, name: str) -> SchemaSubject:
         if not is_subject(name):
             raise ConfigError("not a name of a subject", file=FILE, subject=name[:SUBJECT_SIZE_MAX])
-        return self._subjects.setdefault(name, Subject())
+        return self._subjects.setdefault(name, SchemaSubject())
 
     def _put(self, name: str, version: SchemaVersion) -> None:
         self._forget(name, version.number)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.schemas import TEXT_SIZE_MAX, SchemaType
 from ledgermq.rules.schemas.avro_schema import avro_type, check_avro_reads
-from ledgermq.rules.schemas.comparison import Steps, UnreadableError
+from ledgermq.rules.schemas.comparison import StepBudget, UnreadableError
 from ledgermq.rules.schemas.json_schema import check_json_reads
 from ledgermq.rules.schemas.protobuf_schema import check_proto_reads, proto_file
 
@@ -72,7 +72,7 @@ _WITH_NULL: list[Any] = ["null"]
 
 
 def _reads_avro(reader: str, writer: str) -> bool:
-    steps = Steps()
+    steps = StepBudget()
     try:
         check_avro_reads(avro_type(reader, steps), avro_type(writer, steps), steps)
     except UnreadableError:
@@ -90,7 +90,7 @@ def test_avro_is_read_where_avros_own_library_says_so(reader: Any, writer: Any) 
         theirs = [parsed_by_avro(text) for text in texts]
     except Exception:  # a union in a union: neither takes it
         with pytest.raises(ConfigError):
-            [avro_type(text, Steps()) for text in texts]
+            [avro_type(text, StepBudget()) for text in texts]
         return
 
     found = ReaderWriterCompatibilityChecker().get_compatibility(*theirs)
@@ -131,7 +131,7 @@ def test_a_field_of_another_name_is_found_by_its_alias() -> None:
 )
 def test_what_is_no_avro_schema_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="not an Avro schema"):
-        avro_type(text, Steps())
+        avro_type(text, StepBudget())
 
 
 _WORDS = st.sampled_from([None, True, 0, 1, 2, 1.5, "", "ab", [], [1], {}, {"a": 1}, {"b": "x"}])
@@ -180,7 +180,7 @@ def test_what_a_json_schema_is_said_to_read_it_reads(
 ) -> None:
     for one in (reader, {"allOf": [reader]}, {"anyOf": [reader, {"type": "null"}]}):
         try:
-            check_json_reads(one, writer, Steps())
+            check_json_reads(one, writer, StepBudget())
         except UnreadableError:
             continue
         writes = jsonschema.Draft202012Validator(writer)
@@ -225,7 +225,7 @@ LIST = {
 )
 def test_json_schemas_are_compared(reader: Any, writer: Any, is_read: bool) -> None:
     try:
-        check_json_reads(reader, writer, Steps())
+        check_json_reads(reader, writer, StepBudget())
     except UnreadableError:
         assert not is_read
     else:
@@ -253,9 +253,9 @@ def text_of(file: FileDescriptorProto) -> str:
 
 
 def reads_proto(reader: FileDescriptorProto, writer: FileDescriptorProto) -> bool:
-    files = [proto_file(text_of(one), Steps()) for one in (reader, writer)]
+    files = [proto_file(text_of(one), StepBudget()) for one in (reader, writer)]
     try:
-        check_proto_reads(*files, Steps())
+        check_proto_reads(*files, StepBudget())
     except UnreadableError:
         return False
     return True
@@ -306,17 +306,17 @@ def test_a_message_within_a_message_is_compared() -> None:
 def test_a_file_that_imports_another_one_is_refused() -> None:
     file = proto()
     file.dependency.append("google/protobuf/timestamp.proto")
-    assert proto_file(text_of(file), Steps()).first == ".shop.Order"
+    assert proto_file(text_of(file), StepBudget()).first == ".shop.Order"
 
     file.dependency.append("mine.proto")
     with pytest.raises(ConfigError, match="imports another file"):
-        proto_file(text_of(file), Steps())
+        proto_file(text_of(file), StepBudget())
 
 
 @given(st.binary(max_size=200))
 def test_bytes_of_any_kind_are_a_file_or_refused(content: bytes) -> None:
     try:
-        proto_file(base64.b64encode(content).decode(), Steps())
+        proto_file(base64.b64encode(content).decode(), StepBudget())
     except ConfigError:
         return
 
@@ -326,7 +326,7 @@ def test_each_damaged_descriptor_is_a_file_or_refused(at: int, value: int) -> No
     content = bytearray(proto(field(1, F.TYPE_INT32), LINES).SerializeToString())
     content[at % len(content)] = value
     try:
-        proto_file(base64.b64encode(content).decode(), Steps())
+        proto_file(base64.b64encode(content).decode(), StepBudget())
     except ConfigError:
         return
 
@@ -346,7 +346,7 @@ def test_a_comparison_without_end_is_refused_in_time() -> None:
     assert all(len(text) < TEXT_SIZE_MAX for text in texts)
 
     begun = time.process_time()
-    steps = Steps()
+    steps = StepBudget()
     with contextlib.suppress(ConfigError, UnreadableError):
         check_avro_reads(avro_type(texts[1], steps), avro_type(texts[0], steps), steps)
     assert time.process_time() - begun < 5
