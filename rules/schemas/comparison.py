@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError
 
-STEPS_MAX = 100_000
+COMPARED_STEPS_MAX = 100_000
 """Of one request, over all versions that it compares: a tenth of a second between two pulls."""
 
-DEPTH_MAX = 64
+TYPES_WITHIN_MAX = 64
 """Types within types: nobody writes more by hand, and the interpreter's stack is safe."""
 
-SHOWN_MAX = 200
+REASON_SIZE_MAX = 200
 
 
 class UnreadableError(Exception):
@@ -34,7 +34,7 @@ class UnreadableError(Exception):
 class StepBudget:
     """Steps that a comparison may still take; also how deep it is."""
 
-    def __init__(self, left: int = STEPS_MAX) -> None:
+    def __init__(self, left: int = COMPARED_STEPS_MAX) -> None:
         self.left = left
 
     def take(self, count: int = 1, *, depth: int = 0) -> None:
@@ -43,14 +43,14 @@ class StepBudget:
         Raises:
             ConfigError: there are too many, or they go too deep.
         """
-        if depth > DEPTH_MAX:
-            raise ConfigError("schema has too many types within types", limit=DEPTH_MAX)
+        if depth > TYPES_WITHIN_MAX:
+            raise ConfigError("schema has too many types within types", limit=TYPES_WITHIN_MAX)
         self.left -= count
         if self.left < 0:
             raise ConfigError(
                 "schemas are too large to be compared: delete versions that no message has, or let"
                 " the rule of the subject not be transitive",
-                limit=STEPS_MAX,
+                limit=COMPARED_STEPS_MAX,
             )
 
 
@@ -91,13 +91,13 @@ def json_of(text: str) -> object:
     try:
         found: object = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise ConfigError("schema is no JSON", reason=str(error)[:SHOWN_MAX]) from None
+        raise ConfigError("schema is no JSON", reason=str(error)[:REASON_SIZE_MAX]) from None
     return found
 
 
 def shown(value: object) -> str:
     """A value as a reason may have it."""
-    return str(value)[:SHOWN_MAX]
+    return str(value)[:REASON_SIZE_MAX]
 
 
 def _object(pairs: list[tuple[str, object]]) -> Mapping[str, object]:

@@ -21,7 +21,7 @@ from ledgermq.rules.tables.table_changes import SchemaSet
 
 SUBJECTS_MAX = 10_000
 VERSIONS_MAX = 100
-SIZE_MAX = 8 * 1024 * 1024
+TEXTS_SIZE_MAX = 8 * 1024 * 1024
 """Bytes of all texts: with each change the file is written as a whole."""
 
 Plan = Sequence[SchemaSet]
@@ -152,11 +152,11 @@ def _check_room(table: SchemaTable, name: str, subject: SchemaSubject, text: str
             versions=len(subject.versions),
             limit=VERSIONS_MAX,
         )
-    if table.size + size_of(text) > SIZE_MAX:
+    if table.size + size_of(text) > TEXTS_SIZE_MAX:
         raise ConfigError(
             "schemas are too large in all: delete versions that no message has",
             size=table.size,
-            limit=SIZE_MAX,
+            limit=TEXTS_SIZE_MAX,
         )
     if table.last_id >= ID_MAX or subject.last >= ID_MAX:
         raise ConfigError("all numbers of schemas are given", limit=ID_MAX)

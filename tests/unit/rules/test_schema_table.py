@@ -93,7 +93,7 @@ def test_a_transitive_rule_looks_at_all_versions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bound", "value"), [("SUBJECTS_MAX", 1), ("VERSIONS_MAX", 1), ("SIZE_MAX", len(INT) + 1)]
+    ("bound", "value"), [("SUBJECTS_MAX", 1), ("VERSIONS_MAX", 1), ("TEXTS_SIZE_MAX", len(INT) + 1)]
 )
 def test_what_is_beyond_a_bound_is_refused(
     monkeypatch: pytest.MonkeyPatch, bound: str, value: int
