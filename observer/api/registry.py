@@ -174,13 +174,22 @@ async def _version(schemas: SchemaInquiries, request: Request) -> object:
 
 async def _register(schemas: SchemaInquiries, request: Request) -> object:
     kind, text = await _sent(request)
+    subject = request.path_params["subject"]
     try:
-        numbers = await schemas.register(request.path_params["subject"], kind, text)
+        numbers = await schemas.register(subject, kind, text)
     except ConfigError as error:
-        if "rule" in error.details:
+        if await _conflicts(schemas, subject, kind, text):
             raise _RegistryError(HTTPStatus.CONFLICT, NOT_COMPATIBLE, str(error)) from None
         raise _RegistryError(HTTPStatus.UNPROCESSABLE_ENTITY, INVALID, str(error)) from None
     return {"id": numbers.id, "version": numbers.version, "schemaType": kind, "schema": text}
+
+
+async def _conflicts(schemas: SchemaInquiries, subject: str, kind: str, text: str) -> bool:
+    """Whether a refused schema is one, and only not compatible."""
+    try:
+        return bool(await schemas.check(subject, kind, text))
+    except ConfigError:
+        return False
 
 
 async def _look_up(schemas: SchemaInquiries, request: Request) -> object:
@@ -246,9 +255,10 @@ async def _shown(
     try:
         row, found = await schemas.show(subject, number)
     except ConfigError as error:
-        is_version = "version" in error.details
-        code = VERSION_UNKNOWN if is_version else SUBJECT_UNKNOWN
-        raise _RegistryError(HTTPStatus.NOT_FOUND, code, str(error)) from None
+        if number is not None:
+            await _shown(schemas, subject, None)
+            raise _RegistryError(HTTPStatus.NOT_FOUND, VERSION_UNKNOWN, str(error)) from None
+        raise _RegistryError(HTTPStatus.NOT_FOUND, SUBJECT_UNKNOWN, str(error)) from None
     if not found.version:
         raise _RegistryError(HTTPStatus.NOT_FOUND, SUBJECT_UNKNOWN, "subject has no version")
     return [*row.versions], found

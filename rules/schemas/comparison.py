@@ -14,7 +14,7 @@ COMPARED_STEPS_MAX = 100_000
 TYPES_WITHIN_MAX = 64
 """Types within types: nobody writes more by hand, and the interpreter's stack is safe."""
 
-REASON_SIZE_MAX = 200
+TOLD_CHARACTERS_MAX = 200
 
 
 class UnreadableError(Exception):
@@ -91,13 +91,13 @@ def json_of(text: str) -> object:
     try:
         found: object = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise ConfigError("schema is no JSON", reason=str(error)[:REASON_SIZE_MAX]) from None
+        raise ConfigError("schema is no JSON", reason=str(error)[:TOLD_CHARACTERS_MAX]) from None
     return found
 
 
 def shown(value: object) -> str:
     """A value as a reason may have it."""
-    return str(value)[:REASON_SIZE_MAX]
+    return str(value)[:TOLD_CHARACTERS_MAX]
 
 
 def _object(pairs: list[tuple[str, object]]) -> Mapping[str, object]:
