@@ -32,15 +32,6 @@ class VersionConflict(NamedTuple):
     reason: str
 
 
-def check_text(kind: SchemaType, text: str) -> None:
-    """Let ``text`` be a schema.
-
-    Raises:
-        ConfigError: it is none of that type.
-    """
-    _comparer(kind, text, StepBudget())
-
-
 def conflicts(
     rule: Compatibility, kind: SchemaType, text: str, before: Iterable[SchemaVersion]
 ) -> list[VersionConflict]:
@@ -52,6 +43,16 @@ def conflicts(
     Raises:
         ConfigError: the text is no schema of that type, or to compare all would take too long.
     """
+    try:
+        return _found(rule, kind, text, before)
+    except RecursionError:
+        # JSON is read a little deeper than its values can be shown.
+        raise ConfigError("schema has too many types within types") from None
+
+
+def _found(
+    rule: Compatibility, kind: SchemaType, text: str, before: Iterable[SchemaVersion]
+) -> list[VersionConflict]:
     steps = StepBudget()
     _comparer(kind, text, steps)
     found: list[VersionConflict] = []

@@ -195,9 +195,10 @@ def _check_bounds(
             if isinstance(wanted, bool) or isinstance(given, bool):
                 # Of draft 4, where it says something about the bound beside it.
                 _check_alike(read, written, (key, key.replace("exclusiveM", "m")), course)
-            elif not (
-                (wanted == 0 and sign > 0 and about is not _NUMBERS)
-                or (_is_number(wanted) and _is_number(given) and sign * (given - wanted) >= 0)
+            elif not (sign > 0 and wanted == 0 and about is not _NUMBERS) and not (
+                _is_number(wanted)
+                and _is_number(given)
+                and (given >= wanted if sign > 0 else given <= wanted)
             ):
                 raise course.no(f"`{key}` is narrower: {shown(wanted)}")
 

@@ -6,6 +6,7 @@ import json
 import zlib
 from array import array
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from ledgermq.model.config.java_properties import read_properties
 from ledgermq.model.config.settings import AckMode, LogKind
 from ledgermq.model.config.settings_file import read_settings
 from ledgermq.model.ids import Index, NodeId, Position, Term
+from ledgermq.model.names.schemas import Compatibility, SchemaType
 from ledgermq.raft.message_codec import decode_message as decode_raft
 from ledgermq.raft.message_codec import encode_message as encode_raft
 from ledgermq.raft.messages import Attest, EntryId, HardState, ReadRequest
@@ -57,6 +59,8 @@ from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentReply, Do
 from ledgermq.rules.cluster.numbered_rows import NOWHERE, RowKey
 from ledgermq.rules.cluster.signatures import SIGNATURE_SIZE, SigningKey
 from ledgermq.rules.given_back import MessageGivenBack
+from ledgermq.rules.schemas.compatibility import conflicts
+from ledgermq.rules.schemas.schema_table import SchemaVersion
 from ledgermq.rules.sql.sql_filter import parse_sql
 from ledgermq.rules.state import state_commands
 from ledgermq.rules.state.state_commands import Snapshot, StateCommand
@@ -258,6 +262,27 @@ _SHIP_FRAMES = (
 _FILES: dict[str, object] = {"version": 1, "files": []}
 _USERS = {"users": {"orders": {"secretKey": "12345678", "topicPerms": ["orders=PUB"]}}}
 
+_SCHEMAS = {
+    SchemaType.AVRO: (
+        b'{"type":"record","name":"r","fields":[{"name":"a","type":["null","r"],"default":null},'
+        b'{"name":"b","type":{"type":"enum","name":"e","symbols":["A"],"default":"A"}},'
+        b'{"name":"c","type":{"type":"fixed","name":"f","size":2,"aliases":["g"]}}]}',
+    ),
+    SchemaType.JSON: (
+        b'{"type":"object","properties":{"a":{"$ref":"#/$defs/d"}},"required":["a"],"$defs":{"d":'
+        b'{"anyOf":[{"type":"integer","minimum":1},{"enum":[1.5,null]},{"items":{"$ref":"#"}}]}}}',
+    ),
+    SchemaType.PROTOBUF: (b"CgFmEgFwIhoKAW0SDwoBYRgBIAEoCzIELnAubRIECgFiGAI=",),
+}
+
+
+def _compared(kind: SchemaType, data: bytes) -> object:
+    """As the leader does: a text that somebody sends, with one that was taken."""
+    sample = _SCHEMAS[kind][0].decode()
+    before = SchemaVersion(1, 1, kind, sample)
+    return conflicts(Compatibility.FULL, kind, _text(data), [before])
+
+
 DECODERS: Mapping[str, Decoder] = {
     "header": Decoder(decode_header, (encode_hello(1, client="c", library="l")[0],)),
     "byte stream": Decoder(_read_stream, (_stream(),)),
@@ -328,6 +353,10 @@ DECODERS: Mapping[str, Decoder] = {
         lambda data: read_reply(session.decode_body(data)),
         (json.dumps(reply_fields(DocumentReply([b"c"], ["n"], b"d", True), 0)).encode(),),
     ),
+    **{
+        f"schema {kind}": Decoder(partial(_compared, kind), samples)
+        for kind, samples in _SCHEMAS.items()
+    },
     "snapshot": Decoder(_snapshot, (_parts(),)),
     "users": Decoder(_users, (json.dumps(_USERS).encode(),)),
     "sealed secret": Decoder(
