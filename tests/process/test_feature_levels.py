@@ -180,9 +180,19 @@ def refused_cluster(leader: Member) -> str:
     return done.stderr
 
 
+def refused_schema(leader: Member) -> str:
+    """Why no schema can be registered now."""
+    file = leader.node.folder / "order.avsc"
+    file.write_text('"int"')
+    done = THIS.command("schema", "register", "orders", str(file), "--address", leader.address)
+    assert done.returncode == 1, done.stdout
+    return done.stderr
+
+
 REFUSED: dict[str, Callable[[Member], str]] = {
     "level": refused_enabling,
     "cluster": refused_cluster,
+    "schema": refused_schema,
 }
 """What asks a leader for each kind of change that 0.1.0 does not know, and the refusal; by the key
 that the kind has in ``features.LEVELS``."""
