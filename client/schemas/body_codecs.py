@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import NamedTuple
 
 from ledgermq.client.admin.schema_admin import RegisteredSchema
@@ -16,6 +17,13 @@ Encode = Callable[[object], bytes]
 Decode = Callable[[bytes], object]
 
 _SHOWN = 200
+
+_WELL_KNOWN = frozenset(
+    (
+        "any", "api", "descriptor", "duration", "empty", "field_mask", "source_context", "struct",
+        "timestamp", "type", "wrappers",
+    )
+)  # fmt: skip
 
 
 class BodyCodec(NamedTuple):
@@ -128,9 +136,8 @@ def _protobuf(text: str) -> BodyCodec:
     file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text))
     pool = descriptor_pool.DescriptorPool()
     for name in file.dependency:
-        # Registered files import those of the library alone.
-        known = descriptor_pool.Default().FindFileByName(name)
-        pool.AddSerializedFile(known.serialized_pb)
+        for content in _well_known(name):
+            pool.AddSerializedFile(content)
     pool.AddSerializedFile(file.SerializeToString())
     first = file.message_type[0].name
     name = f"{file.package}.{first}" if file.package else first
@@ -150,3 +157,14 @@ def _protobuf(text: str) -> BodyCodec:
         return value
 
     return BodyCodec(encode, decode)
+
+
+def _well_known(name: str) -> Iterator[bytes]:
+    """A file of Protobuf's own library behind those that it imports: no other is imported."""
+    folder, _, file = name.rpartition("/")
+    if folder != "google/protobuf" or file.removesuffix(".proto") not in _WELL_KNOWN:
+        raise ValueError(f"imports another file than those of the library: {name}")
+    module = import_module(f"google.protobuf.{file.removesuffix('.proto')}_pb2")
+    for one in module.DESCRIPTOR.dependencies:
+        yield from _well_known(one.name)
+    yield module.DESCRIPTOR.serialized_pb

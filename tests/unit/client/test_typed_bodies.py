@@ -100,3 +100,13 @@ def test_a_reference_out_of_a_schema_is_not_followed() -> None:
         elsewhere.setblocking(False)
         with pytest.raises(BlockingIOError):
             elsewhere.accept()
+
+
+@pytest.mark.parametrize("name", ["mine.proto", "google/protobuf/../x.proto"])
+def test_a_descriptor_imports_the_librarys_own_files_alone(name: str) -> None:
+    file = FileDescriptorProto(name="order.proto", dependency=[name])
+    file.message_type.add(name="Order")
+    text = base64.b64encode(file.SerializeToString()).decode()
+
+    with pytest.raises(ConfigError, match="imports another file"):
+        codec_of(RegisteredSchema("s", 1, 1, "PROTOBUF", text))
