@@ -39,6 +39,9 @@ from ledgermq.rules.tables.table_changes import Change
 SUBJECTS_SHOWN_MAX = 500
 """Subjects of one answer."""
 
+VERSIONS_SHOWN_MAX = 100
+"""Of those that have one id."""
+
 _TOUCHES = frozenset({FILE})
 """Ids are given one after the other: the second request waits for what the first has changed."""
 
@@ -97,7 +100,8 @@ class SchemaCalls:
         named = self._table.with_id(identity)
         if not named:
             raise ConfigError("no schema has this id", id=identity)
-        may = [place for place in sorted(named) if call.may(topic_of(place[0]), ANY)]
+        allowed = (place for place in sorted(named) if call.may(topic_of(place[0]), ANY))
+        may = list(islice(allowed, VERSIONS_SHOWN_MAX))
         if not may:
             raise NoPermissionError("no right to a topic that has this schema", id=identity)
         versions = [{"subject": subject, "version": number} for subject, number in may]

@@ -73,6 +73,7 @@ class SchemaRegistry:
             "/compatibility/subjects/{subject}/versions": {"POST": _check},
             "/config": {"GET": _default_rule},
             "/config/{subject}": {"GET": _rule, "PUT": _set_rule},
+            "/{path:path}": {"GET": _nothing},
         }
         self.routes: Sequence[Route] = [self._route(path, paths[path]) for path in paths]
 
@@ -139,6 +140,11 @@ class _RegistryError(Exception):
 def _refusal(status: HTTPStatus, code: int, reason: str) -> Response:
     content = json.dumps({"error_code": code, "message": reason})
     return Response(content, status, media_type=CONTENT_TYPE)
+
+
+async def _nothing(_schemas: SchemaInquiries, _request: Request) -> object:
+    """Clients ask for what newer registries have, and do without it."""
+    raise _RegistryError(HTTPStatus.NOT_FOUND, HTTPStatus.NOT_FOUND.value, "no such path")
 
 
 async def _types(_schemas: SchemaInquiries, _request: Request) -> object:

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.rules.schemas.comparison import Course, StepBudget, UnreadableError, json_of, shown
+from ledgermq.rules.schemas.comparison import (
+    NAMES_PER_STEP,
+    Course,
+    StepBudget,
+    UnreadableError,
+    json_of,
+    shown,
+    shown_names,
+)
 
 PRIMITIVES = frozenset(["null", "boolean", "int", "long", "float", "double", "bytes", "string"])
 
@@ -139,7 +147,7 @@ def _union(value: list[object], around: _Around) -> AvroType:
         raise _wrong("a union in a union")
     told = [one.name or one.kind for one in branches]
     if not branches or len(set(told)) < len(told):
-        raise _wrong("a union without types, or with one twice", found=told)
+        raise _wrong("a union without types, or with one twice", found=shown_names(told))
     return AvroType("union", branches=branches)
 
 
@@ -236,9 +244,10 @@ def _check_alike(reader: AvroType, writer: AvroType, course: Course) -> None:
         raise course.no("decimals of another precision or scale")
     if reader.size != writer.size:
         raise course.no(f"{writer.size} bytes are not read as {reader.size}")
+    course.steps.take(len(writer.symbols) // NAMES_PER_STEP)
     lost = writer.symbols - reader.symbols
     if lost and not reader.has_default:
-        raise course.no(f"symbols without a default: {shown(', '.join(sorted(lost)))}")
+        raise course.no(f"symbols without a default: {shown_names(lost)}")
     if reader.kind in ("array", "map"):
         _check(reader.branches[0], writer.branches[0], course.at("*"))
     elif reader.kind == "record":
@@ -254,8 +263,8 @@ def _check_one_of(reader: AvroType, writer: AvroType, course: Course) -> None:
             continue
         course.seen.update(tried.seen)
         return
-    allowed = ", ".join(one.name or one.kind for one in reader.branches)
-    raise course.no(f"{writer.name or writer.kind} is not read as one of {shown(allowed)}")
+    allowed = shown_names(one.name or one.kind for one in reader.branches)
+    raise course.no(f"{writer.name or writer.kind} is not read as one of {allowed}")
 
 
 def _check_fields(reader: AvroType, writer: AvroType, course: Course) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from heapq import nsmallest
 from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError
@@ -14,7 +15,15 @@ COMPARED_STEPS_MAX = 100_000
 TYPES_WITHIN_MAX = 64
 """Types within types: nobody writes more by hand, and the interpreter's stack is safe."""
 
+CHARACTERS_PER_STEP = 64
+"""Of a text that is read or compared."""
+
+NAMES_PER_STEP = 16
+"""Of names that are looked up among others."""
+
 TOLD_CHARACTERS_MAX = 200
+_NAMES_SHOWN = 8
+_NAME_CHARACTERS_SHOWN = 64
 
 
 class UnreadableError(Exception):
@@ -27,8 +36,8 @@ class UnreadableError(Exception):
 
     def __init__(self, place: str, reason: str) -> None:
         super().__init__(place, reason)
-        self.place = place or "/"
-        self.reason = reason
+        self.place = place[:TOLD_CHARACTERS_MAX] or "/"
+        self.reason = reason[:TOLD_CHARACTERS_MAX]
 
 
 class StepBudget:
@@ -70,16 +79,21 @@ class Course(NamedTuple):
 
     def at(self, name: str) -> Course:
         """The same, one type further in."""
-        return self._replace(place=f"{self.place}/{name}", depth=self.depth + 1)
+        return self._replace(place=inner_place(self.place, name), depth=self.depth + 1)
 
     def tried(self) -> Course:
         """The same, whose pairs are forgotten where it comes to nothing."""
-        self.steps.take(len(self.seen) // 16)
+        self.steps.take(len(self.seen) // NAMES_PER_STEP)
         return self._replace(seen=set(self.seen), depth=self.depth + 1)
 
     def no(self, reason: str) -> UnreadableError:
         """Why the reader does not read what is written here."""
         return UnreadableError(self.place, reason)
+
+
+def inner_place(place: str, name: str) -> str:
+    """The place of what is called ``name`` within ``place``; a long name is cut."""
+    return f"{place}/{name[:_NAME_CHARACTERS_SHOWN]}"
 
 
 def json_of(text: str) -> object:
@@ -96,8 +110,19 @@ def json_of(text: str) -> object:
 
 
 def shown(value: object) -> str:
-    """A value as a reason may have it."""
+    """A value as a reason may have it: large ones are not written out for that."""
+    if isinstance(value, str):
+        return value[:TOLD_CHARACTERS_MAX]
+    if isinstance(value, Mapping):
+        return f"an object of {len(value)}"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
     return str(value)[:TOLD_CHARACTERS_MAX]
+
+
+def shown_names(names: Iterable[str]) -> str:
+    """Some of the names, in their order, as a reason may have them."""
+    return shown(", ".join(nsmallest(_NAMES_SHOWN, names)))
 
 
 def _object(pairs: list[tuple[str, object]]) -> Mapping[str, object]:

@@ -8,12 +8,14 @@ from typing import NamedTuple
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.schemas import Compatibility, SchemaType
 from ledgermq.rules.schemas.avro_schema import avro_type, check_avro_reads
-from ledgermq.rules.schemas.comparison import StepBudget, UnreadableError
+from ledgermq.rules.schemas.comparison import (
+    CHARACTERS_PER_STEP,
+    StepBudget,
+    UnreadableError,
+)
 from ledgermq.rules.schemas.json_schema import check_json_reads, json_schema
 from ledgermq.rules.schemas.protobuf_schema import check_proto_reads, proto_file
 from ledgermq.rules.schemas.schema_table import SchemaVersion
-
-_CHARACTERS_PER_STEP = 64
 
 
 class VersionConflict(NamedTuple):
@@ -91,7 +93,7 @@ def _comparer(kind: SchemaType, text: str, steps: StepBudget) -> Callable[[str],
     """What compares a writer's text with this reader's; it raises ``UnreadableError``."""
 
     def counted(one: str) -> str:
-        steps.take(len(one) // _CHARACTERS_PER_STEP)
+        steps.take(len(one) // CHARACTERS_PER_STEP)
         return one
 
     if kind is SchemaType.AVRO:

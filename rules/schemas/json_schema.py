@@ -11,7 +11,16 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeGuard
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.rules.schemas.comparison import Course, StepBudget, UnreadableError, json_of, shown
+from ledgermq.rules.schemas.comparison import (
+    CHARACTERS_PER_STEP,
+    NAMES_PER_STEP,
+    Course,
+    StepBudget,
+    UnreadableError,
+    json_of,
+    shown,
+    shown_names,
+)
 
 ALL_TYPES = frozenset(["null", "boolean", "object", "array", "number", "integer", "string"])
 _NUMBERS = frozenset(("number", "integer"))
@@ -51,6 +60,13 @@ _NOT_SHOWN = (
 )  # fmt: skip
 _LISTED_ITEMS = ("prefixItems", "items", "additionalItems")
 _NAMED = ("properties", "patternProperties", "additionalProperties")
+
+_ASSERTING = (
+    *_LOW_BOUNDS, *_HIGH_BOUNDS, *(key for _, keys in _ALIKE for key in keys), *_NOT_SHOWN,
+    *_LISTED_ITEMS, *_NAMED, "type", "enum", "const", "uniqueItems", "required", "allOf", "anyOf",
+    "oneOf",
+)  # fmt: skip
+"""Keywords that let less through."""
 
 _ANYTHING: Mapping[str, object] = {}
 """One object for all time: schemas are told apart by where they lie in memory."""
@@ -99,7 +115,7 @@ def check_json_reads(reader: object, writer: object, steps: StepBudget) -> None:
 
 def _check(reader: _Of, writer: _Of, course: Course) -> None:
     course.steps.take(depth=course.depth)
-    read, written = _resolved(reader, course), _resolved(writer, course)
+    read, written = _resolved(reader, course, narrows=True), _resolved(writer, course)
     if read is True or written is False or read == {}:
         return
     if read is False:
@@ -175,10 +191,10 @@ def _check_types(
     if given is None:
         raise course.no("a value may be another one than those of `enum` or `const`")
     course.steps.take(len(allowed) + len(given))
-    others = {json.dumps(one, sort_keys=True) for one in given}
-    others -= {json.dumps(one, sort_keys=True) for one in allowed}
+    others = {_text(one, course.steps) for one in given}
+    others -= {_text(one, course.steps) for one in allowed}
     if others:
-        raise course.no(f"a value may be {shown(', '.join(sorted(others)))}")
+        raise course.no(f"a value may be {shown_names(others)}")
 
 
 def _check_bounds(
@@ -237,10 +253,9 @@ def _check_object(
     reader: _Of, writer: _Of, read: Mapping[str, object], written: Mapping[str, object],
     course: Course,
 ) -> None:  # fmt: skip
-    wanted = _strings(read.get("required"))
-    lost = wanted - _strings(written.get("required"))
-    if lost:
-        raise course.no(f"may be missing, and is required: {shown(', '.join(sorted(lost)))}")
+    wanted, there = (_strings(of.get("required"), course) for of in (read, written))
+    if wanted - there:
+        raise course.no(f"may be missing, and is required: {shown_names(wanted - there)}")
     if not any(key in read for key in _NAMED):
         return
     if read.get("patternProperties") or written.get("patternProperties"):
@@ -248,6 +263,7 @@ def _check_object(
         return
     known, given = (_fields(of.get("properties", {}), course) for of in (read, written))
     others, rest = (of.get("additionalProperties", True) for of in (read, written))
+    course.steps.take((len(known) + len(given)) // NAMES_PER_STEP)
     for name in known:
         of_writer = writer.at(given.get(name, rest))
         _check(reader.at(known[name]), of_writer, course.at(name))
@@ -272,6 +288,7 @@ def _check_alternatives(
 
 def _are_apart(reader: _Of, branches: Sequence[object], course: Course) -> bool:
     """Whether no value can be of two of them, by their types alone."""
+    course.steps.take(len(branches))
     taken: set[str] = set()
     for one in branches:
         found = _resolved(reader.at(one), course)
@@ -287,12 +304,14 @@ def _types(schema: Mapping[str, object], course: Course) -> frozenset[str]:
     given = schema.get("type")
     values = _values(schema)
     if given is None and values is not None:
+        course.steps.take(len(values) // NAMES_PER_STEP)
         return frozenset(map(_type_of, values))
     if given is None:
         return ALL_TYPES
     listed = [given] if isinstance(given, str) else given
     if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
         raise course.no("`type` is none")
+    course.steps.take(len(listed) // NAMES_PER_STEP)
     found = ALL_TYPES.intersection(listed)
     return found | {"integer"} if "number" in found else found
 
@@ -314,12 +333,24 @@ def _values(schema: Mapping[str, object]) -> list[object] | None:
     return found if isinstance(found, list) else None
 
 
-def _resolved(schema: _Of, course: Course) -> object:
+def _resolved(schema: _Of, course: Course, *, narrows: bool = False) -> object:
+    """What a schema refers to.
+
+    Args:
+        narrows: it may not be taken to let more through than it does: what stands beside a
+            reference counts since draft 2019-09, and did not before.
+    """
     value = schema.value
     for _ in range(16):
-        if not isinstance(value, Mapping) or "$ref" not in value:
+        if not isinstance(value, Mapping):
+            return value
+        if "$id" in value and value is not schema.document:
+            raise course.no("a schema with an `$id` of its own is not compared")
+        if "$ref" not in value:
             return value
         course.steps.take()
+        if narrows and any(key in value for key in _ASSERTING):
+            raise course.no("what stands beside a `$ref` is not compared")
         place = value["$ref"]
         if not isinstance(place, str) or not (place == "#" or place.startswith("#/")):
             raise course.no(f"a reference out of the schema: {shown(place)}")
@@ -329,6 +360,8 @@ def _resolved(schema: _Of, course: Course) -> object:
             if not isinstance(value, Mapping) or key not in value:
                 raise course.no(f"a reference to nothing: {shown(place)}")
             value = value[key]
+            if isinstance(value, Mapping) and "$id" in value:
+                raise course.no("a schema with an `$id` of its own is not compared")
     raise course.no("references in a circle")
 
 
@@ -346,8 +379,11 @@ def _schemas(value: object, course: Course) -> list[object]:
     return value
 
 
-def _strings(value: object) -> set[str]:
-    return {one for one in value if isinstance(one, str)} if isinstance(value, list) else set()
+def _strings(value: object, course: Course) -> set[str]:
+    if not isinstance(value, list):
+        return set()
+    course.steps.take(len(value) // NAMES_PER_STEP)
+    return {one for one in value if isinstance(one, str)}
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -356,5 +392,5 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 def _text(value: object, steps: StepBudget) -> str:
     text = json.dumps(value, sort_keys=True)
-    steps.take(len(text) // 64)
+    steps.take(len(text) // CHARACTERS_PER_STEP)
     return text

@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.rules.schemas.comparison import StepBudget, UnreadableError, shown
+from ledgermq.rules.schemas.comparison import (
+    CHARACTERS_PER_STEP,
+    StepBudget,
+    UnreadableError,
+    inner_place,
+    shown,
+)
 
 WELL_KNOWN = "google/protobuf/"
 """Files of the library itself, which a schema may import."""
@@ -110,7 +116,7 @@ def check_proto_reads(reader: ProtoFile, writer: ProtoFile, steps: StepBudget) -
             continue
         for number, wanted in ours.items():
             steps.take()
-            at = f"{place}/{wanted.name}"
+            at = inner_place(place, wanted.name)
             found = theirs.get(number)
             _check_field(wanted, found, at)
             if found is not None and wanted.type in (_GROUP, _MESSAGE):
@@ -156,13 +162,14 @@ def _read_message(body: bytes, prefix: str, file: ProtoFile, steps: StepBudget, 
         elif number == 2:
             found = _read_field(_bytes(value), steps)
             if found.number in fields:
-                raise _wrong("a number is given twice", message=name, field=found.name)
+                raise _wrong("a number is given twice", owner=name, field=found.name)
             fields[found.number] = found
         elif number == 3:
             nested.append(_bytes(value))
     full = f"{prefix}.{name}"
+    steps.take(len(full) // CHARACTERS_PER_STEP)
     if not name or full in file.messages:
-        raise _wrong("a message without a name, or one twice", message=full)
+        raise _wrong("a message without a name, or one twice", found=full)
     file.messages[full] = fields
     for one in nested:
         _read_message(one, full, file, steps, depth + 1)

@@ -22,7 +22,7 @@ from ledgermq.rules.tables.table_changes import SchemaSet
 SUBJECTS_MAX = 10_000
 VERSIONS_MAX = 100
 TEXTS_SIZE_MAX = 8 * 1024 * 1024
-"""Bytes of all texts: with each change the file is written as a whole."""
+"""Bytes of all versions: with each change the file is written as a whole."""
 
 Plan = Sequence[SchemaSet]
 

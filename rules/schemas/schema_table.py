@@ -29,6 +29,9 @@ from ledgermq.rules.tables.table_changes import SchemaSet
 FILE = "schemas.json"
 _SUBJECTS, _LAST_ID = "subjects", "lastId"
 _RULE, _LAST, _VERSIONS = "compatibility", "last", "versions"
+VERSION_SIZE = 64
+"""Of a version beside its text: many small ones are large, too."""
+
 VERSION_KEY = "version"
 """Of a change: the version that it is about."""
 
@@ -100,7 +103,7 @@ class SchemaTable(Table[SchemaSet]):
 
     Attributes:
         last_id: the highest id that was ever given.
-        size: UTF-8 bytes of all texts.
+        size: what all versions take in the file, about (``size_of``).
     """
 
     file = FILE
@@ -221,8 +224,8 @@ class SchemaTable(Table[SchemaSet]):
 
 
 def size_of(text: str) -> int:
-    """UTF-8 bytes of a text; of one that is none, too."""
-    return len(text.encode(errors="surrogatepass"))
+    """Bytes that a version with this text takes in the file, about; of what is no text, too."""
+    return VERSION_SIZE + len(text.encode(errors="surrogatepass"))
 
 
 def rule_of(value: object, subject: str) -> Compatibility:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.timestamp_pb2 import Timestamp
 from tests.process.client_node import start_client_node
-from tests.process.conftest import Node
+from tests.process.conftest import Node, wait_until
 from tests.process.http_client import HttpAnswer, connect, parse, read_all
 
 from ledgermq.client.admin.schema_admin import SchemaAdmin
@@ -50,8 +52,14 @@ class Served:
         start_client_node(
             node, listen={"http": f"{host}:{port}"}, http={"tokens_file": str(tokens)}
         )
+        wait_until(self._listens, "the observer")
         self.address = f"ipc://{node.runtime}"
         self.url = f"http://{host}:{port}/registry"
+
+    def _listens(self) -> bool:
+        with contextlib.suppress(ConnectionRefusedError), connect(self.where):
+            return True
+        return False
 
     def client(self, token: str = ADMIN) -> SchemaRegistryClient:
         return SchemaRegistryClient({"url": self.url, "basic.auth.user.info": f"any:{token}"})
@@ -132,32 +140,47 @@ def test_who_only_looks_registers_nothing_and_a_stranger_learns_nothing(served: 
     assert served.client().get_subjects() == []
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status"),
-    [
-        ("GET", "/schemas/ids/0", b"", 422),
-        ("GET", "/schemas/ids/99999999999", b"", 422),
-        ("GET", "/schemas/ids/7", b"", 404),
-        ("GET", "/subjects/none/versions", b"", 404),
-        ("GET", "/subjects/a%20b/versions/1", b"", 404),
-        ("PATCH", "/subjects", b"", 405),
-        ("POST", "/subjects/s/versions", b"[" * 10_000, 400),
-        ("POST", "/subjects/s/versions", b"7", 400),
-        ("POST", "/subjects/s/versions", b'{"schema": 7}', 422),
-        ("POST", "/subjects/s/versions", b'{"schema": "\\"int\\"", "references": [{}]}', 422),
-        ("POST", "/subjects/s/versions", b'{"schema": "{", "schemaType": "JSON"}', 422),
-        ("POST", "/subjects/s/versions", b'{"schema": "<a/>", "schemaType": "XML"}', 422),
-        ("PUT", "/config/s", b'{"compatibility": "SOME"}', 422),
-        ("PUT", "/config/s", b'{"compatibility": ["NONE"]}', 422),
-    ],
-)
-def test_what_cannot_be_is_refused_by_a_number(
-    served: Served, method: str, path: str, body: bytes, status: int
-) -> None:
-    answer = served.send(method, path, body)
+REFUSED = [
+    ("GET", "/schemas/ids/0", b"", 422),
+    ("GET", "/schemas/ids/99999999999", b"", 422),
+    ("GET", "/schemas/ids/7", b"", 404),
+    ("GET", "/subjects/none/versions", b"", 404),
+    ("GET", "/subjects/a%20b/versions/1", b"", 404),
+    ("GET", "/subjects/%ff/versions/1", b"", 404),
+    ("GET", "/contexts", b"", 404),
+    ("PATCH", "/subjects", b"", 405),
+    ("POST", "/subjects/s/versions", b"[" * 10_000, 400),
+    ("POST", "/subjects/s/versions", b"7", 400),
+    ("POST", "/subjects/s/versions", b'{"schema": 7}', 422),
+    ("POST", "/subjects/s/versions", b'{"schema": "\\ud800", "schemaType": "JSON"}', 422),
+    ("POST", "/subjects/s/versions", b'{"schema": "\\"int\\"", "references": [{}]}', 422),
+    ("POST", "/subjects/s/versions", b'{"schema": "{", "schemaType": "JSON"}', 422),
+    ("POST", "/subjects/s/versions", b'{"schema": "<a/>", "schemaType": "XML"}', 422),
+    ("POST", "/subjects/s/versions", b'{"schema": "' + b"7" * 65_536 + b'"}', 413),
+    ("POST", "/subjects/a%20b/versions", b'{"schema": "\\"int\\""}', 422),
+    ("PUT", "/config/s", b'{"compatibility": "SOME"}', 422),
+    ("PUT", "/config/s", b'{"compatibility": ["NONE"]}', 422),
+]
 
-    assert (answer.status, "error_code" in json.loads(answer.text)) == (status, True)
+
+def test_what_cannot_be_is_refused_by_a_number(served: Served) -> None:
+    answers = [served.send(method, path, body) for method, path, body, _ in REFUSED]
+
+    assert [one.status for one in answers] == [status for *_, status in REFUSED]
+    assert all("error_code" in json.loads(one.text) for one in answers if one.status != 413)
     assert served.client().get_subjects() == []
+
+
+def test_two_registrations_at_once_get_one_id(served: Served) -> None:
+    body = json.dumps({"schema": record("int")}).encode()
+    with ThreadPoolExecutor(8) as threads:
+        answers = [
+            threads.submit(served.send, "POST", f"/subjects/{subject}/versions", body)
+            for subject in ("orders", "orders", "other", "other", "orders", "other")
+        ]
+        told = [json.loads(one.result().text) for one in answers]
+
+    assert {(one["id"], one["version"]) for one in told} == {(1, 1)}
 
 
 def test_a_form_of_a_page_from_elsewhere_changes_nothing(served: Served) -> None:

@@ -67,6 +67,15 @@ def test_a_schema_is_read_by_who_may_use_a_topic_that_has_it() -> None:
         leading.ask("schema_by_id", id=1)
 
 
+def test_of_those_that_have_one_id_some_are_named() -> None:
+    leading = Leading()
+    leading.may = {f"t{number}" for number in range(120)}
+    for topic in leading.may:
+        leading.register(f"{topic}-value")
+
+    assert len(leading.ask("schema_by_id", id=1)["versions"]) == 100
+
+
 def test_a_long_list_comes_in_pages() -> None:
     leading = Leading()
     leading.may = {"a", "b", "c"}

@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import time
+from decimal import Decimal
 
 import pytest
 from google.protobuf import timestamp_pb2
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 
 from ledgermq.client.admin.schema_admin import RegisteredSchema
-from ledgermq.client.schemas.body_codecs import codec_of, decoded, encoded
+from ledgermq.client.schemas.body_codecs import BodyCodec, codec_of, decoded, encoded
 from ledgermq.client.schemas.typed_bodies import schema_id
 from ledgermq.model.errors import BodyUnreadableError, ConfigError, MessageIllegalError
 from ledgermq.model.names.schemas import SCHEMA_PROPERTY
@@ -76,6 +78,66 @@ def test_a_body_that_does_not_fit_is_unreadable(subject: str, body: bytes) -> No
         decoded(codec_of(SCHEMAS[subject]), body + b"\x80", identity=1)
 
 
+DECIMAL = json.dumps({"type": "bytes", "logicalType": "decimal", "precision": 40, "scale": 2})
+
+
+def _avro(text: str) -> BodyCodec:
+    return codec_of(RegisteredSchema("s", 1, 1, "AVRO", text))
+
+
+def test_a_tree_as_deep_as_a_body_can_be_is_refused_and_the_reader_lives() -> None:
+    fields = [{"name": "next", "type": ["null", "t"]}]
+    codec = _avro(json.dumps({"type": "record", "name": "t", "fields": fields}))
+    value: dict[str, object] = {"next": None}
+    for _ in range(99):
+        value = {"next": value}
+    assert codec.decode(codec.encode(value)) == value
+
+    with pytest.raises(BodyUnreadableError):
+        decoded(codec, b"\x02" * 1_000_000 + b"\x00", identity=1)
+    for _ in range(100_000):
+        value = {"next": value}
+    with pytest.raises(MessageIllegalError):
+        encoded(codec, value, subject="s")
+
+
+@pytest.mark.parametrize("items", ['"null"', '{"type": "record", "name": "r", "fields": []}'])
+def test_items_that_take_no_bytes_are_not_counted_out(items: str) -> None:
+    with pytest.raises(ConfigError, match="take no bytes"):
+        _avro(f'{{"type": "array", "items": {items}}}')
+    assert _avro('{"type": "array", "items": ["null", "int"]}').decode(b"\x02\x00\x00") == [None]
+
+
+def test_a_decimal_is_read_as_it_was_written_and_one_of_a_body_s_size_is_not() -> None:
+    codec = _avro(DECIMAL)
+    assert codec.decode(codec.encode(Decimal("-12345678901234567890.12"))) == Decimal(
+        "-12345678901234567890.12"
+    )
+
+    size = 1_000_000
+    length = bytes([size * 2 & 127 | 128, size * 2 >> 7 & 127 | 128, size * 2 >> 14 & 127])
+    begun = time.process_time()
+    with pytest.raises(BodyUnreadableError, match="decimal of 1000000 bytes"):
+        decoded(codec, length + b"\x7f" * size, identity=1)
+    assert time.process_time() - begun < 2
+
+
+@pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|a)*$"])
+def test_a_pattern_that_others_never_end_is_matched_at_once(pattern: str) -> None:
+    codec = codec_of(RegisteredSchema("s", 1, 1, "JSON", json.dumps({"pattern": pattern})))
+    begun = time.process_time()
+    with pytest.raises(BodyUnreadableError):
+        decoded(codec, b'"' + b"a" * 100_000 + b'!"', identity=1)
+    assert time.process_time() - begun < 2
+
+
+def test_a_json_body_as_deep_as_it_can_be_is_refused_and_the_reader_lives() -> None:
+    text = json.dumps({"items": {"$ref": "#"}, "uniqueItems": True})
+    codec = codec_of(RegisteredSchema("s", 1, 1, "JSON", text))
+    with pytest.raises(BodyUnreadableError):
+        decoded(codec, b"[" * 500_000 + b"]" * 500_000, identity=1)
+
+
 def test_a_message_of_another_type_is_refused() -> None:
     with pytest.raises(MessageIllegalError, match=r"shop\.Order"):
         encoded(codec_of(SCHEMAS["protobuf"]), timestamp_pb2.Timestamp(), subject="s")
@@ -94,9 +156,8 @@ def test_a_schema_of_no_known_type_is_refused() -> None:
 def test_a_reference_out_of_a_schema_is_not_followed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as elsewhere:
         url = f"http://127.0.0.1:{elsewhere.getsockname()[1]}/s.json"
-        codec = codec_of(RegisteredSchema("s", 1, 1, "JSON", json.dumps({"$ref": url})))
-        with pytest.raises(BodyUnreadableError):
-            decoded(codec, b"7", identity=1)
+        with pytest.raises(ConfigError, match="not taken"):
+            codec_of(RegisteredSchema("s", 1, 1, "JSON", json.dumps({"$ref": url})))
         elsewhere.setblocking(False)
         with pytest.raises(BlockingIOError):
             elsewhere.accept()

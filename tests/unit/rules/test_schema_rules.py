@@ -221,6 +221,11 @@ LIST = {
         ({"$ref": "#/definitions/nothing"}, {}, False),
         ({**LIST, "title": "another"}, LIST, True),
         ({"unevaluatedProperties": False}, {"type": "object"}, False),
+        # Since draft 2019-09 what stands beside a reference counts, too.
+        ({**LIST, "minProperties": 1}, {**LIST, "title": "another"}, False),
+        (LIST, {**LIST, "minProperties": 1}, True),
+        ({"properties": {"a": {"$id": "b", "$ref": "#/x"}}, "x": True}, {}, False),
+        ({"$ref": "#/a/b", "a": {"$id": "c", "b": True}}, {}, False),
     ],
 )
 def test_json_schemas_are_compared(reader: Any, writer: Any, is_read: bool) -> None:
@@ -350,6 +355,48 @@ def test_a_comparison_without_end_is_refused_in_time() -> None:
     with contextlib.suppress(ConfigError, UnreadableError):
         check_avro_reads(avro_type(texts[1], steps), avro_type(texts[0], steps), steps)
     assert time.process_time() - begun < 5
+
+
+def test_large_values_are_not_compared_again_and_again() -> None:
+    large = {"$defs": {"large": {"enum": [list(range(4_000))]}}}
+    reader = {"anyOf": [{"$ref": "#/$defs/large"}] * 1_200, **large}
+    writer = {"anyOf": [{"$ref": "#/$defs/large"}] * 2, "$defs": {"large": {"enum": [[7] * 16_000]}}}
+    assert all(len(json.dumps(one)) < TEXT_SIZE_MAX for one in (reader, writer))
+
+    begun = time.process_time()
+    with contextlib.suppress(ConfigError, UnreadableError):
+        check_json_reads(reader, writer, StepBudget())
+    assert time.process_time() - begun < 2
+
+
+def test_symbols_that_are_compared_are_counted() -> None:
+    texts = [
+        json.dumps({"type": "enum", "name": "e", "symbols": [f"S{n}" for n in range(count)]})
+        for count in (4_000, 1)
+    ]
+    steps = StepBudget()
+    with pytest.raises(UnreadableError, match="symbols without a default: S1, S10, S100"):
+        check_avro_reads(avro_type(texts[1], steps), avro_type(texts[0], steps), steps)
+    assert StepBudget().left - steps.left > 200
+
+
+def test_a_reason_is_short_however_long_the_names() -> None:
+    records = [
+        json.dumps({"type": "record", "name": "n" * size, "fields": []}) for size in (9_000, 9_001)
+    ]
+    with pytest.raises(UnreadableError) as told:
+        check_avro_reads(*(avro_type(one, StepBudget()) for one in records), StepBudget())
+    assert len(told.value.reason) == 200
+
+
+@pytest.mark.parametrize("damaged", [{"number": 1}, {"number": 0}, {"name": ""}])
+def test_a_damaged_field_is_named(damaged: dict[str, Any]) -> None:
+    file = proto(field(1, F.TYPE_INT32), field(2, F.TYPE_INT32))
+    for key, value in damaged.items():
+        setattr(file.message_type[0].field[1], key, value)
+
+    with pytest.raises(ConfigError, match="not a Protobuf schema"):
+        proto_file(text_of(file), StepBudget())
 
 
 def test_all_types_are_compared() -> None:

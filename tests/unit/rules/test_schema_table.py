@@ -10,7 +10,7 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.schemas import Compatibility, SchemaType, topic_of
 from ledgermq.rules.schemas import schema_plans
 from ledgermq.rules.schemas.schema_plans import plan_delete, plan_register, plan_rule
-from ledgermq.rules.schemas.schema_table import FILE, SchemaTable
+from ledgermq.rules.schemas.schema_table import FILE, SchemaTable, size_of
 from ledgermq.rules.state.broker_state import BrokerState
 from ledgermq.rules.state.state_commands import (
     STATE_TAG,
@@ -56,7 +56,7 @@ def test_versions_count_up_and_ids_are_one_for_each_text() -> None:
 def test_numbers_are_never_given_again() -> None:
     table = registered(INT, LONG)
     taken(table, plan_delete(table, "orders", 2))
-    assert (table.with_id(2), table.size) == ({}, len(INT))
+    assert (table.with_id(2), table.size) == ({}, size_of(INT))
 
     taken(table, plan_register(table, "orders", AVRO, LONG))
     latest = table.get("orders").latest  # type: ignore[union-attr]
@@ -93,7 +93,8 @@ def test_a_transitive_rule_looks_at_all_versions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bound", "value"), [("SUBJECTS_MAX", 1), ("VERSIONS_MAX", 1), ("TEXTS_SIZE_MAX", len(INT) + 1)]
+    ("bound", "value"),
+    [("SUBJECTS_MAX", 1), ("VERSIONS_MAX", 1), ("TEXTS_SIZE_MAX", 2 * size_of(INT))],
 )
 def test_what_is_beyond_a_bound_is_refused(
     monkeypatch: pytest.MonkeyPatch, bound: str, value: int
@@ -104,6 +105,14 @@ def test_what_is_beyond_a_bound_is_refused(
     subject = "other" if bound == "SUBJECTS_MAX" else "orders"
     with pytest.raises(ConfigError, match=r"too (many|large)"):
         plan_register(table, subject, AVRO, LONG)
+
+
+def test_many_small_versions_are_large() -> None:
+    table = SchemaTable()
+    for number in range(50):
+        taken(table, plan_register(table, f"s{number}", JSON, "{}"))
+
+    assert len(json.dumps(table.to_document())) < 3 * table.size
 
 
 @pytest.mark.parametrize("text", ["", "x" * 70_000, "nothing", '"\ud800"', "[" * 60_000, "{", "1"])
@@ -135,7 +144,7 @@ def test_a_document_gives_the_table_that_wrote_it() -> None:
     again = SchemaTable.read(json.loads(json.dumps(table.to_document())))
 
     assert again.to_document() == table.to_document()
-    assert (again.last_id, again.size) == (2, len(INT))
+    assert (again.last_id, again.size) == (2, size_of(INT))
     taken(again, plan_register(again, "orders", AVRO, LONG, Compatibility.BACKWARD))
     assert [*again.with_id(3)] == [("orders", 3)]
 
