@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
-Names = Mapping[str, object]
+Names = Mapping[str, Any]
 """Definitions of a schema by their full name, as fastavro has parsed them."""
 
 DECIMAL_BYTES_MAX = 256
@@ -22,7 +23,7 @@ DECIMAL, BOUNDED_DECIMAL = "decimal", "ledgermq-decimal"
 """The logical type of a schema, and its name for a reader that looks at its size first."""
 
 
-def check_items(schema: object, names: Names) -> None:
+def check_items(schema: Any, names: Names) -> None:
     """Refuse arrays whose items take no bytes: a body may claim to have any number of them.
 
     Raises:
@@ -72,7 +73,7 @@ def check_depth(value: object) -> None:
         waiting += ((each, depth + 1) for each in inner)
 
 
-def with_bounded_decimals(value: object) -> object:
+def with_bounded_decimals(value: Any) -> Any:
     """A schema's JSON value whose decimals are ``BOUNDED_DECIMAL``."""
     if isinstance(value, list):
         return [with_bounded_decimals(one) for one in value]
@@ -90,9 +91,9 @@ def have_bounded_decimals() -> None:
     from fastavro.write import LOGICAL_WRITERS
 
     for kind in ("bytes", "fixed"):
-        reads, writes = (of[f"{kind}-{DECIMAL}"] for of in (LOGICAL_READERS, LOGICAL_WRITERS))
-        LOGICAL_READERS[f"{kind}-{BOUNDED_DECIMAL}"] = _bounded(reads)
-        LOGICAL_WRITERS[f"{kind}-{BOUNDED_DECIMAL}"] = writes
+        known, bounded = f"{kind}-{DECIMAL}", f"{kind}-{BOUNDED_DECIMAL}"
+        LOGICAL_READERS[bounded] = _bounded(LOGICAL_READERS[known])
+        LOGICAL_WRITERS[bounded] = LOGICAL_WRITERS[known]
 
 
 def _bounded(reads: Callable[..., object]) -> Callable[..., object]:
@@ -104,7 +105,7 @@ def _bounded(reads: Callable[..., object]) -> Callable[..., object]:
     return bounded_decimal
 
 
-def _inner(one: object) -> list[object]:
+def _inner(one: Any) -> list[object]:
     """The types of which a type is made; of a name none."""
     if isinstance(one, list):
         return one
@@ -116,7 +117,7 @@ def _inner(one: object) -> list[object]:
     return found if isinstance(one["type"], str) else [*found, one["type"]]
 
 
-def _definitions(schema: object) -> Iterator[object]:
+def _definitions(schema: object) -> Iterator[Any]:
     """The type and all that are written within it."""
     waiting = [schema]
     while waiting:
@@ -133,12 +134,12 @@ def _named(schema: object, names: Names) -> Iterator[str]:
             yield name
 
 
-def _takes_bytes(one: object, names: Names, known: dict[str, bool]) -> bool:
+def _takes_bytes(one: Any, names: Names, known: dict[str, bool]) -> bool:
     """Whether each value takes a byte at least; a record within itself has none for being so."""
     if isinstance(one, str) and one in names:
         one = names[one]
     if not isinstance(one, Mapping):
-        return one != "null"
+        return bool(one != "null")
     kind = one["type"]
     if not isinstance(kind, str) or kind in names:
         return _takes_bytes(kind, names, known)

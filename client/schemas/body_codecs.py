@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple, Never
 
 from ledgermq.client.admin.schema_admin import RegisteredSchema
 from ledgermq.client.schemas.avro_bounds import (
@@ -106,7 +106,7 @@ def _avro(text: str) -> BodyCodec:
 
     fastavro.parse_schema(json.loads(text))  # which looks at the digits of decimals
     have_bounded_decimals()
-    names: dict[str, object] = {}
+    names: dict[str, dict[Any, Any]] = {}
     schema = fastavro.parse_schema(with_bounded_decimals(json.loads(text)), names)
     check_items(schema, names)
     is_deep = is_recursive(names)
@@ -150,12 +150,18 @@ def _json(text: str) -> BodyCodec:
     return BodyCodec(encode, decode)
 
 
-def _not_fetched(uri: str) -> object:
+def _not_fetched(uri: str) -> Never:
     raise ValueError(f"a reference out of the schema: {uri[:_SHOWN]}")
 
 
-def _protobuf(text: str) -> BodyCodec:
-    from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+def message_class(text: str) -> Any:
+    """The class of Protobuf's messages that a schema's text describes.
+
+    Raises:
+        ImportError: the library is missing.
+        ValueError, TypeError: it does not take the text.
+    """
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text))
     pool = descriptor_pool.DescriptorPool()
@@ -165,7 +171,14 @@ def _protobuf(text: str) -> BodyCodec:
     pool.AddSerializedFile(file.SerializeToString())
     first = file.message_type[0].name
     name = f"{file.package}.{first}" if file.package else first
-    kind = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+
+
+def _protobuf(text: str) -> BodyCodec:
+    from google.protobuf import json_format
+
+    kind = message_class(text)
+    name = kind.DESCRIPTOR.full_name
 
     def encode(value: object) -> bytes:
         if isinstance(value, dict):
