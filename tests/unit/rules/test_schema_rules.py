@@ -360,7 +360,10 @@ def test_a_comparison_without_end_is_refused_in_time() -> None:
 def test_large_values_are_not_compared_again_and_again() -> None:
     large = {"$defs": {"large": {"enum": [list(range(4_000))]}}}
     reader = {"anyOf": [{"$ref": "#/$defs/large"}] * 1_200, **large}
-    writer = {"anyOf": [{"$ref": "#/$defs/large"}] * 2, "$defs": {"large": {"enum": [[7] * 16_000]}}}
+    writer = {
+        "anyOf": [{"$ref": "#/$defs/large"}] * 2,
+        "$defs": {"large": {"enum": [[7] * 16_000]}},
+    }
     assert all(len(json.dumps(one)) < TEXT_SIZE_MAX for one in (reader, writer))
 
     begun = time.process_time()
