@@ -10,7 +10,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.pipeline.columns.queued_records import batches_of, walked_batches
+from ledgermq.pipeline.chosen_columns import ChosenColumns
+from ledgermq.pipeline.columns.queued_records import walked_rows, wanted_rows
 from ledgermq.pipeline.columns.row_filter import RowFilter, at_least, at_most
 from ledgermq.pipeline.queue_ranges import MessageRange, Queue
 from ledgermq.pipeline.source.file_source import FileSource, steady
@@ -38,7 +39,7 @@ class WalkPartition(InputPartition):
 class BatchReader(DataSourceReader):
     """Rows from where the options say to where the queues ended when the query was planned."""
 
-    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: SourceOptions, columns: ChosenColumns) -> None:
         self._options = options
         self._columns = columns
         self._wanted = RowFilter()
@@ -73,17 +74,18 @@ class BatchReader(DataSourceReader):
             return
         options = self._options
         source = open_source(options)
+        inflates = self._columns.inflates(options)
         try:
             if isinstance(partition, WalkPartition):
                 assert isinstance(source, FileSource), partition
                 parts = source.walk(partition.first, partition.end)
-                walked = walked_batches(parts, self._columns, self._wanted, inflate=options.inflate)
-                yield from sent_ahead(walked)
-                return
-            assert isinstance(partition, RangesPartition), partition
-            read = source.read(partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
-            made = batches_of(read, self._columns, self._wanted, inflate=options.inflate)
-            yield from sent_ahead(made)
+                rows = walked_rows(parts, self._wanted, inflate=inflates)
+            else:
+                assert isinstance(partition, RangesPartition), partition
+                read = source.read(partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
+                rows = wanted_rows(read, self._wanted, inflate=inflates)
+            with self._columns.opened(options) as made:
+                yield from sent_ahead(map(made, rows))
         finally:
             source.close()
 

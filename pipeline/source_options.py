@@ -15,7 +15,11 @@ from pathlib import Path
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.system_topics import is_system_topic
-from ledgermq.pipeline.columns.message_schema import COLUMNS, checked_columns
+from ledgermq.pipeline.columns.message_schema import (
+    COLUMNS,
+    TYPED_COLUMNS,
+    checked_columns,
+)
 from ledgermq.pipeline.job_defaults import SPLIT_BYTES
 from ledgermq.pipeline.queue_ranges import Place, Queue, parse_queue_table
 
@@ -36,10 +40,15 @@ _BOTH = {
     "includeBody",
     "inflateBodies",
     "columns",
+    "subject",
     "timeoutMs",
     "readFrom",
 }
+TYPED = "typed"
+"""Among ``columns``: the bodies as fields."""
+
 _BATCH = {"endingOffsets", "endingTimestamp", "pushFilters"}
+_PLACES = {"path", "nodes", "subscribe", "subscribePattern", "assign", "timeoutMs", "subject"}
 _STREAM = {"maxOffsetsPerTrigger"}
 _BY_LOWER = {name.lower(): name for name in _BOTH | _BATCH | _STREAM}
 
@@ -85,6 +94,7 @@ class SourceOptions:
         paths: store directories of one group, the preferred one first; empty with ``nodes``.
         nodes: addresses of a cluster's nodes.
         timeout_ms: how long a cluster may be away.
+        subject: whose schema gives the typed columns; None: the topic's.
         read_from: ``leader``, or ``followers``: old messages come from the one that it suggests.
         starting_ms, ending_ms: store times, epoch ms, instead of offsets.
     """
@@ -105,6 +115,7 @@ class SourceOptions:
     push_filters: bool
     timeout_ms: int
     read_from: str
+    subject: str | None = None
 
 
 def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
@@ -116,12 +127,52 @@ def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
     given = _canonical(options)
     if "columns" in given:
         names = [name.strip() for name in given["columns"].split(",")]
-        columns = checked_columns(names, option="columns")
+        columns = _typed(names) if TYPED in names else checked_columns(names, option="columns")
     else:
         columns = COLUMNS
     if not flag_option(given, "includeBody", default=True):
         columns = tuple(name for name in columns if name != "body")
     return columns
+
+
+def schema_options(options: Mapping[str, str]) -> SourceOptions:
+    """What of the options says where schemas are, for a batch and a stream alike.
+
+    Raises:
+        ConfigError: one is unknown, of a wrong form, or contradicts another one.
+    """
+    given = _canonical(options)
+    return parse_options({name: given[name] for name in given if name in _PLACES}, streaming=True)
+
+
+def subjects_of(options: SourceOptions) -> tuple[str, ...]:
+    """Subjects of which the first one that has a schema gives the typed columns.
+
+    Raises:
+        ConfigError: the options name neither one topic nor a subject.
+    """
+    if options.subject is not None:
+        return (options.subject,)
+    topics = options.choice.topics or {queue[0] for queue in options.choice.queues or ()}
+    if len(topics) != 1:
+        raise ConfigError(
+            "typed columns are those of one topic, or of a subject",
+            options=["subscribe", "assign", "subject"],
+            topics=sorted(topics),
+        )
+    (topic,) = topics
+    return topic, f"{topic}-value"
+
+
+def _typed(names: list[str]) -> tuple[str, ...]:
+    others = [name for name in names if name != TYPED]
+    if "body" in others:
+        raise ConfigError(
+            "typed columns have the body: where it was not read it is in `unparsed`",
+            option="columns",
+        )
+    plain = checked_columns(others, option="columns") if others else COLUMNS
+    return (*(name for name in plain if name != "body"), *TYPED_COLUMNS)
 
 
 def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -176,6 +227,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
         push_filters=flag_option(given, "pushFilters", default=False),
         timeout_ms=number_option(given, "timeoutMs", minimum=1) or 120_000,
         read_from=_read_from(given),
+        subject=given.get("subject"),
     )
 
 

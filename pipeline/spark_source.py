@@ -19,11 +19,28 @@ from pyspark.sql.types import StructType
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.batch_reader import BatchReader, FilteringReader
-from ledgermq.pipeline.columns.message_schema import checked_columns, spark_schema, spark_type
+from ledgermq.pipeline.chosen_columns import ChosenColumns
+from ledgermq.pipeline.columns.message_schema import (
+    COLUMNS,
+    TYPED_COLUMNS,
+    VALUE,
+    checked_columns,
+    spark_schema,
+    spark_type,
+)
 from ledgermq.pipeline.sink.sink_options import parse_sink_options
 from ledgermq.pipeline.sink.spark_sink import BatchSink, StreamSink
-from ledgermq.pipeline.source_options import columns_of, parse_options
+from ledgermq.pipeline.source_options import (
+    SourceOptions,
+    columns_of,
+    parse_options,
+    schema_options,
+    subjects_of,
+)
 from ledgermq.pipeline.stream_reader import StreamReader
+from ledgermq.pipeline.typed.schema_source import open_schemas
+from ledgermq.pipeline.typed.value_columns import value_column
+from ledgermq.pipeline.typed.value_types import spark_type_of
 
 
 class LedgermqSource(DataSource):
@@ -38,9 +55,15 @@ class LedgermqSource(DataSource):
         """All columns, or those that the options leave.
 
         Raises:
-            ConfigError: an option names a column that there is not.
+            ConfigError: an option names a column that there is not, or no subject has a schema.
+            LedgerError: schemas cannot be asked for.
         """
-        return spark_schema(columns_of(self.options))
+        columns = columns_of(self.options)
+        if VALUE not in columns:
+            return spark_schema(columns)
+        value = _value_type(schema_options(self.options))
+        types = {name: value if name == VALUE else spark_type(name) for name in columns}
+        return ", ".join(f"{name} {types[name]}" for name in columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The batch reader of the columns in ``schema``.
@@ -90,12 +113,39 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(LedgermqSource)
 
 
-def _columns_in(schema: StructType) -> tuple[str, ...]:
-    names = checked_columns(schema.names, option="schema")
+def _value_type(options: SourceOptions) -> str:
+    """The type of bodies, by the last version of the first subject that has a schema."""
+    subjects = subjects_of(options)
+    schemas = open_schemas(options)
+    try:
+        for subject in subjects:
+            schema = schemas.latest(subject)
+            if schema is not None:
+                return spark_type_of(schema)
+    finally:
+        schemas.close()
+    raise ConfigError("no subject has a schema: typed columns need one", subjects=list(subjects))
+
+
+def _columns_in(schema: StructType) -> ChosenColumns:
+    known = (*COLUMNS, *TYPED_COLUMNS)
+    names = checked_columns(schema.names, option="schema", known=known)
     for field in schema.fields:
+        if field.name == VALUE:
+            continue
         wanted = spark_type(field.name)
         if field.dataType.simpleString() != wanted:
             raise ConfigError(
                 "column has another type", option="schema", column=field.name, type=wanted
             )
-    return names
+    if not set(TYPED_COLUMNS) & set(names):
+        return ChosenColumns(names)
+    if VALUE not in names or "body" in names:
+        raise ConfigError(
+            "typed columns are those of `value`, which says its type, and have no `body` beside it",
+            option="schema",
+            columns=list(names),
+        )
+    value = schema[VALUE].dataType
+    value_column(value)  # refuses a type that no body has before anything is read
+    return ChosenColumns(names, value)

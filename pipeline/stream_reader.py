@@ -16,7 +16,8 @@ from pyspark.sql.streaming.datasource import (
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.batch_reader import RangesPartition
-from ledgermq.pipeline.columns.queued_records import batches_of
+from ledgermq.pipeline.chosen_columns import ChosenColumns
+from ledgermq.pipeline.columns.queued_records import wanted_rows
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.queue_ranges import (
     MessageRange,
@@ -53,7 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Invariant: an offset that was handed out is never behind the committed end of its queue.
     """
 
-    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: SourceOptions, columns: ChosenColumns) -> None:
         self._options = options
         self._columns = columns
         self._source: RowSource | None = None
@@ -151,8 +152,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         source = open_source(options)
         try:
             read = source.read(partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
-            made = batches_of(read, self._columns, RowFilter(), inflate=options.inflate)
-            yield from sent_ahead(made)
+            rows = wanted_rows(read, RowFilter(), inflate=self._columns.inflates(options))
+            with self._columns.opened(options) as made:
+                yield from sent_ahead(map(made, rows))
         finally:
             source.close()
 

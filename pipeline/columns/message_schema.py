@@ -41,6 +41,10 @@ ARROW_SCHEMA = pa.schema(
 
 COLUMNS: tuple[str, ...] = tuple(ARROW_SCHEMA.names)
 
+VALUE, SCHEMA_ID, UNPARSED, UNPARSED_WHY = "value", "schemaId", "unparsed", "unparsedWhy"
+TYPED_COLUMNS = (VALUE, SCHEMA_ID, UNPARSED, UNPARSED_WHY)
+"""Columns of bodies that are read by a schema."""
+
 _DDL = {
     pa.string(): "string",
     pa.int32(): "int",
@@ -50,6 +54,7 @@ _DDL = {
     _TIME: "timestamp",
     ARROW_SCHEMA.field("properties").type: "map<string,string>",
 }
+_TYPED_DDL = {SCHEMA_ID: "int", UNPARSED: "binary", UNPARSED_WHY: "string"}
 
 
 def spark_schema(columns: Iterable[str] = COLUMNS) -> str:
@@ -58,8 +63,8 @@ def spark_schema(columns: Iterable[str] = COLUMNS) -> str:
 
 
 def spark_type(column: str) -> str:
-    """The type of one column in Spark's notation."""
-    return _DDL[ARROW_SCHEMA.field(column).type]
+    """The type of one column in Spark's notation; ``value`` has its schema's."""
+    return _TYPED_DDL.get(column) or _DDL[ARROW_SCHEMA.field(column).type]
 
 
 def arrow_schema(columns: Iterable[str]) -> pa.Schema:
@@ -67,7 +72,9 @@ def arrow_schema(columns: Iterable[str]) -> pa.Schema:
     return pa.schema([ARROW_SCHEMA.field(name) for name in columns])
 
 
-def checked_columns(columns: Iterable[str], *, option: str) -> tuple[str, ...]:
+def checked_columns(
+    columns: Iterable[str], *, option: str, known: tuple[str, ...] = COLUMNS
+) -> tuple[str, ...]:
     """``columns``, which the user has named with ``option``.
 
     Raises:
@@ -75,8 +82,8 @@ def checked_columns(columns: Iterable[str], *, option: str) -> tuple[str, ...]:
     """
     found = tuple(columns)
     for number, name in enumerate(found):
-        if name not in COLUMNS:
-            raise ConfigError("no such column", column=name, option=option, columns=list(COLUMNS))
+        if name not in known:
+            raise ConfigError("no such column", column=name, option=option, columns=list(known))
         if name in found[:number]:
             raise ConfigError("column is named twice", column=name, option=option)
     if not found:

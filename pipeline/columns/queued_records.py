@@ -36,11 +36,23 @@ def batches_of(
         CorruptLogError: a record is not whole, or is no message of its queue.
         BodyUnreadableError: a body cannot be inflated, and that was asked for.
     """
+    for rows in wanted_rows(parts, wanted, inflate=inflate):
+        yield rows.batch(columns)
+
+
+def wanted_rows(
+    parts: Iterable[QueuedRecords], wanted: RowFilter, *, inflate: bool
+) -> Iterator[RecordColumns]:
+    """The same, of which no columns are made yet.
+
+    Raises:
+        CorruptLogError: a record is not whole, or is no message of its queue.
+    """
     for part in parts:
         rows = columns_of(part, inflate=inflate)
         wanted.apply(rows)
         if len(rows):
-            yield rows.batch(columns)
+            yield rows
 
 
 def columns_of(part: QueuedRecords, *, inflate: bool) -> RecordColumns:
@@ -63,12 +75,24 @@ def walked_batches(
         CorruptLogError: a record is not whole.
         BodyUnreadableError: a body cannot be inflated, and that was asked for.
     """
+    for rows in walked_rows(parts, wanted, inflate=inflate):
+        yield rows.batch(columns)
+
+
+def walked_rows(
+    parts: Iterable[RecordBlock], wanted: RowFilter, *, inflate: bool
+) -> Iterator[RecordColumns]:
+    """The same, of which no columns are made yet.
+
+    Raises:
+        CorruptLogError: a record is not whole.
+    """
     for part in parts:
         rows = RecordColumns(part, inflate=inflate)
         rows.keep(rows.is_queued)
         wanted.apply(rows)
         if len(rows):
-            yield rows.batch(columns)
+            yield rows
 
 
 def _check_queues(rows: RecordColumns, part: QueuedRecords) -> None:

@@ -194,6 +194,10 @@ class RecordColumns:
         arrays = [bodies if name == "body" else self._column(name) for name in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
 
+    def property_values(self, name: str) -> pa.StringArray:
+        """The property ``name``, which is ASCII, of each row; null where it is not."""
+        return self._property_columns().values_of(name)
+
     def _column(self, name: str) -> pa.Array:
         made = _MAKERS.get(name)
         if made is not None:
@@ -316,8 +320,8 @@ _MAKERS: dict[str, Callable[[RecordColumns], pa.Array]] = {
     "topic": lambda rows: rows.topics,
     "raftIndex": lambda rows: rows._entry(HeadField.ENTRY_INDEX),
     "raftTerm": lambda rows: rows._entry(HeadField.ENTRY_TERM),
-    "keys": lambda rows: rows._property_columns().values_of("KEYS"),
-    "tags": lambda rows: rows._property_columns().values_of("TAGS"),
+    "keys": lambda rows: rows.property_values("KEYS"),
+    "tags": lambda rows: rows.property_values("TAGS"),
     "properties": lambda rows: rows._property_columns().map(),
     "bornTimestamp": lambda rows: rows._times(rows.born_times),
     "storeTimestamp": lambda rows: rows._times(rows.store_times),

@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.small_store import write_store
 
 from ledgermq.model.errors import ConfigError
+from ledgermq.pipeline.chosen_columns import ChosenColumns
 from ledgermq.pipeline.queue_ranges import MessageRange
 from ledgermq.pipeline.source.data_loss import DataLossError
 from ledgermq.pipeline.source_options import parse_options
@@ -66,7 +67,7 @@ def test_the_lag_is_what_a_query_has_not_read() -> None:
 def reader_of(root: Path, **options: object) -> StreamReader:
     texts = {name: str(value) for name, value in options.items()}
     given = {"path": str(root), "startingOffsets": "earliest", **texts}
-    return StreamReader(parse_options(given, streaming=True), ("queueOffset",))
+    return StreamReader(parse_options(given, streaming=True), ChosenColumns(("queueOffset",)))
 
 
 def lose_last_unit(root: Path) -> None:

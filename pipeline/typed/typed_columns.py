@@ -1,0 +1,138 @@
+"""Typed columns: the bodies of messages as fields, beside what the messages have otherwise.
+
+A message says in a property by which schema its body was written. Where its body cannot be read by
+it, or does not fit the column, the row has the body in ``unparsed``, and why: no message is an
+error, whoever sent it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.types import DataType
+
+from ledgermq.client.schemas.body_codecs import BodyCodec, codec_of, decoded
+from ledgermq.client.schemas.typed_bodies import CODECS_MAX, schema_id
+from ledgermq.client.schemas.value_tree import value_tree
+from ledgermq.formats.records.body_compression import plain_body
+from ledgermq.model.errors import BodyUnreadableError, ConfigError
+from ledgermq.model.names.schemas import SCHEMA_PROPERTY
+from ledgermq.pipeline.columns.message_schema import (
+    ARROW_SCHEMA,
+    SCHEMA_ID,
+    UNPARSED,
+    UNPARSED_WHY,
+    VALUE,
+)
+from ledgermq.pipeline.columns.record_columns import RecordColumns
+from ledgermq.pipeline.typed.schema_source import SchemaSource
+from ledgermq.pipeline.typed.value_columns import arrow_values, value_column
+
+WHY_CHARACTERS_MAX = 200
+
+
+class _Parsed(NamedTuple):
+    """One row; ``unparsed`` is None where the value was read."""
+
+    value: object
+    identity: int | None
+    unparsed: bytes | None = None
+    why: str | None = None
+
+
+class TypedColumns:
+    """The columns of one task.
+
+    Invariant: of a row either ``unparsed`` is null or ``value`` is.
+    """
+
+    def __init__(self, names: Sequence[str], value: DataType, schemas: SchemaSource) -> None:
+        """The columns ``names`` in their order, of which ``value`` has the type that is given.
+
+        Raises:
+            ConfigError: no schema's bodies have that type.
+        """
+        self._names = tuple(names)
+        self._plain = [name for name in names if name in ARROW_SCHEMA.names]
+        self._column = value_column(value)
+        self._schemas = schemas
+        self._codecs: OrderedDict[int, BodyCodec | str] = OrderedDict()
+
+    def batch(self, rows: RecordColumns) -> pa.RecordBatch:
+        """The rows, whose bodies must not have been inflated yet.
+
+        Raises:
+            LedgerError: schemas cannot be asked for now.
+            ConfigError: a library is missing on this worker.
+        """
+        needed = [*self._plain, *(n for n in ("body", "sysFlag") if n not in self._plain)]
+        plain = rows.batch(needed)
+        bodies, flags = plain.column("body"), plain.column("sysFlag")
+        ids = rows.property_values(SCHEMA_PROPERTY)
+        parsed = [
+            self._parsed(body.as_py(), flag.as_py(), text.as_py())
+            for body, flag, text in zip(bodies, flags, ids, strict=True)
+        ]
+        values, refused = arrow_values([one.value for one in parsed], self._column.type)
+        for row, why in refused.items():
+            body = _inflated(bodies[row].as_py(), flags[row].as_py())
+            parsed[row] = _Parsed(None, parsed[row].identity, body, why[:WHY_CHARACTERS_MAX])
+        made = {
+            VALUE: values,
+            SCHEMA_ID: pa.array([one.identity for one in parsed], pa.int32()),
+            UNPARSED: pa.array([one.unparsed for one in parsed], pa.binary()),
+            UNPARSED_WHY: pa.array([one.why for one in parsed], pa.string()),
+        }
+        arrays = [made[name] if name in made else plain.column(name) for name in self._names]
+        return pa.RecordBatch.from_arrays(arrays, names=list(self._names))
+
+    def _parsed(self, stored: bytes, sys_flag: int, text: str | None) -> _Parsed:
+        identity = schema_id({SCHEMA_PROPERTY: text or ""})
+        body = stored
+        try:
+            body = bytes(plain_body(stored, sys_flag))
+        except BodyUnreadableError as error:
+            return _unparsed(identity, stored, error)
+        if identity is None:
+            return _Parsed(None, None, body, f"message names no schema in {SCHEMA_PROPERTY}")
+        codec = self._codec(identity)
+        if isinstance(codec, str):
+            return _Parsed(None, identity, body, codec)
+        try:
+            value = value_tree(decoded(codec, body, identity=identity))
+            return _Parsed(self._column.convert(value), identity)
+        except Exception as error:  # whatever it is, the stream goes on
+            return _unparsed(identity, body, error)
+
+    def _codec(self, identity: int) -> BodyCodec | str:
+        """The codec of an id, or why there is none."""
+        known = self._codecs.get(identity)
+        if known is None:
+            known = self._codecs[identity] = self._made(identity)
+            if len(self._codecs) > CODECS_MAX:
+                self._codecs.popitem(last=False)
+        return known
+
+    def _made(self, identity: int) -> BodyCodec | str:
+        schema = self._schemas.of_id(identity)
+        if schema is None:
+            return "no schema has this id, or it may not be read"
+        try:
+            return codec_of(schema)
+        except ConfigError as error:
+            if "missing" in error.details:
+                raise
+            return str(error)[:WHY_CHARACTERS_MAX]
+
+
+def _unparsed(identity: int | None, body: bytes, error: Exception) -> _Parsed:
+    details = error.details if isinstance(error, BodyUnreadableError) else {}
+    why = str(details.get("reason") or error) or type(error).__name__
+    return _Parsed(None, identity, body, why[:WHY_CHARACTERS_MAX])
+
+
+def _inflated(stored: bytes, sys_flag: int) -> bytes:
+    return bytes(plain_body(stored, sys_flag))

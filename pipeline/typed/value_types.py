@@ -1,0 +1,206 @@
+"""Value types: the type in Spark that the bodies of a schema have.
+
+What Spark has no type for is ``string``: unions of several types, types within themselves, objects
+without properties. Such a value is given as JSON, a text as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ledgermq.client.admin.schema_admin import RegisteredSchema
+from ledgermq.client.schemas.body_codecs import codec_of, message_class
+from ledgermq.client.schemas.value_tree import is_repeated
+from ledgermq.model.errors import ConfigError
+from ledgermq.model.names.schemas import SchemaType
+
+TYPES_MAX = 5_000
+"""Of one schema, each as often as it stands somewhere: names make a tree of a short text."""
+
+WITHIN_MAX = 32
+"""Types within types that become columns; what is deeper is text."""
+
+TEXT = "string"
+
+_AVRO: Mapping[str, str] = {
+    "boolean": "boolean", "int": "int", "long": "bigint", "float": "float", "double": "double",
+    "bytes": "binary", "fixed": "binary", "string": TEXT, "enum": TEXT,
+}  # fmt: skip
+_AVRO_LOGICAL: Mapping[tuple[str, str], str] = {
+    ("int", "date"): "date",
+    ("long", "timestamp-millis"): "timestamp",
+    ("long", "timestamp-micros"): "timestamp",
+    ("string", "uuid"): TEXT,
+    # Times of day have no type.
+    ("int", "time-millis"): TEXT,
+    ("long", "time-micros"): TEXT,
+    ("long", "local-timestamp-millis"): "timestamp_ntz",
+    ("long", "local-timestamp-micros"): "timestamp_ntz",
+}
+_AVRO_MIXED = {frozenset(("int", "bigint")): "bigint", frozenset(("float", "double")): "double"}
+_JSON: Mapping[str, str] = {
+    "boolean": "boolean", "integer": "bigint", "number": "double", "string": TEXT,
+}  # fmt: skip
+_PROTOBUF: Mapping[int, str] = {
+    1: "double", 2: "float", 3: "bigint", 4: "decimal(20,0)", 5: "int", 6: "decimal(20,0)",
+    7: "bigint", 8: "boolean", 9: TEXT, 12: "binary", 13: "bigint", 14: TEXT, 15: "int",
+    16: "bigint", 17: "int", 18: "bigint",
+}  # fmt: skip
+"""By the numbers of ``google/protobuf/descriptor.proto``."""
+
+DIGITS_MAX = 38
+
+
+def spark_type_of(schema: RegisteredSchema) -> str:
+    """The type of a body, in Spark's notation.
+
+    Raises:
+        ConfigError: the schema is too large for columns, is not taken by its library, or that is
+            missing.
+    """
+    codec_of(schema)
+    types = _Types()
+    if schema.type == SchemaType.PROTOBUF:
+        return types.protobuf(message_class(schema.schema).DESCRIPTOR, ())
+    if schema.type == SchemaType.JSON:
+        return types.json(json.loads(schema.schema), json.loads(schema.schema), ())
+    import fastavro
+
+    names: dict[str, dict[Any, Any]] = {}
+    parsed = fastavro.parse_schema(json.loads(schema.schema), names)
+    return types.avro(parsed, names, ())
+
+
+class _Types:
+    """Types of one schema, which are counted; ``around`` has the names that one stands within."""
+
+    def __init__(self) -> None:
+        self._left = TYPES_MAX
+
+    def avro(self, one: Any, names: Mapping[str, Any], around: tuple[str, ...]) -> str:
+        """The type of an Avro type."""
+        self._count()
+        if isinstance(one, list):
+            return self._avro_union(one, names, around)
+        if isinstance(one, str):
+            return self.avro(names[one], names, around) if one in names else _AVRO.get(one, TEXT)
+        kind = one["type"]
+        if not isinstance(kind, str) or kind in names:
+            return self.avro(kind, names, around)
+        return self._avro_written_out(one, kind, names, around)
+
+    def _avro_written_out(
+        self, one: Any, kind: str, names: Mapping[str, Any], around: tuple[str, ...]
+    ) -> str:
+        if "fields" in one:
+            return self._avro_record(one, names, around)
+        if kind == "array":
+            return f"array<{self.avro(one['items'], names, around)}>"
+        if kind == "map":
+            return f"map<string,{self.avro(one['values'], names, around)}>"
+        return _avro_logical(one, kind)
+
+    def _avro_record(self, one: Any, names: Mapping[str, Any], around: tuple[str, ...]) -> str:
+        name = str(one["name"])
+        if name in around or len(around) >= WITHIN_MAX:
+            return TEXT
+        inner = (*around, name)
+        return _struct((f["name"], self.avro(f["type"], names, inner)) for f in one["fields"])
+
+    def _avro_union(
+        self, branches: list[object], names: Mapping[str, Any], around: tuple[str, ...]
+    ) -> str:
+        found = [self.avro(one, names, around) for one in branches if one != "null"]
+        if len(found) == 1:
+            return found[0]
+        return _AVRO_MIXED.get(frozenset(found), TEXT)
+
+    def json(self, one: object, document: object, around: tuple[str, ...]) -> str:
+        """The type of a JSON Schema, as far as its types and properties tell."""
+        self._count()
+        if not isinstance(one, Mapping) or len(around) >= WITHIN_MAX:
+            return TEXT
+        place = one.get("$ref")
+        if isinstance(place, str):
+            inner = (*around, place)
+            return (
+                TEXT if place in around else self.json(_referred(place, document), document, inner)
+            )
+        kinds = _without_null(one)
+        if len(kinds) != 1:
+            return "double" if kinds == ["integer", "number"] else TEXT
+        return self._json_of_kind(kinds[0], one, document, (*around, ""))
+
+    def _json_of_kind(
+        self, kind: object, one: Mapping[Any, Any], document: object, around: tuple[str, ...]
+    ) -> str:
+        if isinstance(kind, Mapping):
+            return self.json(kind, document, around)
+        if kind == "array":
+            return f"array<{self.json(one.get('items'), document, around)}>"
+        fields = one.get("properties")
+        if kind == "object" and isinstance(fields, Mapping):
+            return _struct((name, self.json(fields[name], document, around)) for name in fields)
+        return _JSON.get(str(kind), TEXT)
+
+    def protobuf(self, message: Any, around: tuple[str, ...]) -> str:
+        """The type of a message's descriptor."""
+        self._count()
+        name = message.full_name
+        if name == "google.protobuf.Timestamp":
+            return "timestamp"
+        if name in around or len(around) >= WITHIN_MAX:
+            return TEXT
+        return _struct(
+            (one.name, self._proto_field(one, (*around, name))) for one in message.fields
+        )
+
+    def _proto_field(self, field: Any, around: tuple[str, ...]) -> str:
+        self._count()
+        inner = field.message_type
+        if inner is not None and inner.GetOptions().map_entry:
+            key, value = (self._proto_field(inner.fields_by_number[n], around) for n in (1, 2))
+            return f"map<{key},{value}>"
+        kind = _PROTOBUF[field.type] if inner is None else self.protobuf(inner, around)
+        return f"array<{kind}>" if is_repeated(field) else kind
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise ConfigError("schema has too many types for columns", limit=TYPES_MAX)
+
+
+def _avro_logical(one: Mapping[str, Any], kind: str) -> str:
+    logical = one.get("logicalType")
+    if logical != "decimal":
+        return _AVRO_LOGICAL.get((kind, str(logical)), _AVRO.get(kind, TEXT))
+    precision, scale = one.get("precision"), one.get("scale", 0)
+    if type(precision) is int and type(scale) is int and 0 <= scale <= precision <= DIGITS_MAX:
+        return f"decimal({precision},{scale})"
+    return TEXT
+
+
+def _without_null(one: Mapping[str, object]) -> Sequence[object]:
+    """The types that a value may have, or the only schema besides null that there is for it."""
+    for key in ("anyOf", "oneOf"):
+        branches = one.get(key)
+        if isinstance(branches, list) and "type" not in one:
+            return [each for each in branches if each != {"type": "null"}]
+    kinds = one.get("type")
+    listed = kinds if isinstance(kinds, list) else [kinds]
+    return sorted(str(kind) for kind in listed if kind != "null")
+
+
+def _struct(fields: Iterable[tuple[object, str]]) -> str:
+    told = [f"`{str(name).replace('`', '``')}`:{kind}" for name, kind in fields]
+    return f"struct<{','.join(told)}>" if told else TEXT
+
+
+def _referred(place: str, document: object) -> object:
+    found = document
+    for part in place.removeprefix("#").split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~").replace("%25", "%")
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found if place.startswith("#") else None
