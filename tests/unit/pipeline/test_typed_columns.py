@@ -56,7 +56,7 @@ def protobuf() -> str:
         ("next", F.TYPE_MESSAGE, F.LABEL_OPTIONAL, ".shop.Order"),
     ]
     for number, (name, kind, label, of) in enumerate(rows, 1):
-        message.field.add(name=name, number=number, type=kind, label=label, type_name=of)
+        message.field.add(name=name, number=number, type=kind, label=label, type_name=of or None)
     return base64.b64encode(file.SerializeToString()).decode()
 
 
