@@ -114,7 +114,7 @@ COMMANDS = {
     "archive": Subcommand("admin.archive_command", "show the archives that retention waits for"),
     "mirror": Subcommand("admin.mirror_command", "copy a group to another site"),
     "quota": Subcommand("admin.quota_command", "say how much may be sent and read a second"),
-    "schema": Subcommand("admin.schema_command", "say what the bodies of messages are"),
+    "schema": Subcommand("messages.schema_command", "say what the bodies of messages are"),
     "store": Subcommand("store.store_commands", "read and convert a store directory"),
     "migrate": Subcommand("store.migrate_command", "move from RocketMQ in place, and back"),
     "spark": Subcommand(
