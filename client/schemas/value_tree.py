@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_REPEATED = 3
 _TIMESTAMP = "google.protobuf.Timestamp"
 
 
@@ -17,7 +15,7 @@ def value_tree(value: object) -> object:
     none; a ``Timestamp`` is a time. What may be missing, and is, is None.
 
     Raises:
-        OverflowError: a time is none of the calendar.
+        OverflowError, ValueError: a time is none of the calendar.
     """
     descriptor: Any = getattr(value, "DESCRIPTOR", None)
     return value if descriptor is None else _of_message(value, descriptor)
@@ -25,7 +23,8 @@ def value_tree(value: object) -> object:
 
 def _of_message(message: Any, descriptor: Any) -> object:
     if descriptor.full_name == _TIMESTAMP:
-        return _EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1_000)
+        whole = datetime.fromtimestamp(message.seconds, UTC)
+        return whole + timedelta(microseconds=message.nanos // 1_000)
     return {field.name: _of_field(message, field) for field in descriptor.fields}
 
 
@@ -54,4 +53,4 @@ def _of_one(value: Any, field: Any) -> object:
 def is_repeated(field: Any) -> bool:
     """Whether a field, by its descriptor, has many values: newer libraries say it by a word."""
     found = getattr(field, "is_repeated", None)
-    return bool(field.label == _REPEATED if found is None else found)
+    return bool(field.label == field.LABEL_REPEATED if found is None else found)

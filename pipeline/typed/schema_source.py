@@ -19,7 +19,7 @@ from ledgermq.model.errors import ConfigError, NoPermissionError
 from ledgermq.pipeline.source_options import SourceOptions
 
 TABLE = Path("ledgermq", "schemas.json")
-LOOK_S = 0.05
+TABLE_AGAIN_S = 0.05
 PATIENCE_S = 2.0
 """So long one task waits at most, in all, for ids that are newer than its table."""
 
@@ -79,8 +79,8 @@ class StoreSchemas:
         highest = max(self._schemas, default=0)
         while highest < identity not in self._schemas and self._patience_s > 0:
             # A node shows a message before its broker has written the table with the message's id.
-            time.sleep(LOOK_S)
-            self._patience_s -= LOOK_S
+            time.sleep(TABLE_AGAIN_S)
+            self._patience_s -= TABLE_AGAIN_S
             self._look()
         return self._schemas.get(identity)
 

@@ -22,30 +22,30 @@ TYPES_MAX = 5_000
 WITHIN_MAX = 32
 """Types within types that become columns; what is deeper is text."""
 
-TEXT = "string"
+AS_TEXT = "string"
 
 _AVRO: Mapping[str, str] = {
     "boolean": "boolean", "int": "int", "long": "bigint", "float": "float", "double": "double",
-    "bytes": "binary", "fixed": "binary", "string": TEXT, "enum": TEXT,
+    "bytes": "binary", "fixed": "binary", "string": AS_TEXT, "enum": AS_TEXT,
 }  # fmt: skip
 _AVRO_LOGICAL: Mapping[tuple[str, str], str] = {
     ("int", "date"): "date",
     ("long", "timestamp-millis"): "timestamp",
     ("long", "timestamp-micros"): "timestamp",
-    ("string", "uuid"): TEXT,
+    ("string", "uuid"): AS_TEXT,
     # Times of day have no type.
-    ("int", "time-millis"): TEXT,
-    ("long", "time-micros"): TEXT,
+    ("int", "time-millis"): AS_TEXT,
+    ("long", "time-micros"): AS_TEXT,
     ("long", "local-timestamp-millis"): "timestamp_ntz",
     ("long", "local-timestamp-micros"): "timestamp_ntz",
 }
 _AVRO_MIXED = {frozenset(("int", "bigint")): "bigint", frozenset(("float", "double")): "double"}
 _JSON: Mapping[str, str] = {
-    "boolean": "boolean", "integer": "bigint", "number": "double", "string": TEXT,
+    "boolean": "boolean", "integer": "bigint", "number": "double", "string": AS_TEXT,
 }  # fmt: skip
 _PROTOBUF: Mapping[int, str] = {
     1: "double", 2: "float", 3: "bigint", 4: "decimal(20,0)", 5: "int", 6: "decimal(20,0)",
-    7: "bigint", 8: "boolean", 9: TEXT, 12: "binary", 13: "bigint", 14: TEXT, 15: "int",
+    7: "bigint", 8: "boolean", 9: AS_TEXT, 12: "binary", 13: "bigint", 14: AS_TEXT, 15: "int",
     16: "bigint", 17: "int", 18: "bigint",
 }  # fmt: skip
 """By the numbers of ``google/protobuf/descriptor.proto``."""
@@ -85,7 +85,7 @@ class _Types:
         if isinstance(one, list):
             return self._avro_union(one, names, around)
         if isinstance(one, str):
-            return self.avro(names[one], names, around) if one in names else _AVRO.get(one, TEXT)
+            return self.avro(names[one], names, around) if one in names else _AVRO.get(one, AS_TEXT)
         kind = one["type"]
         if not isinstance(kind, str) or kind in names:
             return self.avro(kind, names, around)
@@ -105,7 +105,7 @@ class _Types:
     def _avro_record(self, one: Any, names: Mapping[str, Any], around: tuple[str, ...]) -> str:
         name = str(one["name"])
         if name in around or len(around) >= WITHIN_MAX:
-            return TEXT
+            return AS_TEXT
         inner = (*around, name)
         return _struct((f["name"], self.avro(f["type"], names, inner)) for f in one["fields"])
 
@@ -115,22 +115,24 @@ class _Types:
         found = [self.avro(one, names, around) for one in branches if one != "null"]
         if len(found) == 1:
             return found[0]
-        return _AVRO_MIXED.get(frozenset(found), TEXT)
+        return _AVRO_MIXED.get(frozenset(found), AS_TEXT)
 
     def json(self, one: object, document: object, around: tuple[str, ...]) -> str:
         """The type of a JSON Schema, as far as its types and properties tell."""
         self._count()
         if not isinstance(one, Mapping) or len(around) >= WITHIN_MAX:
-            return TEXT
+            return AS_TEXT
         place = one.get("$ref")
         if isinstance(place, str):
             inner = (*around, place)
             return (
-                TEXT if place in around else self.json(_referred(place, document), document, inner)
+                AS_TEXT
+                if place in around
+                else self.json(_referred(place, document), document, inner)
             )
         kinds = _without_null(one)
         if len(kinds) != 1:
-            return "double" if kinds == ["integer", "number"] else TEXT
+            return "double" if kinds == ["integer", "number"] else AS_TEXT
         return self._json_of_kind(kinds[0], one, document, (*around, ""))
 
     def _json_of_kind(
@@ -143,7 +145,7 @@ class _Types:
         fields = one.get("properties")
         if kind == "object" and isinstance(fields, Mapping):
             return _struct((name, self.json(fields[name], document, around)) for name in fields)
-        return _JSON.get(str(kind), TEXT)
+        return _JSON.get(str(kind), AS_TEXT)
 
     def protobuf(self, message: Any, around: tuple[str, ...]) -> str:
         """The type of a message's descriptor."""
@@ -152,7 +154,7 @@ class _Types:
         if name == "google.protobuf.Timestamp":
             return "timestamp"
         if name in around or len(around) >= WITHIN_MAX:
-            return TEXT
+            return AS_TEXT
         return _struct(
             (one.name, self._proto_field(one, (*around, name))) for one in message.fields
         )
@@ -175,11 +177,11 @@ class _Types:
 def _avro_logical(one: Mapping[str, Any], kind: str) -> str:
     logical = one.get("logicalType")
     if logical != "decimal":
-        return _AVRO_LOGICAL.get((kind, str(logical)), _AVRO.get(kind, TEXT))
+        return _AVRO_LOGICAL.get((kind, str(logical)), _AVRO.get(kind, AS_TEXT))
     precision, scale = one.get("precision"), one.get("scale", 0)
     if type(precision) is int and type(scale) is int and 0 <= scale <= precision <= DIGITS_MAX:
         return f"decimal({precision},{scale})"
-    return TEXT
+    return AS_TEXT
 
 
 def _without_null(one: Mapping[str, object]) -> Sequence[object]:
@@ -195,7 +197,7 @@ def _without_null(one: Mapping[str, object]) -> Sequence[object]:
 
 def _struct(fields: Iterable[tuple[object, str]]) -> str:
     told = [f"`{str(name).replace('`', '``')}`:{kind}" for name, kind in fields]
-    return f"struct<{','.join(told)}>" if told else TEXT
+    return f"struct<{','.join(told)}>" if told else AS_TEXT
 
 
 def _referred(place: str, document: object) -> object:

@@ -211,7 +211,7 @@ def test_an_id_that_is_newer_than_the_table_is_waited_for(
     found = schemas.of_id(2)
     assert (found is not None, len(slept)) == (True, 2)
     assert schemas.of_id(9) is schemas.of_id(10) is None
-    assert sum(slept) < schema_source.PATIENCE_S + 2 * schema_source.LOOK_S
+    assert sum(slept) < schema_source.PATIENCE_S + 2 * schema_source.TABLE_AGAIN_S
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"subjects": {"s": []}}', "[" * 100_000])
