@@ -54,6 +54,9 @@ SIZE_MIN = 64 * KIB
 POLL_S = 0.2
 """Who has everything asks again so much later."""
 
+IDLE_S, IDLE_POLL_S = 10.0, 1.0
+"""And so much later when nothing has come for a while."""
+
 OFFER_S = 1.0
 """An offer of files is asked for again so often: one that is not repeated counts no more."""
 
@@ -67,7 +70,12 @@ SLOW_S = 2.5
 """And less, where it takes longer."""
 
 MARK_S = 10.0
-"""The source is told so often what is held here."""
+"""The source is told so often what is held here, while that grows."""
+
+MARK_SIZE = 1024 * KIB
+MARK_AGAIN_S = 300.0
+"""A mark is an entry of the source's log, which comes here: of less than this it is told so seldom,
+and all the same then, for it says that the mirror lives."""
 
 QUEUED_ASKS_MAX = 32
 
@@ -130,7 +138,7 @@ class SourceFeed:
         self._size = 4 * SIZE_MIN
         self._free_at = self._told_at = 0.0
         self._held_position = self._to_mark = 0
-        self._marked_at = 0.0
+        self._marked_at = self._mark_taken_at = self._entries_at = 0.0
         self._lag = MirrorLag()
         self._status = FeedStatus("", "", None, 0, -1, "")
 
@@ -315,7 +323,9 @@ class SourceFeed:
         has_entries = self._give(answer, beginning)
         if has_entries:
             self._suit_size(took)
-        return 0.0 if has_entries else POLL_S
+            self._entries_at = self._told_at
+            return 0.0
+        return POLL_S if self._told_at < self._entries_at + IDLE_S else IDLE_POLL_S
 
     def _heard(self, answer: SourceAnswer) -> SourceAnswer:
         now = time.monotonic()
@@ -404,7 +414,8 @@ class SourceFeed:
             # What was held a while ago: whoever leads may not have dispatched yet what is now.
             position, self._to_mark = self._to_mark, self._held_position
             told = self._status.mark
-        if position <= told:
+        is_more = position >= told + MARK_SIZE or (told <= 0 < position)
+        if not position or not (is_more or now >= self._mark_taken_at + MARK_AGAIN_S):
             return
         trouble = ""
         try:
@@ -413,6 +424,8 @@ class SourceFeed:
             trouble = str(error)
             if trouble != self._status.mark_trouble:
                 logger.warning("source's retention is not told: %s", trouble)
+        else:
+            self._mark_taken_at = now
         with self._changed:
             mark = told if trouble else position
             self._status = self._status._replace(mark=mark, mark_trouble=trouble)

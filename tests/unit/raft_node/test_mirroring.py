@@ -15,6 +15,7 @@ from ledgermq.members.mirror_report import MirrorReport, read_mirror_report
 from ledgermq.members.roster import MIRROR_SOURCE
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.raft.messages import Append, EntryId
+from ledgermq.raft_node.mirroring import source_feed
 from ledgermq.raft_node.mirroring.mirror_lag import WORDS_MAX, MirrorLag
 from ledgermq.store.queues.queue_ends import (
     QueueEnds,
@@ -219,6 +220,42 @@ def test_a_report_says_how_far_the_mirror_is(tmp_path: Path, stack: ExitStack) -
     assert (told["source"], told["node"], told["leads"]) == (source.url, "n0", False)
     assert (told["lag_messages"], told["lag_bytes"], told["trouble"]) == (0, 0, "")
     assert told["source_position"] == source.end.position == told["held"]
+
+
+def test_the_mark_is_told_when_much_has_come_and_now_and_then(
+    tmp_path: Path, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_feed, "MARK_S", 0.05)
+    monkeypatch.setattr(source_feed, "IDLE_POLL_S", 0.05)
+    source = source_of(stack, tmp_path)
+    source.put(100, term=1)
+    source.commit()
+    mirror = copy_of(stack, tmp_path, source)
+    feed = mirror.peers._feed
+    told: list[int] = []
+    monkeypatch.setattr(feed._link, "mark", told.append)
+
+    def put_all(count: int) -> None:
+        source.put(count, term=1)
+        source.commit()
+        mirror.run_until(lambda: mirror.has_all(source), "all of the log")
+        feed.tell_held(source.end.position)
+
+    put_all(100)
+    first = source.end.position
+    mirror.run_until(lambda: told, "the first mark")
+    put_all(100)
+    heard = feed._told_at
+    mirror.run_until(lambda: feed._told_at > heard + 0.5, "more questions")
+    few = list(told)
+    put_all(2_000)
+    mirror.run_until(lambda: source.end.position in told, "a mark of what is much more")
+    much = len(told)
+    monkeypatch.setattr(source_feed, "MARK_AGAIN_S", 0.1)
+    mirror.run_until(lambda: len(told) > much + 1, "a mark that says nothing new")
+
+    assert few[-1] <= first and 0 not in told
+    assert told[much:] == [source.end.position] * (len(told) - much)
 
 
 def test_what_was_heard_last_outlives_a_start_without_a_source(
