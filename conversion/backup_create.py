@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -93,7 +93,7 @@ def create_backup(
     earlier = backups_in(target)
     for attempt in range(1, TRIES_MAX + 1):
         # First: it may not count messages that the backup will not have.
-        ends = _queue_ends(directory)
+        ends = queue_ends_of(directory)
         manifest = describe()
         partial = target / f"{_PARTIAL}{os.getpid()}"
         try:
@@ -251,23 +251,10 @@ class _Creation:
         return True
 
     def _take_documents(self) -> None:
-        folders: Mapping[str, frozenset[str] | None] = {"config": None, "ledgermq": _OWN_FILES}
-        for folder, wanted in folders.items():
-            source = self._root / folder
-            for path in sorted(source.iterdir()) if source.is_dir() else ():
-                if not path.is_file() or path.suffix == ".tmp":
-                    continue
-                if wanted is not None and path.name not in wanted:
-                    continue
-                target = self._partial / CONTENT / folder / path.name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    # A rename may put another one in its place: what is open is one of the two.
-                    content = path.read_bytes()
-                except FileNotFoundError:
-                    # RocketMQ has none of its own for a moment; its .bak is taken, too.
-                    continue
-                self._write(f"{folder}/{path.name}", target, content)
+        for name, content in documents_of(self._root):
+            target = self._partial / CONTENT / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._write(name, target, content)
 
     def _write(self, name: str, target: Path, content: bytes) -> None:
         with target.open("xb") as file:
@@ -279,7 +266,41 @@ class _Creation:
         self._files[name] = BackedUpFile(len(content), len(content), digest, sealed=False)
 
 
-def _queue_ends(directory: StoreDirectory) -> QueueEnds | None:
+def documents_of(root: Path, *, without: Sequence[str] = ()) -> Iterator[tuple[str, bytes]]:
+    """The broker's documents in the store at ``root``, RocketMQ's and ours: path, content.
+
+    Args:
+        without: names of ours that are left out.
+
+    Raises:
+        OSError: they cannot be read.
+    """
+    folders: Mapping[str, frozenset[str] | None] = {
+        "config": None,
+        "ledgermq": _OWN_FILES.difference(without),
+    }
+    for folder, wanted in folders.items():
+        source = root / folder
+        for path in sorted(source.iterdir()) if source.is_dir() else ():
+            if not path.is_file() or path.suffix == ".tmp":
+                continue
+            if wanted is not None and path.name not in wanted:
+                continue
+            try:
+                # A rename may put another one in its place: what is open is one of the two.
+                content = path.read_bytes()
+            except FileNotFoundError:
+                # RocketMQ has none of its own for a moment; its .bak is taken, too.
+                continue
+            yield f"{folder}/{path.name}", content
+
+
+def queue_ends_of(directory: StoreDirectory) -> QueueEnds | None:
+    """What the store knows of the ends of queues that its log does not say; None if that says all.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
     return known_queue_ends(
         directory.root,
         queue_file_size=directory.queue_file_size,

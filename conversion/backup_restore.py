@@ -94,8 +94,37 @@ def restore_backup(
         StorageError: the operating system refused.
     """
     manifest = read_manifest(backup)
-    staging = root / STAGING
     digest = digest_of_bytes(encode_document(asdict(manifest)))
+
+    def fill(staging: Path) -> None:
+        _copy(backup / CONTENT, staging, manifest, self_id, told)
+
+    messages = restore_store(
+        root, manifest, fill, digest=digest, self_id=self_id, cluster=cluster, prepare=prepare
+    )
+    return manifest, messages
+
+
+def restore_store(
+    root: Path,
+    manifest: BackupManifest,
+    fill: Callable[[Path], None],
+    *,
+    digest: str,
+    self_id: str | None,
+    cluster: str | None,
+    prepare: Callable[[Path, BackupManifest], None],
+) -> int:
+    """Make the store that ``manifest`` tells of in ``root``, as ``restore_backup``; its messages.
+
+    Args:
+        fill: puts log and documents into the folder that it is given.
+        digest: what is restored, in one word: a restore that was begun goes on with the same.
+
+    Raises:
+        ConfigError, CorruptLogError, StorageError: as ``restore_backup``, and what ``fill`` does.
+    """
+    staging = root / STAGING
     name, group = self_id or manifest.self_id, cluster or manifest.cluster
     messages = messages_of_begun(root, backup=digest, self_id=name, cluster=group)
     try:
@@ -103,7 +132,7 @@ def restore_backup(
             check_empty(root)
             shutil.rmtree(staging, ignore_errors=True)
             staging.mkdir()
-            _copy(backup / CONTENT, staging, manifest, self_id, told)
+            fill(staging)
             _write_marks(staging, manifest, name)
             prepare(staging, manifest)
             messages = _rebuild(staging, manifest)
@@ -114,7 +143,7 @@ def restore_backup(
         _put_in_place(root, staging)
     except OSError as error:
         raise _refused(root, error) from error
-    return manifest, messages
+    return messages
 
 
 def _copy(

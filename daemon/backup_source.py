@@ -12,10 +12,10 @@ import numpy as np
 from ledgermq.conversion.backup_manifest import BackupManifest
 from ledgermq.formats.dledger_entry import decode_entry_header
 from ledgermq.formats.kernels.kernel import SCAN_ROWS, ScanStatus, scan_entries
-from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.ipc.cursor_page import CursorPage, LogCursor
 from ledgermq.members.peer_identity import cluster_id, draw_identity, identity_of
 from ledgermq.members.roster import RosterFile
-from ledgermq.model.config.settings import LogKind, NodeSection, StoreSection
+from ledgermq.model.config.settings import LogKind, NodeSection, Settings, StoreSection
 from ledgermq.model.errors import ConfigError, CorruptLogError, NotLeaderError
 from ledgermq.model.ids import NO_INDEX, Index, NodeId
 from ledgermq.process.settings.settings_loading import load_settings
@@ -61,20 +61,10 @@ def describe_running(directory: StoreDirectory, runtime: Path) -> BackupManifest
         NotLeaderError: the node does not know yet what is committed; try again.
         StorageError: no node runs there.
     """
-    settings = load_settings(runtime / "settings.toml")
-    if settings.store.path_root_dir.resolve() != directory.root.resolve():
-        raise ConfigError(
-            "the node in that runtime directory has another store",
-            runtime_dir=str(runtime),
-            found=str(settings.store.path_root_dir),
-            store=str(directory.root),
-        )
+    settings = _settings_of(directory, runtime)
     queue_file_size = settings.store.mapped_file_size_consume_queue or directory.queue_file_size
     section = replace(settings.store, mapped_file_size_consume_queue=queue_file_size)
-    with CursorPage.attach(runtime / "cursors") as page:
-        if not page.has_committed():
-            raise NotLeaderError("the node does not know yet what is committed: try again")
-        committed = page.read_committed()
+    committed = _committed_now(runtime)
     is_plain = directory.log is LogKind.COMMITLOG
     reader = LogReader(directory)
     try:
@@ -90,6 +80,17 @@ def describe_running(directory: StoreDirectory, runtime: Path) -> BackupManifest
         term=0 if is_plain else committed.term,
         committed=NO_INDEX if is_plain else committed.index,
     )
+
+
+def committed_position(directory: StoreDirectory, runtime: Path) -> int:
+    """Up to where the log of the node in ``runtime`` is committed now.
+
+    Raises:
+        ConfigError, NotLeaderError, StorageError: as ``describe_running``.
+        StaleGenerationError: the node has never run, or is of another version.
+    """
+    _settings_of(directory, runtime)
+    return _committed_now(runtime).position
 
 
 def prepare_member(staging: Path, manifest: BackupManifest) -> None:
@@ -124,6 +125,25 @@ def prepare_group(
         draw_identity(staging / "ledgermq" / "identity", cluster, NodeId(node.self_id))
 
     return prepare
+
+
+def _settings_of(directory: StoreDirectory, runtime: Path) -> Settings:
+    settings = load_settings(runtime / "settings.toml")
+    if settings.store.path_root_dir.resolve() != directory.root.resolve():
+        raise ConfigError(
+            "the node in that runtime directory has another store",
+            runtime_dir=str(runtime),
+            found=str(settings.store.path_root_dir),
+            store=str(directory.root),
+        )
+    return settings
+
+
+def _committed_now(runtime: Path) -> LogCursor:
+    with CursorPage.attach(runtime / "cursors") as page:
+        if not page.has_committed():
+            raise NotLeaderError("the node does not know yet what is committed: try again")
+        return page.read_committed()
 
 
 def _manifest(

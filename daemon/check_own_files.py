@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ledgermq.conversion.last_backup import NAME as LAST_BACKUP
+from ledgermq.conversion.last_backup import STREAM_NAME
 from ledgermq.conversion.restore_note import NAME as RESTORE_NOTE
 from ledgermq.formats.findings import START_MENDS, Finding, Severity
 from ledgermq.members.peer_identity import KnownPeers, identity_of
@@ -46,6 +47,7 @@ KNOWN = frozenset(
         STATE_MARK,
         "derived",
         LAST_BACKUP,
+        STREAM_NAME,
         RESTORE_NOTE,
         *OWN_TABLES,
         *(f"{name}.bak" for name in OWN_TABLES),

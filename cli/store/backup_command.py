@@ -11,6 +11,16 @@ from pathlib import Path
 
 from ledgermq.cli.output import tell, time_text
 from ledgermq.cli.progress_line import ProgressLine
+from ledgermq.cli.store.backup_stream_command import (
+    add_restore_options,
+    add_stream_verb,
+    add_verify_options,
+    counted,
+    is_repository,
+    refuse_stream_options,
+    restore_stream,
+    verify_stream,
+)
 from ledgermq.cli.store.store_sizes import add_size_options, store_section
 from ledgermq.conversion.backup_create import Backup, create_backup
 from ledgermq.conversion.backup_manifest import (
@@ -49,12 +59,20 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_size_options(create)
     create.set_defaults(func=_create)
 
+    add_stream_verb(verbs)
+
     list_ = verbs.add_parser("list", help="list the backups in a folder")
     list_.add_argument("target", type=Path, help="folder of all backups of a store")
     list_.set_defaults(func=_list)
 
-    verify = verbs.add_parser("verify", help="compare all files of a backup with its manifest")
-    verify.add_argument("backup", type=Path, help="one backup")
+    verify = verbs.add_parser(
+        "verify",
+        help="compare all files of a backup with its manifest, or prove a stream",
+        description="Of a stream all pieces are read and all records compared, and then a point "
+        "that chance takes is restored into a folder that is removed again.",
+    )
+    verify.add_argument("backup", type=Path, help="one backup, or the repository of streams")
+    add_verify_options(verify)
     verify.set_defaults(func=_verify)
 
     restore = verbs.add_parser(
@@ -62,9 +80,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="restore a backup into an empty folder",
         description="Without --group the store is that of the same member, with a new disk: the "
         "others refuse it until each was told to forget the old one. With --group it begins a new "
-        "group, on each member from the same backup.",
+        "group, on each member from the same backup. Of a stream any point is restored: the last "
+        "one, or by --to-time or --to-index.",
     )
-    restore.add_argument("backup", type=Path, help="one backup")
+    restore.add_argument("backup", type=Path, help="one backup, or the repository of streams")
     restore.add_argument("directory", type=Path, help="storePathRootDir: an empty folder")
     restore.add_argument("--group", help="node.group of the group that is to begin")
     restore.add_argument(
@@ -73,6 +92,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="its node.broker_cluster_name",
     )
     restore.add_argument("--self-id", help="node.self_id of this member, with --group")
+    add_restore_options(restore)
     restore.set_defaults(func=_restore)
     for verb in (create, list_, verify, restore):
         verb.add_argument("--json", action="store_true", help="print JSON")
@@ -86,9 +106,7 @@ def _create(arguments: argparse.Namespace) -> int:
 
     def made(describe_now: Callable[[], BackupManifest], line: ProgressLine) -> Backup:
         directory = open_directory(root, self_id=arguments.self_id)
-        return create_backup(
-            directory, arguments.target, describe=describe_now, told=_counted(line)
-        )
+        return create_backup(directory, arguments.target, describe=describe_now, told=counted(line))
 
     def describe() -> BackupManifest:
         directory = open_directory(root, self_id=arguments.self_id)
@@ -142,8 +160,11 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
+    if is_repository(arguments.backup):
+        return verify_stream(arguments)
+    refuse_stream_options(arguments)
     with ProgressLine("MiB read") as line:
-        manifest = verify_backup(arguments.backup, told=_counted(line))
+        manifest = verify_backup(arguments.backup, told=counted(line))
     text = f"{len(manifest.files)} files are what was backed up"
     return tell(arguments, {"backup": str(arguments.backup), **_as_json(manifest)}, text)
 
@@ -153,6 +174,9 @@ def _restore(arguments: argparse.Namespace) -> int:
     from ledgermq.daemon.backup_source import prepare_group, prepare_member
     from ledgermq.members.peer_identity import cluster_id
 
+    if is_repository(arguments.backup):
+        return restore_stream(arguments)
+    refuse_stream_options(arguments)
     root: Path = arguments.directory
     found = read_manifest(arguments.backup)
     self_id: str | None = arguments.self_id
@@ -176,7 +200,7 @@ def _restore(arguments: argparse.Namespace) -> int:
     with stopped_store(root, as_owner=False), ProgressLine("MiB copied") as line:
         manifest, messages = restore_backup(
             arguments.backup, root,
-            self_id=self_id, cluster=cluster, prepare=prepare, told=_counted(line),
+            self_id=self_id, cluster=cluster, prepare=prepare, told=counted(line),
         )  # fmt: skip
     if arguments.json:
         print(json.dumps({"directory": str(root), **_as_json(manifest)}))
@@ -188,17 +212,6 @@ def _restore(arguments: argparse.Namespace) -> int:
             f" {manifest.self_id}`; they refuse its new disk until then"
         )
     return 0
-
-
-def _counted(line: ProgressLine) -> Callable[[int], None]:
-    done = 0
-
-    def told(count: int) -> None:
-        nonlocal done
-        done += count
-        line.show(done // MIB)
-
-    return told
 
 
 def _as_json(manifest: BackupManifest) -> dict[str, object]:

@@ -1,0 +1,158 @@
+"""Place of the pieces of a backup stream: what it must be able to do, and a folder that does it.
+
+Whole pieces under names, each put once: that is also what an object store can do. Nobody waits for
+anybody here, and nothing is ever written over.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
+
+_PARTIAL = ".partial-"
+_WITHOUT_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+class PiecePlace(Protocol):
+    """Where pieces are, under names with ``/``."""
+
+    def as_text(self, name: str = "") -> str:
+        """Where the piece ``name`` is, or all of them, for people."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """Names of the pieces right below ``folder``, without it, in order.
+
+        Raises:
+            StorageError: the place refused.
+        """
+        ...
+
+    def put(self, name: str, parts: Iterable[bytes]) -> bool:
+        """Have the piece, all or nothing, durable on return; False if there is one of that name.
+
+        Raises:
+            StorageError: the place refused.
+        """
+        ...
+
+    def opened(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """The piece, to be read within the block.
+
+        Raises:
+            CorruptLogError: there is none.
+            StorageError: the place refused, also while it is read.
+        """
+        ...
+
+    def delete(self, name: str) -> None:
+        """Have the piece no more, if there is one.
+
+        Raises:
+            StorageError: the place refused.
+        """
+        ...
+
+
+class PieceFolder:
+    """Pieces as files of a folder."""
+
+    def __init__(self, root: Path) -> None:
+        """The folder ``root``, which is made when the first piece is put."""
+        self._root = root
+
+    def as_text(self, name: str = "") -> str:
+        """Path of the piece's file."""
+        return str(self._root / name)
+
+    def names(self, folder: str) -> list[str]:
+        """As ``PiecePlace``."""
+        try:
+            found = [path.name for path in (self._root / folder).iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise _refused("not listed", self._root / folder, error) from error
+        return sorted(name for name in found if not name.startswith("."))
+
+    def put(self, name: str, parts: Iterable[bytes]) -> bool:
+        """As ``PiecePlace``; a crash leaves a file ``.partial-…`` at most."""
+        path = self._root / name
+        try:
+            make_directories(path.parent, mode=0o750)
+            if path.exists():
+                return False
+            partial = path.with_name(f"{_PARTIAL}{os.getpid()}-{path.name}")
+            partial.unlink(missing_ok=True)
+            with partial.open("xb", buffering=0) as file:
+                # Free once this process has ended, however it did.
+                fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+                try:
+                    for part in parts:
+                        rest = memoryview(part)
+                        while rest:
+                            rest = rest[file.write(rest) :]
+                    sync_file(file.fileno())
+                    was_put = _named(partial, path)
+                finally:
+                    partial.unlink(missing_ok=True)
+            sync_directory(path.parent)
+        except OSError as error:
+            raise _refused("not written", path, error) from error
+        return was_put
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[BinaryIO]:
+        """As ``PiecePlace``."""
+        path = self._root / name
+        try:
+            with path.open("rb") as file:
+                yield file
+        except FileNotFoundError as error:
+            raise CorruptLogError("piece of a backup stream is missing", file=str(path)) from error
+        except OSError as error:
+            raise _refused("not read", path, error) from error
+
+    def delete(self, name: str) -> None:
+        """As ``PiecePlace``."""
+        try:
+            (self._root / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise _refused("not deleted", self._root / name, error) from error
+
+    def sweep(self) -> None:
+        """Delete what streams left that were killed while they put a piece."""
+        for path in self._root.rglob(f"{_PARTIAL}*"):
+            with suppress(OSError), path.open("rb") as file:
+                # One that is being written is locked.
+                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+
+
+def _named(partial: Path, path: Path) -> bool:
+    """Give the file its name; False if there is one of that name."""
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _WITHOUT_LINKS:
+            raise
+        # Who was faster by a hair has put the same content, for the name says what it is.
+        partial.rename(path)
+    return True
+
+
+def _refused(what: str, path: Path, error: OSError) -> StorageError:
+    return StorageError(
+        f"piece of a backup stream {what}",
+        errno=error.errno, file=str(path), reason=error.strerror,
+    )  # fmt: skip

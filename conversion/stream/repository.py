@@ -1,0 +1,300 @@
+"""Repository of a backup stream: which pieces there are, and what they say of themselves.
+
+    REPOSITORY/MEMBER/              one stream: that of one member, or ``plain`` of a plain log
+        about                       whose log it is
+        data/START-END              bytes of the log from one position to another, in one file of it
+        commitlog/START-END         those of a plain log, or of one that was upgraded
+        tables/POSITION             the broker's tables as of a position at most
+
+Each is a sealed piece (``sealed_piece.py``), and is there whole or not at all. There is no list of
+them: a name says what a piece holds, and committed bytes never change. So two streams into one
+folder put the same under the same names, whoever is first, and one that was killed goes on with
+what the names say.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import NamedTuple, cast
+
+from ledgermq.conversion.stream.log_facts import LogFacts
+from ledgermq.conversion.stream.piece_folder import PiecePlace
+from ledgermq.conversion.stream.sealed_piece import Bytes, Header, OpenedPiece, open_piece, seal
+from ledgermq.model.errors import ConfigError, CorruptLogError
+
+ABOUT = "about"
+LOG_FOLDERS = ("commitlog", "data")
+TABLES = "tables"
+_VERSION = 1
+_DIGITS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamAbout:
+    """Whose log it is; all of it never changes.
+
+    Attributes:
+        cluster: id of the group, as text; None: it is alone.
+        log_file_size, index_file_size: bytes of a file of the log, and of its index of entries.
+    """
+
+    log: str
+    self_id: str | None
+    cluster: str | None
+    log_file_size: int
+    index_file_size: int
+
+
+class LogPiece(NamedTuple):
+    """A piece of the log: positions from ``start`` to ``end``, in a file of ``folder``."""
+
+    start: int
+    end: int
+    folder: str
+
+    @property
+    def name(self) -> str:
+        """Its name in the repository."""
+        return f"{self.folder}/{self.start:0{_DIGITS}d}-{self.end:0{_DIGITS}d}"
+
+    def file_start(self, file_size: int) -> int:
+        """Where its file of the log begins."""
+        return self.start - self.start % file_size
+
+
+class LogRun(NamedTuple):
+    """Pieces that follow one another without a gap, and no more of them than it needs."""
+
+    pieces: tuple[LogPiece, ...]
+
+    @property
+    def start(self) -> int:
+        """First position."""
+        return self.pieces[0].start
+
+    @property
+    def end(self) -> int:
+        """Behind the last position."""
+        return self.pieces[-1].end
+
+
+class Repository:
+    """The pieces of one stream, as they were when they were listed, and as they were put since."""
+
+    def __init__(self, place: PiecePlace, key: bytes | None) -> None:
+        """List what is in ``place``.
+
+        Args:
+            key: what pieces are encrypted with; None: with nothing.
+
+        Raises:
+            CorruptLogError: something has a name that no piece has.
+            StorageError: the place refused.
+        """
+        self.place = place
+        self._key = key
+        self.log: list[LogPiece] = []
+        self.tables: list[int] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """List again what is there.
+
+        Raises:
+            CorruptLogError, StorageError: as the constructor.
+        """
+        # Tables first: the log that they need is there by then.
+        self.tables = [self._number(TABLES, name) for name in self.place.names(TABLES)]
+        self.log = sorted(
+            self._log_piece(folder, name)
+            for folder in LOG_FOLDERS
+            for name in self.place.names(folder)
+        )
+
+    def about(self) -> StreamAbout | None:
+        """Whose log it is; None in an empty place.
+
+        Raises:
+            ConfigError: another key is needed, or it is of another version.
+            CorruptLogError: it is not what was written.
+            StorageError: the place refused.
+        """
+        if ABOUT not in self.place.names(""):
+            if self.log or self.tables:
+                raise CorruptLogError(
+                    "piece of a backup stream is missing", file=self.place.as_text(ABOUT)
+                )
+            return None
+        with self.read(ABOUT) as piece:
+            header = piece.header
+            all(piece.content)
+        if header.get("version") != _VERSION:
+            raise ConfigError("stream of another version", file=self.place.as_text(ABOUT))
+        try:
+            known = {name: header[name] for name in StreamAbout.__slots__}
+            about = StreamAbout(**known)  # type: ignore[arg-type]
+            is_whole = about.log_file_size > 0 and about.index_file_size > 0
+        except (KeyError, TypeError):
+            is_whole = False
+        if not is_whole:
+            raise CorruptLogError("stream says not what it is of", file=self.place.as_text(ABOUT))
+        return about
+
+    def claim(self, about: StreamAbout) -> None:
+        """Let it be the repository of that log, if it is none yet.
+
+        Raises:
+            ConfigError: it is that of another log.
+            CorruptLogError, StorageError: as ``about``.
+        """
+        found = self.about()
+        if found is None:
+            self.place.put(ABOUT, self._sealed(ABOUT, {"version": _VERSION, **asdict(about)}))
+            found = self.about()
+        if found != about:
+            raise ConfigError(
+                "a stream of another log is there: take another folder",
+                file=self.place.as_text(), found=found, log=about,
+            )  # fmt: skip
+
+    def put_log(self, piece: LogPiece, facts: LogFacts, content: Bytes, *, follows: int) -> None:
+        """Put bytes of the log; durable on return.
+
+        Args:
+            follows: where the repository ended before; -1 if it had nothing. Between there and the
+                piece nothing is missing but what was never there.
+
+        Raises:
+            StorageError: the place refused.
+        """
+        header = {**asdict(facts), "follows": follows}
+        self.place.put(piece.name, self._sealed(piece.name, header, content))
+        if piece not in self.log:
+            insort(self.log, piece)
+
+    def put_tables(self, position: int, header: Header, content: bytes) -> None:
+        """Put tables that say nothing of what is behind ``position``; durable on return.
+
+        Raises:
+            StorageError: the place refused.
+        """
+        name = tables_name(position)
+        self.place.put(name, self._sealed(name, header, content))
+        if position not in self.tables:
+            insort(self.tables, position)
+
+    def delete_log(self, pieces: Iterable[LogPiece]) -> None:
+        """Have ``pieces`` no more.
+
+        Raises:
+            StorageError: the place refused.
+        """
+        for piece in pieces:
+            self.place.delete(piece.name)
+            self.log.remove(piece)
+
+    def delete_tables(self, position: int) -> None:
+        """Have these tables no more.
+
+        Raises:
+            StorageError: the place refused.
+        """
+        self.place.delete(tables_name(position))
+        self.tables.remove(position)
+
+    @contextmanager
+    def read(self, name: str) -> Iterator[OpenedPiece]:
+        """The piece ``name``, to be read within the block.
+
+        Raises:
+            ConfigError, CorruptLogError: as ``open_piece``.
+            StorageError: the place refused.
+        """
+        with self.place.opened(name) as file:
+            yield open_piece(file, name, key=self._key, where=self.place.as_text(name))
+
+    def follows(self, piece: LogPiece) -> int:
+        """Where the repository ended before the piece was put.
+
+        Raises:
+            ConfigError, CorruptLogError, StorageError: as ``read``.
+        """
+        with self.read(piece.name) as opened:
+            return int(str(opened.header.get("follows", -1)))
+
+    def read_log(self, piece: LogPiece) -> memoryview:
+        """The bytes of a piece of the log, which is at most a file of it, in memory.
+
+        Raises:
+            ConfigError, CorruptLogError, StorageError: as ``read``.
+        """
+        content = bytearray()
+        with self.read(piece.name) as opened:
+            for block in opened.content:
+                content += block
+        return memoryview(content)
+
+    def facts(self, piece: LogPiece) -> LogFacts:
+        """What a piece of the log says of itself.
+
+        Raises:
+            ConfigError, CorruptLogError, StorageError: as ``read``.
+        """
+        with self.read(piece.name) as opened:
+            header = cast("dict[str, int]", opened.header)
+            known = {name: header.get(name) for name in (*LogFacts.__slots__, "follows")}
+        if not all(isinstance(number, int) for number in known.values()):
+            raise CorruptLogError(
+                "piece of a backup stream lacks a number", file=self.place.as_text(piece.name)
+            )
+        size = header["size"]
+        if size != piece.end - piece.start:
+            raise CorruptLogError(
+                "piece of a backup stream has another size than its name says",
+                file=self.place.as_text(piece.name), size=size,
+            )  # fmt: skip
+        return LogFacts(**{name: header[name] for name in LogFacts.__slots__})
+
+    def pieces_from(self, start: int, end: int) -> list[LogPiece]:
+        """Pieces that begin at or behind ``start``, and before ``end``."""
+        low, high = (bisect_left(self.log, (at,)) for at in (start, end))
+        return self.log[low:high]
+
+    def runs(self) -> list[LogRun]:
+        """The log without pieces that others have as well, parted where something is missing."""
+        runs: list[list[LogPiece]] = []
+        # Of those that begin at one place the longest first.
+        for piece in sorted(self.log, key=lambda one: (one.start, -one.end)):
+            if not runs or piece.start > runs[-1][-1].end:
+                runs.append([piece])
+            elif piece.end > runs[-1][-1].end:
+                runs[-1].append(piece)
+        return [LogRun(tuple(run)) for run in runs]
+
+    def _sealed(self, name: str, header: Header, content: Bytes = b"") -> Iterator[bytes]:
+        return seal(name, header, content, key=self._key)
+
+    def _log_piece(self, folder: str, name: str) -> LogPiece:
+        start, _, end = name.partition("-")
+        piece = LogPiece(self._number(folder, start), self._number(folder, end), folder)
+        if piece.start >= piece.end or piece.name != f"{folder}/{name}":
+            raise self._stranger(f"{folder}/{name}")
+        return piece
+
+    def _number(self, folder: str, name: str) -> int:
+        if len(name) != _DIGITS or not (name.isascii() and name.isdecimal()):
+            raise self._stranger(f"{folder}/{name}")
+        return int(name)
+
+    def _stranger(self, name: str) -> CorruptLogError:
+        return CorruptLogError(
+            "no piece of a backup stream has such a name", file=self.place.as_text(name)
+        )
+
+
+def tables_name(position: int) -> str:
+    """Name of the tables as of ``position``."""
+    return f"{TABLES}/{position:0{_DIGITS}d}"

@@ -1,0 +1,190 @@
+"""Sealed piece codec: one file of a backup stream, of which every byte is vouched for.
+
+    offset  size  field
+    0       8     magic        b"LMQPIECE"
+    8       1     version      1
+    9       1     cipher       0 none, 1 AES-256-GCM
+    10      2     zeros
+    12      4     header size  bytes of the header, big-endian
+    16      8     key id       which key; zeros without a cipher
+    24      32    salt         drawn anew for each piece
+    56            header, sealed: a JSON object with ``name`` and ``size``, and what the piece says
+                  blocks, sealed: ``size`` bytes of content, 4 MiB each, the last one what is left
+
+A sealed part is its bytes and 32 bytes of BLAKE2b over the head, the part's number and the bytes;
+with a key it is what AES-GCM makes of them (16 bytes longer), by a key that is derived of the
+salt (HKDF, SHA-256), with the part's number as nonce and the head as associated data. So no two
+parts are sealed with the same key and nonce, and a part in the place of another one, a piece under
+the name of another one and a piece that is cut off are found, as every flipped byte is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import BinaryIO, NamedTuple
+
+from ledgermq.formats.digest import DIGEST_SIZE
+from ledgermq.model.errors import ConfigError, CorruptLogError
+
+KEY_SIZE = 32
+BLOCK_SIZE = 4 << 20
+HEADER_SIZE_MAX = 4 << 20
+"""A thousand files of tables take a hundredth of it; a damaged size takes no memory."""
+
+_HEAD = Struct(">8sBBHI8s32s")
+_MAGIC = b"LMQPIECE"
+_VERSION = 1
+_PLAIN, _AES = 0, 1
+_TAG_SIZES = {_PLAIN: DIGEST_SIZE, _AES: 16}
+_NO_KEY = bytes(8)
+
+Header = dict[str, object]
+Bytes = bytes | memoryview
+
+
+class OpenedPiece(NamedTuple):
+    """A piece that is being read: ``header`` is checked, ``content`` is checked as it is read."""
+
+    header: Header
+    content: Iterator[bytes]
+
+
+def seal(name: str, header: Header, content: Bytes, *, key: bytes | None) -> Iterator[bytes]:
+    """The bytes of the piece ``name``, one part after the other.
+
+    Args:
+        header: what the piece says of itself, but for its name and size.
+        key: ``KEY_SIZE`` bytes; None: it is readable by anybody.
+    """
+    line = json.dumps({**header, "name": name, "size": len(content)}, sort_keys=True).encode()
+    assert len(line) <= HEADER_SIZE_MAX, len(line)
+    cipher = _PLAIN if key is None else _AES
+    head = _HEAD.pack(_MAGIC, _VERSION, cipher, 0, len(line), _key_id(key), os.urandom(32))
+    sealed = _sealer(head, key)
+    yield head + sealed(0, line)
+    for number, at in enumerate(range(0, len(content), BLOCK_SIZE), 1):
+        yield sealed(number, content[at : at + BLOCK_SIZE])
+
+
+def open_piece(file: BinaryIO, name: str, *, key: bytes | None, where: str) -> OpenedPiece:
+    """The piece ``name``, which ``file`` begins with and holds nothing behind.
+
+    Args:
+        where: the file, as errors name it.
+
+    Raises:
+        ConfigError: it is encrypted and there is no key, or another one, or it is of another
+            version; while the content is read, too:
+        CorruptLogError: it is not what was written.
+        OSError: it cannot be read.
+    """
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        raise _corrupt(where)
+    magic, version, cipher, zeros, size, key_id, _ = _HEAD.unpack(head)
+    if magic != _MAGIC or cipher not in _TAG_SIZES or zeros or size > HEADER_SIZE_MAX:
+        raise _corrupt(where)
+    if version != _VERSION:
+        raise ConfigError(
+            "piece of a backup stream of another version",
+            file=where, version=version, expected=_VERSION,
+        )  # fmt: skip
+    if cipher == _PLAIN and key_id == _NO_KEY:
+        # Not so that who has a key takes what somebody else has put there.
+        if key is not None:
+            raise ConfigError("a piece of this backup stream is not encrypted", file=where)
+    elif key is None:
+        raise ConfigError("this backup stream is encrypted: say --key-file", file=where)
+    elif key_id != _key_id(key):
+        raise ConfigError("this backup stream is encrypted with another key", file=where)
+    opened = _opener(head, key, where)
+    tag_size = _TAG_SIZES[cipher]
+    header = _header(opened(0, file.read(size + tag_size)), name, where)
+    return OpenedPiece(header, _content(file, int(str(header["size"])), tag_size, opened, where))
+
+
+def _content(
+    file: BinaryIO, size: int, tag_size: int, opened: Callable[[int, bytes], bytes], where: str
+) -> Iterator[bytes]:
+    for number, at in enumerate(range(0, size, BLOCK_SIZE), 1):
+        wanted = min(BLOCK_SIZE, size - at)
+        yield opened(number, file.read(wanted + tag_size))
+    if file.read(1):
+        raise _corrupt(where)
+
+
+def _header(line: bytes, name: str, where: str) -> Header:
+    try:
+        header = json.loads(line)
+    except ValueError as error:
+        raise _corrupt(where) from error
+    size = header.get("size") if isinstance(header, dict) else None
+    if not isinstance(size, int) or size < 0:
+        raise _corrupt(where)
+    if header.get("name") != name:
+        raise CorruptLogError(
+            "piece of a backup stream stands under another name",
+            file=where, name=header.get("name"),
+        )  # fmt: skip
+    return header
+
+
+def _sealer(head: bytes, key: bytes | None) -> Callable[[int, Bytes], bytes]:
+    if key is None:
+        return lambda number, content: bytes(content) + _digest(head, number, content)
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    box = AESGCM(_derived(key, head))
+    return lambda number, content: box.encrypt(number.to_bytes(12, "big"), bytes(content), head)
+
+
+def _opener(head: bytes, key: bytes | None, where: str) -> Callable[[int, bytes], bytes]:
+    if key is None:
+
+        def compared(number: int, sealed: bytes) -> bytes:
+            content = memoryview(sealed)[:-DIGEST_SIZE]
+            if _digest(head, number, content) != sealed[-DIGEST_SIZE:]:
+                raise _corrupt(where)
+            return bytes(content)
+
+        return compared
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    box = AESGCM(_derived(key, head))
+
+    def decrypted(number: int, sealed: bytes) -> bytes:
+        try:
+            return box.decrypt(number.to_bytes(12, "big"), sealed, head)
+        except InvalidTag as error:
+            raise _corrupt(where) from error
+
+    return decrypted
+
+
+def _derived(key: bytes, head: bytes) -> bytes:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    return HKDF(SHA256(), KEY_SIZE, salt=head[-32:], info=b"ledgermq piece").derive(key)
+
+
+def _key_id(key: bytes | None) -> bytes:
+    if key is None:
+        return _NO_KEY
+    return hashlib.blake2b(key, digest_size=len(_NO_KEY), person=b"ledgermq key id").digest()
+
+
+def _digest(head: bytes, number: int, content: Bytes) -> bytes:
+    digest = hashlib.blake2b(head, digest_size=DIGEST_SIZE)
+    digest.update(number.to_bytes(8, "big"))
+    digest.update(content)
+    return digest.digest()
+
+
+def _corrupt(where: str) -> CorruptLogError:
+    return CorruptLogError("piece of a backup stream is not what was written", file=where)
