@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
+from ledgermq.conversion.last_backup import STREAM_NAME, read_last_backup
 from ledgermq.daemon.directory_check import check_directory
 from ledgermq.doctor.finding import Diagnosis, fail, ok, warn
 from ledgermq.doctor.subject import Subject
@@ -20,6 +22,7 @@ from ledgermq.store.files.kept_aside import FOLDER
 from ledgermq.store.recovery.log_damage import damage_path, read_damage
 
 _LOCK = re.compile(r"^\d+: (?:POSIX|FLOCK) .* (\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ", re.M)
+STREAM_BEHIND_MAX_S = 120
 TABLES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json")
 
 
@@ -40,6 +43,29 @@ def store_checks(subject: Subject) -> Iterator[Diagnosis]:
     yield _own_files(subject)
     yield _aside(subject)
     yield _reserve(subject)
+    yield _backup_stream(subject)
+
+
+def _backup_stream(subject: Subject) -> Diagnosis:
+    """Where one was begun, how long ago it had all that was committed."""
+    limit = f"{STREAM_BEHIND_MAX_S} s behind"
+    try:
+        last = read_last_backup(subject.paths.root, name=STREAM_NAME)
+    except LedgerError as error:
+        return warn(
+            "store.backup-stream", str(error), limit=limit,
+            change="delete ledgermq/last-stream in the store; the stream writes it anew",
+        )  # fmt: skip
+    if last is None:
+        return ok("store.backup-stream", "none of this store", limit=limit)
+    behind_s = max(0, time.time_ns() // 1_000_000 - last.created_ms) // 1_000
+    if behind_s > STREAM_BEHIND_MAX_S:
+        return warn(
+            "store.backup-stream", f"{behind_s:,} s behind", limit=limit,
+            change="start it, or see what it waits for in its journal; where none is wanted any"
+            " more, delete ledgermq/last-stream in the store",
+        )  # fmt: skip
+    return ok("store.backup-stream", f"{behind_s:,} s behind", limit=limit)
 
 
 def _files(subject: Subject) -> Diagnosis:

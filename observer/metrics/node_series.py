@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 
 import ledgermq
-from ledgermq.conversion.last_backup import read_last_backup
+from ledgermq.conversion.last_backup import STREAM_NAME, read_last_backup
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import PORTS, CursorPage, PublishedRole, Role
 from ledgermq.ipc.space_slots import HeldBy, SpaceState
@@ -230,12 +230,19 @@ class NodeSeries:
             samples.put("ledgermq_key_file_timestamp_seconds", written_s, setting)
 
     def _backup(self, samples: Samples) -> None:
+        root = self._settings.store.path_root_dir
         try:
-            last = read_last_backup(self._settings.store.path_root_dir)
+            stream = read_last_backup(root, name=STREAM_NAME)
+            made = [note for note in (read_last_backup(root), stream) if note is not None]
         except LedgerError:
             # A note that cannot be read is none; `store check` has more to say of it.
             return
-        if last is not None:
+        if stream is not None:
+            streamed_s = stream.created_ms / 1_000
+            samples.put("ledgermq_backup_stream_timestamp_seconds", streamed_s)
+        if made:
+            # What is streamed is backed up.
+            last = max(made)
             behind = max(0, self._page.read_committed().position - last.end)
             samples.put("ledgermq_backup_timestamp_seconds", last.created_ms / 1_000)
             samples.put("ledgermq_backup_behind_bytes", behind)

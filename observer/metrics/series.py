@@ -126,6 +126,8 @@ _OF_NODE = (
            "When a file of keys, tokens or a certificate was written last", "setting"),
     _gauge("ledgermq_backup_timestamp_seconds",
            "When the last backup of this node's store was begun, since the epoch"),
+    _gauge("ledgermq_backup_stream_timestamp_seconds",
+           "When its backup stream last had all that was committed, since the epoch"),
     _gauge("ledgermq_backup_behind_bytes", "Committed bytes that are not in that backup"),
 )  # fmt: skip
 

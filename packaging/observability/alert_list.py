@@ -369,6 +369,16 @@ _OF_UPKEEP = (
         " Where none are wanted, leave this alert out.",
     ),
     Alert(
+        "LedgermqBackupStreamBehind", _WARNING, "0s",
+        "time() - max by (job, cluster, broker)"
+        f" (ledgermq_backup_stream_timestamp_seconds * {OF_GROUP}) > $2m",
+        f"the backup stream of {_GROUP} is {{{{ $value | humanizeDuration }}}} behind",
+        "Of several streams the best one counts. Nobody can go back to a moment that is later.",
+        "`systemctl status ledgermq-backup-stream` on the host that streams; what it waits for is"
+        " in its journal ([backup.md](backup.md#any-point-in-time)). Where none is wanted any more,"
+        " delete `ledgermq/last-stream` in the store.",
+    ),
+    Alert(
         "LedgermqBackupMissing", _WARNING, "2d",
         "count by (job, cluster, broker) (ledgermq_node_info) unless on (job, cluster, broker)"
         f" max by (job, cluster, broker) (ledgermq_backup_timestamp_seconds * {OF_GROUP})",

@@ -154,6 +154,12 @@ def certificates_and_backups(stage: Stage) -> None:
     assert answer.returncode == 0, answer.stderr
     stage.prometheus.wait_ends("BackupMissing")
     stage.prometheus.wait_fires("BackupOld")
+    answer = run_command(
+        "backup", "stream", str(node.root), str(node.folder / "streams"),
+        "--runtime-dir", str(node.runtime), "--once",
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    stage.prometheus.wait_fires("BackupStreamBehind")
 
 
 def an_archive_stands_still(stage: Stage) -> None:

@@ -160,6 +160,7 @@ def test_every_series_is_of_the_catalogue_and_has_its_help(node: Node) -> None:
         "ledgermq_archive_timestamp_seconds",
         "ledgermq_backup_behind_bytes",
         "ledgermq_backup_timestamp_seconds",
+        "ledgermq_backup_stream_timestamp_seconds",
         "ledgermq_certificate_expiry_timestamp_seconds",
         "ledgermq_key_file_timestamp_seconds",
         "ledgermq_consumer_lag_look_age_seconds",

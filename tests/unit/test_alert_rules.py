@@ -203,6 +203,10 @@ CASES: dict[str, tuple[Given, Given]] = {
         {**NODE, f"ledgermq_backup_timestamp_seconds{{{HERE}}}": "0+0x400"},
         {**NODE, f"ledgermq_backup_timestamp_seconds{{{HERE}}}": "0+0x40 144000+0x400"},
     ),
+    "BackupStreamBehind": (
+        {**NODE, f"ledgermq_backup_stream_timestamp_seconds{{{HERE}}}": "0+0x60"},
+        {**NODE, f"ledgermq_backup_stream_timestamp_seconds{{{HERE}}}": "0+60x60"},
+    ),
     "BackupMissing": (NODE, {**NODE, f"ledgermq_backup_timestamp_seconds{{{HERE}}}": "0+0x400"}),
     "ArchiveOld": (
         {**NODE, f'ledgermq_archive_timestamp_seconds{{{HERE},archive="x"}}': "0+0x400"},

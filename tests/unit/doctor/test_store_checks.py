@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.unit.doctor.subjects import by_check, subject_in, verdicts
 
+from ledgermq.conversion.last_backup import STREAM_NAME, LastBackup, write_last_backup
 from ledgermq.daemon.store_lock import FamilyLock
 from ledgermq.doctor.finding import Weight
-from ledgermq.doctor.store_checks import holders_of, store_checks
+from ledgermq.doctor.store_checks import STREAM_BEHIND_MAX_S, holders_of, store_checks
 from ledgermq.doctor.subject import Subject
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.recovery.log_damage import LogDamage, damage_path, mark_damage
@@ -52,7 +54,7 @@ def test_an_empty_store_is_well(tmp_path: Path) -> None:
     assert set(verdicts(findings).values()) == {Weight.OK}
     assert set(findings) == {
         "store.files", "store.lock", "store.last-stop", "store.damage", "store.small-files",
-        "store.set-aside", "store.reserve",
+        "store.set-aside", "store.reserve", "store.backup-stream",
     }  # fmt: skip
 
 
@@ -72,6 +74,18 @@ def test_a_witness_with_a_log_in_its_directory_fails(tmp_path: Path) -> None:
     (subject.paths.root / "dledger-n0" / "data").mkdir()
 
     assert by_check(store_checks, subject)["store.files"].verdict is Weight.FAIL
+
+
+def test_a_backup_stream_that_stands_still_is_warned_of(tmp_path: Path) -> None:
+    subject = store_in(tmp_path)
+    now_ms = time.time_ns() // 1_000_000
+    verdicts_by_age = []
+    for age_s in (0, STREAM_BEHIND_MAX_S + 2):
+        note = LastBackup(now_ms - age_s * 1_000, 1)
+        write_last_backup(subject.paths.root, note, name=STREAM_NAME)
+        verdicts_by_age.append(by_check(store_checks, subject)["store.backup-stream"].verdict)
+
+    assert verdicts_by_age == [Weight.OK, Weight.WARN]
 
 
 def test_a_store_that_another_program_holds_fails_and_names_it(tmp_path: Path) -> None:
