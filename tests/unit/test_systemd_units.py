@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.cli.node import serve_command
+from ledgermq.cli.store import backup_command
 from ledgermq.daemon.children import STOP_ORDER
 from ledgermq.ipc.cursor_page import PORTS
 from ledgermq.model.config.settings import ListenSection, SupervisionSection
@@ -18,6 +19,7 @@ from ledgermq.process.systemd.port_addresses import listening_addresses
 
 FOLDER = Path(__file__).resolve().parents[2] / "packaging" / "systemd"
 SERVICES = ["ledgermq.service", "ledgermq@.service"]
+STREAM = "ledgermq-backup-stream.service"
 SOCKETS = ["ledgermq-remoting.socket", "ledgermq-remoting@.socket"]
 ANALYZE = shutil.which("systemd-analyze")
 
@@ -46,6 +48,20 @@ def test_every_command_is_one_that_our_command_line_understands(name: str) -> No
     for line in ours:
         arguments = parser.parse_args(line.split()[1:])
         assert str(arguments.config).startswith("/etc/ledgermq/")
+
+
+def test_the_backup_stream_reads_the_store_and_the_node_of_the_service() -> None:
+    unit = directives(STREAM)
+    parser = argparse.ArgumentParser()
+    backup_command.register(parser.add_subparsers())
+    arguments = parser.parse_args(unit["ExecStart"][0].split()[1:])
+
+    assert arguments.directory == Path("/var/lib/ledgermq")
+    assert arguments.runtime_dir == Path("/run/ledgermq")
+    assert unit["RequiresMountsFor"] == [str(arguments.target)]
+    # The store is written, too: how far the stream is stands there.
+    assert unit["ReadWritePaths"] == [f"/var/lib/ledgermq -{arguments.target}"]
+    assert unit["RestartPreventExitStatus"] == ["1"]
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -128,11 +144,11 @@ def test_the_socket_listens_where_the_documents_have_the_port() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
-@pytest.mark.parametrize("name", [*SERVICES, *SOCKETS])
+@pytest.mark.parametrize("name", [*SERVICES, STREAM, *SOCKETS])
 def test_systemd_finds_nothing_to_complain_about(name: str, tmp_path: Path) -> None:
     units = tmp_path / "usr" / "lib" / "systemd" / "system"
     units.mkdir(parents=True)
-    for unit in (*SERVICES, *SOCKETS, "ledgermq.target"):
+    for unit in (*SERVICES, STREAM, *SOCKETS, "ledgermq.target"):
         shutil.copy(FOLDER / unit, units)
     others = (
         "network-online",
@@ -158,7 +174,7 @@ def test_systemd_finds_nothing_to_complain_about(name: str, tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
-@pytest.mark.parametrize("name", SERVICES)
+@pytest.mark.parametrize("name", [*SERVICES, STREAM])
 def test_the_exposure_stays_low(name: str) -> None:
     assert ANALYZE is not None
     command = [ANALYZE, "security", "--offline=true", "--threshold=15", str(FOLDER / name)]

@@ -1,0 +1,113 @@
+"""A backup stream of a real node under load, killed, and a moment between two changes restored."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.process.batch_load import BATCH, BatchLoad
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import SIZES, TOPIC
+from tests.process.node_start import run_command
+from tests.process.running import topics_document
+from tests.process.test_backup import SERVE, bodies, faults
+
+from ledgermq.client import Producer
+from ledgermq.conversion.last_backup import STREAM_NAME, read_last_backup
+from ledgermq.ipc.cursor_page import CursorPage, LogCursor
+
+pytestmark = pytest.mark.slow
+
+
+class RealStream:
+    """``ledgermq backup stream`` of a node."""
+
+    def __init__(self, node: Node, target: Path) -> None:
+        self._node = node
+        self._words = ["backup", "stream", node.root, target, "--runtime-dir", node.runtime]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        words = [str(word) for word in (*self._words, "--interval", 0.1)]
+        self._process = subprocess.Popen([sys.executable, "-m", "ledgermq.cli.main", *words])
+
+    def kill(self) -> None:
+        assert self._process is not None
+        assert self._process.poll() is None
+        self._process.kill()
+        self._process.wait()
+
+    def wait_has(self, position: int) -> None:
+        """Until all up to ``position`` is in the repository."""
+
+        def has() -> bool:
+            last = read_last_backup(self._node.root, name=STREAM_NAME)
+            return last is not None and last.end >= position
+
+        wait_until(has, f"position {position} in the stream")
+
+
+def committed(node: Node) -> LogCursor:
+    with CursorPage.attach(node.runtime / "cursors") as page:
+        return page.read_committed()
+
+
+def topics(node: Node) -> set[str]:
+    answer = run_command("topic", "list", "--address", f"ipc://{node.runtime}", "--json")
+    assert answer.returncode == 0, answer.stderr
+    found = [json.loads(line) for line in answer.stdout.splitlines()]
+    return {str(one["topic"]) for one in found} & {TOPIC, "early", "late"}
+
+
+def test_a_moment_between_two_changes_is_restored_with_the_tables_of_it(
+    make_node: Callable[[], Node],
+) -> None:
+    node, again = make_node(), make_node()
+    node.configure(store=dict(SIZES))
+    again.configure(store=dict(SIZES), node={"self_id": "n7", "group": "other"})
+    (node.root / "config").mkdir(parents=True)
+    (node.root / "config" / "topics.json").write_text(topics_document(TOPIC))
+    node.launch([*SERVE, str(node.config)])
+    node.wait_ready()
+    address = f"ipc://{node.runtime}"
+    target = node.folder / "streams"
+    stream = RealStream(node, target)
+    with BatchLoad(address, padding=b"x" * 600) as load:
+        stream.start()
+        load.wait_more(300)
+        stream.wait_has(committed(node).position)
+        stream.kill()
+        load.wait_more(300)
+        stream.start()
+        assert run_command("topic", "create", "early", "--address", address).returncode == 0
+        before, point = list(load.acknowledged), committed(node)
+        load.wait_more(BATCH)
+        assert run_command("topic", "create", "late", "--address", address).returncode == 0
+        load.wait_more(BATCH)
+    stream.wait_has(committed(node).position)
+    stream.kill()
+    assert topics(node) == {TOPIC, "early", "late"}
+    assert node.stop() == 0
+
+    verified = run_command("backup", "verify", str(target), "--json")
+    assert verified.returncode == 0, verified.stderr
+    restored = run_command(
+        "backup", "restore", str(target), str(again.root), "--to-index", str(point.index),
+        "--group", "other", "--self-id", "n7", "--json",
+    )  # fmt: skip
+    assert restored.returncode == 0, restored.stderr
+    assert json.loads(restored.stdout)["index"] == point.index
+    found = bodies(again.root)
+    assert set(before) <= set(found) < set(load.acknowledged)
+    assert faults(again.root) == []
+    again.launch([*SERVE, str(again.config)])
+    again.wait_ready()
+    assert topics(again) == {TOPIC, "early"}
+    with Producer(f"ipc://{again.runtime}") as producer:
+        producer.send_batch(TOPIC, [b"after"] * BATCH).result()
+    assert again.stop() == 0
+    assert bodies(again.root).count(b"after") == BATCH
