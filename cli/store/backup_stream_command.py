@@ -15,6 +15,8 @@ from ledgermq.cli.node_options import parse_time
 from ledgermq.cli.output import tell
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.conversion.backup_manifest import BackupManifest
+from ledgermq.conversion.stream.piece_folder import ABOUT, PieceFolder
+from ledgermq.conversion.stream.sealed_piece import PIECE_KEY_SIZE
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.config.settings import NodeSection
 from ledgermq.model.config.settings_rules import RULES
@@ -31,9 +33,7 @@ INTERVAL_S = 5.0
 INTERVAL_MAX_S = 3_600.0
 KEEP_DAYS_MAX = 36_500
 DAY_MS = 86_400_000
-KEY_BYTES = 32
-_ABOUT = "about"
-_PLAIN = "plain"
+_OF_PLAIN_LOG = "plain"
 _STREAM_OPTIONS = ("member", "key_file", "to_time", "to_index", "scratch", "seed")
 
 
@@ -126,7 +126,6 @@ def counted(line: ProgressLine) -> Callable[[int], None]:
 
 
 def _stream(arguments: argparse.Namespace) -> int:
-    from ledgermq.conversion.stream.piece_folder import PieceFolder
     from ledgermq.conversion.stream.repository import Repository
     from ledgermq.daemon.backup_streaming import BackupStreaming, StreamOrder
 
@@ -144,7 +143,7 @@ def _stream(arguments: argparse.Namespace) -> int:
 
     def repository() -> Repository:
         self_id = open_directory(root, self_id=arguments.self_id).self_id
-        place = PieceFolder(target / (self_id or _PLAIN))
+        place = PieceFolder(target / (self_id or _OF_PLAIN_LOG))
         place.sweep()
         return Repository(place, key)
 
@@ -236,7 +235,6 @@ def restore_stream(arguments: argparse.Namespace) -> int:
 
 def _repository(arguments: argparse.Namespace) -> tuple[Repository, StreamAbout]:
     """The stream that is asked for."""
-    from ledgermq.conversion.stream.piece_folder import PieceFolder
     from ledgermq.conversion.stream.repository import Repository
 
     streams = _streams_in(arguments.backup)
@@ -259,11 +257,11 @@ def _repository(arguments: argparse.Namespace) -> tuple[Repository, StreamAbout]
 
 
 def _streams_in(folder: Path) -> dict[str, Path]:
-    if (folder / _ABOUT).is_file():
+    if (folder / ABOUT).is_file():
         return {folder.name: folder}
     if not folder.is_dir():
         return {}
-    return {path.name: path for path in folder.iterdir() if (path / _ABOUT).is_file()}
+    return {path.name: path for path in folder.iterdir() if (path / ABOUT).is_file()}
 
 
 def _key(arguments: argparse.Namespace) -> bytes | None:
@@ -281,7 +279,7 @@ def _key(arguments: argparse.Namespace) -> bytes | None:
         key = bytes.fromhex(text)
     except ValueError:
         key = b""
-    if len(key) != KEY_BYTES:
+    if len(key) != PIECE_KEY_SIZE:
         raise ConfigError("not a key: 64 hexadecimal digits", file=str(path))
     return key
 

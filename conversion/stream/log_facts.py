@@ -17,7 +17,7 @@ from ledgermq.store.log.verified_span import check_span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogFacts:
+class StretchFacts:
     """What a stretch of one file of the log holds; without a record the numbers are -1 (a blank).
 
     Attributes:
@@ -42,7 +42,9 @@ class LogFacts:
     last_crc: int = -1
 
 
-def facts_of(view: memoryview, begin: int, end: int, *, header_size: int, base: int) -> LogFacts:
+def facts_of(
+    view: memoryview, begin: int, end: int, *, header_size: int, base: int
+) -> StretchFacts:
     """Check all records from ``begin`` to ``end``, where records begin or the file ends.
 
     Args:
@@ -64,8 +66,8 @@ def facts_of(view: memoryview, begin: int, end: int, *, header_size: int, base: 
         max_ms = max(max_ms, int(times.max()))
         records += len(starts)
     if not records:
-        return LogFacts()
-    return LogFacts(
+        return StretchFacts()
+    return StretchFacts(
         records=records,
         first_index=index_at(view, first, header_size=header_size, base=base)[0],
         last_index=index_at(view, last, header_size=header_size, base=base)[0],

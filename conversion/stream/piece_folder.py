@@ -17,6 +17,9 @@ from typing import BinaryIO, Protocol
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
 
+ABOUT = "about"
+"""The piece that says whose log a stream is of."""
+
 _PARTIAL = ".partial-"
 _WITHOUT_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 

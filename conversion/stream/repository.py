@@ -20,12 +20,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import NamedTuple, cast
 
-from ledgermq.conversion.stream.log_facts import LogFacts
-from ledgermq.conversion.stream.piece_folder import PiecePlace
+from ledgermq.conversion.stream.log_facts import StretchFacts
+from ledgermq.conversion.stream.piece_folder import ABOUT, PiecePlace
 from ledgermq.conversion.stream.sealed_piece import Bytes, Header, OpenedPiece, open_piece, seal
 from ledgermq.model.errors import ConfigError, CorruptLogError
 
-ABOUT = "about"
 LOG_FOLDERS = ("commitlog", "data")
 TABLES = "tables"
 _VERSION = 1
@@ -160,7 +159,9 @@ class Repository:
                 file=self.place.as_text(), found=found, log=about,
             )  # fmt: skip
 
-    def put_log(self, piece: LogPiece, facts: LogFacts, content: Bytes, *, follows: int) -> None:
+    def put_log(
+        self, piece: LogPiece, facts: StretchFacts, content: Bytes, *, follows: int
+    ) -> None:
         """Put bytes of the log; durable on return.
 
         Args:
@@ -237,7 +238,7 @@ class Repository:
                 content += block
         return memoryview(content)
 
-    def facts(self, piece: LogPiece) -> LogFacts:
+    def facts(self, piece: LogPiece) -> StretchFacts:
         """What a piece of the log says of itself.
 
         Raises:
@@ -245,7 +246,7 @@ class Repository:
         """
         with self.read(piece.name) as opened:
             header = cast("dict[str, int]", opened.header)
-            known = {name: header.get(name) for name in (*LogFacts.__slots__, "follows")}
+            known = {name: header.get(name) for name in (*StretchFacts.__slots__, "follows")}
         if not all(isinstance(number, int) for number in known.values()):
             raise CorruptLogError(
                 "piece of a backup stream lacks a number", file=self.place.as_text(piece.name)
@@ -256,7 +257,7 @@ class Repository:
                 "piece of a backup stream has another size than its name says",
                 file=self.place.as_text(piece.name), size=size,
             )  # fmt: skip
-        return LogFacts(**{name: header[name] for name in LogFacts.__slots__})
+        return StretchFacts(**{name: header[name] for name in StretchFacts.__slots__})
 
     def pieces_from(self, start: int, end: int) -> list[LogPiece]:
         """Pieces that begin at or behind ``start``, and before ``end``."""

@@ -30,8 +30,8 @@ from typing import BinaryIO, NamedTuple
 from ledgermq.formats.digest import DIGEST_SIZE
 from ledgermq.model.errors import ConfigError, CorruptLogError
 
-KEY_SIZE = 32
-BLOCK_SIZE = 4 << 20
+PIECE_KEY_SIZE = 32
+SEALED_BLOCK_SIZE = 4 << 20
 HEADER_SIZE_MAX = 4 << 20
 """A thousand files of tables take a hundredth of it; a damaged size takes no memory."""
 
@@ -58,7 +58,7 @@ def seal(name: str, header: Header, content: Bytes, *, key: bytes | None) -> Ite
 
     Args:
         header: what the piece says of itself, but for its name and size.
-        key: ``KEY_SIZE`` bytes; None: it is readable by anybody.
+        key: ``PIECE_KEY_SIZE`` bytes; None: it is readable by anybody.
     """
     line = json.dumps({**header, "name": name, "size": len(content)}, sort_keys=True).encode()
     assert len(line) <= HEADER_SIZE_MAX, len(line)
@@ -66,8 +66,8 @@ def seal(name: str, header: Header, content: Bytes, *, key: bytes | None) -> Ite
     head = _HEAD.pack(_MAGIC, _VERSION, cipher, 0, len(line), _key_id(key), os.urandom(32))
     sealed = _sealer(head, key)
     yield head + sealed(0, line)
-    for number, at in enumerate(range(0, len(content), BLOCK_SIZE), 1):
-        yield sealed(number, content[at : at + BLOCK_SIZE])
+    for number, at in enumerate(range(0, len(content), SEALED_BLOCK_SIZE), 1):
+        yield sealed(number, content[at : at + SEALED_BLOCK_SIZE])
 
 
 def open_piece(file: BinaryIO, name: str, *, key: bytes | None, where: str) -> OpenedPiece:
@@ -110,8 +110,8 @@ def open_piece(file: BinaryIO, name: str, *, key: bytes | None, where: str) -> O
 def _content(
     file: BinaryIO, size: int, tag_size: int, opened: Callable[[int, bytes], bytes], where: str
 ) -> Iterator[bytes]:
-    for number, at in enumerate(range(0, size, BLOCK_SIZE), 1):
-        wanted = min(BLOCK_SIZE, size - at)
+    for number, at in enumerate(range(0, size, SEALED_BLOCK_SIZE), 1):
+        wanted = min(SEALED_BLOCK_SIZE, size - at)
         yield opened(number, file.read(wanted + tag_size))
     if file.read(1):
         raise _corrupt(where)
@@ -119,7 +119,7 @@ def _content(
 
 def _header(line: bytes, name: str, where: str) -> Header:
     try:
-        header = json.loads(line)
+        header: Header = json.loads(line)
     except ValueError as error:
         raise _corrupt(where) from error
     size = header.get("size") if isinstance(header, dict) else None
@@ -170,7 +170,7 @@ def _derived(key: bytes, head: bytes) -> bytes:
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-    return HKDF(SHA256(), KEY_SIZE, salt=head[-32:], info=b"ledgermq piece").derive(key)
+    return HKDF(SHA256(), PIECE_KEY_SIZE, salt=head[-32:], info=b"ledgermq piece").derive(key)
 
 
 def _key_id(key: bytes | None) -> bytes:

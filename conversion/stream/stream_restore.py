@@ -17,7 +17,7 @@ import numpy as np
 
 from ledgermq.conversion.backup_manifest import BackupManifest, Told, digest_of_bytes
 from ledgermq.conversion.backup_restore import restore_store
-from ledgermq.conversion.stream.log_facts import LogFacts, index_at, records_in, store_times
+from ledgermq.conversion.stream.log_facts import StretchFacts, index_at, records_in, store_times
 from ledgermq.conversion.stream.repository import LogPiece, LogRun, Repository, StreamAbout
 from ledgermq.conversion.stream.table_pieces import TablePiece, read_tables
 from ledgermq.formats.dledger_entry import HEADER_SIZE
@@ -248,14 +248,14 @@ def _cut_of(repository: Repository, run: LogRun, wanted: Wanted) -> _Cut | None:
     return last if last.index >= 0 else None
 
 
-def _goes_beyond(facts: LogFacts, wanted: Wanted) -> bool:
+def _goes_beyond(facts: StretchFacts, wanted: Wanted) -> bool:
     if wanted.index is not None:
         return facts.last_index > wanted.index
     return wanted.time_ms is not None and facts.max_ms > wanted.time_ms
 
 
 def _cut_within(
-    repository: Repository, piece: LogPiece, facts: LogFacts, wanted: Wanted
+    repository: Repository, piece: LogPiece, facts: StretchFacts, wanted: Wanted
 ) -> _Cut | None:
     """Behind the last record of the piece that is wanted; None when none is."""
     header_size = HEADER_SIZE if piece.folder == "data" else 0
