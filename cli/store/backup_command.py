@@ -17,6 +17,7 @@ from ledgermq.cli.store.backup_stream_command import (
     add_verify_options,
     counted,
     is_repository,
+    list_streams,
     refuse_stream_options,
     restore_stream,
     verify_stream,
@@ -61,8 +62,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
     add_stream_verb(verbs)
 
-    list_ = verbs.add_parser("list", help="list the backups in a folder")
-    list_.add_argument("target", type=Path, help="folder of all backups of a store")
+    list_ = verbs.add_parser("list", help="list the backups, or streams, in a folder")
+    list_.add_argument("target", type=Path, help="folder of all backups of a store, or repository")
     list_.set_defaults(func=_list)
 
     verify = verbs.add_parser(
@@ -146,6 +147,8 @@ def _note(root: Path, backup: Backup) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
+    if is_repository(arguments.target):
+        return list_streams(arguments)
     for folder, manifest in backups_in(arguments.target):
         if arguments.json:
             print(json.dumps({"backup": str(folder), **_as_json(manifest)}))

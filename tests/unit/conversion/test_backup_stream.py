@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ledgermq.cli.main import main
 from ledgermq.conversion.stream import log_stream, piece_folder
 from ledgermq.formats.index_file import IndexLayout
 from ledgermq.members.peer_identity import identity_of
@@ -356,6 +357,19 @@ def test_what_retention_has_deleted_before_is_a_gap(
     assert records_of(tmp_path / "last") == last
     assert store.restore(tmp_path / "first", "--to-index", "1") == 0
     assert records_of(tmp_path / "first") == store.records[:2]
+
+
+def test_how_far_a_stream_goes_is_told_without_its_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = StreamedStore(tmp_path, key=KEY)
+    for number in (2, 4):
+        store.commit(number)
+        assert store.stream() == 0
+    capsys.readouterr()
+
+    assert main(["backup", "list", str(store.repository)]) == 0
+    assert capsys.readouterr().out.startswith(f"n0  positions 0 to {store.end_of(4):,}  ")
 
 
 def test_what_no_restore_can_reach_is_refused(
