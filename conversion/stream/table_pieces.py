@@ -58,13 +58,14 @@ def put_tables(
     if ends is not None:
         documents[f"ledgermq/{ENDS_NAME}"] = encode_queue_ends(ends)
     manifest = describe()
+    names = sorted(documents)
     header = {
         "manifest": asdict(manifest),
         "ends_position": 0 if ends is None else ends.position,
         "time_ms": time.time_ns() // 1_000_000,
-        "sizes": {name: len(content) for name, content in documents.items()},
+        "sizes": [(name, len(documents[name])) for name in names],
     }
-    repository.put_tables(manifest.end, header, b"".join(documents.values()))
+    repository.put_tables(manifest.end, header, b"".join(documents[name] for name in names))
     return manifest.end
 
 
@@ -89,7 +90,7 @@ def read_tables(repository: Repository, position: int) -> TablePiece:
     documents: dict[str, bytes] = {}
     at = 0
     try:
-        for path, size in cast("dict[str, int]", header["sizes"]).items():
+        for path, size in cast("list[tuple[str, int]]", header["sizes"]):
             documents[path] = content[at : at + size]
             at += size
         stored = cast("dict[str, object]", header["manifest"])

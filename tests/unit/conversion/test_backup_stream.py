@@ -17,6 +17,7 @@ from ledgermq.formats.index_file import IndexLayout
 from ledgermq.members.peer_identity import identity_of
 from ledgermq.model.exit_status import EXIT_CONFIG, EXIT_STORAGE
 from ledgermq.repair.check.check_store import CheckOptions, check_store
+from ledgermq.rules.state.state_tables import OWN_FILES
 from ledgermq.store.queues.queue_ends import QueueEnds, ends_path, write_queue_ends
 from tests.small_store import BEGIN_MS, LOG_FILE_SIZE
 from tests.unit.conversion.streamed_store import (
@@ -67,6 +68,23 @@ def test_what_is_restored_is_the_log_that_was_streamed(
     options = CheckOptions(index_layout=IndexLayout(slots=5, items=4))
     assert check_store(again, options).findings == []
     assert store.verify() == 0
+
+
+def test_the_brokers_own_tables_come_back_each_in_its_place(tmp_path: Path) -> None:
+    store, again = StreamedStore(tmp_path), tmp_path / "again"
+    for number, name in enumerate(OWN_FILES):
+        (store.root / "ledgermq" / name).write_text(f'{{"of": "{name}"}}' + " " * number)
+    ends = QueueEnds(0, {(b"orders", 0): 0})
+    write_queue_ends(ends_path(store.root), ends)
+    (store.root / "ledgermq/members").write_text("who belonged to the old group")
+    store.commit(MESSAGES - 1)
+    assert store.stream() == 0
+
+    assert store.restore(again) == 0
+    for name in (*OWN_FILES, "queue-ends"):
+        found, stored = (root / "ledgermq" / name for root in (again, store.root))
+        assert found.read_bytes() == stored.read_bytes(), name
+    assert not (again / "ledgermq/members").exists()
 
 
 @KINDS
