@@ -7,7 +7,6 @@ stored later. What stands behind it in its file is zeros, as in a log that ends 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.store.files.append_files import AppendFiles
+from ledgermq.store.files.disk_sync import sync_file
 from ledgermq.store.files.file_names import file_name
 from ledgermq.store.files.mapped_files import MappedFile
 from ledgermq.store.log.entry_check import EntryPoint, check_entries
@@ -157,7 +157,7 @@ class _RestoredLog:
                     at = self._copy(piece, file, start, at, end)
                 file.truncate(size)
                 file.flush()
-                os.fsync(file.fileno())
+                sync_file(file.fileno())
             self._check(path, start, end, is_plain=pieces[0].folder == "commitlog")
         if self._index is not None:
             self._index.sync()
@@ -305,4 +305,4 @@ def _write(staging: Path, name: str, content: bytes) -> None:
     with path.open("xb") as opened:
         opened.write(content)
         opened.flush()
-        os.fsync(opened.fileno())
+        sync_file(opened.fileno())
