@@ -93,6 +93,13 @@ LEVELS = (
         changes=("schema",),
         tables=("schemas.json",),
     ),
+    FeatureLevel(
+        6,
+        "topics over the groups of a cluster: rows of its home that each group follows",
+        "0.3.0",
+        changes=(),
+        tables=(),
+    ),
 )  # fmt: skip
 """Each kind of change and each table stands at one of them: below that it does not come into the
 log. What a level adds otherwise, as a field of a row, whoever writes it asks for the level."""
@@ -108,6 +115,9 @@ LEVEL_OF_DIRECT = 2
 LEVEL_OF_BODILESS = 4
 """From then on a group may have witnesses without bodies: who knows less takes one for a member
 that holds everything."""
+
+LEVEL_OF_SPREAD = 6
+"""From then on a home has rows of topics, and a group follows them."""
 
 LEVEL_MAX = 255
 """A member tells its level in one byte."""

@@ -12,7 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ledgermq.model.errors import MessageIllegalError, NoPermissionError, TopicUnknownError
+from ledgermq.model.errors import (
+    ConfigError,
+    MessageIllegalError,
+    NoPermissionError,
+    TopicUnknownError,
+)
 from ledgermq.model.limits import (
     DEDUPLICATION_WINDOW_MS_MAX,
     DEDUPLICATION_WINDOW_MS_MIN,
@@ -61,6 +66,7 @@ def plan_create(
     Raises:
         MessageIllegalError: the name or a number breaks a rule, or there is another one.
         NoPermissionError: the name is reserved for the broker.
+        ConfigError: the cluster's row says how many queues it has.
     """
     _check_name(table, name)
     existing = table.get(name)
@@ -70,6 +76,7 @@ def plan_create(
         _check_readable(created)
         return created.beginning_at(first_offsets) if first_offsets else created
     wanted = _with_wish(existing, wish)
+    _check_own(existing, wanted)
     numbers = wanted.read_queues, wanted.write_queues
     most = max(existing.read_queues, existing.write_queues)
     if min(numbers) < most and numbers != (existing.read_queues, existing.write_queues):
@@ -101,12 +108,14 @@ def plan_alter(
         TopicUnknownError: there is no such topic.
         NoPermissionError: it is the broker's own.
         MessageIllegalError: a number breaks a rule, or messages would be out of reach.
+        ConfigError: the cluster's row says what is to be altered.
     """
     _check_name(table, name)
     existing = _existing(table, name)
     wanted = _with_wish(existing, wish)
     if wanted == existing:
         return existing
+    _check_own(existing, wanted)
     if force:
         return wanted
     _check_readable(wanted)
@@ -136,10 +145,14 @@ def plan_delete(table: TopicTable, name: str, *, queues_found: int) -> bool:
     Raises:
         TopicUnknownError: there is no such topic.
         NoPermissionError: it is the broker's own.
+        ConfigError: it is the cluster's.
     """
     _check_name(table, name)
     if table.is_deleted(name):
         return False
+    existing = table.get(name)
+    if existing is not None:
+        _check_own(existing, None)
     if not queues_found:
         _existing(table, name)
     return True
@@ -185,6 +198,20 @@ def _existing(table: TopicTable, name: str) -> Topic:
     if topic is None:
         raise TopicUnknownError("topic does not exist", topic=name)
     return topic
+
+
+def _check_own(existing: Topic, wanted: Topic | None) -> None:
+    """Leave to the cluster's row what it says: the next comparison would undo anything else."""
+
+    def said(topic: Topic) -> tuple[int, int, int]:
+        return topic.read_queues, topic.write_queues, int(topic.permission)
+
+    if existing.cluster and (wanted is None or said(wanted) != said(existing)):
+        raise ConfigError(
+            "topic is the cluster's: its queues and permission change at the cluster's home, and"
+            " it is deleted in no single group",
+            topic=existing.name, cluster=existing.cluster,
+        )  # fmt: skip
 
 
 def _check_readable(topic: Topic) -> None:

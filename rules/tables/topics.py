@@ -50,6 +50,7 @@ _QUEUES_DEFAULT = 16
 _FIRST_OFFSETS = "ledgermqFirstOffsets"
 _QUEUES_KEPT = "ledgermqQueuesKept"
 _WINDOW = "ledgermqDeduplicationWindowMs"
+_CLUSTER = "ledgermqCluster"
 """In a topic's fields; RocketMQ ignores all of them."""
 
 _DELETED = "ledgermqDeleted"
@@ -80,6 +81,8 @@ class Topic:
             ``read_queues`` because somebody wanted it so; 0 when nobody did.
         deduplication_window_ms: for so long a message is not stored a second time that has the
             unique id of one that is; 0 where it always is.
+        cluster: whose row of the topic says how many queues it has here, and whether they are
+            written; empty: it is the group's own.
     """
 
     name: str
@@ -92,6 +95,7 @@ class Topic:
     first_offsets: Mapping[int, int] = field(default_factory=dict)
     queues_kept: int = 0
     deduplication_window_ms: int = 0
+    cluster: str = ""
 
     @property
     def is_readable(self) -> bool:
@@ -135,8 +139,11 @@ class Topic:
             return number
 
         known = {"readQueueNums", "writeQueueNums", "perm", "order", "topicSysFlag", "topicName"}
-        known |= {_FIRST_OFFSETS, _QUEUES_KEPT, _WINDOW}
+        known |= {_FIRST_OFFSETS, _QUEUES_KEPT, _WINDOW, _CLUSTER}
         first_offsets = read_table(fields, _FIRST_OFFSETS, file=FILE)
+        cluster = fields.get(_CLUSTER, "")
+        if not isinstance(cluster, str):
+            raise ConfigError("not a text", file=FILE, owner=name, key=_CLUSTER)
         return cls(
             name,
             integer("readQueueNums", _QUEUES_DEFAULT),
@@ -152,6 +159,7 @@ class Topic:
             },
             integer(_QUEUES_KEPT, 0),
             integer(_WINDOW, 0),
+            cluster,
         )
 
     def to_fields(self) -> dict[str, object]:
@@ -170,6 +178,8 @@ class Topic:
             fields[_QUEUES_KEPT] = self.queues_kept
         if self.deduplication_window_ms:
             fields[_WINDOW] = self.deduplication_window_ms
+        if self.cluster:
+            fields[_CLUSTER] = self.cluster
         if self.first_offsets:
             fields[_FIRST_OFFSETS] = {
                 str(queue): offset for queue, offset in self.first_offsets.items()

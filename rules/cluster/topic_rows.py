@@ -1,0 +1,199 @@
+"""Topic rows of a cluster: over which groups a topic is, and what each has of it.
+
+A row is ``{"groups": {GROUP: {"queues": N, "phase": PHASE}, …}, "adopts": true}``
+(docs/decisions/0087).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from ledgermq.model.errors import ConfigError, TopicUnknownError
+from ledgermq.model.limits import QUEUE_ID_MAX
+from ledgermq.rules.cluster.certificates import NAME_LENGTH_MAX
+from ledgermq.rules.cluster.cluster_plans import CLUSTER_GROUPS_MAX, Plan, plan_row
+from ledgermq.rules.cluster.cluster_table import GROUP_KIND, ClusterTable
+from ledgermq.rules.cluster.json_objects import Object, integer_of, text_of
+from ledgermq.rules.cluster.numbered_rows import RowKey
+
+TOPIC_KIND = "topic"
+"""Rows of topics over groups."""
+
+CLUSTER_TOPICS_MAX = 10_000
+
+_PHASE_SIZE_MAX = 16
+
+
+class SharePhase(StrEnum):
+    """What may be done with a group's queues."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    """Read alone: producers are refused."""
+
+
+class TopicShare(NamedTuple):
+    """What one group has of a topic: so many queues, 1 to ``QUEUE_ID_MAX``."""
+
+    queues: int
+    phase: SharePhase = SharePhase.OPEN
+
+
+class ClusterTopic(NamedTuple):
+    """A topic over groups.
+
+    Attributes:
+        shares: by the name of the group.
+        adopts: a topic of that name that a group has of its own is taken up.
+    """
+
+    shares: Mapping[str, TopicShare]
+    adopts: bool = False
+
+    def to_value(self) -> Object:
+        """As the row has it."""
+        groups = {
+            group: {"queues": share.queues, "phase": share.phase.value}
+            for group, share in sorted(self.shares.items())
+        }
+        return {"groups": groups, **({"adopts": True} if self.adopts else {})}
+
+
+def read_topic_row(value: Object) -> ClusterTopic:
+    """The topic that a row is about.
+
+    Raises:
+        ConfigError: the row has another shape, or a phase of a newer version.
+    """
+    groups = value.get("groups")
+    if not isinstance(groups, Mapping) or len(groups) > CLUSTER_GROUPS_MAX:
+        raise ConfigError(
+            "topic's row has no groups, or too many", found=repr(groups)[:64],
+            limit=CLUSTER_GROUPS_MAX,
+        )  # fmt: skip
+    shares = {
+        text_of({"group": group}, "group", size_max=NAME_LENGTH_MAX): _read_share(share)
+        for group, share in groups.items()
+    }
+    return ClusterTopic(shares, value.get("adopts") is True)
+
+
+def topic_row(table: ClusterTable, topic: str) -> ClusterTopic | None:
+    """What the rows say of a topic; None: nothing, it is each group's own.
+
+    Raises:
+        ConfigError: as ``read_topic_row``.
+    """
+    value = table.rows.value(RowKey(TOPIC_KIND, topic)) if table.chain is not None else None
+    return None if value is None else read_topic_row(value)
+
+
+def plan_topic_over(
+    table: ClusterTable, topic: str, over: Sequence[str], *, queues: int, adopts: bool
+) -> Plan:
+    """A topic is over these groups from now on, if it is over no other ones already.
+
+    Args:
+        topic: a name that a topic may have.
+        over: names of groups; none: all that there are.
+        queues: in each of them.
+
+    Raises:
+        ConfigError: this is not the home, there is no such group, the topic is over other groups or
+            has another number of queues, or there are too many topics.
+    """
+    table.check_home()
+    row = ClusterTopic(dict.fromkeys(_groups(table, over), _checked_share(queues)), adopts)
+    known = topic_row(table, topic)
+    if known is not None and known.shares != row.shares:
+        raise ConfigError(
+            "topic is over groups already: give it more by `ledgermq topic spread`",
+            topic=topic, groups=" ".join(sorted(known.shares)),
+        )  # fmt: skip
+    topics = sum(1 for _ in table.rows.of_kind(TOPIC_KIND))
+    if known is None and topics >= CLUSTER_TOPICS_MAX:
+        raise ConfigError(
+            "too many topics over groups in a cluster", topics=topics, limit=CLUSTER_TOPICS_MAX
+        )
+    if known is not None and known.adopts:
+        return []
+    return plan_row(table, RowKey(TOPIC_KIND, topic), row.to_value())
+
+
+def plan_topic_spread(
+    table: ClusterTable, topic: str, over: Sequence[str], *, queues: int | None
+) -> Plan:
+    """A topic is over these groups, too; what the others have of it stays as it is.
+
+    Args:
+        over: names of groups; none: all that there are.
+        queues: each of them has at least so many from now on; None: as many as the group that has
+            most, where it has none yet.
+
+    Raises:
+        ConfigError: this is not the home, or there is no such group, or no such topic.
+    """
+    table.check_home()
+    known = topic_row(table, topic)
+    if known is None:
+        raise ConfigError(
+            "topic is over no groups yet: `ledgermq topic create --over`, with --adopt where a"
+            " group has it",
+            topic=topic,
+        )
+    most = max((share.queues for share in known.shares.values()), default=1)
+    wanted = _checked_share(most if queues is None else queues)
+    shares = dict(known.shares)
+    for group in _groups(table, over):
+        share = shares.setdefault(group, wanted)
+        if queues is not None and queues > share.queues:
+            shares[group] = share._replace(queues=queues)
+    return plan_row(table, RowKey(TOPIC_KIND, topic), known._replace(shares=shares).to_value())
+
+
+def plan_topic_release(table: ClusterTable, topic: str) -> Plan:
+    """A topic is over no groups any more: what each has of it is its own.
+
+    Raises:
+        ConfigError: this is not the home.
+        TopicUnknownError: the topic is over no groups.
+    """
+    table.check_home()
+    key = RowKey(TOPIC_KIND, topic)
+    if table.rows.value(key) is None:
+        raise TopicUnknownError("topic is over no groups of a cluster", topic=topic)
+    return plan_row(table, key, None)
+
+
+def _checked_share(queues: int) -> TopicShare:
+    if not 1 <= queues <= QUEUE_ID_MAX:
+        raise ConfigError("number of queues out of range", queues=queues, limit=QUEUE_ID_MAX)
+    return TopicShare(queues)
+
+
+def _groups(table: ClusterTable, over: Sequence[str]) -> Sequence[str]:
+    there_are = dict(table.rows.of_kind(GROUP_KIND))
+    unknown = [one for one in over if one not in there_are]
+    if unknown:
+        raise ConfigError(
+            "no group of that name is in the cluster", group=unknown[0],
+            groups=" ".join(sorted(there_are))[:1_000],
+        )  # fmt: skip
+    if not there_are:
+        raise ConfigError("no group is in the cluster yet: `ledgermq cluster invite`")
+    return over or [*there_are]
+
+
+def _read_share(value: object) -> TopicShare:
+    if not isinstance(value, Mapping):
+        raise ConfigError("topic's share is no object", found=repr(value)[:64])
+    queues = integer_of(value, "queues", low=1)
+    if queues > QUEUE_ID_MAX:
+        raise ConfigError("number of queues out of range", queues=queues, limit=QUEUE_ID_MAX)
+    phase = text_of(value, "phase", size_max=_PHASE_SIZE_MAX)
+    try:
+        return TopicShare(queues, SharePhase(phase))
+    except ValueError:
+        raise ConfigError("topic's share has a phase of no known name", found=phase) from None
