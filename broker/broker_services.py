@@ -93,6 +93,9 @@ class BrokerServices:
         retries = RetryCalls(
             known, log, queries.record_at, settings, mailbox=mailbox, clock=clock, counts=counts
         )
+        cluster = ClusterService(
+            known, tables, log, line, settings.access, mailbox=mailbox, clock=clock, counts=counts
+        )
         lags = GroupLags(tables.offsets, calls.groups.lag)
         for answering in (
             TransactionCalls(self.transactions),
@@ -101,9 +104,7 @@ class BrokerServices:
             dead_letters,
             SinkCalls(sinks, tables),
             ArchiveCalls(known.store, tables, log, clock),
-            cluster := ClusterService(
-                tables, log, line, settings.access, mailbox=mailbox, clock=clock, counts=counts
-            ),
+            cluster,
             features := FeatureCalls(environment, tables, log, counts),
             NodeCalls(environment, lags, members=members.counts, differing=members.differing),
         ):

@@ -23,6 +23,9 @@ from ledgermq.broker.cluster.document_messages import (
 )
 from ledgermq.broker.cluster.home_keys import home_key, new_home_key
 from ledgermq.broker.cluster.home_questions import Answered, HomeLine
+from ledgermq.broker.cluster.topic_follower import TopicFollower
+from ledgermq.broker.cluster.topic_row_calls import TopicRowCalls
+from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.service import Mailbox, Service
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
@@ -66,6 +69,7 @@ class ClusterService(Service):
 
     def __init__(
         self,
+        known: KnownTopics,
         tables: BrokerTables,
         log: StateLog,
         line: HomeLine | None,
@@ -80,6 +84,7 @@ class ClusterService(Service):
         self._age_due_ms: int | None = None
         self._is_noting = False
         self._noting_rests_ms = 0
+        self._follower = TopicFollower(known, tables, log)
         self._clock = clock
         self._counts = counts
         self._began_ms = 0
@@ -97,6 +102,7 @@ class ClusterService(Service):
         self._looked: tuple[int, int] | None = None
         self.verbs: Verbs = (
             *ClusterCalls(tables, log, self.age, self._waiting, clock).verbs,
+            *TopicRowCalls(tables, log, self._follower).verbs,
             Verb(DOCUMENTS_VERB, self._documents, USER),
         )
 
@@ -115,7 +121,8 @@ class ClusterService(Service):
     def next_deadline_ms(self) -> int | None:
         """See ``Service``."""
         held = min((one.until_ms for one in self._held.values()), default=None)
-        due = [one for one in (held, self._due_ms, self._age_due_ms) if one is not None]
+        follows = self._follower.next_deadline_ms()
+        due = [one for one in (held, self._due_ms, self._age_due_ms, follows) if one is not None]
         return min(due, default=None)
 
     def take_settings(self, settings: Settings) -> None:
@@ -123,7 +130,8 @@ class ClusterService(Service):
         self._max_age_ms = 1_000 * settings.access.cluster_rights_max_age_s
 
     def turn(self, now_ms: int) -> None:
-        """Answer who is due; take what the home has told, and ask on."""
+        """Answer who is due; take what the home has told, follow it, and ask on."""
+        self._follower.turn(now_ms)
         line = self._line
         answered = line.take() if line is not None and not line.is_free else None
         if self._table.chain is None and not self._held:

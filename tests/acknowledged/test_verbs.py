@@ -35,6 +35,7 @@ READS = frozenset(
         "node_report",
         "features",
         "cluster_show",
+        "cluster_topic_show",
         "cluster_key",
         "cluster_documents",
         "schemas",
@@ -55,10 +56,12 @@ ONCE = frozenset(
         "cluster_take_over",
         "cluster_group_set",
         "cluster_group_remove",
+        "cluster_topic_set",
+        "cluster_topic_release",
     }
 )
-"""What is done once in a group's life, and lasts: ``tests/process/test_feature_levels.py``,
-``test_cluster_groups.py``."""
+"""What is done once in a group's life, or in a cluster, and lasts:
+``tests/process/test_feature_levels.py``, ``test_cluster_groups.py``."""
 
 NOT_KEPT = {
     "group_heartbeat": "members are heard of again within seconds",

@@ -71,6 +71,7 @@ LOOKED_AT = {
     "transactions",
     "features",
     "cluster_show",
+    "cluster_topic_show",
 }
 """What tells names and numbers, and gives no message: it is asked for by who only looks."""
 

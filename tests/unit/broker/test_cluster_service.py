@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -20,6 +20,7 @@ from ledgermq.broker.state.state_requests import Reply
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.config.settings import AccessSection, NodeSection, Settings, StoreSection
 from ledgermq.model.errors import BusyError, LedgerError, NoPermissionError, NotLeaderError
+from ledgermq.model.features import LEVEL
 from ledgermq.rules.access.access import User, UserTable
 from ledgermq.rules.cluster.certificates import Certificate, certify
 from ledgermq.rules.cluster.cluster_plans import plan_row
@@ -29,6 +30,7 @@ from ledgermq.rules.cluster.json_objects import Object
 from ledgermq.rules.cluster.numbered_rows import RowKey
 from ledgermq.rules.cluster.signatures import SigningKey
 from ledgermq.rules.state.cluster_copy import ClusterCopy
+from ledgermq.rules.tables.topics import TopicTable
 from ledgermq.sessions.keys.user_secrets import UserSecrets
 from tests.unit.broker.answers import answers
 
@@ -109,11 +111,13 @@ class Group:
             node=NodeSection(broker_name=name),
             secrets=UserSecrets(settings),
             users=self.users,
+            topics=TopicTable(),
+            features=SimpleNamespace(level=LEVEL),
         )
-        log: Any = self.log
+        log, known = cast(Any, self.log), cast(Any, SimpleNamespace(first_offsets=lambda _: {}))
         self.counts = [0] * len(BrokerCounter)
         self.service = ClusterService(
-            tables, log, self.line, AccessSection(),
+            known, tables, log, self.line, AccessSection(),
             mailbox=self.mailbox, clock=CLOCK, counts=self.counts,
         )  # fmt: skip
         self._answers = answers(self.service.verbs)

@@ -1,0 +1,140 @@
+"""Calls about topics over the groups of a cluster: made and spread at the home, shown by all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ledgermq.broker.call_arguments import flag, optional_integer, text
+from ledgermq.broker.calls import ANY, CHANGE, Call, Result, Verb, Verbs, shown, topic_right
+from ledgermq.broker.cluster.topic_follower import TopicFollower
+from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.broker.state.state_log import StateLog
+from ledgermq.broker.state.state_requests import StateRequest
+from ledgermq.model.errors import ConfigError, NoPermissionError, ProtocolError, TopicUnknownError
+from ledgermq.model.features import LEVEL_OF_SPREAD
+from ledgermq.model.limits import QUEUE_ID_MAX
+from ledgermq.rules.cluster.certificates import NAME_LENGTH_MAX
+from ledgermq.rules.cluster.cluster_plans import CLUSTER_GROUPS_MAX, Plan
+from ledgermq.rules.cluster.cluster_table import ClusterTable
+from ledgermq.rules.cluster.json_objects import texts_of
+from ledgermq.rules.cluster.topic_rows import (
+    plan_topic_over,
+    plan_topic_release,
+    plan_topic_spread,
+    topic_row,
+)
+from ledgermq.rules.messages.topic_plans import QUEUES_DEFAULT
+from ledgermq.rules.state.cluster_copy import FILE
+from ledgermq.rules.tables.topics import check_topic_name
+
+
+class TopicRowCalls:
+    """Changes are in the home's log when they are answered; each group follows them by its own."""
+
+    def __init__(self, tables: BrokerTables, log: StateLog, follower: TopicFollower) -> None:
+        self._tables = tables
+        self._log = log
+        self._follower = follower
+        self.verbs: Verbs = (
+            Verb("cluster_topic_set", self._set, CHANGE),
+            Verb("cluster_topic_release", self._release, CHANGE),
+            Verb("cluster_topic_show", self._show, shown(topic_right(ANY))),
+        )
+
+    @property
+    def _table(self) -> ClusterTable:
+        return self._tables.cluster.table
+
+    def _show(self, call: Call) -> Result:
+        """What this node knows of a topic's row, and whether its group follows it."""
+        self._log.check()
+        return self._shown(text(call.arguments, "topic"))
+
+    def _shown(self, name: str) -> Result:
+        row = topic_row(self._table, name)
+        if row is None:
+            raise TopicUnknownError("topic is over no groups of a cluster", topic=name)
+        own = self._tables.topics.get(name)
+        return {
+            "topic": name,
+            "adopts": row.adopts,
+            "groups": [
+                {"group": group, "queues": share.queues, "phase": share.phase.value}
+                for group, share in sorted(row.shares.items())
+            ],
+            "group": self._table.group,
+            "follows": own is not None and own.cluster != "",
+            "refused": self._why_not(name),
+        }
+
+    def _why_not(self, name: str) -> str:
+        level = self._tables.features.level
+        if level < LEVEL_OF_SPREAD:
+            return f"feature level {LEVEL_OF_SPREAD} is not in force in the group, but {level}"
+        return self._follower.refused.get(name, "")
+
+    def _set(self, call: Call) -> None:
+        """Have a topic over groups; with ``spread`` over more than it is."""
+        name, over = text(call.arguments, "topic"), _groups(call.arguments)
+        queues = optional_integer(call.arguments, "queues", 1, QUEUE_ID_MAX)
+        adopts, spreads = (flag(call.arguments, one) for one in ("adopt", "spread"))
+
+        def plan() -> Plan:
+            self._check(name)
+            if spreads:
+                return plan_topic_spread(self._table, name, over, queues=queues)
+            self._check_adopted(name, over, adopts=adopts)
+            own = QUEUES_DEFAULT if queues is None else queues
+            return plan_topic_over(self._table, name, over, queues=own, adopts=adopts)
+
+        def answer() -> Result:
+            return self._shown(name)
+
+        self._submit(call, name, plan, answer)
+
+    def _release(self, call: Call) -> None:
+        """Have a topic over no groups any more: each keeps what it has as its own."""
+        name = text(call.arguments, "topic")
+
+        def plan() -> Plan:
+            return plan_topic_release(self._table, name)
+
+        self._submit(call, name, plan, lambda: {"topic": name})
+
+    def _submit(
+        self, call: Call, name: str, plan: Callable[[], Plan], answer: Callable[[], Result]
+    ) -> None:
+        self._log.check_leads()
+        plan()  # refuses at once what cannot be made
+        touches = frozenset({FILE, f"topic {name}"})
+        self._log.submit(StateRequest(call.caller, plan, touches, answer), call.now_ms)
+
+    def _check(self, name: str) -> None:
+        """Refuse what no group could follow."""
+        self._table.check_home()
+        level = self._tables.features.level
+        if level < LEVEL_OF_SPREAD:
+            raise ConfigError(
+                f"topics over groups need feature level {LEVEL_OF_SPREAD}, which is not in force in"
+                " the home: see `ledgermq cluster features`",
+                in_force=level,
+            )
+        check_topic_name(name)
+        if self._tables.topics.is_system(name):
+            raise NoPermissionError("topic name is reserved for the broker", topic=name)
+
+    def _check_adopted(self, name: str, over: Sequence[str], *, adopts: bool) -> None:
+        """Refuse what this group itself would not follow."""
+        own = self._tables.topics.get(name)
+        is_over = not over or self._table.group in over
+        if own is not None and not own.cluster and is_over and not adopts:
+            raise ConfigError(
+                "the home has a topic of that name of its own: --adopt takes it up", topic=name
+            )
+
+
+def _groups(arguments: Mapping[str, object]) -> list[str]:
+    try:
+        return texts_of(arguments, "groups", count_max=CLUSTER_GROUPS_MAX, size_max=NAME_LENGTH_MAX)
+    except ConfigError as error:
+        raise ProtocolError("argument not names of groups", **error.details) from None
