@@ -58,6 +58,7 @@ NOT_RUN = {
     ("several-groups.md", "ledgermq acl add "): GROUPS,
     ("several-groups.md", "ledgermq cluster "): GROUPS,
     ("several-groups.md", "ledgermq quota set "): GROUPS,
+    ("several-groups.md", "ledgermq topic "): GROUPS,
     ("spark-jobs.md", "export "): CLUSTER,
     ("spark-jobs.md", "ledgermq spark "): JOBS,
     ("spark-jobs.md", "ledgermq store install-derived "): BUILT,

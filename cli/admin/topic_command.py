@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 
+from ledgermq.cli.clusters.topic_spread import create_over, register_spread
 from ledgermq.cli.node_verbs import ON_OFF, add_command, add_verb, confirm
 from ledgermq.cli.output import print_table, tell, when
 from ledgermq.client.admin.admin import Admin, TopicFields
@@ -39,7 +40,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )  # fmt: skip
     create = add_verb(
         verbs, "create", "create a topic, or give one more queues", _create,
-        examples=["topic create orders --queues 16", "topic create payments --order on"],
+        examples=[
+            "topic create orders --queues 16", "topic create payments --order on",
+            "topic create orders --queues 8 --over all  # of a cluster, at its home",
+        ],
     )  # fmt: skip
     alter = add_verb(
         verbs, "alter", "change what is given", _alter,
@@ -64,6 +68,16 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--force", action="store_true", help="take queues from readers, whatever they hold"
     )
     delete.add_argument("--yes", action="store_true", help="do not ask")
+    create.add_argument(
+        "--over", metavar="GROUPS",
+        help="so many queues in each of these groups of the cluster, by commas, or in all; is asked"
+        " of its home",
+    )  # fmt: skip
+    create.add_argument(
+        "--adopt", action="store_true",
+        help="with --over: take up topics of that name that groups have of their own",
+    )  # fmt: skip
+    register_spread(verbs)
 
 
 def _add_fields(parser: argparse.ArgumentParser) -> None:
@@ -153,7 +167,11 @@ def _show(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _create(admin: Admin, arguments: argparse.Namespace) -> int:
-    return _told(admin.create_topic(arguments.topic, **_fields(arguments)), arguments)
+    fields = _fields(arguments)
+    if arguments.over is not None or arguments.adopt:
+        others = [name for name, value in fields.items() if value is not None and name != "queues"]
+        return create_over(arguments, others)
+    return _told(admin.create_topic(arguments.topic, **fields), arguments)
 
 
 def _alter(admin: Admin, arguments: argparse.Namespace) -> int:

@@ -19,8 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.cli.admin.cluster_verbs import add_clusters
 from ledgermq.cli.admin.feature_command import add_features
+from ledgermq.cli.clusters.cluster_verbs import add_clusters
 from ledgermq.cli.node.demo_command import BATCH, BODY_SIZE, Steps
 from ledgermq.cli.node.demo_node import DemoNode
 from ledgermq.cli.node.raft_command import LOOK_AGAIN_S

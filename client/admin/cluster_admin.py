@@ -66,6 +66,33 @@ class ClusterView(NamedTuple):
     groups: list[ClusterGroup]
 
 
+class TopicShareView(NamedTuple):
+    """What a group has of a topic: ``phase`` is ``open``, or ``closed`` where it takes nothing."""
+
+    group: str
+    queues: int
+    phase: str
+
+
+class TopicOverGroups(NamedTuple):
+    """A topic over groups, as one node knows it.
+
+    Attributes:
+        groups: what each has of it.
+        adopts: groups that have a topic of that name of their own take it up.
+        group: the node's.
+        follows: the topic of the node's group is as the cluster's row says, or about to be.
+        refused: why it is not; empty: it is, or the node does not lead.
+    """
+
+    topic: str
+    groups: list[TopicShareView]
+    adopts: bool
+    group: str
+    follows: bool
+    refused: str
+
+
 class OwnGroup(NamedTuple):
     """A group's name, and the public key by which it would be certified as a home."""
 
@@ -189,6 +216,64 @@ class ClusterVerbs:
         """
         return _known((yield from ask("cluster_group_remove", group=group)))
 
+    @asked
+    def topic_over(
+        self, topic: str, groups: Sequence[str], *, queues: int | None = None, adopt: bool = False
+    ) -> Steps[TopicOverGroups]:
+        """Have a topic over groups of the cluster, whose home the node's group is.
+
+        It is in the home's log on return; each group follows it once it has heard of it.
+
+        Args:
+            groups: by name; none: all that there are.
+            queues: in each of them, 1 to 65,535; 8 by default.
+            adopt: take up topics of that name that groups have of their own.
+
+        Raises:
+            ConfigError: the node's group is not the home, there is no such group, the home has the
+                topic of its own, or it is over other groups.
+            NoPermissionError: this client is no admin there.
+        """
+        return _topic((yield from _set_topic(topic, groups, queues, adopt=adopt)))
+
+    @asked
+    def spread_topic(
+        self, topic: str, groups: Sequence[str], *, queues: int | None = None
+    ) -> Steps[TopicOverGroups]:
+        """Have a topic over more groups; what the others have of it stays as it is.
+
+        Args:
+            groups: by name; none: all that there are.
+            queues: each of them has at least so many from now on; by default as many as the one
+                that has most, where it has none yet.
+
+        Raises:
+            ConfigError: the node's group is not the home, or there is no such group or topic.
+            NoPermissionError: this client is no admin there.
+        """
+        return _topic((yield from _set_topic(topic, groups, queues, spread=True)))
+
+    @asked
+    def release_topic(self, topic: str) -> Steps[None]:
+        """Have a topic over no groups any more: each keeps what it has of it as its own.
+
+        Raises:
+            ConfigError: the node's group is not the home.
+            TopicUnknownError: the topic is over none.
+            NoPermissionError: this client is no admin there.
+        """
+        yield from ask("cluster_topic_release", topic=topic)
+
+    @asked
+    def topic_groups(self, topic: str) -> Steps[TopicOverGroups]:
+        """What the node knows of a topic over groups.
+
+        Raises:
+            TopicUnknownError: it is over none.
+            NoPermissionError: this client has no right to the topic.
+        """
+        return _topic((yield from ask("cluster_topic_show", topic=topic)))
+
 
 class ClusterAdmin(ClusterVerbs):
     """The verbs over a broker's connection; one thread at a time may use it."""
@@ -207,6 +292,29 @@ def _belong(
     return _known(
         (yield from ask(verb, cluster=cluster, root=root, chain=[*chain], nodes=[*nodes]))
     )
+
+
+def _set_topic(
+    topic: str, groups: Sequence[str], queues: int | None, **flags: bool
+) -> Steps[Fields]:
+    number = {} if queues is None else {"queues": queues}
+    given = {name: True for name, is_set in flags.items() if is_set}
+    return (yield from ask("cluster_topic_set", topic=topic, groups=[*groups], **number, **given))
+
+
+def _topic(answer: Fields) -> TopicOverGroups:
+    return TopicOverGroups(
+        text(answer, "topic"),
+        rows(answer, "groups", _share),
+        answer.get("adopts") is True,
+        text(answer, "group"),
+        answer.get("follows") is True,
+        text(answer, "refused"),
+    )
+
+
+def _share(row: Fields) -> TopicShareView:
+    return TopicShareView(text(row, "group"), integer(row, "queues"), text(row, "phase"))
 
 
 def _known(answer: Fields) -> ClusterView:

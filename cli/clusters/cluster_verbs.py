@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.cli.admin.home_verbs import add_move_home
+from ledgermq.cli.clusters.home_verbs import add_move_home
 from ledgermq.cli.node_options import NAME
 from ledgermq.cli.node_verbs import asks, confirm
 from ledgermq.cli.output import print_table, tell

@@ -1,0 +1,4 @@
+"""Commands about a cluster of several groups: who is in it, who is its home, topics over groups.
+
+Begin with ``cluster_verbs``.
+"""
