@@ -9,6 +9,7 @@ from ledgermq.formats.digest import content_digest
 from ledgermq.rules.cluster.json_objects import to_json
 from ledgermq.rules.cluster.numbered_rows import Point
 from ledgermq.sim.cluster.model_group import DRIFT_PER_MILLE, ModelGroup, ModelMember
+from ledgermq.sim.cluster.topic_judge import TopicJudge
 
 NOTED_MS = 3_000
 """Within so long a leader that has just been elected has noted that rights are too old."""
@@ -32,6 +33,7 @@ class ClusterJudge:
         self.written: dict[int, list[tuple[int, int]]] = {}
         self.losses = 0
         self._changes: dict[int, list[tuple[int, int]]] = {}
+        self.topics = TopicJudge()
         self._rows: dict[Point, Rows] = {}
         self._homes: dict[int, str] = {}
         self._reached: dict[str, tuple[int, int]] = {}
@@ -46,6 +48,12 @@ class ClusterJudge:
         self._reached[group.name] = reached
         if table.is_home and table.chain is not None:
             self._see_home(group, table.chain.rank, table.at.number)
+        if table.is_home:
+            self.topics.see_rows(table)
+        if group.leader is not None:
+            broken = self.topics.committed(group.name, group.leader.topics)
+            if broken:
+                raise BrokenClusterError(broken)
 
     def applied(self, member: ModelMember) -> None:
         """See ``Judge``: who is at the same point has the same rows."""
@@ -68,6 +76,7 @@ class ClusterJudge:
         """The group has lost the end of its log."""
         self.losses += 1
         self._reached.pop(group.name, None)
+        self.topics.forget(group.name)
 
     def check_claim(self, group: ModelGroup) -> None:
         """Whoever says that its rows were current at a time has what the home had by then."""

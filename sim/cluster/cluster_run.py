@@ -19,12 +19,21 @@ from ledgermq.rules.cluster.cluster_commands import (
     RowChanged,
     TombstonesForgotten,
 )
-from ledgermq.rules.cluster.cluster_plans import plan_handing_over
-from ledgermq.rules.cluster.cluster_table import GROUP_KIND
+from ledgermq.rules.cluster.cluster_plans import Plan, plan_handing_over
+from ledgermq.rules.cluster.cluster_table import GROUP_KIND, ClusterTable
 from ledgermq.rules.cluster.document_asker import HOLD_MS
 from ledgermq.rules.cluster.json_objects import Object
 from ledgermq.rules.cluster.numbered_rows import RowKey
 from ledgermq.rules.cluster.signatures import SECRET_SIZE, SigningKey
+from ledgermq.rules.cluster.topic_rows import (
+    TOPIC_KIND,
+    SharePhase,
+    plan_topic_over,
+    plan_topic_spread,
+    topic_row,
+)
+from ledgermq.rules.tables.table_changes import TopicSet
+from ledgermq.rules.tables.topics import Topic
 from ledgermq.sim.cluster.cluster_judge import BrokenClusterError, ClusterJudge
 from ledgermq.sim.cluster.cluster_network import ClusterNetwork
 from ledgermq.sim.cluster.model_group import MEMBERS, HeldQuestion, ModelGroup
@@ -40,6 +49,9 @@ LARGE_ONE_IN = 100
 USERS = 12
 RIGHTS_AGES_MS = (0, 60_000, 90_000)
 """Bounds of groups; the home is heard every 40 s at least, as long as nothing fails."""
+TOPICS = 4
+TOPICS_ONE_IN = 3
+"""So many seeds have topics over groups."""
 
 
 class ClusterRun:
@@ -54,6 +66,7 @@ class ClusterRun:
     def __init__(self, seed: int) -> None:
         """Some groups, the first of which is the home."""
         self.chance = Random(seed)
+        self._has_topics = seed % TOPICS_ONE_IN == 1
         self._bounds = Random(f"bounds {seed}")
         self.network: ClusterNetwork[HeldQuestion] = ClusterNetwork(self.chance)
         self.groups: dict[str, ModelGroup] = {}
@@ -85,6 +98,8 @@ class ClusterRun:
         """
         self._act()
         self._fault()
+        if self._has_topics:
+            self._act_on_topics()
         self.network.after(500, self._look)
         self.network.events.run(FAULTS_MS * 1_000_000)
         self._end_faults()
@@ -100,6 +115,9 @@ class ClusterRun:
         self.groups[name] = group
         group.rights_max_age_ms = self._bounds.choice(RIGHTS_AGES_MS)
         group.propose(ClusterJoined(CLUSTER, self._root.public, name, nodes))
+        if self._has_topics and self.chance.randrange(3) == 0:
+            own = Topic(f"t{self.chance.randrange(TOPICS)}", 2, 2)
+            group.propose(TopicSet(own.name, own.to_fields()))
         return group
 
     def _join(self) -> None:
@@ -211,6 +229,35 @@ class ClusterRun:
         number = self.home.table.at.number
         self.home.propose(TombstonesForgotten(self.chance.randint(0, number)))
 
+    def _act_on_topics(self) -> None:
+        """Topics are made, spread, closed and opened at the home."""
+        if self._is_over:
+            return
+        self.network.after(self.chance.randint(500, 6_000), self._act_on_topics)
+        home = self.home
+        if home.can_commit and home.table.is_home:
+            try:
+                plan = self._topic_plan(home.table, f"t{self.chance.randrange(TOPICS)}")
+            except LedgerError:
+                return
+            for command in plan:
+                home.propose(command)
+
+    def _topic_plan(self, table: ClusterTable, topic: str) -> Plan:
+        known, chance = topic_row(table, topic), self.chance
+        groups = [name for name, _ in table.rows.of_kind(GROUP_KIND)]
+        over = chance.sample(groups, chance.randint(1, min(len(groups), 3))) if groups else []
+        if known is None:
+            adopts = chance.randrange(3) == 0
+            return plan_topic_over(table, topic, over, queues=chance.randint(1, 4), adopts=adopts)
+        if chance.randrange(2):
+            return plan_topic_spread(table, topic, over, queues=None)
+        group = chance.choice([*known.shares])
+        phase = chance.choice([*SharePhase])
+        shares = {**known.shares, group: known.shares[group]._replace(phase=phase)}
+        key = RowKey(TOPIC_KIND, topic)
+        return [RowChanged(key, table.at.number + 1, known._replace(shares=shares).to_value())]
+
     def _fault(self) -> None:
         if self._is_over:
             return
@@ -246,6 +293,8 @@ class ClusterRun:
         for group in self.groups.values():
             self.judge.check_claim(group)
             self.judge.check_rights(group)
+            if group.leader is not None and group.can_commit:
+                self.judge.topics.acknowledge(group.name, group.leader.topics)
 
     def _end_faults(self) -> None:
         self.network.loss = 0
@@ -278,6 +327,11 @@ class ClusterRun:
         home = self.home
         if home.is_gone or not home.table.is_home:
             raise BrokenClusterError(f"{home.name} was made the home, and is none")
+        for group in self.groups.values():
+            if group.leader is not None and not group.is_gone:
+                broken = self.judge.topics.check_end(group.table, group.leader.topics)
+                if broken:
+                    raise BrokenClusterError(broken)
         for group in self.groups.values():
             if group.is_gone or group is home:
                 continue

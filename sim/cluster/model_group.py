@@ -9,13 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from ledgermq.model.errors import LedgerError
 from ledgermq.rules.cluster.cluster_commands import ClusterCommand, HomeCertified
 from ledgermq.rules.cluster.cluster_table import ClusterTable
 from ledgermq.rules.cluster.document_asker import DocumentAsker, Question
 from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentReply, DocumentRequest
 from ledgermq.rules.cluster.rights_age import rights_age
 from ledgermq.rules.cluster.signatures import SigningKey
+from ledgermq.rules.cluster.topic_rows import TOPIC_KIND
+from ledgermq.rules.messages.topic_shares import plan_followed
+from ledgermq.rules.tables.table_changes import TopicSet
+from ledgermq.rules.tables.topics import TopicTable
 from ledgermq.sim.cluster.cluster_network import ClusterNetwork
+
+Entry = ClusterCommand | TopicSet
+"""What the log of a group has."""
 
 MEMBERS = 3
 MAJORITY = 2
@@ -51,6 +59,7 @@ class ModelMember:
     def begin(self) -> None:
         """Start with nothing, and read the log from its beginning."""
         self.table = ClusterTable()
+        self.topics = TopicTable()
         self.desk = DocumentDesk(self.table, self.group.key)
         self.applied = 0
         self.held: list[HeldQuestion] = []
@@ -61,12 +70,18 @@ class ModelMember:
         """Apply what the log has, and answer whoever waits for that."""
         log = self.group.log
         while self.is_up and self.applied < len(log):
-            self.table.apply(log[self.applied])
+            self._apply(log[self.applied])
             self.applied += 1
             self.group.judge.applied(self)
         held, self.held = self.held, []
         for one in held:
             self.receive(one)
+
+    def _apply(self, entry: Entry) -> None:
+        if isinstance(entry, TopicSet):
+            self.topics.apply(entry, 0, 0)
+        else:
+            self.table.apply(entry)
 
     def receive(self, held: HeldQuestion) -> None:
         """Answer a question at once, or when there is something to say."""
@@ -116,7 +131,7 @@ class ModelGroup:
         self.key = key
         self.network = network
         self.judge = judge
-        self.log: list[ClusterCommand] = []
+        self.log: list[Entry] = []
         self.members = [ModelMember(self, number) for number in range(MEMBERS)]
         self.leader: ModelMember | None = self.members[0]
         self.leads_since_ms = network.now_ms
@@ -128,6 +143,7 @@ class ModelGroup:
         self._proposed = 0
         self._elects_ms = 0
         self._learned: int | None = None
+        self._followed: tuple[ModelMember, int] | None = None
         network.listeners |= {member.address: member.receive for member in self.members}
         network.after(network.chance.randrange(TICK_MS), self._tick)
 
@@ -158,7 +174,7 @@ class ModelGroup:
         """Whether ``member`` leads, and has just confirmed that."""
         return member is self.leader and self.can_commit
 
-    def propose(self, command: ClusterCommand, done: Callable[[], None] | None = None) -> None:
+    def propose(self, command: Entry, done: Callable[[], None] | None = None) -> None:
         """Commit ``command`` if the leader stays until that is done; ``done`` in either case.
 
         Of a leader that does not stay some commands are committed by the next one.
@@ -181,7 +197,7 @@ class ModelGroup:
 
         self.network.after(self.network.chance.randint(1, 25), commit)
 
-    def _append(self, command: ClusterCommand) -> None:
+    def _append(self, command: Entry) -> None:
         assert self.leader is not None
         self.log.append(command)
         self.network.events.trace(f"{self.name} {command!r:.160}")
@@ -236,6 +252,7 @@ class ModelGroup:
         else:
             self._ask()
             self._note_age()
+            self._follow(self.leader)
             for member in self.members:
                 expired = [one for one in member.held if one.until_ms <= self.network.now_ms]
                 if expired:
@@ -250,6 +267,22 @@ class ModelGroup:
             self.leads_since_ms = self.network.now_ms
             self.leader.catch_up()
             self.asker = None
+
+    def _follow(self, leader: ModelMember) -> None:
+        """Propose what differs between the rows of topics and the group's own table."""
+        seen = leader, leader.applied
+        if self._proposed or seen == self._followed:
+            return
+        self._followed = seen
+        rows = [name for name, _ in leader.table.rows.of_kind(TOPIC_KIND)]
+        for name in dict.fromkeys([*rows, *(topic.name for topic in leader.topics)]):
+            try:
+                wanted = plan_followed(leader.topics, leader.table, name, first_offsets={})
+            except LedgerError:
+                continue
+            if wanted is not None:
+                self._followed = None
+                self.propose(TopicSet(name, wanted.to_fields()))
 
     def _ask(self) -> None:
         leader = self.leader

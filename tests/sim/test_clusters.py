@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.sim.search import find
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.rules.cluster import cluster_plans, cluster_table, document_desk
+from ledgermq.rules.cluster import cluster_plans, cluster_table, document_desk, topic_rows
 from ledgermq.rules.cluster.certificates import Chain
 from ledgermq.rules.cluster.cluster_commands import HomeHandedOver
 from ledgermq.rules.cluster.cluster_table import ClusterTable
 from ledgermq.rules.cluster.document_asker import DocumentAsker
 from ledgermq.rules.cluster.numbered_rows import NumberedRows
 from ledgermq.rules.cluster.rights_age import RightsAge
+from ledgermq.rules.cluster.topic_rows import ClusterTopic
+from ledgermq.rules.messages import topic_shares
+from ledgermq.rules.tables.topics import Permission, Topic
 from ledgermq.sim.cluster import model_group
 from ledgermq.sim.cluster.cluster_run import run_cluster_seed
 
@@ -148,6 +153,38 @@ def a_leader_counts_from_when_it_began(patch: Patch) -> None:
     patch.setattr(model_group, "rights_age", forgetful)
 
 
+def what_is_closed_is_not_read_either(patch: Patch) -> None:
+    """Messages that were acknowledged before are out of reach."""
+    with_share = topic_shares._with_share
+
+    def shut(*given: Any, **named: Any) -> Topic:
+        found = with_share(*given, **named)
+        return found if found.is_writable else replace(found, permission=Permission(0))
+
+    patch.setattr(topic_shares, "_with_share", shut)
+
+
+def own_topics_are_taken_up_unasked(patch: Patch) -> None:
+    """A group's own topic gets the queues of the cluster's."""
+    with_share = topic_shares._with_share
+    patch.setattr(
+        topic_shares,
+        "_with_share",
+        lambda *given, **named: with_share(*given, **{**named, "adopts": True}),
+    )
+
+
+def any_group_follows_any_share(patch: Patch) -> None:
+    """A topic is served by groups that no home has given it."""
+
+    def of_all(table: ClusterTable, topic: str) -> ClusterTopic | None:
+        row = topic_rows.topic_row(table, topic)
+        share = next(iter(row.shares.values())) if row is not None else None
+        return row and share and row._replace(shares={**row.shares, table.group: share})
+
+    patch.setattr(topic_shares, "topic_row", of_all)
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_cluster_keeps_its_promises(seed: int) -> None:
     failure, run = run_cluster_seed(seed)
@@ -171,6 +208,9 @@ def test_a_cluster_keeps_its_promises(seed: int) -> None:
         (the_home_alone_is_asked, 3),
         (rights_are_never_too_old, 0),
         (a_leader_counts_from_when_it_began, 1),
+        (what_is_closed_is_not_read_either, 1),
+        (own_topics_are_taken_up_unasked, 1),
+        (any_group_follows_any_share, 1),
     ],
 )
 def test_a_deliberate_bug_is_found_within_few_seeds(
