@@ -296,7 +296,9 @@ class ClusterService(Service):
     def _watch_age(self, now_ms: int) -> None:
         """Note in the log that the rights are too old, or were confirmed."""
         asker, table = self._asker, self._table
-        if asker is None or not (self._max_age_ms or table.rights_too_old):
+        is_bound = self._max_age_ms or table.rights_too_old
+        if asker is None or not is_bound or not table.rows_rank:
+            # Whoever has no rows of a home yet has no rights that could be old.
             self._age_due_ms = None
             return
         if self._is_noting:

@@ -398,7 +398,7 @@ _OF_UPKEEP = (
         " ([disk-space.md](disk-space.md#archives-that-retention-waits-for)).",
     ),
     Alert(
-        "LedgermqClusterRightsTooOld", _CRITICAL, "0s",
+        "LedgermqClusterRightsTooOld", _CRITICAL, "30s",
         "max by (job, instance) (ledgermq_broker_cluster_rights_too_old) == 1",
         f"{_AT} refuses the users of its cluster",
         "The group has not heard the home of the cluster for longer than"

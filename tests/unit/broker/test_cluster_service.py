@@ -416,7 +416,7 @@ def test_rights_are_refused_when_the_home_is_not_heard_and_again_when_it_is(
     other.turn(60_100)
     other.turn(60_100)
 
-    assert before == (True, 1), "nobody knows how old they are"
+    assert before == (False, 0), "there are no rights yet"
     assert heard[0] is False and heard[1] is not None and heard[1] <= 60_100
     assert NOW_MS - 20 <= confirmed_ms <= NOW_MS
     assert kept is False
