@@ -51,7 +51,7 @@ class RaftCounter(IntEnum):
     MIRRORED_BYTES = auto()
     MIRROR_LAG_MESSAGES = auto()
     MIRROR_LAG_BYTES = auto()
-    MIRROR_LAG_MS = auto()
+    MIRROR_LAG_SECONDS = auto()
 
 
 class WriterCounter(IntEnum):

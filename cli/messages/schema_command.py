@@ -26,13 +26,15 @@ TYPE_OF_ENDING = {
 }
 """What a file is taken for, where ``--type`` does not say it."""
 
+RULES = ", ".join(Compatibility)
+
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``schema`` and its verbs."""
     verbs = add_command(
         subparsers,
         "schema",
-        "say what the bodies of a topic's messages are",
+        "say what the bodies of messages are",
         "A subject is a topic, or a topic with -value or -key behind it, and has versions.",
     )
     listing = verbs.add_parser("list", help="show the subjects, their rules and versions")
@@ -52,12 +54,13 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         verb.add_argument(
             "--compatibility",
             choices=[*Compatibility],
-            help="the subject's rule, this one included",
+            metavar="RULE",
+            help=f"the subject's rule, this one included: {RULES}",
         )
         asks(verb, connect_broker, answer)
     rule = verbs.add_parser("rule", help="have another rule for the versions to come")
     rule.add_argument("subject", metavar="SUBJECT")
-    rule.add_argument("compatibility", choices=[*Compatibility])
+    rule.add_argument("compatibility", choices=[*Compatibility], metavar="RULE", help=RULES)
     asks(rule, connect_broker, _rule)
     delete = verbs.add_parser("delete", help="delete a subject, or one version of it")
     delete.add_argument("subject", metavar="SUBJECT")

@@ -23,7 +23,7 @@ _NOW: Mapping[Role, frozenset[IntEnum]] = {
             RaftCounter.COPIES,
             RaftCounter.MIRROR_LAG_MESSAGES,
             RaftCounter.MIRROR_LAG_BYTES,
-            RaftCounter.MIRROR_LAG_MS,
+            RaftCounter.MIRROR_LAG_SECONDS,
         }
     ),
     Role.WRITER: frozenset(
@@ -100,7 +100,9 @@ COUNTER_HELP: Mapping[Role, Mapping[IntEnum, str]] = {
         RaftCounter.MIRRORED_BYTES: "Bytes of answers from the source of this mirror",
         RaftCounter.MIRROR_LAG_MESSAGES: "Entries that this mirror lacks of its source",
         RaftCounter.MIRROR_LAG_BYTES: "Bytes that this mirror lacks of its source",
-        RaftCounter.MIRROR_LAG_MS: "Milliseconds since this mirror had all; 0: it is no mirror",
+        RaftCounter.MIRROR_LAG_SECONDS: (
+            "Whole seconds since this mirror had all, rounded up; 0: it is no mirror"
+        ),
     },
     Role.WRITER: {
         WriterCounter.MESSAGES: "Messages stored for producers",

@@ -18,7 +18,7 @@ OF_GROUP = "on (job, instance) group_left (cluster, broker) ledgermq_node_info"
 """Gives a node's values the names of its group, of which no series but one has them."""
 
 
-NO_MIRROR = "unless on (job, instance) ledgermq_raft_mirror_lag_ms > 0"
+NO_MIRROR = "unless on (job, instance) ledgermq_raft_mirror_lag_seconds > 0"
 """Leaves out mirrors of another site's group, which lead nothing."""
 
 
@@ -156,7 +156,7 @@ _OF_NODES = (
     ),
     Alert(
         "LedgermqMirrorBehind", _WARNING, "1m",
-        "ledgermq_raft_mirror_lag_ms / 1000 > $5m",
+        "ledgermq_raft_mirror_lag_seconds > $5m",
         f"the mirror {_AT} is {{{{ $value | humanizeDuration }}}} behind its source",
         "What the source has stored in this time would be lost with it.",
         "`ledgermq mirror status` there says why: no member of the source answers or hears a"

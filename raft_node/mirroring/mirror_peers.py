@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -252,7 +253,7 @@ class MirrorPeers:
         counters[RaftCounter.MIRROR_LAG_BYTES] = lag.size
         # Not known yet counts as long: nobody is to take it for none. 0 says a node that is none.
         seconds = time.monotonic() if lag.seconds is None else lag.seconds
-        counters[RaftCounter.MIRROR_LAG_MS] = max(1, int(seconds * 1_000))
+        counters[RaftCounter.MIRROR_LAG_SECONDS] = max(1, math.ceil(seconds))
 
 
 def _last_of(tail: LogTail) -> EntryId:

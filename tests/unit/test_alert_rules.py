@@ -32,7 +32,7 @@ NODE = {
 """A node that leads."""
 
 LEADS = f"ledgermq_leads{{{HERE}}}"
-LAG_OF_MIRROR = f"ledgermq_raft_mirror_lag_ms{{{HERE}}}"
+LAG_OF_MIRROR = f"ledgermq_raft_mirror_lag_seconds{{{HERE}}}"
 
 DAYS = "1h"
 LAG = f'{HERE},group="billing",topic="orders"'
@@ -87,7 +87,7 @@ CASES: dict[str, tuple[Given, Given]] = {
         {f'ledgermq_raft_leans_on_witness{{{HERE},process="raft"}}': "1+0x60"},
         {f'ledgermq_raft_leans_on_witness{{{HERE},process="raft"}}': "1 0+0x60"},
     ),
-    "MirrorBehind": ({LAG_OF_MIRROR: "301000+0x60"}, {LAG_OF_MIRROR: "301000 0+0x60"}),
+    "MirrorBehind": ({LAG_OF_MIRROR: "301+0x60"}, {LAG_OF_MIRROR: "301 1+0x60"}),
     "VersionTooOld": (
         {f"ledgermq_broker_level_needed{{{BROKER}}}": "4+0x60"},
         {f"ledgermq_broker_level_needed{{{BROKER}}}": "0+0x60"},
