@@ -71,7 +71,6 @@ _SETTINGS = {
     "InvalidAccessKeyId": ("object store does not know the key", _KEYS),
     "XAdminUserNotFound": ("object store does not know the key", _KEYS),
     "SignatureDoesNotMatch": ("object store does not take the secret key", _KEYS),
-    "NotImplemented": (NO_CONDITIONS, "--to"),
     "NoSuchBucket": ("no such bucket", "s3a://BUCKET/PREFIX"),
 }
 """Answers that waiting does not change, and what would."""
@@ -201,6 +200,8 @@ class S3Bucket:
         except FileNotFoundError:
             return None
         except StorageError as error:
+            if _status(error.__cause__) == HTTPStatus.NOT_IMPLEMENTED:
+                raise ConfigError(NO_CONDITIONS, **error.details) from error
             if _status(error.__cause__) not in _OTHERWISE:
                 raise
         found = self.get(key, bytes_max=OBJECT_BYTES_MAX)
@@ -278,12 +279,19 @@ class S3Bucket:
                 )
 
     def unended(self, prefix: str) -> Iterator[tuple[str, str]]:
-        """Uploads of parts below ``prefix`` that nobody has ended: their keys and ids."""
+        """Uploads of parts below ``prefix`` that nobody has ended: their keys and ids.
+
+        None of a store that does not list them.
+        """
         asked = {"Bucket": self.place.bucket, "Prefix": self.place.prefix + prefix}
         while True:
-            page = self._ask(
-                "uploads not listed", prefix, partial(self._client.list_multipart_uploads, **asked)
-            )
+            ask = partial(self._client.list_multipart_uploads, **asked)
+            try:
+                page = self._ask("uploads not listed", prefix, ask)
+            except StorageError as error:
+                if _status(error.__cause__) == HTTPStatus.NOT_IMPLEMENTED:
+                    return
+                raise
             for upload in page.get("Uploads", ()):
                 yield upload["Key"].removeprefix(self.place.prefix), upload["UploadId"]
             if not page.get("IsTruncated"):

@@ -273,6 +273,17 @@ def test_a_store_without_conditions_is_refused(
     assert archived(store, target).rows == 6
 
 
+def test_a_store_that_does_not_list_uploads_is_taken(
+    tmp_path: Path, proxy: FaultyProxy, target: ObjectStore
+) -> None:
+    proxy.fault = lambda _number, head: "unable" if b"?uploads" in head else ""
+    found = archived(grown(tmp_path / "store", 6), target)
+
+    assert found.rows == 6
+    assert "unable" in proxy.faults
+    assert check(target) == []
+
+
 def test_large_files_are_several_and_go_in_parts(
     tmp_path: Path, target: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
