@@ -44,8 +44,8 @@ from ledgermq.pipeline.archive.archive_store import CHUNK_BYTES
 
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 60
-TRIES = 8
-"""Of one request, with pauses between them that grow to 20 s."""
+TRIES = 12
+"""Of one request, with drawn pauses between them that grow to 20 s: a minute, or one and a half."""
 
 REASON_MAX = 300
 """Characters of what a client or a store says, in an error."""

@@ -129,8 +129,9 @@ class FaultyProxy:
     becomes of it.
 
     ``""`` nothing; ``busy`` it is answered 503, ``unable`` 501; ``late`` the answer waits half
-    a second; ``lost`` the request is done, and its answer is not handed on; ``half`` nor the second
-    half of it; ``ahead`` the server's clock is two minutes ahead.
+    a second; ``gone`` it is not even passed on; ``lost`` the request is done, and its answer is
+    not handed on; ``half`` nor the second half of it; ``ahead`` the server's clock is two minutes
+    ahead.
     """
 
     def __init__(self, port: int) -> None:
@@ -177,7 +178,9 @@ class FaultyProxy:
         if fault in REFUSALS:
             client.sendall(_refusal(*REFUSALS[fault]))
             return
-        with socket.create_connection(("127.0.0.1", self._target)) as server:
+        if fault == "gone":
+            return
+        with _connected(self._target) as server:
             server.sendall(head.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
             threading.Thread(target=_pass_on, args=(client, server), daemon=True).start()
             self._answer(server, client, fault)
@@ -199,6 +202,18 @@ class FaultyProxy:
             client.sendall(whole[: len(whole) // 2])
         elif fault == "ahead":
             client.sendall(_DATE.sub(_two_minutes_later, whole, count=1))
+
+
+def _connected(port: int) -> socket.socket:
+    """To a server that may be starting again: how long that takes is the machine's."""
+    deadline = time.monotonic() + READY_S
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port))
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
 
 
 def _refusal(status: int, code: str) -> bytes:
