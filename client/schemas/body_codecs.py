@@ -19,12 +19,17 @@ from ledgermq.client.schemas.avro_bounds import (
     with_bounded_decimals,
 )
 from ledgermq.model.errors import BodyUnreadableError, ConfigError, MessageIllegalError
-from ledgermq.model.names.schemas import SchemaType
+from ledgermq.model.names.schemas import ID_MAX, SchemaType
 
 Encode = Callable[[object], bytes]
 Decode = Callable[[bytes], object]
 
+FRAME_SIZE = 5
+_MAGIC = 0
 _SHOWN = 200
+
+_FIRST_MESSAGE = (b"\x00", b"\x02\x00", b"\x01\x00")
+"""As Confluent's serializers write it: newer ones, and older ones whose varints have no sign."""
 
 _WELL_KNOWN = frozenset(
     (
@@ -35,10 +40,15 @@ _WELL_KNOWN = frozenset(
 
 
 class BodyCodec(NamedTuple):
-    """Both ways of one schema; each raises whatever its library does."""
+    """Both ways of one schema; each raises whatever its library does.
+
+    Attributes:
+        decode_framed: of what stands behind the id in a body of Confluent's serializers.
+    """
 
     encode: Encode
     decode: Decode
+    decode_framed: Decode
 
 
 def codec_of(schema: RegisteredSchema) -> BodyCodec:
@@ -81,18 +91,29 @@ def encoded(codec: BodyCodec, value: object, *, subject: str) -> bytes:
         ) from error
 
 
-def decoded(codec: BodyCodec, body: bytes, *, identity: int) -> object:
+def decoded(codec: BodyCodec, body: bytes, *, identity: int, is_framed: bool = False) -> object:
     """The value of ``body``.
+
+    Args:
+        is_framed: it has the id before the value (``framed_id``).
 
     Raises:
         BodyUnreadableError: it is none of the schema.
     """
     try:
-        return codec.decode(body)
+        return codec.decode_framed(body[FRAME_SIZE:]) if is_framed else codec.decode(body)
     except Exception as error:
         raise BodyUnreadableError(
             "body does not fit its schema", id=identity, reason=_reason(error)
         ) from error
+
+
+def framed_id(body: bytes) -> int | None:
+    """The id in a body that one of Confluent's serializers has written; None: there is none."""
+    if len(body) < FRAME_SIZE or body[0] != _MAGIC:
+        return None
+    identity = int.from_bytes(body[1:FRAME_SIZE])
+    return identity if 0 < identity <= ID_MAX else None
 
 
 def _reason(error: Exception) -> str:
@@ -126,7 +147,7 @@ def _avro(text: str) -> BodyCodec:
             raise ValueError(f"{len(body) - file.tell()} bytes behind the value")
         return value
 
-    return BodyCodec(encode, decode)
+    return BodyCodec(encode, decode, decode)
 
 
 def _json(text: str) -> BodyCodec:
@@ -147,7 +168,7 @@ def _json(text: str) -> BodyCodec:
         validator.validate(value)
         return value
 
-    return BodyCodec(encode, decode)
+    return BodyCodec(encode, decode, decode)
 
 
 def _not_fetched(uri: str) -> Never:
@@ -193,7 +214,14 @@ def _protobuf(text: str) -> BodyCodec:
         value: object = kind.FromString(body)
         return value
 
-    return BodyCodec(encode, decode)
+    def decode_framed(content: bytes) -> object:
+        # Places of messages within one another: how many, each a varint; 0 means the first one.
+        places = next((one for one in _FIRST_MESSAGE if content.startswith(one)), None)
+        if places is None:
+            raise ValueError("another message of the file than its first one")
+        return decode(content[len(places) :])
+
+    return BodyCodec(encode, decode, decode_framed)
 
 
 def _well_known(name: str) -> Iterator[bytes]:

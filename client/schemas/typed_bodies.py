@@ -15,7 +15,7 @@ from ledgermq.client.admin.schema_admin import (
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.requests import Result, Steps
-from ledgermq.client.schemas.body_codecs import BodyCodec, codec_of, decoded, encoded
+from ledgermq.client.schemas.body_codecs import BodyCodec, codec_of, decoded, encoded, framed_id
 from ledgermq.model.errors import BodyUnreadableError, ConfigError
 from ledgermq.model.names.schemas import ID_MAX, SCHEMA_PROPERTY
 
@@ -73,21 +73,24 @@ class TypedVerbs:
 
     @asked
     def read(self, body: bytes | memoryview, properties: Mapping[str, str]) -> Steps[object]:
-        """The value of a message's body; of Protobuf a message.
+        """The value of a message's body, also of one of Confluent's serializers; of Protobuf a
+        message.
 
         Raises:
             BodyUnreadableError: the message names no schema, or its body does not fit.
             ConfigError: no schema has the id, or a library is missing.
             NoPermissionError: this client may use no topic that has the schema.
         """
-        identity = schema_id(properties)
+        content = bytes(body)
+        named = schema_id(properties)
+        identity = framed_id(content) if named is None else named
         if identity is None:
             raise BodyUnreadableError(
                 f"message names no schema in its property {SCHEMA_PROPERTY}",
                 found=properties.get(SCHEMA_PROPERTY, "")[:32],
             )
         kept = yield from self._of_id(identity)
-        return decoded(kept.codec, bytes(body), identity=identity)
+        return decoded(kept.codec, content, identity=identity, is_framed=named is None)
 
     def _of_id(self, identity: int) -> Steps[_Kept]:
         kept = self._kept.get(identity)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
-from ledgermq.client.schemas.body_codecs import BodyCodec, codec_of, decoded
+from ledgermq.client.schemas.body_codecs import BodyCodec, codec_of, decoded, framed_id
 from ledgermq.client.schemas.typed_bodies import CODECS_MAX, schema_id
 from ledgermq.client.schemas.value_tree import value_tree
 from ledgermq.formats.records.body_compression import plain_body
@@ -90,20 +90,20 @@ class TypedColumns:
         return pa.RecordBatch.from_arrays(arrays, names=list(self._names))
 
     def _parsed(self, stored: bytes, sys_flag: int, text: str | None) -> _Parsed:
-        identity = schema_id({SCHEMA_PROPERTY: text or ""})
-        body = stored
+        named = schema_id({SCHEMA_PROPERTY: text or ""})
         try:
             body = bytes(plain_body(stored, sys_flag))
         except BodyUnreadableError as error:
-            return _unparsed(identity, stored, error)
+            return _unparsed(named, stored, error)
+        identity = framed_id(body) if named is None else named
         if identity is None:
             return _Parsed(None, None, body, f"message names no schema in {SCHEMA_PROPERTY}")
         codec = self._codec(identity)
         if isinstance(codec, str):
             return _Parsed(None, identity, body, codec)
         try:
-            value = value_tree(decoded(codec, body, identity=identity))
-            return _Parsed(self._column.convert(value), identity)
+            value = decoded(codec, body, identity=identity, is_framed=named is None)
+            return _Parsed(self._column.convert(value_tree(value)), identity)
         except Exception as error:  # whatever it is, the stream goes on
             return _unparsed(identity, body, error)
 

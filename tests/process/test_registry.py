@@ -21,9 +21,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.http_client import HttpAnswer, connect, parse, read_all
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.admin.schema_admin import SchemaAdmin
 from ledgermq.client.broker_connection import connect_broker
+from ledgermq.client.schemas.typed_bodies import TypedBodies
 
 pytestmark = pytest.mark.slow
 
@@ -121,6 +123,10 @@ def test_confluents_serializers_write_what_their_deserializers_read(served: Serv
     how: Any = {"use.deprecated.format": False}
     proto = ProtobufSerializer(Timestamp, served.client(), how)(Timestamp(seconds=7), stamps)
 
+    with connect_broker([served.address], name="test", timeout_s=PATIENCE_S) as broker:
+        bodies = TypedBodies(broker)
+        assert [bodies.read(body, {}) for body in (avro, as_json)] == [{"a": 7}, {"a": 7}]
+        assert getattr(bodies.read(proto, {}), "seconds", None) == 7
     assert AvroDeserializer(served.client())(avro, orders) == {"a": 7}
     assert JSONDeserializer(schema, schema_registry_client=served.client())(as_json, other) == {
         "a": 7

@@ -13,7 +13,7 @@ from google.protobuf import timestamp_pb2
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 
 from ledgermq.client.admin.schema_admin import RegisteredSchema
-from ledgermq.client.schemas.body_codecs import BodyCodec, codec_of, decoded, encoded
+from ledgermq.client.schemas.body_codecs import BodyCodec, codec_of, decoded, encoded, framed_id
 from ledgermq.client.schemas.typed_bodies import schema_id
 from ledgermq.model.errors import BodyUnreadableError, ConfigError, MessageIllegalError
 from ledgermq.model.names.schemas import SCHEMA_PROPERTY
@@ -146,6 +146,37 @@ def test_a_message_of_another_type_is_refused() -> None:
 @pytest.mark.parametrize("text", ["", "0", "-1", "x", "٣", "9" * 40, str(2**31)])
 def test_what_is_no_id_names_no_schema(text: str) -> None:
     assert schema_id({SCHEMA_PROPERTY: text}) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "identity"),
+    [
+        (b"\0\0\0\1\2", 258),
+        (b"\0\0\0\0\7value", 7),
+        (b"\0\0\0\0\0value", None),
+        (b"\0\xff\xff\xff\xff", None),
+        (b"\1\0\0\0\7value", None),
+        (b"\0\0\0\7", None),
+        (b"", None),
+    ],
+)
+def test_the_id_before_a_value_is_that_of_confluents_serializers(
+    body: bytes, identity: int | None
+) -> None:
+    assert framed_id(body) == identity
+
+
+@pytest.mark.parametrize(("places", "is_first"), [(b"\0", True), (b"\2\0", True), (b"\2\2", False)])
+def test_a_framed_message_of_protobuf_is_the_first_one_of_its_file(
+    places: bytes, is_first: bool
+) -> None:
+    codec = codec_of(SCHEMAS["protobuf"])
+    body = b"\0\0\0\0\3" + places + codec.encode({"id": 7})
+    if is_first:
+        assert getattr(decoded(codec, body, identity=3, is_framed=True), "id", None) == 7
+    else:
+        with pytest.raises(BodyUnreadableError, match="another message"):
+            decoded(codec, body, identity=3, is_framed=True)
 
 
 def test_a_schema_of_no_known_type_is_refused() -> None:

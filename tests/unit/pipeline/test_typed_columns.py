@@ -249,6 +249,7 @@ def test_each_message_is_a_row_whatever_its_body_is(tmp_path: Path) -> None:
     messages = [
         message(b"\x0e"),
         message(packed, sys_flag=flag),
+        message(b"\0\0\0\0\1\x0e", None),
         message(b"no zlib", sys_flag=flag),
         message(b"\x0e\x0e"),
         message(b"\x0e", "2"),
@@ -261,7 +262,7 @@ def test_each_message_is_a_row_whatever_its_body_is(tmp_path: Path) -> None:
     columns = TypedColumns(("queueId", *TYPED_COLUMNS), spark.IntegerType(), schemas)
     made = columns.batch(rows).to_pylist()
 
-    assert [row["value"] for row in made] == [7, 7, *[None] * 7]
-    assert [row["schemaId"] for row in made] == [1, 1, 1, 1, 2, 3, 9, None, None]
-    assert [row["unparsed"] for row in made[2:]] == [one.body for one in messages[2:]]
+    assert [row["value"] for row in made] == [7, 7, 7, *[None] * 7]
+    assert [row["schemaId"] for row in made] == [1, 1, 1, 1, 1, 2, 3, 9, None, None]
+    assert [row["unparsed"] for row in made[3:]] == [one.body for one in messages[3:]]
     assert all(bool(row["unparsedWhy"]) == (row["value"] is None) for row in made)
