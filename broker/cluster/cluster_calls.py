@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from ledgermq.broker.call_arguments import Arguments, optional_text, text
+from ledgermq.broker.call_arguments import Arguments, optional_integer, optional_text, text
 from ledgermq.broker.calls import CHANGE, USER, Call, Result, Verb, Verbs, shown
 from ledgermq.broker.cluster.home_keys import home_key, new_home_key
 from ledgermq.broker.state.broker_tables import BrokerTables
@@ -27,7 +27,7 @@ from ledgermq.rules.cluster.cluster_commands import (
 from ledgermq.rules.cluster.cluster_plans import Plan
 from ledgermq.rules.cluster.cluster_table import GROUP_KIND, ClusterTable
 from ledgermq.rules.cluster.document_desk import DocumentRequest
-from ledgermq.rules.cluster.json_objects import decoded, encoded
+from ledgermq.rules.cluster.json_objects import NUMBER_MAX, decoded, encoded
 from ledgermq.rules.cluster.signatures import PUBLIC_SIZE, SigningKey
 from ledgermq.rules.state.cluster_copy import FILE
 
@@ -69,6 +69,7 @@ class ClusterCalls:
         self._clock = clock
         self.verbs: Verbs = (
             Verb("cluster_show", self._show, shown(USER)),
+            Verb("cluster_groups", self._groups, shown(USER)),
             Verb("cluster_key", self._key, CHANGE),
             Verb("cluster_begin", self._begin, CHANGE),
             Verb("cluster_join", self._join, CHANGE),
@@ -122,6 +123,28 @@ class ClusterCalls:
 
     def _has_key(self, public: bytes) -> bool:
         return home_key(self._tables.secrets, public) is not None
+
+    def _groups(self, call: Call) -> Result:
+        """Where clients find the groups; none where whoever asks knows of the last change."""
+        known = optional_integer(call.arguments, "known", 0, NUMBER_MAX)
+        self._log.check()
+        told: Result = {"group": self._own_name, "cluster": "", "number": 0, "groups": []}
+        table = self._table
+        if table.chain is None:
+            return told
+        number, groups = table.at.number, None
+        if known != number:
+            groups = [
+                {"group": name, "nodes": table.nodes_of(name)}
+                for name, _ in sorted(table.rows.of_kind(GROUP_KIND))
+            ]
+        return {
+            **told,
+            "group": table.group,
+            "cluster": table.chain.cluster,
+            "number": number,
+            "groups": groups,
+        }
 
     def _key(self, _call: Call) -> Result:
         """The public key that this group would be certified with as a home."""

@@ -36,6 +36,7 @@ READS = frozenset(
         "features",
         "cluster_show",
         "cluster_topic_show",
+        "cluster_groups",
         "cluster_key",
         "cluster_documents",
         "schemas",

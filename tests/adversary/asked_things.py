@@ -177,6 +177,7 @@ def verbs(stored: Stored) -> Mapping[str, Callable[[About], Arguments]]:
         "features": lambda _: {},
         "feature_enable": lambda _: {"level": 0},
         "cluster_show": lambda _: {},
+        "cluster_groups": lambda _: {},
         "cluster_key": lambda _: {},
         "cluster_documents": lambda _: {
             "group": "absent",

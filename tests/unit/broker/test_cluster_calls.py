@@ -119,9 +119,29 @@ def test_a_group_is_known_by_a_user_that_there_is(tmp_path: Path) -> None:
     assert told["groups"][1] == {"group": "b", "nodes": [B], "user": "other"}
 
 
+def test_groups_are_told_to_who_does_not_know_of_the_last_change(tmp_path: Path) -> None:
+    home = LeadingGroup(tmp_path, "a")
+    alone = home.ask("cluster_groups")
+    home.begin()
+    number = home.ask("cluster_groups")["number"]
+    home.ask("cluster_group_set", group="b", nodes=[B])
+
+    told = home.ask("cluster_groups", known=number)
+    again = home.ask("cluster_groups", known=told["number"])
+
+    assert alone == {"group": "a", "cluster": "", "number": 0, "groups": []}
+    assert told["groups"] == [{"group": "a", "nodes": [A]}, {"group": "b", "nodes": [B]}]
+    assert (told["group"], told["cluster"]) == ("a", "c")
+    assert told["number"] > number
+    assert (again["number"], again["groups"]) == (told["number"], None)
+
+
 @pytest.mark.parametrize(
     ("verb", "arguments"),
     [
+        ("cluster_groups", {"known": -1}),
+        ("cluster_groups", {"known": "1"}),
+        ("cluster_groups", {"known": 2**63}),
         ("cluster_begin", {"cluster": "c", "root": "%", "chain": [], "nodes": [A]}),
         ("cluster_begin", {"cluster": "c" * 128, "root": "AAAA", "chain": [], "nodes": [A]}),
         ("cluster_begin", {"cluster": "c\n", "root": "AAAA", "chain": [], "nodes": [A]}),
