@@ -359,6 +359,20 @@ class Producer(Closing):
                 driver.wake_poller()
         return future
 
+    def is_ready(self, size: int) -> bool:
+        """Whether a message of ``size`` bytes can leave now: a node leads, and there is room.
+
+        Where there is none, the connection is looked after, which nobody else does while nothing
+        is under way.
+        """
+        with self._driver.lock:
+            link = self._pipeline.link
+            if link.welcome is None and not self._is_closed:
+                self._driver.advance(time.monotonic())
+            is_ready = link.welcome is not None and self._sender.has_room(size)
+        self._driver.deliver()
+        return is_ready
+
     def form(self) -> Form:
         """What the encoding of records depends on of the node that takes them; waits for it.
 

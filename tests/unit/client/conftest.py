@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
+from tests.unit.client.known_cluster import MakeCluster, make_known
 from tests.unit.client.peer import Peer, running_peer
 
 
@@ -12,3 +14,19 @@ from tests.unit.client.peer import Peer, running_peer
 def peer() -> Iterator[Peer]:
     with running_peer() as running:
         yield running
+
+
+@pytest.fixture
+def make_cluster() -> Iterator[MakeCluster]:
+    """Makes a group of one peer for each letter; all know of one another."""
+    with ExitStack() as stack:
+
+        def make(names: str) -> dict[str, Peer]:
+            peers: dict[str, Peer] = {}
+            for name in names:
+                peers[name] = Peer(over_tcp=True)
+                stack.callback(peers[name].close)
+            make_known(peers)
+            return peers
+
+        yield make

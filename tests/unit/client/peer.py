@@ -109,6 +109,7 @@ class Peer:
         self.directory = Path(tempfile.mkdtemp(prefix="peer-", dir=short_folder()))
         self.address = f"ipc://{self.directory}"
         self.topics = {"T": 4}
+        self.cluster: dict[str, object] = {"group": "b", "cluster": "", "number": 0, "groups": []}
         self.commits: dict[tuple[str, str], dict[str, int]] = {}
         self.seen: list[Seen] = []
         self.refused: list[LedgerError] = []
@@ -371,6 +372,9 @@ class Peer:
 
     def _call(self, verb: str, arguments: dict[str, object]) -> dict[str, object]:
         topic = str(arguments.get("topic", ""))
+        if verb == "cluster_groups":
+            is_known = self.cluster["number"] == arguments.get("known")
+            return self.cluster | ({"groups": None} if is_known else {})
         if verb == "topics":
             return {"topics": [self._route(name) | {"system": False, "messages": 0}
                                for name in self.topics]}  # fmt: skip

@@ -1,0 +1,1 @@
+"""Clients of all groups of a cluster, each group by an ordinary client of its own."""

@@ -1,0 +1,221 @@
+"""``ClusterProducer`` against peers, each a group of its own that knows of the others."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from tests.suite.patience import PATIENCE_S
+from tests.unit.client.known_cluster import DEAD, MakeCluster, make_known
+from tests.unit.client.peer import Peer
+from tests.unit.client.test_producer import wait_until
+
+from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.clusters.cluster_producer import ClusterProducer
+from ledgermq.client.clusters.group_turns import GroupTime, next_turn
+from ledgermq.client.clusters.topic_groups import GroupQueue, TopicGroups
+from ledgermq.client.sending.send_pipeline import ProducerOptions
+from ledgermq.formats.records.message import decode_message
+from ledgermq.model.errors import ConfigError, NotLeaderError, TopicUnknownError
+
+
+def send_until_all(producer: ClusterProducer, peers: list[Peer]) -> None:
+    """Send until each of these groups has got a message more."""
+    before = [len(peer.seen) for peer in peers]
+
+    def have_more() -> bool:
+        producer.send("T", b"x").result(PATIENCE_S)
+        return all(len(peer.seen) > old for peer, old in zip(peers, before, strict=True))
+
+    wait_until(have_more)
+
+
+def test_one_address_of_any_group_is_enough_for_all(make_cluster: MakeCluster) -> None:
+    peers = make_cluster("abc")
+    for peer in peers.values():
+        with ClusterProducer(peer.address) as producer:
+            send_until_all(producer, [*peers.values()])
+
+            assert producer.groups() == ["a", "b", "c"]
+
+
+def test_a_group_without_the_topic_gets_nothing(make_cluster: MakeCluster) -> None:
+    peers = make_cluster("abc")
+    del peers["b"].topics["T"]
+    with ClusterProducer(peers["b"].address) as producer:
+        send_until_all(producer, [peers["a"], peers["c"]])
+
+    assert peers["b"].seen == []
+    assert "T" not in peers["b"].topics
+
+
+def test_a_key_has_one_queue_among_those_of_all_groups(make_cluster: MakeCluster) -> None:
+    peers = make_cluster("ab")
+    peers["a"].topics["T"], peers["b"].topics["T"] = 3, 5
+    keys = [f"k{number}" for number in range(40)]
+    used: set[tuple[str, int]] = set()
+    for peer in peers.values():
+        with ClusterProducer(peer.address) as producer:
+            for key in keys:
+                producer.send("T", key.encode(), queue_key=key)
+                producer.send_batch("T", [key.encode()], queue_key=key)
+            producer.flush(PATIENCE_S)
+
+    for key in keys:
+        places = [
+            (name, queue)
+            for name, peer in peers.items()
+            for (_, queue), rows in peer.queues.items()
+            for row in rows
+            if bytes(decode_message(memoryview(row.record)).body) == key.encode()
+        ]
+        assert len(places) == 4 and len(set(places)) == 1, (key, places)
+        used |= set(places)
+    assert len(used) == 8
+
+
+def test_a_group_that_stands_still_costs_the_others_nothing(make_cluster: MakeCluster) -> None:
+    peers = make_cluster("ab")
+    still = peers["b"]
+    with ClusterProducer(peers["a"].address, options=ProducerOptions(timeout_s=60)) as producer:
+        send_until_all(producer, [*peers.values()])
+        still.silent = True
+        group = producer._used["b"].time
+
+        def has_stood_for_long() -> bool:
+            if not group.waits_s(time.monotonic()):
+                producer.send("T", b"y")
+            return group.waits_s(time.monotonic()) > 1.0
+
+        wait_until(has_stood_for_long)
+        before = producer.of("b")._pipeline.unanswered_bytes
+        for _ in range(40):
+            producer.send("T", b"z").result(PATIENCE_S)
+
+        assert producer.of("b")._pipeline.unanswered_bytes == before > 0
+        still.silent = False
+        still.restart()
+        producer.flush(PATIENCE_S)
+        send_until_all(producer, [*peers.values()])
+
+
+def test_a_dead_group_is_left_out_and_found_again(make_cluster: MakeCluster) -> None:
+    peers = make_cluster("ab")
+    with ClusterProducer(peers["a"].address) as producer:
+        send_until_all(producer, [*peers.values()])
+        peers["b"].stop_listening()
+        wait_until(lambda: [g.answers for g in producer._watch.groups()] == [True, False])
+        for _ in range(100):
+            producer.send("T", b"z").result(PATIENCE_S)
+        peers["b"].restart()
+
+        send_until_all(producer, [*peers.values()])
+
+
+def test_a_group_that_is_dead_at_first_delays_keys_alone(make_cluster: MakeCluster) -> None:
+    peers = make_cluster("a")
+    make_known(peers, dead=DEAD)
+    with ClusterProducer(peers["a"].address) as producer:
+        producer.send("T", b"x").result(PATIENCE_S)
+        producer.options = ProducerOptions(timeout_s=0.05)
+        with pytest.raises(NotLeaderError, match="queues are not known") as told:
+            producer.send("T", b"x", queue_key="k")
+
+    assert told.value.details["groups"] == ["dead"]
+    assert len(peers["a"].seen) == 1
+
+
+def test_one_group_that_answers_is_enough_to_begin_with(make_cluster: MakeCluster) -> None:
+    peers = make_cluster("ab")
+    with ClusterProducer([DEAD, peers["b"].address]) as producer:
+        send_until_all(producer, [*peers.values()])
+
+
+def test_a_queue_needs_its_group_where_several_have_the_topic(make_cluster: MakeCluster) -> None:
+    peers = make_cluster("ab")
+    with ClusterProducer(peers["a"].address) as producer:
+        with pytest.raises(ConfigError, match="name it"):
+            producer.send("T", b"x", queue_id=1)
+        with pytest.raises(ConfigError, match="no such group"):
+            producer.send("T", b"x", queue_id=1, group="c")
+        producer.send("T", b"x", queue_id=1, group="b").result(PATIENCE_S)
+
+    assert [(one.topic, one.queue_id) for one in peers["b"].seen] == [("T", 1)]
+    assert peers["a"].seen == []
+
+
+def test_a_topic_that_nobody_has_is_made_where_the_client_was_sent(
+    make_cluster: MakeCluster,
+) -> None:
+    peers = make_cluster("ab")
+    with ClusterProducer(peers["b"].address) as producer:
+        producer.send("new", b"x").result(PATIENCE_S)
+        with pytest.raises(TopicUnknownError):
+            producer.send("forbidden", b"x")
+
+    assert peers["b"].stored("new") == [b"x"]
+    assert "new" not in peers["a"].topics
+
+
+def test_a_group_of_no_cluster_is_used_as_a_producer_uses_it(peer: Peer) -> None:
+    with ClusterProducer(peer.address) as producer, Producer(peer.address) as plain:
+        found = [producer.send("T", b"x", queue_key=f"k{n}").result() for n in range(9)]
+        wanted = [plain.send("T", b"x", queue_key=f"k{n}").result() for n in range(9)]
+
+        assert producer._watch.alone == "b"
+        assert [one.queue_id for one in found] == [one.queue_id for one in wanted]
+
+
+def test_a_group_that_joins_is_used_when_the_others_tell_of_it(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ledgermq.client.clusters.group_watch.LOOK_S", 0.05)
+    peers = make_cluster("ab")
+    new = peers.pop("b")
+    make_known(peers)
+    with ClusterProducer(peers["a"].address) as producer:
+        producer.send("T", b"x").result(PATIENCE_S)
+        assert producer.groups() == ["a"]
+        make_known({**peers, "b": new}, number=2)
+
+        send_until_all(producer, [peers["a"], new])
+        make_known(peers, number=3)
+        wait_until(lambda: producer.groups() == ["a"])
+
+
+def test_turns_are_as_many_as_a_groups_time_allows() -> None:
+    fast, slow = GroupTime(), GroupTime()
+    fast.average_s, slow.average_s = 0.002, 0.006
+    turns = [next_turn([fast, slow], 1.0) for _ in range(400)]
+
+    assert turns.count(1) == 100
+    assert max(len(run) for run in "".join(map(str, turns)).split("1")) <= 4
+
+
+def test_a_watched_send_counts_with_its_age_and_then_keeps_its_group_out() -> None:
+    fast, still = GroupTime(), GroupTime()
+    assert still.begins(1.0)
+    assert not still.begins(1.0)
+    young = [next_turn([fast, still], 1.008) for _ in range(50)]
+    old = [next_turn([fast, still], 1.2) for _ in range(50)]
+    still.ends(1.3, is_stored=False)
+
+    assert (young.count(1), old.count(1)) == (10, 0)
+    assert still.average_s == fast.average_s
+    assert not still.begins(1.31)
+    assert still.begins(1.4)
+
+
+def test_the_slowest_group_still_gets_a_few() -> None:
+    fast, slow = GroupTime(), GroupTime()
+    slow.average_s = 60.0
+
+    assert [next_turn([fast, slow], 1.0) for _ in range(650)].count(1) == 10
+
+
+def test_queues_of_a_key_are_counted_by_the_names_of_groups() -> None:
+    said = TopicGroups.of({"b": 2, "a": 1, "closed": 0})
+    found = {said.queue_of(chr(code)) for code in range(97, 103)}
+
+    assert said.unheard == ()
+    assert found == {GroupQueue("a", 0), GroupQueue("b", 0), GroupQueue("b", 1)}
