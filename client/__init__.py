@@ -39,6 +39,7 @@ from ledgermq.client.blocking.group_consumer import GroupConsumer
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.blocking.requester import Requester
 from ledgermq.client.blocking.transactions import Transaction, TransactionalProducer
+from ledgermq.client.clusters.cluster_consumer import ClusterBatch, ClusterConsumer
 from ledgermq.client.clusters.cluster_producer import ClusterProducer
 from ledgermq.client.core.questions import TopicRow
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
@@ -62,6 +63,8 @@ from ledgermq.model.names.transactions import Decision
 __all__ = [
     "Admin",
     "BatchResult",
+    "ClusterBatch",
+    "ClusterConsumer",
     "ClusterProducer",
     "Consumer",
     "DeadLetter",

@@ -120,6 +120,16 @@ class Consumer(TopicReader, Closing):
         """What ``steps`` come to; for the questions that both forms of consumer ask."""
         return self._broker.run(steps)
 
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What to poll beside ``poll(0)``, by who reads several consumers in one thread."""
+        return self._link.descriptors
+
+    @property
+    def deadline(self) -> float:
+        """When ``poll(0)`` has work that no descriptor tells of; by ``time.monotonic``."""
+        return self._broker.requests.deadline
+
     def close(self) -> None:
         """Say goodbye to the node and close; nothing is committed."""
         self._is_closed = True

@@ -1,0 +1,100 @@
+"""``ClusterConsumer`` against peers, each a group of its own that knows of the others."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from tests.suite.patience import PATIENCE_S
+from tests.unit.client.known_cluster import DEAD, MakeCluster, make_known
+from tests.unit.client.peer import Peer
+from tests.unit.client.test_producer import wait_until
+
+from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.clusters.cluster_consumer import ClusterConsumer
+from ledgermq.model.errors import ConfigError, NotLeaderError
+
+
+def fill(peer: Peer, *bodies: bytes, queue_id: int = 0) -> None:
+    """Have a group store messages of the topic."""
+    with Producer(peer.address) as producer:
+        for body in bodies:
+            producer.send("T", body, queue_id=queue_id).result(PATIENCE_S)
+
+
+def read(consumer: ClusterConsumer, count: int) -> list[tuple[str, bytes]]:
+    """The next messages, with their groups."""
+    found: list[tuple[str, bytes]] = []
+    until = time.monotonic() + PATIENCE_S
+    while len(found) < count:
+        assert time.monotonic() < until, found
+        group, batch = consumer.poll(1.0)
+        found += [(group, bytes(message.body)) for message in batch]
+    return found
+
+
+def test_all_groups_are_read_from_one_address_of_any(make_cluster: MakeCluster) -> None:
+    peers = make_cluster("abc")
+    for name, peer in peers.items():
+        fill(peer, *(f"{name}{number}".encode() for number in range(5)))
+    for peer in peers.values():
+        with ClusterConsumer(peer.address, topic="T", start="first") as consumer:
+            found = read(consumer, 15)
+
+            assert consumer.groups() == ["a", "b", "c"]
+        for name in peers:
+            own = [body for group, body in found if group == name]
+            assert own == [f"{name}{number}".encode() for number in range(5)]
+
+
+def test_messages_that_come_later_end_the_wait(make_cluster: MakeCluster) -> None:
+    peers = make_cluster("ab")
+    with ClusterConsumer(peers["a"].address, topic="T", start="first") as consumer:
+        wait_until(lambda: not consumer.poll(0.01).group and len(consumer.groups()) == 2)
+        fill(peers["b"], b"late")
+        began = time.monotonic()
+
+        assert read(consumer, 1) == [("b", b"late")]
+        assert time.monotonic() - began < PATIENCE_S
+
+
+def test_each_group_notes_its_own_offsets(make_cluster: MakeCluster) -> None:
+    peers = make_cluster("ab")
+    fill(peers["a"], b"a0", b"a1")
+    fill(peers["b"], b"b0")
+    with ClusterConsumer(peers["a"].address, topic="T", group="g", retries=False) as consumer:
+        read(consumer, 3)
+        consumer.commit()
+    fill(peers["b"], b"b1")
+    with ClusterConsumer(peers["b"].address, topic="T", group="g", retries=False) as consumer:
+        assert read(consumer, 1) == [("b", b"b1")]
+
+    assert peers["a"].commits["g", "T"]["0"] == 2
+    assert peers["b"].commits["g", "T"]["0"] == 1
+
+
+def test_a_dead_group_keeps_nobody_waiting(make_cluster: MakeCluster) -> None:
+    peers = make_cluster("ab")
+    make_known(peers, dead=DEAD)
+    fill(peers["a"], b"a0")
+    fill(peers["b"], b"b0")
+    with ClusterConsumer(peers["a"].address, topic="T", group="g", retries=False) as consumer:
+        read(consumer, 2)
+        peers["b"].stop_listening()
+        wait_until(lambda: not consumer._watch.groups()[1].answers)
+        fill(peers["a"], *(b"%d" % number for number in range(20)))
+        found = read(consumer, 20)
+        with pytest.raises(NotLeaderError):
+            consumer.commit()
+        noted = peers["a"].commits["g", "T"]["0"]
+        peers["b"].restart()
+        fill(peers["b"], b"b1")
+
+        assert [group for group, _ in found] == ["a"] * 20
+        assert noted == 21
+        assert read(consumer, 1) == [("b", b"b1")]
+
+
+def test_offsets_to_begin_at_are_those_of_one_group() -> None:
+    with pytest.raises(ConfigError, match="one group's"):
+        ClusterConsumer("tcp://127.0.0.1:1", topic="T", start={0: 1})
