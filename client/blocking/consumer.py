@@ -8,6 +8,7 @@ from functools import cached_property
 
 from ledgermq.client.blocking.broker import Broker, wait_for_link
 from ledgermq.client.closing import Closing
+from ledgermq.client.core.errand import Errand
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
@@ -30,6 +31,7 @@ class Consumer(TopicReader, Closing):
 
     _is_begun = False
     _is_closed = False
+    _beginning: Errand[dict[int, int]] | None = None
 
     @cached_property
     def _broker(self) -> Broker:
@@ -129,6 +131,32 @@ class Consumer(TopicReader, Closing):
     def deadline(self) -> float:
         """When ``poll(0)`` has work that no descriptor tells of; by ``time.monotonic``."""
         return self._broker.requests.deadline
+
+    def has_begun(self) -> bool:
+        """Whether it reads; asks where to begin, and waits for nothing.
+
+        Raises:
+            LedgerError: as from ``poll``; when it is asked for again, it begins anew.
+        """
+        if self._is_begun:
+            return True
+        if self._beginning is None:
+            self._beginning = self.errand(self._starting_offsets())
+        self.advance()
+        if not self._beginning.is_done:
+            return False
+        beginning, self._beginning = self._beginning, None
+        self._begin_reading(self._reading, beginning.result())
+        self._is_begun = True
+        return True
+
+    def errand(self, steps: Steps[Result]) -> Errand[Result]:
+        """Let ``steps`` go on with each ``advance``, and with each ``poll``."""
+        return Errand(self._broker.requests, steps, timeout_s=self.options.timeout_s)
+
+    def advance(self) -> None:
+        """Take answers, and send questions; waits for nothing."""
+        self._broker.requests.advance(time.monotonic())
 
     def close(self) -> None:
         """Say goodbye to the node and close; nothing is committed."""

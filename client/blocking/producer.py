@@ -58,6 +58,7 @@ class Producer(Closing):
         name: str = "producer",
         options: ProducerOptions | None = None,
         tracing: Tracing | None = None,
+        awaits_node: bool = True,
     ) -> None:
         """A producer, which connects in the background; one tcp node's broker must answer now.
 
@@ -68,6 +69,7 @@ class Producer(Closing):
                 that is a name stands for all nodes of its records, which are asked for anew.
             name: of this client, as the node's operator sees it.
             tracing: is told of each message.
+            awaits_node: without, one node's broker need not answer now, either.
 
         Raises:
             ConfigError: the address cannot be one, or the node takes no messages there.
@@ -85,7 +87,7 @@ class Producer(Closing):
         self._broker_lock = threading.Lock()
         self._routes = RouteTable()
         link: AnyLink
-        if not is_one_node(places):
+        if not (awaits_node and is_one_node(places)):
             link = writer_group(context, places, client=name)
         else:
             endpoint = places[0].produce
@@ -366,12 +368,32 @@ class Producer(Closing):
         is under way.
         """
         with self._driver.lock:
-            link = self._pipeline.link
-            if link.welcome is None and not self._is_closed:
+            if self._pipeline.link.welcome is None and not self._is_closed:
                 self._driver.advance(time.monotonic())
-            is_ready = link.welcome is not None and self._sender.has_room(size)
+            is_ready = self._is_ready(size)
         self._driver.deliver()
         return is_ready
+
+    def wait_until_ready(self, size: int, until: float) -> None:
+        """Return when ``is_ready`` holds, or never can, or at ``until``."""
+        self._driver.wait_until(lambda: self._is_ready(size) or self.failure is not None, until)
+
+    @property
+    def failure(self) -> LedgerError | None:
+        """Why no session can ever stand with any of the nodes, if that is known."""
+        return self._pipeline.link.failure
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every message sent so far has its outcome."""
+        return self._pipeline.unanswered_bytes == 0
+
+    def _is_ready(self, size: int) -> bool:
+        return self._pipeline.link.welcome is not None and self._sender.has_room(size)
+
+    def know_queues(self, topic: str, queues: int) -> None:
+        """So many queues of ``topic`` take messages, as was just said: nobody is asked."""
+        self._routes.know(topic, queues)
 
     def form(self) -> Form:
         """What the encoding of records depends on of the node that takes them; waits for it.

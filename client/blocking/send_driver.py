@@ -207,7 +207,11 @@ class SendDriver:
                 pipeline.form is not None and pipeline.has_room(size)
             )
 
-        return self._wait_until(has_room, until, self._room_waiter)
+        return self.wait_until(has_room, until)
+
+    def wait_until(self, done: Callable[[], bool], until: float) -> bool:
+        """Return when ``done()``, which is asked under the lock; false when not at ``until``."""
+        return self._wait_until(done, until, self._room_waiter)
 
     def wait_until_idle(self, until: float) -> bool:
         """Return when every message has its outcome; false when not at ``until``."""
@@ -218,7 +222,7 @@ class SendDriver:
 
         with self.lock:
             pipeline.flush()
-        return self._wait_until(is_idle, until, self._room_waiter)
+        return self.wait_until(is_idle, until)
 
     def close(self) -> None:
         """Stop the background thread, fail what has no outcome, close the sockets."""

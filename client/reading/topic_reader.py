@@ -106,6 +106,10 @@ class TopicReader(ABC):
         Raises:
             ConfigError: the consumer has no group.
         """
+        return self.commit_steps(offsets)
+
+    def commit_steps(self, offsets: Marks = None) -> Steps[None]:
+        """The questions of ``commit``."""
         group = checked_group(self.group)
         for topic, noted in marked(offsets, self.topic, self._begun).items():
             with settling(self._tracing, "commit", topic, self._reader):

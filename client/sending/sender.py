@@ -82,6 +82,10 @@ class RouteTable:
             return None
         return known[0]
 
+    def know(self, topic: str, queues: int) -> None:
+        """It was told elsewhere just now."""
+        self._known[topic] = (queues, time.monotonic())
+
     def wait_s(self, topic: str) -> float | None:
         """For how long to wait for ``look_up``; ``None``: as for any other question."""
         return ROUTE_REFRESH_S_MAX if topic in self._known else None
@@ -101,7 +105,7 @@ class RouteTable:
                     raise
                 # The broker is away: messages can be stored all the same.
                 queues = self._known[topic][0]
-            self._known[topic] = (queues, time.monotonic())
+            self.know(topic, queues)
         return queues
 
 
