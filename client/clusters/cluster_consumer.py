@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import select
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -11,17 +10,15 @@ from typing import NamedTuple
 from ledgermq.client.blocking.consumer import ITERATION_POLL_S, Consumer
 from ledgermq.client.blocking.send_driver import PollerBell
 from ledgermq.client.closing import Closing
-from ledgermq.client.clusters.group_watch import AGAIN_S, GroupWatch, WatchedGroup
+from ledgermq.client.clusters.group_watch import AGAIN_S, LOOK_S, GroupWatch
+from ledgermq.client.core.errand import Errand
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.read_traces import ReadTraces
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
-from ledgermq.client.reading.start_offsets import Start, check_start
+from ledgermq.client.reading.start_offsets import Start, check_start, checked_group
 from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, TopicUnknownError
 from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
-
-LOOK_AGAIN_S = 0.5
-"""So often it is looked whether a group more has the topic, while nobody has a message."""
 
 
 class ClusterBatch(NamedTuple):
@@ -32,34 +29,19 @@ class ClusterBatch(NamedTuple):
 
 
 class _Reader:
-    """The consumer of one group, which a thread of its own begins: that takes some questions."""
+    """The consumer of one group.
 
-    def __init__(self, name: str, consumer: Consumer, bell: PollerBell) -> None:
+    Attributes:
+        again_at: it is left alone until then: what its group refuses is no matter of the others.
+        has_given: whether it has given something that is not noted.
+    """
+
+    def __init__(self, name: str, consumer: Consumer) -> None:
         self.name = name
         self.consumer = consumer
-        self.error: LedgerError | None = None
-        self._has_begun = threading.Event()
-        self._bell = bell
-        self._thread = threading.Thread(target=self._begin, name=f"begin-{name}", daemon=True)
-        self._thread.start()
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether it reads, or has failed to begin; until then its thread alone may use it."""
-        return self._has_begun.is_set()
-
-    def _begin(self) -> None:
-        try:
-            self.consumer.offsets()
-        except LedgerError as error:
-            self.error = error
-        self._has_begun.set()
-        self._bell.ring()
-
-    def close(self) -> None:
-        """Close the consumer, when it has begun or failed."""
-        self._thread.join()
-        self.consumer.close()
+        self.again_at = 0.0
+        self.has_begun = False
+        self.has_given = False
 
 
 class ClusterConsumer(Closing):
@@ -129,11 +111,24 @@ class ClusterConsumer(Closing):
         self._turns: list[str] = []
         self._again_at: dict[str, float] = {}
         self._is_closed = False
-        self._watch = GroupWatch(seeds, client=name, keys=keys, reads=True)
+        self._watch = GroupWatch(seeds, client=name, keys=keys, reads=True, on_news=self._bell.ring)
 
     def groups(self) -> list[str]:
         """Names of the groups that are read now."""
         return sorted(name for name, one in self._readers.items() if one.has_begun)
+
+    def of(self, group: str) -> Consumer:
+        """The consumer of one group, which this one closes, for what concerns that group alone.
+
+        So ``retry_later`` and ``seek``, and ``commit`` of one batch, are that one's.
+
+        Raises:
+            ConfigError: no such group is read now.
+        """
+        reader = self._readers.get(group)
+        if reader is None or not reader.has_begun:
+            raise ConfigError("no such group is read now", group=group, read=self.groups())
+        return reader.consumer
 
     def poll(self, timeout: float | None = 1.0) -> ClusterBatch:
         """The next messages of one queue of one group; none when there are none in ``timeout``.
@@ -144,7 +139,9 @@ class ClusterConsumer(Closing):
             timeout: seconds; without end when ``None``.
 
         Raises:
-            LedgerError: a group refused, and will again. That it does not answer is waited out.
+            LedgerError: a group refused, and will again; ``broker_group`` in its details says
+                which one. The next ``poll`` gives what the others have. That a group does not
+                answer is waited out.
         """
         until = NEVER if timeout is None else time.monotonic() + timeout
         while True:
@@ -154,14 +151,12 @@ class ClusterConsumer(Closing):
             for name in [*self._turns]:
                 batch = self._batch_of(self._readers[name])
                 if batch is not None:
-                    # Behind the others that have some.
-                    self._turns.remove(name)
-                    self._turns.append(name)
+                    self._end_turn(name)
                     return ClusterBatch(name, batch)
             now = time.monotonic()
             if now >= until:
                 return ClusterBatch("", no_messages(self.topic))
-            self._sleep(min(until, now + LOOK_AGAIN_S))
+            self._sleep([*self._readers.values()], min(until, now + LOOK_S / 2))
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """All messages, also those to come, until the consumer is closed.
@@ -178,20 +173,32 @@ class ClusterConsumer(Closing):
             ConfigError: the consumer has no group.
             LedgerError: of the first group that could not note it; all others have.
         """
-        failure: LedgerError | None = None
-        for name in self._turns:
-            reader = self._readers[name]
-            if not reader.has_begun:
+        checked_group(self.group)
+        failures: list[LedgerError] = []
+        errands: dict[str, Errand[None]] = {}
+        for name, reader in self._readers.items():
+            if not reader.has_given:
                 continue
             group = self._watch.group(name)
-            try:
-                if group is not None and not group.answers:
-                    raise NotLeaderError("group does not answer", broker_group=name)
-                reader.consumer.commit()
-            except LedgerError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
+            if group is not None and not group.answers:
+                failures.append(NotLeaderError("group does not answer", broker_group=name))
+                continue
+            errands[name] = reader.consumer.errand(reader.consumer.commit_steps())
+        asked = [self._readers[name] for name in errands]
+        while True:
+            for reader in asked:
+                reader.consumer.advance()
+            if all(errand.is_done for errand in errands.values()):
+                break
+            self._sleep(asked, NEVER)
+        for name, errand in errands.items():
+            if errand.error is None:
+                self._readers[name].has_given = False
+            else:
+                errand.error.details["broker_group"] = name
+                failures.append(errand.error)
+        if failures:
+            raise failures[0]
 
     def close(self) -> None:
         """Say goodbye to all nodes and close; nothing is committed."""
@@ -200,7 +207,7 @@ class ClusterConsumer(Closing):
         self._is_closed = True
         self._watch.close()
         for reader in self._readers.values():
-            reader.close()
+            reader.consumer.close()
 
     def _find(self) -> None:
         """Begin to read the groups that have the topic, and answer."""
@@ -210,41 +217,53 @@ class ClusterConsumer(Closing):
             if name in self._readers or group is None or not group.answers:
                 continue
             if self._again_at.get(name, 0.0) <= now:
-                self._begin(group)
+                self._readers[name] = _Reader(name, self._consumer(group.address))
+                self._turns.append(name)
 
-    def _begin(self, group: WatchedGroup) -> None:
-        reader = _Reader(group.name, self._consumer(group.address), self._bell)
-        self._readers[group.name] = reader
-        self._turns.append(group.name)
+    def _end_turn(self, name: str) -> None:
+        """Have all others their turn before it."""
+        self._turns.remove(name)
+        self._turns.append(name)
 
     def _batch_of(self, reader: _Reader) -> MessageBatch | None:
-        if not reader.has_begun:
+        now = time.monotonic()
+        if now < reader.again_at:
             return None
-        error = reader.error
-        if error is None:
-            try:
-                batch = reader.consumer.poll(0)
-            except LedgerError as failed:
-                if not failed.retriable:
-                    raise
+        try:
+            reader.has_begun = reader.consumer.has_begun()
+            batch = reader.consumer.poll(0) if reader.has_begun else None
+        except TopicUnknownError:
+            # It is gone again since the group has told of it: it is read when there is one again.
+            self._forget(reader)
+            return None
+        except LedgerError as error:
+            if error.retriable:
                 return None
-            return batch if len(batch) else None
+            reader.again_at = now + AGAIN_S
+            error.details["broker_group"] = reader.name
+            raise
+        if batch is None or not len(batch):
+            return None
+        reader.has_given = True
+        return batch
+
+    def _forget(self, reader: _Reader) -> None:
         del self._readers[reader.name]
         self._turns.remove(reader.name)
         self._again_at[reader.name] = time.monotonic() + AGAIN_S
-        reader.close()
-        # A topic may be gone again since the group has told of it.
-        if not (error.retriable or isinstance(error, TopicUnknownError)):
-            raise error
-        return None
+        reader.consumer.close()
+        self._watch.look_again(self.topic)
 
-    def _sleep(self, until: float) -> None:
+    def _sleep(self, readers: Sequence[_Reader], until: float) -> None:
         poll = select.poll()
         poll.register(self._bell.descriptor, select.POLLIN)
-        for reader in self._readers.values():
-            if reader.has_begun:
-                until = min(until, reader.consumer.deadline)
-                for descriptor in reader.consumer.descriptors:
-                    poll.register(descriptor, select.POLLIN)
-        poll.poll(max(0.0, until - time.monotonic()) * 1_000)
+        for reader in readers:
+            if reader.again_at > time.monotonic():
+                until = min(until, reader.again_at)
+                continue
+            until = min(until, reader.consumer.deadline)
+            for descriptor in reader.consumer.descriptors:
+                poll.register(descriptor, select.POLLIN)
+        seconds = max(0.0, min(until - time.monotonic(), LOOK_S / 2))
+        poll.poll(seconds * 1_000)
         self._bell.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar, Unpack
 
 from ledgermq.client.blocking.producer import Producer
@@ -21,9 +22,12 @@ from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.client.sending.sender import RECORD_AROUND, batch_size
 from ledgermq.client.tracing.tracing import Tracing
-from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError
+from ledgermq.model.errors import BusyError, ConfigError, LedgerError, NotLeaderError
 
 Result = TypeVar("Result")
+
+ROOM_S = 0.02
+"""While no group has room, all are looked at again so often: another one may have some sooner."""
 
 
 class _Used:
@@ -35,6 +39,14 @@ class _Used:
         self.group = group
         self.producer = producer
         self.time = GroupTime()
+
+    def settle(
+        self, callback: Callable[[SendFuture[Result]], object] | None, done: SendFuture[Result]
+    ) -> None:
+        """A watched send has its outcome."""
+        self.time.ends(time.monotonic(), is_stored=done.exception() is None)
+        if callback is not None:
+            callback(done)
 
 
 class ClusterProducer(Closing):
@@ -80,6 +92,7 @@ class ClusterProducer(Closing):
         self._watch = GroupWatch(seeds, client=name, keys=keys)
         self._lock = threading.Lock()
         self._used: dict[str, _Used] = {}
+        self._retired: list[Producer] = []
         self._chosen: dict[str, tuple[_Used, float]] = {}
         self._is_closed = False
 
@@ -122,20 +135,14 @@ class ClusterProducer(Closing):
         alone = self._alone(group)
         if alone is not None:
             return alone.send(topic, body, callback=callback, block=block, **options)
-        size = len(body) + RECORD_AROUND
-        used = self._choose(topic, group, size, options, block=block)
 
-        def timed(done: SendFuture[SendResult]) -> None:
-            used.time.ends(time.monotonic(), is_stored=done.exception() is None)
-            if callback is not None:
-                callback(done)
+        def send(used: _Used, is_watched: bool, block: bool) -> SendFuture[SendResult]:
+            told = callback
+            if is_watched:
+                told = partial(used.settle, callback)
+            return used.producer.send(topic, body, callback=told, block=block, **options)
 
-        return self._watched(
-            used,
-            lambda is_watched: used.producer.send(
-                topic, body, callback=timed if is_watched else callback, block=block, **options
-            ),
-        )
+        return self._send(topic, group, len(body) + RECORD_AROUND, options, send, block=block)
 
     def send_batch(
         self,
@@ -154,19 +161,14 @@ class ClusterProducer(Closing):
         alone = self._alone(group)
         if alone is not None:
             return alone.send_batch(topic, messages, callback=callback, block=block, **options)
-        used = self._choose(topic, group, batch_size(messages), options, block=block)
 
-        def timed(done: SendFuture[BatchResult]) -> None:
-            used.time.ends(time.monotonic(), is_stored=done.exception() is None)
-            if callback is not None:
-                callback(done)
+        def send(used: _Used, is_watched: bool, block: bool) -> SendFuture[BatchResult]:
+            told = callback
+            if is_watched:
+                told = partial(used.settle, callback)
+            return used.producer.send_batch(topic, messages, callback=told, block=block, **options)
 
-        return self._watched(
-            used,
-            lambda is_watched: used.producer.send_batch(
-                topic, messages, callback=timed if is_watched else callback, block=block, **options
-            ),
-        )
+        return self._send(topic, group, batch_size(messages), options, send, block=block)
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when every message sent so far has its outcome; see ``Producer.flush``.
@@ -193,61 +195,80 @@ class ClusterProducer(Closing):
 
     def _producers(self) -> list[Producer]:
         with self._lock:
-            return [used.producer for used in self._used.values()]
+            return [*(used.producer for used in self._used.values()), *self._retired]
 
     def _alone(self, group: str) -> Producer | None:
         """The producer of the only group that there is."""
         name = self._watch.alone
         return self._used_of(name).producer if name and group in ("", name) else None
 
+    def _send(
+        self,
+        topic: str,
+        group: str,
+        size: int,
+        options: RequestOptions,
+        send: Callable[[_Used, bool, bool], SendFuture[Result]],
+        *,
+        block: bool,
+    ) -> SendFuture[Result]:
+        """Choose a group, and send; a key's queue in it is put into ``options``."""
+        if self._is_closed:
+            raise LedgerError("producer is closed")
+        used = self._bound(topic, group, options, block=block)
+        if used is not None:
+            return self._watched(used, send, block=block)
+        until = time.monotonic() + (self.options.timeout_s if block else 0.0)
+        while True:
+            used = self._next(topic, size, until)
+            try:
+                # With ``block`` it would wait for this group alone.
+                return self._watched(used, send, block=False)
+            except (BusyError, NotLeaderError):
+                # Other threads have filled its window, or its leader is gone: nothing was sent.
+                if used.producer.failure is not None or time.monotonic() >= until:
+                    raise
+
     def _watched(
-        self, used: _Used, send: Callable[[bool], SendFuture[Result]]
+        self, used: _Used, send: Callable[[_Used, bool, bool], SendFuture[Result]], *, block: bool
     ) -> SendFuture[Result]:
         """Send, and time it where it is the group's turn to be timed."""
         with self._lock:
             is_watched = used.time.begins(time.monotonic())
         if not is_watched:
-            return send(False)
+            return send(used, False, block)
         try:
-            return send(True)
+            return send(used, True, block)
         except BaseException:
             used.time.ends(time.monotonic(), is_stored=False)
             raise
 
-    def _choose(
-        self, topic: str, group: str, size: int, options: RequestOptions, *, block: bool
-    ) -> _Used:
-        """The group for a message; a key's queue in it is put into ``options``."""
-        if self._is_closed:
-            raise LedgerError("producer is closed")
+    def _bound(
+        self, topic: str, group: str, options: RequestOptions, *, block: bool
+    ) -> _Used | None:
+        """The group that a message must go to; None: it may go to any."""
         if group:
             return self._used_of(group)
         key, queue_id = options.get("queue_key"), options.get("queue_id")
         if key is None and queue_id is None:
-            now = time.monotonic()
-            with self._lock:
-                used, until = self._chosen.get(topic, (None, 0.0))
-            if used is not None and now < until and used.producer.is_ready(size):
-                return used
-        is_bound = key is not None or queue_id is not None
-        said = self._groups_of(topic, needs_all=is_bound, block=block)
-        if queue_id is not None:
-            if len(said.queues) > 1:
-                raise ConfigError(
-                    "queue_id is of one group: name it", topic=topic, groups=[*said.queues]
-                )
-            return self._used_of(next(iter(said.queues)))
-        if key is not None:
+            return None
+        until = time.monotonic() + (self.options.timeout_s if block else 0.0)
+        said = self._groups_of(topic, until, needs_all=True)
+        if queue_id is None:
+            assert key is not None
             queue = said.queue_of(key)
             options["queue_key"] = None
             options["queue_id"] = queue.queue_id
-            return self._used_of(queue.group)
-        return self._next(topic, said, size, block=block)
+            return self._knowing(topic, queue.group, said)
+        if len(said.queues) > 1:
+            raise ConfigError(
+                "queue_id is of one group: name it", topic=topic, groups=[*said.queues]
+            )
+        return self._knowing(topic, next(iter(said.queues)), said)
 
-    def _groups_of(self, topic: str, *, needs_all: bool, block: bool) -> TopicGroups:
+    def _groups_of(self, topic: str, until: float, *, needs_all: bool) -> TopicGroups:
         """Groups that have the topic, one at least; where none has it, it is made if it may be."""
         said = self._watch.topic_groups(topic)
-        until = time.monotonic() + (self.options.timeout_s if block else 0.0)
         if not said.queues:
             said = self._watch.wait_for(
                 topic, lambda told: bool(told.queues) or not told.unheard, until
@@ -279,22 +300,37 @@ class ClusterProducer(Closing):
         self._watch.look_again(topic)
         return TopicGroups({name: queues}, ())
 
-    def _next(self, topic: str, said: TopicGroups, size: int, *, block: bool) -> _Used:
-        """The group whose turn it is, among those that can send at once, if there are some."""
-        if not self._answering(said):
-            until = time.monotonic() + (self.options.timeout_s if block else 0.0)
-            said = self._watch.wait_for(topic, lambda told: bool(self._answering(told)), until)
-        found = [self._used_of(name) for name in self._answering(said)]
-        if not found:
-            raise NotLeaderError(
-                "no group that has the topic answers", topic=topic, groups=[*said.queues]
-            )
-        choice = [used for used in found if used.producer.is_ready(size)] or found
+    def _next(self, topic: str, size: int, until: float) -> _Used:
+        """The group whose turn it is, among those that can send at once; waits for one.
+
+        At ``until`` it is one that says why it cannot.
+        """
         now = time.monotonic()
         with self._lock:
-            used = choice[next_turn([one.time for one in choice], now)]
-            self._chosen[topic] = used, now + TURN_S
-        return used
+            used, chosen_until = self._chosen.get(topic, (None, 0.0))
+        if used is not None and now < chosen_until and used.producer.is_ready(size):
+            return used
+        while True:
+            said = self._groups_of(topic, until, needs_all=False)
+            if not self._answering(said):
+                said = self._watch.wait_for(topic, lambda told: bool(self._answering(told)), until)
+            found = [self._knowing(topic, name, said) for name in self._answering(said)]
+            if not found:
+                raise NotLeaderError(
+                    "no group that has the topic answers", topic=topic, groups=[*said.queues]
+                )
+            ready = [used for used in found if used.producer.is_ready(size)]
+            # A group that no session can ever stand with is not waited for, unless all are so.
+            choice = ready or [used for used in found if used.producer.failure is None] or found
+            now = time.monotonic()
+            with self._lock:
+                used = choice[next_turn([one.time for one in choice], now)]
+                if ready:
+                    self._chosen[topic] = used, now + TURN_S
+            if ready or now >= until or used.producer.failure is not None:
+                return used
+            # The others are looked at again after a moment.
+            used.producer.wait_until_ready(size, min(until, now + ROOM_S))
 
     def _answering(self, said: TopicGroups) -> list[str]:
         return [
@@ -303,20 +339,41 @@ class ClusterProducer(Closing):
             if (group := self._watch.group(name)) is not None and group.answers
         ]
 
+    def _knowing(self, topic: str, name: str, said: TopicGroups) -> _Used:
+        """A group, whose producer need not ask how many queues the topic has."""
+        used = self._used_of(name)
+        used.producer.know_queues(topic, said.queues[name])
+        return used
+
     def _used_of(self, name: str) -> _Used:
         used = self._used.get(name)
-        if used is not None:
+        # What is under way at other addresses comes to its end there first: it is before what comes
+        # now.
+        if used is not None and not (used.group.is_replaced and used.producer.is_idle):
             return used
         group = self._watch.group(name)
         if group is None:
+            if used is not None:
+                return used
             raise ConfigError("no such group is known", group=name, known=self.groups())
         producer = Producer(
-            group.address, name=self._name, options=self.options, tracing=self._tracing
+            group.address,
+            name=self._name,
+            options=self.options,
+            tracing=self._tracing,
+            awaits_node=False,
         )
         with self._lock:
-            used = self._used.setdefault(name, _Used(group, producer))
-            is_late = used.producer is not producer or self._is_closed
+            is_late = self._used.get(name) is not used or self._is_closed
+            if not is_late:
+                if used is not None:
+                    self._retired.append(used.producer)
+                used = self._used[name] = _Used(group, producer)
+            else:
+                # Another thread was faster, or all is closed.
+                used = self._used.get(name)
         if is_late:
-            # Another thread was faster, or all is closed.
             producer.close(0.0)
+        if used is None:
+            raise LedgerError("producer is closed")
         return used

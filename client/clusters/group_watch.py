@@ -25,6 +25,7 @@ from ledgermq.client.clusters.known_groups import (
 from ledgermq.client.clusters.topic_groups import TopicGroups
 from ledgermq.client.core.address import parse_addresses
 from ledgermq.client.core.connection import Context
+from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.questions import PERMIT_READ, PERMIT_WRITE, route_of
 from ledgermq.client.core.requests import Request, RequestPipeline, call_request, call_result
@@ -47,6 +48,9 @@ ANSWER_S = 10.0
 AGAIN_S = 1.0
 """After a failure it is asked again no sooner."""
 
+MOVED_S = 10.0
+"""A group that does not answer for so long is looked for where the rows say that it is now."""
+
 
 class WatchedGroup:
     """One group; all but ``name`` and ``address`` belongs to the watch.
@@ -54,7 +58,11 @@ class WatchedGroup:
     Attributes:
         name: empty before it is known: a node's address says nothing of it.
         address: of its nodes, as clients take it.
+        elsewhere: another address of its nodes: what the rows say now, or what was tried before;
+            empty: there is none.
         queues: of each topic that it was asked for; 0: it takes no messages of that.
+        before: the same, of topics for which it is asked anew after a while, until it answers.
+        is_replaced: another one of its name is there, at other nodes.
     """
 
     def __init__(self, name: str, address: str, *, client: str) -> None:
@@ -69,14 +77,33 @@ class WatchedGroup:
         self.requests = RequestPipeline(
             broker_link(context, parse_addresses(address), client=client)
         )
+        self.elsewhere = ""
         self.queues: dict[str, int] = {}
+        self.before: dict[str, int] = {}
         self.look_at: dict[str, float] = {}
         self.tell_at = 0.0
+        self.answered_at = time.monotonic()
+        self.is_replaced = False
 
     @property
     def answers(self) -> bool:
         """Whether a session stands with its leader's broker."""
         return self.requests.link.welcome is not None
+
+    def note_address(self, told: str) -> None:
+        """The rows say that its nodes are there.
+
+        Raises:
+            ConfigError: it is no address.
+        """
+        if _endpoints(told) != _endpoints(self.address):
+            self.elsewhere = told
+
+    def ask_anew(self, topic: str) -> None:
+        """Ask for a topic at once; what was said of it counts again if there is no answer."""
+        self.look_at.pop(topic, None)
+        if self.answers and topic in self.queues:
+            self.before[topic] = self.queues.pop(topic)
 
 
 class GroupWatch:
@@ -95,6 +122,7 @@ class GroupWatch:
         client: str,
         keys: Mapping[str, str] | None = None,
         reads: bool = False,
+        on_news: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin to watch.
 
@@ -103,22 +131,25 @@ class GroupWatch:
             keys: file of keys for a group by its name; others are reached with that of the address
                 which told of them.
             reads: the queues that are counted are those to read, and not those to write.
+            on_news: called by the thread of the watch when a group says something, or falls silent.
 
         Raises:
             ConfigError: an address cannot be one.
         """
         self._client = client
         self._reads = reads
+        self._on_news = on_news
         self._keys = keys or {}
         self._own_keys = parse_addresses(addresses[0])[0].keys
         self._seeds = [WatchedGroup("", one, client=client) for one in addresses]
         self._groups: dict[str, WatchedGroup] = {}
         self._left: set[str] = set()
+        self._cluster = ""
         self._unreachable: set[str] = set()
         self.alone = ""
         self._number: int | None = None
         self._teller: WatchedGroup | None = None
-        self._topics: set[str] = set()
+        self._topics: dict[str, float] = {}
         self._said: dict[str, TopicGroups] = {}
         self._answering: list[bool] = []
         self._gone: list[WatchedGroup] = []
@@ -151,10 +182,18 @@ class GroupWatch:
             return first.requests.link.unreachable()
 
     def topic_groups(self, topic: str) -> TopicGroups:
-        """What the groups have said of a topic so far; it is asked for from now on."""
+        """What the groups have said of a topic so far.
+
+        It is asked for as long as somebody calls this within ``LOOK_S``, and anew after a pause.
+        """
+        now = time.monotonic()
         with self._news:
-            if topic not in self._topics:
-                self._topics.add(topic)
+            used_at = self._topics.get(topic, NEVER)
+            self._topics[topic] = now
+            if now - used_at > LOOK_S or used_at == NEVER:
+                for group in self._groups.values():
+                    group.ask_anew(topic)
+                self._said.pop(topic, None)
                 self._bell.ring()
             return self._said_of(topic)
 
@@ -162,20 +201,21 @@ class GroupWatch:
         self, topic: str, enough: Callable[[TopicGroups], bool], until: float
     ) -> TopicGroups:
         """What the groups have said of a topic when that is ``enough``, or at ``until``."""
-        self.topic_groups(topic)
         with self._news:
             while True:
                 said, seconds = self._said_of(topic), until - time.monotonic()
                 known = bool(self._groups)
                 if (known and enough(said)) or seconds <= 0 or self._is_closing:
                     return said
-                self._news.wait(min(seconds, POLL_S_MAX))
+                self._topics[topic] = time.monotonic()
+                self._news.wait(min(seconds, LOOK_S / 2))
 
     def look_again(self, topic: str) -> None:
         """Ask all groups for a topic soon: it was made, or is another one."""
         with self._news:
             for group in self._groups.values():
-                group.look_at.pop(topic, None)
+                group.ask_anew(topic)
+            self._said.pop(topic, None)
         self._bell.ring()
 
     def close(self) -> None:
@@ -185,6 +225,12 @@ class GroupWatch:
             self._news.notify_all()
         self._bell.ring()
         self._thread.join()
+
+    def _tell(self) -> None:
+        """There are news."""
+        with self._news:
+            self._news.notify_all()
+        self._on_news()
 
     def _said_of(self, topic: str) -> TopicGroups:
         said = self._said.get(topic)
@@ -207,6 +253,7 @@ class GroupWatch:
                     group.requests.advance(now)
                 self._ask_who_is_there(now)
                 self._ask_for_topics(now)
+                self._look_for_the_moved(now)
                 self._tell_who_answers()
                 self._sleep(now)
         finally:
@@ -219,8 +266,22 @@ class GroupWatch:
         answering = [group.answers for group in self._watched()]
         if answering != self._answering:
             self._answering = answering
-            with self._news:
-                self._news.notify_all()
+            self._tell()
+
+    def _look_for_the_moved(self, now: float) -> None:
+        for name, group in [*self._groups.items()]:
+            if group.answers:
+                group.answered_at = now
+            elif group.elsewhere and now >= group.answered_at + MOVED_S:
+                found = WatchedGroup(name, group.elsewhere, client=self._client)
+                # It may only have been away: the two addresses take turns until one answers.
+                found.elsewhere = group.address
+                # What it said last is good until it says something else.
+                found.queues = group.queues | group.before
+                with self._news:
+                    group.is_replaced = True
+                    self._groups[name] = found
+                    self._gone.append(group)
 
     def _sleep(self, now: float) -> None:
         poll, until = select.poll(), now + POLL_S_MAX
@@ -238,23 +299,30 @@ class GroupWatch:
             return now + AGAIN_S
         due_at = group.requests.deadline
         if not group.answers:
-            return due_at
+            return min(due_at, group.answered_at + MOVED_S) if group.elsewhere else due_at
         if self._tells(group):
             due_at = min(due_at, group.tell_at)
         if not group.name:
             return due_at
         with self._news:
-            return min([due_at, *(group.look_at.get(one, 0.0) for one in self._topics)])
+            used = self._topics_in_use(now)
+            return min([due_at, *(group.look_at.get(one, 0.0) for one in used)])
 
     def _tells(self, group: WatchedGroup) -> bool:
         """Whether it is asked for the others: one that is known by no name, and one more."""
         return not group.name or group is self._teller
 
+    def _topics_in_use(self, now: float) -> list[str]:
+        return [topic for topic, used_at in self._topics.items() if now - used_at <= LOOK_S]
+
     def _ask_who_is_there(self, now: float) -> None:
-        if self._teller is not None and not self._teller.answers:
+        teller = self._teller
+        if teller is not None and (not teller.answers or teller.name in self._left):
             self._teller = None
         if self._teller is None:
-            there = (one for one in self._groups.values() if one.answers)
+            there = (
+                one for name, one in self._groups.items() if one.answers and name not in self._left
+            )
             self._teller = next(there, None)
         for group in self._watched():
             if self._tells(group) and group.answers and group.tell_at <= now:
@@ -269,7 +337,7 @@ class GroupWatch:
             told = known_groups(request)
         except ProtocolError as error:
             welcome = teller.requests.link.last_welcome
-            if welcome is None:
+            if welcome is None or self._cluster:
                 teller.tell_at = time.monotonic() + AGAIN_S
                 return
             # A node from before there were clusters: its group is alone.
@@ -283,14 +351,37 @@ class GroupWatch:
             teller.tell_at = time.monotonic() + AGAIN_S
             return
         with self._news:
-            self._take_name(teller, told.group)
-            if told.groups is not None and told.cluster:
-                self._take_rows(told.groups, own=told.group)
-                self._number = told.number
-            others = len(self._seeds) + len(self._unreachable) + len(self._groups) - 1
-            self.alone = "" if others else told.group
+            self._take(teller, told)
+            count = len(self._seeds) + len(self._unreachable) + len(self._groups)
+            self.alone = next(iter(self._groups)) if count == len(self._groups) == 1 else ""
             self._said.clear()
-            self._news.notify_all()
+        self._tell()
+
+    def _take(self, teller: WatchedGroup, told: KnownGroups) -> None:
+        if self._is_elsewhere(teller, told):
+            logger.warning(
+                "group is not of the cluster of the others, and is left out",
+                extra={"group": told.group, "cluster": told.cluster, "others": self._cluster},
+            )
+            if teller.name:
+                self._left.add(teller.name)
+            else:
+                self._seeds.remove(teller)
+                self._gone.append(teller)
+            return
+        if told.cluster != self._cluster:
+            self._cluster, self._number = told.cluster, None
+        self._take_name(teller, told.group)
+        if told.groups is not None and told.cluster:
+            self._take_rows(told.groups, own=told.group)
+            self._number = told.number
+
+    def _is_elsewhere(self, teller: WatchedGroup, told: KnownGroups) -> bool:
+        """Whether a node's group belongs to another cluster than the others, or to none."""
+        if told.cluster == self._cluster:
+            return False
+        others = [name for name in self._groups if name not in self._left and name != teller.name]
+        return bool(others)
 
     def _take_name(self, teller: WatchedGroup, name: str) -> None:
         if teller.name:
@@ -308,20 +399,21 @@ class GroupWatch:
         self._unreachable.clear()
         self._left = {name for name in self._groups if name not in names}
         for group in groups:
-            if group.name in self._groups:
-                continue
-            nodes = [node for node in group.nodes if node.startswith("tcp://")]
             keys = self._keys.get(group.name, self._own_keys)
-            address = ",".join(f"{node}?keys={keys}" if keys else node for node in nodes)
+            address = ",".join(f"{node}?keys={keys}" if keys else node for node in group.nodes)
             try:
-                found = WatchedGroup(group.name, address, client=self._client)
+                if group.name in self._groups:
+                    self._groups[group.name].note_address(address)
+                else:
+                    self._groups[group.name] = WatchedGroup(
+                        group.name, address, client=self._client
+                    )
             except ConfigError as error:
                 logger.warning(
                     "group cannot be reached", extra={"group": group.name, "reason": str(error)}
                 )
-                self._unreachable.add(group.name)
-                continue
-            self._groups[group.name] = found
+                if group.name not in self._groups:
+                    self._unreachable.add(group.name)
 
     def _ask_for_topics(self, now: float) -> None:
         with self._news:
@@ -329,7 +421,7 @@ class GroupWatch:
                 (group, topic)
                 for group in self._groups.values()
                 if group.answers
-                for topic in self._topics
+                for topic in self._topics_in_use(now)
                 if group.look_at.get(topic, 0.0) <= now
             ]
             for group, topic in wanted:
@@ -354,8 +446,15 @@ class GroupWatch:
         except LedgerError:
             with self._news:
                 group.look_at[topic] = time.monotonic() + AGAIN_S
-            return
+                if topic not in group.before:
+                    return
+                queues = group.before[topic]
         with self._news:
+            group.before.pop(topic, None)
             group.queues[topic] = max(0, queues)
             self._said.pop(topic, None)
-            self._news.notify_all()
+        self._tell()
+
+
+def _endpoints(address: str) -> set[str]:
+    return {place.consume for place in parse_addresses(address)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from ledgermq.client.core.answers import Fields, integer, rows, text, texts
@@ -12,9 +13,13 @@ GROUPS_TOLD_MAX = 1_000
 NODES_TOLD_MAX = 64
 """What a cluster has at most; a node that tells of more is not believed."""
 
+_NODE = re.compile(r"tcp://[^?,\s]+")
+"""Without options: which keys are shown to whom is not for others to say. Unix sockets are another
+host's."""
+
 
 class NamedGroup(NamedTuple):
-    """A group, and the consume sockets of its members."""
+    """A group, and the consume sockets of its members, as far as a client can reach them."""
 
     name: str
     nodes: tuple[str, ...]
@@ -61,4 +66,4 @@ def _group(row: Fields) -> NamedGroup:
     nodes = texts(row, "nodes")
     if len(nodes) > NODES_TOLD_MAX:
         raise ProtocolError("too many nodes of a group", nodes=len(nodes), limit=NODES_TOLD_MAX)
-    return NamedGroup(text(row, "group"), nodes)
+    return NamedGroup(text(row, "group"), tuple(filter(_NODE.fullmatch, nodes)))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from tests.process.group_nodes import free_port
 from tests.unit.client.known_cluster import MakeCluster, make_known
 from tests.unit.client.peer import Peer, running_peer
 
@@ -24,7 +25,9 @@ def make_cluster() -> Iterator[MakeCluster]:
         def make(names: str) -> dict[str, Peer]:
             peers: dict[str, Peer] = {}
             for name in names:
-                peers[name] = Peer(over_tcp=True)
+                # None that a connection may be given while the peer does not listen at it.
+                ports = str(free_port()), str(free_port())
+                peers[name] = Peer(over_tcp=True, ports=ports)
                 stack.callback(peers[name].close)
             make_known(peers)
             return peers

@@ -6,9 +6,11 @@ unique ids, and answers in order. A test tells it to refuse, to be silent, or to
 
 from __future__ import annotations
 
+import errno
 import shutil
 import tempfile
 import threading
+import time
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -227,7 +229,7 @@ class Peer:
             socket.bind(f"ipc://{self.directory}/{name}")
             if self._over_tcp:
                 socket.setsockopt(zmq.IPV6, int("[" in self._tcp[name]))
-                socket.bind(self._tcp[name])
+                _bind_again(socket, self._tcp[name])
                 # The same port after a restart.
                 self._tcp[name] = socket.getsockopt_string(zmq.LAST_ENDPOINT)
         if self._over_tcp:
@@ -372,12 +374,8 @@ class Peer:
 
     def _call(self, verb: str, arguments: dict[str, object]) -> dict[str, object]:
         topic = str(arguments.get("topic", ""))
-        if verb == "cluster_groups":
-            is_known = self.cluster["number"] == arguments.get("known")
-            return self.cluster | ({"groups": None} if is_known else {})
-        if verb == "topics":
-            return {"topics": [self._route(name) | {"system": False, "messages": 0}
-                               for name in self.topics]}  # fmt: skip
+        if verb in ("cluster_groups", "topics"):
+            return self._told(verb, arguments)
         if verb == "topic_create":
             self.topics[topic] = int(str(arguments["queues"]))
         elif verb == "route" and arguments.get("create") and topic != "forbidden":
@@ -399,6 +397,13 @@ class Peer:
             return {"min": 0, "max": len(queue)}
         assert verb == "offset_by_time"
         return {"offset": min(1, len(queue))}
+
+    def _told(self, verb: str, arguments: dict[str, object]) -> dict[str, object]:
+        if verb == "cluster_groups":
+            is_known = self.cluster["number"] == arguments.get("known")
+            return self.cluster | ({"groups": None} if is_known else {})
+        told = [self._route(name) | {"system": False, "messages": 0} for name in self.topics]
+        return {"topics": told}
 
     def _route(self, topic: str) -> dict[str, object]:
         count = self.topics[topic]
@@ -433,6 +438,19 @@ class Peer:
             suggested=self.suggested, version=pull.version,
         )  # fmt: skip
         return [tables, b"".join(bytes(HOLE) + row.record for row in found)]
+
+
+def _bind_again(socket: zmq.Socket[bytes], endpoint: str) -> None:
+    """Bind where another socket listened, which ZeroMQ closes when it likes."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            socket.bind(endpoint)
+            return
+        except zmq.ZMQError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > until:
+                raise
+        time.sleep(0.01)
 
 
 @contextmanager

@@ -12,7 +12,9 @@ from tests.unit.client.test_producer import wait_until
 
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.clusters.cluster_consumer import ClusterConsumer
-from ledgermq.model.errors import ConfigError, NotLeaderError
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
+from ledgermq.model.errors import ConfigError, NoPermissionError, NotLeaderError
+from ledgermq.wire.pull_frame import Pull
 
 
 def fill(peer: Peer, *bodies: bytes, queue_id: int = 0) -> None:
@@ -93,6 +95,52 @@ def test_a_dead_group_keeps_nobody_waiting(make_cluster: MakeCluster) -> None:
         assert [group for group, _ in found] == ["a"] * 20
         assert noted == 21
         assert read(consumer, 1) == [("b", b"b1")]
+
+
+def test_what_one_group_refuses_keeps_nobody_from_the_others(make_cluster: MakeCluster) -> None:
+    peers = make_cluster("ab")
+    fill(peers["b"], *(b"%d" % number for number in range(30)))
+
+    def refuse(_pull: Pull) -> None:
+        raise NoPermissionError("not yours")
+
+    peers["a"].before_pull = refuse
+    found: list[bytes] = []
+    refused: list[object] = []
+
+    def have_come() -> bool:
+        try:
+            found.extend(bytes(message.body) for message in consumer.poll(1.0).messages)
+        except NoPermissionError as error:
+            refused.append(error.details["broker_group"])
+        return len(found) == 30 and bool(refused)
+
+    options = ConsumerOptions(messages_max=1)
+    with ClusterConsumer(
+        peers["b"].address, topic="T", group="g", retries=False, options=options
+    ) as consumer:
+        wait_until(have_come)
+        consumer.commit()
+
+    assert found == [b"%d" % number for number in range(30)]
+    assert set(refused) == {"a"}
+    assert peers["b"].commits["g", "T"]["0"] == 30
+
+
+def test_a_commit_without_news_needs_no_group(make_cluster: MakeCluster) -> None:
+    peers = make_cluster("ab")
+    fill(peers["a"], b"a0")
+    fill(peers["b"], b"b0")
+    with ClusterConsumer(peers["a"].address, topic="T", group="g", retries=False) as consumer:
+        read(consumer, 2)
+        consumer.commit()
+        peers["b"].stop_listening()
+        wait_until(lambda: not consumer._watch.groups()[1].answers)
+        fill(peers["a"], b"a1")
+        read(consumer, 1)
+        consumer.commit()
+
+    assert peers["a"].commits["g", "T"]["0"] == 2
 
 
 def test_offsets_to_begin_at_are_those_of_one_group() -> None:

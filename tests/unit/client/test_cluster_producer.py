@@ -16,7 +16,7 @@ from ledgermq.client.clusters.group_turns import GroupTime, next_turn
 from ledgermq.client.clusters.topic_groups import GroupQueue, TopicGroups
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.formats.records.message import decode_message
-from ledgermq.model.errors import ConfigError, NotLeaderError, TopicUnknownError
+from ledgermq.model.errors import BusyError, ConfigError, NotLeaderError, TopicUnknownError
 
 
 def send_until_all(producer: ClusterProducer, peers: list[Peer]) -> None:
@@ -110,6 +110,74 @@ def test_a_dead_group_is_left_out_and_found_again(make_cluster: MakeCluster) -> 
         peers["b"].restart()
 
         send_until_all(producer, [*peers.values()])
+
+
+def test_who_waits_for_room_waits_for_any_group(make_cluster: MakeCluster) -> None:
+    peers = make_cluster("ab")
+    options = ProducerOptions(timeout_s=60, window_bytes=65_536)
+    with ClusterProducer(peers["a"].address, options=options) as producer:
+        send_until_all(producer, [*peers.values()])
+        for peer in peers.values():
+            peer.silent = True
+        with pytest.raises(BusyError):
+            while True:
+                producer.send("T", bytes(8_192), block=False)
+        peers["a"].silent = False
+        peers["a"].restart()
+        before = len(peers["a"].seen)
+        for _ in range(20):
+            producer.send("T", bytes(8_192))
+        producer.of("a").flush(PATIENCE_S)
+
+        assert len(peers["a"].seen) > before
+        assert producer.of("b")._pipeline.unanswered_bytes > 0
+        peers["b"].silent = False
+        peers["b"].restart()
+
+
+def test_a_topic_that_was_not_used_for_long_is_asked_for_before_a_key_goes_by_it(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peers = make_cluster("ab")
+    with ClusterProducer(peers["a"].address) as producer:
+        send_until_all(producer, [*peers.values()])
+        producer.send("T", b"x", queue_key="k").result(PATIENCE_S)
+        peers["a"].topics["T"], peers["b"].topics["T"] = 1, 0
+        producer._watch._topics["T"] -= 1_000
+        before = len(peers["a"].seen)
+        producer.send("T", b"x", queue_key="k")
+        producer.flush(PATIENCE_S)
+
+        assert [one.queue_id for one in peers["a"].seen[before:]] == [0]
+
+
+def test_a_group_of_another_cluster_is_left_out(
+    make_cluster: MakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    peers, other = make_cluster("ab"), make_cluster("c")["c"]
+    other.cluster["cluster"] = "another"
+    with ClusterProducer([peers["b"].address, other.address]) as producer:
+        wait_until(lambda: "is left out" in caplog.text)
+        for _ in range(20):
+            producer.send("T", b"x").result(PATIENCE_S)
+
+    # Who answers first has the others, whose cluster ever it is.
+    sent_to = len(peers["a"].seen) + len(peers["b"].seen), len(other.seen)
+    assert sorted(sent_to) == [0, 20]
+
+
+def test_a_group_that_has_moved_is_found_where_the_rows_say_that_it_is(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ledgermq.client.clusters.group_watch.LOOK_S", 0.05)
+    monkeypatch.setattr("ledgermq.client.clusters.group_watch.MOVED_S", 0.05)
+    peers, new = make_cluster("ab"), make_cluster("b")["b"]
+    with ClusterProducer(peers["a"].address) as producer:
+        send_until_all(producer, [*peers.values()])
+        make_known({"a": peers["a"], "b": new}, number=2)
+        peers["b"].stop_listening()
+
+        send_until_all(producer, [peers["a"], new])
 
 
 def test_a_group_that_is_dead_at_first_delays_keys_alone(make_cluster: MakeCluster) -> None:

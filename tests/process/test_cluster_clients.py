@@ -1,0 +1,194 @@
+"""``ClusterProducer`` and ``ClusterConsumer`` with two groups of one real node each."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.process.client_node import SERVE
+from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.group_nodes import free_port
+from tests.process.test_cluster_groups import ClusterNode
+from tests.suite.patience import PATIENCE_S
+
+from ledgermq.client import (
+    ClusterConsumer,
+    ClusterProducer,
+    Consumer,
+    Producer,
+    ProducerOptions,
+    SendResult,
+)
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.client.sending.send_future import SendFuture
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TOPIC, QUEUES = "orders", 4
+
+
+@pytest.fixture
+def cluster(
+    make_node: Callable[[], Node], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> tuple[ClusterNode, ClusterNode]:
+    """A home and another group that knows of it; both have the topic."""
+    home, other = (
+        ClusterNode(make_node(), name, capsys, listen={"produce": f"tcp://127.0.0.1:{free_port()}"})
+        for name in ("orders-a", "orders-b")
+    )
+    home.begin(tmp_path / "root.json")
+    other.tell("join", "--home", f"ipc://{home.node.runtime}", "--nodes", other.address)
+    wait_until(lambda: len(other.tell("list")["groups"]) == 2, "the home's rows")
+    for group in (home, other):
+        address = f"ipc://{group.node.runtime}"
+        with connect_broker(address, name="test", timeout_s=PATIENCE_S) as broker:
+            broker.create_topic(TOPIC, QUEUES)
+    return home, other
+
+
+def start(group: ClusterNode) -> None:
+    """Start a group whose processes were all killed."""
+    group.node.forget_told()
+    group.node.launch([*SERVE, str(group.node.config)])
+    group.node.wait_ready()
+
+
+def count(group: ClusterNode) -> int:
+    """How many messages of the topic a group has."""
+    with connect_broker(group.address, name="test", timeout_s=PATIENCE_S) as broker:
+        return sum(broker.queue(TOPIC, number).end for number in range(QUEUES))
+
+
+def bodies(group: ClusterNode) -> dict[int, list[bytes]]:
+    """All messages of the topic in a group, by queue, in their order."""
+    found: dict[int, list[bytes]] = {queue: [] for queue in range(QUEUES)}
+    with Consumer(group.address, topic=TOPIC, start="first") as consumer:
+        ends = consumer.ends()
+        while any(consumer.offsets()[queue] < end for queue, end in ends.items()):
+            for message in consumer.poll(PATIENCE_S):
+                found[message.queue_id].append(bytes(message.body))
+    return found
+
+
+def test_a_group_that_is_killed_while_messages_are_sent_loses_none_and_holds_none_up(
+    cluster: tuple[ClusterNode, ClusterNode],
+) -> None:
+    home, other = cluster
+    sent: list[SendFuture[SendResult]] = []
+
+    def send(producer: ClusterProducer, count: int = 1) -> None:
+        for _ in range(count):
+            sent.append(producer.send(TOPIC, b"%d" % len(sent)))
+
+    def home_takes(producer: ClusterProducer) -> bool:
+        before = count(home)
+        send(producer)
+        sent[-1].result(PATIENCE_S)
+        return count(home) > before
+
+    options = ProducerOptions(timeout_s=PATIENCE_S)
+    with ClusterProducer(other.address, options=options) as producer:
+        wait_until(lambda: home_takes(producer), "the other group to be found")
+        killer = threading.Thread(target=home.node.end)
+        killer.start()
+        while killer.is_alive() and len(sent) < 20_000:
+            send(producer, 20)
+        killer.join()
+        watched = {one.name: one for one in producer._watch.groups()}
+        wait_until(lambda: not watched["orders-a"].answers, "the dead group to be noticed")
+        before = len(sent)
+        send(producer, 200)
+        for future in sent[before:]:
+            future.result(PATIENCE_S)
+        start(home)
+        wait_until(lambda: home_takes(producer), "the group to be used again")
+        results = [future.result(PATIENCE_S) for future in sent]
+
+    stored: dict[bytes, list[int]] = {}
+    for group in (home, other):
+        for queue, found in bodies(group).items():
+            assert found == sorted(found, key=int), (group.name, queue)
+            for body in found:
+                stored.setdefault(body, []).append(queue)
+    assert stored == {b"%d" % one: [result.queue_id] for one, result in enumerate(results)}
+
+
+def test_a_key_has_one_queue_whichever_group_the_client_was_sent_to(
+    cluster: tuple[ClusterNode, ClusterNode],
+) -> None:
+    keys = [b"key-%d" % number for number in range(40)]
+    for group in cluster:
+        with ClusterProducer(group.address) as producer:
+            for key in keys:
+                producer.send(TOPIC, key, queue_key=key.decode())
+            producer.flush(PATIENCE_S)
+
+    queues = [found for group in cluster for found in bodies(group).values()]
+    assert all(any(bodies(group).values()) for group in cluster)
+    for key in keys:
+        assert [found.count(key) for found in queues if key in found] == [2], key
+
+
+def test_a_consumer_reads_all_groups_while_one_is_killed_and_goes_on_where_it_has_noted(
+    cluster: tuple[ClusterNode, ClusterNode],
+) -> None:
+    home, other = cluster
+    read: list[tuple[str, int, bytes]] = []
+
+    def fill(group: ClusterNode, *numbers: int) -> None:
+        with Producer(group.address) as producer:
+            for number in numbers:
+                producer.send(TOPIC, b"%s %d" % (group.name.encode(), number), queue_id=number % 2)
+            producer.flush(PATIENCE_S)
+
+    def have_come(consumer: ClusterConsumer, count: int) -> bool:
+        name, batch = consumer.poll(1.0)
+        read.extend((name, message.queue_id, bytes(message.body)) for message in batch)
+        return len(read) >= count
+
+    def consumer() -> ClusterConsumer:
+        return ClusterConsumer(other.address, topic=TOPIC, group="billing")
+
+    fill(home, *range(20))
+    fill(other, *range(20))
+    with consumer() as first:
+        wait_until(lambda: have_come(first, 40), "all messages of both groups")
+        first.commit()
+        home.node.end()
+        fill(other, *range(20, 40))
+        wait_until(lambda: have_come(first, 60), "those of the group that lives")
+        first.commit()
+    with consumer() as second:
+        fill(other, 40)
+        wait_until(lambda: have_come(second, 61), "what the dead group does not hold up")
+        start(home)
+        fill(home, *range(20, 30))
+        wait_until(lambda: have_come(second, 71), "the group that is back")
+        second.commit()
+
+    for group, count in ((home, 30), (other, 41)):
+        for queue in range(2):
+            wanted = [b"%s %d" % (group.name.encode(), one) for one in range(queue, count, 2)]
+            assert [body for name, at, body in read if (name, at) == (group.name, queue)] == wanted
+    assert len(read) == 71
+
+
+def test_the_example_sends_to_both_groups_and_bills_what_it_has_sent(
+    cluster: tuple[ClusterNode, ClusterNode],
+) -> None:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "several_groups.py", cluster[0].address],
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+
+    assert done.stdout == "billed: 39 in 2 groups\n"
