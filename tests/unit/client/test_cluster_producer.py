@@ -177,6 +177,12 @@ def test_a_group_that_has_moved_is_found_where_the_rows_say_that_it_is(
         make_known({"a": peers["a"], "b": new}, number=2)
         peers["b"].stop_listening()
 
+        def is_found() -> bool:
+            group = producer._watch.group("b")
+            return group is not None and group.address == new.address and group.answers
+
+        # What was sent before that is under way to where the group was.
+        wait_until(is_found)
         send_until_all(producer, [peers["a"], new])
 
 
