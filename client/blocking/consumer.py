@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from ledgermq.client.blocking.broker import Broker, wait_for_link
+from ledgermq.client.blocking.errand import Errand
 from ledgermq.client.closing import Closing
-from ledgermq.client.core.errand import Errand
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ledgermq.client.blocking.consumer import ITERATION_POLL_S, Consumer
+from ledgermq.client.blocking.errand import Errand
 from ledgermq.client.blocking.send_driver import PollerBell
 from ledgermq.client.closing import Closing
-from ledgermq.client.clusters.group_watch import AGAIN_S, LOOK_S, GroupWatch
-from ledgermq.client.core.errand import Errand
+from ledgermq.client.clusters.group_watch import AGAIN_S, LOOK_S, GroupWatch, WatchedGroup
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.read_traces import ReadTraces
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
@@ -36,8 +36,9 @@ class _Reader:
         has_given: whether it has given something that is not noted.
     """
 
-    def __init__(self, name: str, consumer: Consumer) -> None:
-        self.name = name
+    def __init__(self, group: WatchedGroup, consumer: Consumer) -> None:
+        self.group = group
+        self.name = group.name
         self.consumer = consumer
         self.again_at = 0.0
         self.has_begun = False
@@ -89,12 +90,12 @@ class ClusterConsumer(Closing):
         self.group = group
         self.options = options or ConsumerOptions()
 
-        def consumer(address: str) -> Consumer:
+        def consumer(address: str, begin: Start = start) -> Consumer:
             return Consumer(
                 address,
                 topic=topic,
                 group=group,
-                start=start,
+                start=begin,
                 tags=tags,
                 filter=filter,
                 name=name,
@@ -179,6 +180,9 @@ class ClusterConsumer(Closing):
         for name, reader in self._readers.items():
             if not reader.has_given:
                 continue
+            if not reader.has_begun:
+                failures.append(NotLeaderError("group begins anew", broker_group=name))
+                continue
             group = self._watch.group(name)
             if group is not None and not group.answers:
                 failures.append(NotLeaderError("group does not answer", broker_group=name))
@@ -214,11 +218,25 @@ class ClusterConsumer(Closing):
         now = time.monotonic()
         for name in self._watch.topic_groups(self.topic).queues:
             group = self._watch.group(name)
-            if name in self._readers or group is None or not group.answers:
+            reader = self._readers.get(name)
+            if group is None or not group.answers:
                 continue
-            if self._again_at.get(name, 0.0) <= now:
-                self._readers[name] = _Reader(name, self._consumer(group.address))
+            if reader is not None:
+                if reader.group.is_replaced:
+                    self._follow(reader, group)
+            elif self._again_at.get(name, 0.0) <= now:
+                self._readers[name] = _Reader(group, self._consumer(group.address))
                 self._turns.append(name)
+
+    def _follow(self, reader: _Reader, group: WatchedGroup) -> None:
+        """Go on with a group at other nodes where it was."""
+        old, reader.group = reader.consumer, group
+        if reader.has_begun:
+            reader.consumer = self._consumer(group.address, old.offsets())
+        else:
+            reader.consumer = self._consumer(group.address)
+        reader.has_begun = False
+        old.close()
 
     def _end_turn(self, name: str) -> None:
         """Have all others their turn before it."""

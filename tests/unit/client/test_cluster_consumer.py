@@ -143,6 +143,22 @@ def test_a_commit_without_news_needs_no_group(make_cluster: MakeCluster) -> None
     assert peers["a"].commits["g", "T"]["0"] == 2
 
 
+def test_a_group_that_has_moved_is_read_on_where_it_was(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ledgermq.client.clusters.group_watch.LOOK_S", 0.05)
+    monkeypatch.setattr("ledgermq.client.clusters.group_watch.MOVED_S", 0.05)
+    peers, new = make_cluster("ab"), make_cluster("b")["b"]
+    fill(peers["b"], b"b0", b"b1")
+    fill(new, b"b0", b"b1", b"b2")
+    with ClusterConsumer(peers["a"].address, topic="T", start="first") as consumer:
+        read(consumer, 2)
+        make_known({"a": peers["a"], "b": new}, number=2)
+        peers["b"].stop_listening()
+
+        assert read(consumer, 1) == [("b", b"b2")]
+
+
 def test_offsets_to_begin_at_are_those_of_one_group() -> None:
     with pytest.raises(ConfigError, match="one group's"):
         ClusterConsumer("tcp://127.0.0.1:1", topic="T", start={0: 1})
