@@ -11,7 +11,7 @@ from ledgermq.client.blocking.consumer import ITERATION_POLL_S, Consumer
 from ledgermq.client.blocking.errand import Errand
 from ledgermq.client.blocking.send_driver import PollerBell
 from ledgermq.client.closing import Closing
-from ledgermq.client.clusters.group_watch import AGAIN_S, LOOK_S, GroupWatch, WatchedGroup
+from ledgermq.client.clusters.group_watch import ASKED_AGAIN_S, LOOK_S, GroupWatch, WatchedGroup
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.read_traces import ReadTraces
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
@@ -257,7 +257,7 @@ class ClusterConsumer(Closing):
         except LedgerError as error:
             if error.retriable:
                 return None
-            reader.again_at = now + AGAIN_S
+            reader.again_at = now + ASKED_AGAIN_S
             error.details["broker_group"] = reader.name
             raise
         if batch is None or not len(batch):
@@ -268,7 +268,7 @@ class ClusterConsumer(Closing):
     def _forget(self, reader: _Reader) -> None:
         del self._readers[reader.name]
         self._turns.remove(reader.name)
-        self._again_at[reader.name] = time.monotonic() + AGAIN_S
+        self._again_at[reader.name] = time.monotonic() + ASKED_AGAIN_S
         reader.consumer.close()
         self._watch.look_again(self.topic)
 

@@ -45,7 +45,7 @@ LOOK_S = 30.0
 ANSWER_S = 10.0
 """After so long without an answer a group is asked anew."""
 
-AGAIN_S = 1.0
+ASKED_AGAIN_S = 1.0
 """After a failure it is asked again no sooner."""
 
 MOVED_S = 10.0
@@ -296,7 +296,7 @@ class GroupWatch:
     def _due_at(self, group: WatchedGroup, now: float) -> float:
         if group.requests.link.failure is not None:
             # Only a name of hosts may still come to stand for something.
-            return now + AGAIN_S
+            return now + ASKED_AGAIN_S
         due_at = group.requests.deadline
         if not group.answers:
             return min(due_at, group.answered_at + MOVED_S) if group.elsewhere else due_at
@@ -338,17 +338,17 @@ class GroupWatch:
         except ProtocolError as error:
             welcome = teller.requests.link.last_welcome
             if welcome is None or self._cluster:
-                teller.tell_at = time.monotonic() + AGAIN_S
+                teller.tell_at = time.monotonic() + ASKED_AGAIN_S
                 return
             # A node from before there were clusters: its group is alone.
             logger.info("node tells of no cluster", extra={"reason": str(error)})
             told = KnownGroups(welcome.broker, "", 0, None)
         except LedgerError:
-            teller.tell_at = time.monotonic() + AGAIN_S
+            teller.tell_at = time.monotonic() + ASKED_AGAIN_S
             return
         if told.cluster and not told.number:
             # It has joined, and has not been sent the rows: nobody knows how many groups there are.
-            teller.tell_at = time.monotonic() + AGAIN_S
+            teller.tell_at = time.monotonic() + ASKED_AGAIN_S
             return
         with self._news:
             self._take(teller, told)
@@ -445,7 +445,7 @@ class GroupWatch:
             queues = 0
         except LedgerError:
             with self._news:
-                group.look_at[topic] = time.monotonic() + AGAIN_S
+                group.look_at[topic] = time.monotonic() + ASKED_AGAIN_S
                 if topic not in group.before:
                     return
                 queues = group.before[topic]
