@@ -29,6 +29,7 @@ from ledgermq.rules.cluster.topic_rows import (
     TOPIC_KIND,
     SharePhase,
     plan_topic_over,
+    plan_topic_release,
     plan_topic_spread,
     topic_row,
 )
@@ -230,7 +231,7 @@ class ClusterRun:
         self.home.propose(TombstonesForgotten(self.chance.randint(0, number)))
 
     def _act_on_topics(self) -> None:
-        """Topics are made, spread, closed and opened at the home."""
+        """Topics are made, spread, closed, opened and released at the home."""
         if self._is_over:
             return
         self.network.after(self.chance.randint(500, 6_000), self._act_on_topics)
@@ -250,8 +251,11 @@ class ClusterRun:
         if known is None:
             adopts = chance.randrange(3) == 0
             return plan_topic_over(table, topic, over, queues=chance.randint(1, 4), adopts=adopts)
+        if chance.randrange(8) == 0:
+            return plan_topic_release(table, topic)
         if chance.randrange(2):
-            return plan_topic_spread(table, topic, over, queues=None)
+            queues = chance.choice((None, chance.randint(1, 4)))
+            return plan_topic_spread(table, topic, over, queues=queues)
         group = chance.choice([*known.shares])
         phase = chance.choice([*SharePhase])
         shares = {**known.shares, group: known.shares[group]._replace(phase=phase)}

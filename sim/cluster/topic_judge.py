@@ -5,6 +5,8 @@ A group serves what a home has given it, and keeps its own; what it has acknowle
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from ledgermq.model.errors import LedgerError
 from ledgermq.rules.cluster.cluster_table import ClusterTable
 from ledgermq.rules.cluster.topic_rows import TOPIC_KIND, read_topic_row
@@ -22,7 +24,7 @@ class TopicJudge:
         self._given: set[Place] = set()
         self._adopted: set[Place] = set()
         self._own: dict[Place, Topic] = {}
-        self._acknowledged: dict[Place, int] = {}
+        self._acknowledged: defaultdict[str, dict[str, int]] = defaultdict(dict)
 
     def see_rows(self, table: ClusterTable) -> None:
         """What a home says of topics."""
@@ -36,16 +38,14 @@ class TopicJudge:
         """A message is stored in each queue that the group has open."""
         for topic in topics:
             if topic.is_writable:
-                place = topic.name, group
-                self._acknowledged[place] = max(
-                    topic.write_queues, self._acknowledged.get(place, 0)
-                )
+                known = self._acknowledged[group]
+                known[topic.name] = max(topic.write_queues, known.get(topic.name, 0))
 
     def forget(self, group: str) -> None:
         """The group has lost the end of its log."""
-        for places in (self._own, self._acknowledged):
-            for place in [one for one in places if one[1] == group]:
-                del places[place]
+        self._acknowledged.pop(group, None)
+        for place in [one for one in self._own if one[1] == group]:
+            del self._own[place]
 
     def committed(self, group: str, topics: TopicTable) -> str:
         """A group's topics have changed, or may have."""
@@ -59,15 +59,14 @@ class TopicJudge:
                 return f"{group} serves {topic.name}, which no home has given it"
             if self._own.pop(place, None) is not None and place not in self._adopted:
                 return f"{group}'s own topic {topic.name} was taken up unasked"
-        for (name, owner), queues in self._acknowledged.items():
-            if owner == group:
-                found = topics.get(name)
-                if (
-                    found is None
-                    or found.read_queues < queues
-                    or not (found.permission & Permission.READ)
-                ):
-                    return f"{queues} queues of {name} have messages, and {group} has {found}"
+        for name, queues in self._acknowledged[group].items():
+            found = topics.get(name)
+            if (
+                found is None
+                or found.read_queues < queues
+                or not (found.permission & Permission.READ)
+            ):
+                return f"{queues} queues of {name} have messages, and {group} has {found}"
         return ""
 
     @staticmethod

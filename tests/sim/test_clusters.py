@@ -207,7 +207,7 @@ def test_a_cluster_keeps_its_promises(seed: int) -> None:
         (a_lost_home_asks_nobody, 2),
         (the_home_alone_is_asked, 3),
         (rights_are_never_too_old, 0),
-        (a_leader_counts_from_when_it_began, 1),
+        (a_leader_counts_from_when_it_began, 14),
         (what_is_closed_is_not_read_either, 1),
         (own_topics_are_taken_up_unasked, 1),
         (any_group_follows_any_share, 1),
