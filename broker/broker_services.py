@@ -8,6 +8,7 @@ from ledgermq.broker.administration.group_lags import GroupLags
 from ledgermq.broker.administration.node_calls import NodeCalls
 from ledgermq.broker.call_service import CallService
 from ledgermq.broker.cluster.cluster_service import ClusterService
+from ledgermq.broker.cluster.drain_calls import DrainCalls, Unfinished
 from ledgermq.broker.cluster.home_questions import HomeLine
 from ledgermq.broker.consumers.dead_letter_calls import DeadLetterCalls
 from ledgermq.broker.consumers.member_calls import MemberCalls
@@ -105,6 +106,9 @@ class BrokerServices:
             SinkCalls(sinks, tables),
             ArchiveCalls(known.store, tables, log, clock),
             cluster,
+            DrainCalls(
+                tables, log, self.notice, Unfinished(self.timers, self.delays, self.transactions)
+            ),
             features := FeatureCalls(environment, tables, log, counts),
             NodeCalls(environment, lags, members=members.counts, differing=members.differing),
         ):

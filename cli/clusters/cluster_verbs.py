@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.cli.clusters.drain_verbs import add_drain
 from ledgermq.cli.clusters.home_verbs import add_move_home
 from ledgermq.cli.node_options import NAME
 from ledgermq.cli.node_verbs import asks, confirm
@@ -86,6 +87,7 @@ def add_clusters(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     for verb in (remove, leave):
         verb.add_argument("--yes", action="store_true", help="do not ask")
     add_move_home(commands)
+    add_drain(commands)
     _verb(commands, "list", "show the groups of the cluster", _list, "As the node knows them.")
     _verb(commands, "status", "show who the home is, and how far this group has its rows", _status,
           "As the node knows it.")  # fmt: skip

@@ -265,6 +265,19 @@ class ClusterVerbs:
         yield from ask("cluster_topic_release", topic=topic)
 
     @asked
+    def set_phase(self, group: str, *, is_open: bool) -> Steps[int]:
+        """Close some of a group's topics for producers, or open them; how many are left to be.
+
+        Those that are over groups; what the group has of its own is its own matter.
+
+        Raises:
+            ConfigError: the node's group is not the home, or there is no such group.
+            NoPermissionError: this client is no admin there.
+        """
+        told = yield from ask("cluster_group_phase", group=group, open=is_open)
+        return integer(told, "left")
+
+    @asked
     def topic_groups(self, topic: str) -> Steps[TopicOverGroups]:
         """What the node knows of a topic over groups.
 

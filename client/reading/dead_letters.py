@@ -89,7 +89,7 @@ class DeadLettersVerbs:
     def queues(self) -> Steps[list[DeadLetterQueue]]:
         """The queues of the group's dead letters: one, or none while it has none."""
         told = yield from ask("dead_letters", group=self.group)
-        return [_queue(row) for row in elements(told, "queues")]
+        return [dead_letter_queue(row) for row in elements(told, "queues")]
 
     @asked
     def read(
@@ -111,7 +111,9 @@ class DeadLettersVerbs:
             TopicUnknownError: the group has no dead letters.
         """
         told = yield from ask("dead_letters", group=self.group)
-        known = {queue.queue_id: queue for queue in map(_queue, elements(told, "queues"))}
+        known = {
+            queue.queue_id: queue for queue in map(dead_letter_queue, elements(told, "queues"))
+        }
         queue = known.get(queue_id)
         first = max(offset, queue.begin if queue is not None else 0)
         if queue is not None and first >= queue.end:
@@ -210,7 +212,12 @@ class AsyncDeadLetters(DeadLettersVerbs, AsyncBrokerClient):
         self.group = group
 
 
-def _queue(row: object) -> DeadLetterQueue:
+def dead_letter_queue(row: object) -> DeadLetterQueue:
+    """A row of the answer to ``dead_letters``.
+
+    Raises:
+        ProtocolError: it is none.
+    """
     replayed = row.get("replayed") if isinstance(row, dict) else None
     if not isinstance(row, dict) or not isinstance(replayed, list):
         raise ProtocolError("not a queue of dead letters", row=row)

@@ -6,7 +6,7 @@ Each is made from a table that has all of the log, so what holds here holds wher
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ledgermq.model.errors import BusyError, ConfigError
 from ledgermq.rules.cluster.certificates import Certificate, certify
@@ -187,7 +187,12 @@ def plan_without_group(table: ClusterTable, group: str) -> Plan:
 
 
 def plan_row(table: ClusterTable, key: RowKey, value: Object | None) -> Plan:
-    """The home's row is so from now on; nothing where it is.
+    """The home's row is so from now on; see ``plan_rows``."""
+    return plan_rows(table, {key: value})
+
+
+def plan_rows(table: ClusterTable, values: Mapping[RowKey, Object | None]) -> Plan:
+    """The home's rows are so from now on, without a value removed; nothing where they are.
 
     Tombstones go that no group can ask for: who is not at one of the last points takes all rows.
 
@@ -195,9 +200,15 @@ def plan_row(table: ClusterTable, key: RowKey, value: Object | None) -> Plan:
         ConfigError: this is not the home, or there would be more than a document can carry.
     """
     rows = table.rows
-    if table.is_home and rows.value(key) == value:
+    differing = [
+        key for key, value in values.items() if not table.is_home or rows.value(key) != value
+    ]
+    if not differing:
         return []
-    change: Plan = [RowChanged(key, table.at.number + 1, value)]
+    change: Plan = [
+        RowChanged(key, table.at.number + 1 + number, values[key])
+        for number, key in enumerate(differing)
+    ]
     oldest = rows.points()[0].number
     if rows.has_tombstones(oldest):
         change.insert(0, TombstonesForgotten(oldest))

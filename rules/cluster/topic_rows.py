@@ -6,14 +6,15 @@ A row is ``{"groups": {GROUP: {"queues": N, "phase": PHASE}, …}, "adopts": tru
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import islice
 from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError, TopicUnknownError
 from ledgermq.model.limits import QUEUE_ID_MAX
 from ledgermq.rules.cluster.certificates import NAME_LENGTH_MAX
-from ledgermq.rules.cluster.cluster_plans import CLUSTER_GROUPS_MAX, Plan, plan_row
+from ledgermq.rules.cluster.cluster_plans import CLUSTER_GROUPS_MAX, Plan, plan_row, plan_rows
 from ledgermq.rules.cluster.cluster_table import GROUP_KIND, ClusterTable
 from ledgermq.rules.cluster.json_objects import Object, integer_of, text_of
 from ledgermq.rules.cluster.numbered_rows import RowKey
@@ -22,6 +23,9 @@ TOPIC_KIND = "topic"
 """Rows of topics over groups."""
 
 CLUSTER_TOPICS_MAX = 10_000
+
+ROWS_AT_ONCE = 20
+"""What one command changes at most: with 1,000 groups in each row it is 1 MB of the log."""
 
 _PHASE_SIZE_MAX = 16
 
@@ -151,6 +155,38 @@ def plan_topic_spread(
         if queues is not None and queues > share.queues:
             shares[group] = share._replace(queues=queues)
     return plan_row(table, RowKey(TOPIC_KIND, topic), known._replace(shares=shares).to_value())
+
+
+def plan_group_phase(table: ClusterTable, group: str, phase: SharePhase) -> Plan:
+    """The next ``ROWS_AT_ONCE`` of a group's shares are so; nothing where all are.
+
+    Raises:
+        ConfigError: this is not the home, there is no such group, or a row cannot be read.
+    """
+    table.check_home()
+    _groups(table, [group])
+    changed = islice(_in_other_phase(table, group, phase), ROWS_AT_ONCE)
+    return plan_rows(table, {RowKey(TOPIC_KIND, topic): row.to_value() for topic, row in changed})
+
+
+def shares_in_other_phase(table: ClusterTable, group: str, phase: SharePhase) -> int:
+    """How many shares of a group are not in ``phase``.
+
+    Raises:
+        ConfigError: a row cannot be read.
+    """
+    return sum(1 for _ in _in_other_phase(table, group, phase))
+
+
+def _in_other_phase(
+    table: ClusterTable, group: str, phase: SharePhase
+) -> Iterator[tuple[str, ClusterTopic]]:
+    for topic, value in table.rows.of_kind(TOPIC_KIND):
+        row = read_topic_row(value)
+        share = row.shares.get(group)
+        if share is not None and share.phase is not phase:
+            shares = {**row.shares, group: share._replace(phase=phase)}
+            yield topic, row._replace(shares=shares)
 
 
 def plan_topic_release(table: ClusterTable, topic: str) -> Plan:

@@ -37,6 +37,7 @@ READS = frozenset(
         "cluster_show",
         "cluster_topic_show",
         "cluster_groups",
+        "cluster_remains",
         "cluster_key",
         "cluster_documents",
         "schemas",
@@ -57,6 +58,7 @@ ONCE = frozenset(
         "cluster_take_over",
         "cluster_group_set",
         "cluster_group_remove",
+        "cluster_group_phase",
         "cluster_topic_set",
         "cluster_topic_release",
     }

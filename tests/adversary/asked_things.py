@@ -202,6 +202,8 @@ def verbs(stored: Stored) -> Mapping[str, Callable[[About], Arguments]]:
         "schema_rule": lambda _: {"subject": "absent", "compatibility": "FULL"},
         "schema_delete": lambda _: {"subject": "absent"},
         "cluster_topic_set": lambda about: {"topic": about.topic, "groups": []},
+        "cluster_group_phase": lambda _: {"group": "absent"},
+        "cluster_remains": lambda _: {},
         "cluster_topic_release": lambda about: {"topic": about.topic},
         "cluster_topic_show": lambda about: {"topic": about.topic},
         "name_set": lambda _: {"namespace": "n", "key": "k"},

@@ -13,9 +13,12 @@ from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
 from tests.process.remoting_client import RemotingClient
 from tests.process.test_cluster_groups import ClusterNode, Told, as_json
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client import Producer
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.model.errors import NoPermissionError
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode
 
@@ -135,3 +138,44 @@ def test_queues_of_a_topic_over_groups_change_at_the_home_until_it_is_released(
     assert (released[0], again[0]) == (0, 1)
     assert "over no groups" in again[2]
     assert sum(one["end"] for one in shown["queues"]) == 1
+
+
+def test_a_group_is_drained_once_its_messages_are_consumed_and_then_it_leaves(
+    pair: Pair, topic: Callable[..., Told]
+) -> None:
+    home, other = pair
+    other.tell("join", "--home", f"ipc://{home.node.runtime}", "--nodes", other.address)
+    assert topic(home, "create", "sales", "--queues", "2", "--over", "all")[0] == 0
+    wait_until(lambda: len(route(other, "sales")) == 2, "the topic to be in both groups")
+    address = f"ipc://{other.node.runtime}"
+    words = ("drain", "orders-b", "--home", f"ipc://{home.node.runtime}", "--yes")
+    with (
+        Producer(address) as producer,
+        connect_broker(address, name="test", timeout_s=PATIENCE_S) as broker,
+    ):
+        producer.send("sales", b"kept").result()
+        broker.group_commit("readers", "sales", {0: 0, 1: 0})
+        held_up = other.run(*words, "--wait", "0")
+        wait_until(lambda: route(home, "sales")["orders-b"] == (2, 4), "the share to be closed")
+        with pytest.raises(NoPermissionError):
+            producer.send("sales", b"late").result()
+        opened = other.run(*words, "--undo")
+        wait_until(lambda: route(home, "sales")["orders-b"] == (2, 6), "the share to be open")
+        producer.send("sales", b"kept, too").result()
+        waits = other.run(*words, "--wait", "0")
+        ends = {number: broker.queue("sales", number).end for number in range(2)}
+        broker.group_commit("readers", "sales", ends)
+        drained = other.run(*words)
+    wrong = home.run("drain", "orders-b", *words[2:])
+    itself = home.run("drain", "orders-a", *words[2:])
+
+    assert held_up[0] == waits[0] == 1
+    assert "not drained yet" in held_up[2] and "2 messages for readers" in waits[2]
+    assert opened[0] == 0, opened
+    assert drained[:2] == (0, "orders-b is drained, and belongs to no cluster any more\n"), drained
+    assert sum(ends.values()) == 2
+    assert [one["group"] for one in home.tell("list")["groups"]] == ["orders-a"]
+    assert other.tell("status") == {"cluster": None}
+    assert wrong[0] == itself[0] == 1
+    assert "ask the group that is to be drained" in wrong[2]
+    assert "the home itself is not drained" in itself[2]

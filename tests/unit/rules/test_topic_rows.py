@@ -17,14 +17,17 @@ from ledgermq.rules.cluster.json_objects import Object
 from ledgermq.rules.cluster.numbered_rows import RowKey
 from ledgermq.rules.cluster.topic_rows import (
     CLUSTER_TOPICS_MAX,
+    ROWS_AT_ONCE,
     TOPIC_KIND,
     ClusterTopic,
     SharePhase,
     TopicShare,
+    plan_group_phase,
     plan_topic_over,
     plan_topic_release,
     plan_topic_spread,
     read_topic_row,
+    shares_in_other_phase,
     topic_row,
 )
 from ledgermq.rules.messages.topic_plans import TopicWish, plan_alter, plan_create, plan_delete
@@ -87,6 +90,40 @@ def test_a_closed_share_that_gets_more_queues_stays_closed() -> None:
     applied(table, plan_topic_spread(table, "orders", ["a"], queues=6))
 
     assert topic_row(table, "orders") == ClusterTopic({"a": TopicShare(6, SharePhase.CLOSED)})
+
+
+def test_the_shares_of_one_group_are_closed_some_at_a_time_and_opened_again() -> None:
+    table = two_groups()
+    topics = [f"t{number}" for number in range(ROWS_AT_ONCE + 1)]
+    for topic in topics:
+        applied(table, plan_topic_over(table, topic, ["a", "b"], queues=4, adopts=False))
+    applied(table, plan_topic_over(table, "other", ["a"], queues=4, adopts=False))
+
+    def left(phase: SharePhase) -> int:
+        plan = plan_group_phase(table, "b", phase)
+        applied(table, plan)
+        assert len(plan) <= ROWS_AT_ONCE
+        return shares_in_other_phase(table, "b", phase)
+
+    assert [left(SharePhase.CLOSED), left(SharePhase.CLOSED)] == [1, 0]
+    for topic in topics:
+        row = topic_row(table, topic)
+        assert row is not None
+        assert (row.shares["a"].phase, row.shares["b"].phase) == (
+            SharePhase.OPEN, SharePhase.CLOSED,
+        )  # fmt: skip
+    assert plan_group_phase(table, "b", SharePhase.CLOSED) == []
+    assert [left(SharePhase.OPEN), left(SharePhase.OPEN)] == [1, 0]
+
+
+def test_shares_are_closed_at_the_home_of_a_group_that_there_is() -> None:
+    other = ClusterTable()
+    applied(other, plan_joining(other, joins("b", B), chain_of("a")))
+
+    with pytest.raises(ConfigError, match="no group of that name"):
+        plan_group_phase(two_groups(), "x", SharePhase.CLOSED)
+    with pytest.raises(ConfigError, match="change in its home"):
+        plan_group_phase(other, "b", SharePhase.CLOSED)
 
 
 def test_a_topic_is_released_once_also_where_its_row_cannot_be_read() -> None:

@@ -1,0 +1,135 @@
+"""Remains of a group of a cluster that is drained, as it tells of them itself.
+
+The home is asked for nothing of it (docs/decisions/0087).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ledgermq.client.admin.admin_results import GroupRow, group_row, queue_lag
+from ledgermq.client.core.answers import Fields, integer, rows, text
+from ledgermq.client.core.questions import PAGE, PERMIT_WRITE, ask
+from ledgermq.client.core.requests import Steps
+from ledgermq.client.reading.dead_letters import dead_letter_queue
+from ledgermq.model.errors import TopicUnknownError
+from ledgermq.model.names.group_topics import retry_topic
+
+
+class OwnTopic(NamedTuple):
+    """A topic that no row of the cluster is about; ``perm`` as in ``TopicSettings``."""
+
+    topic: str
+    perm: int
+
+
+class Remains(NamedTuple):
+    """What keeps a group from being drained.
+
+    Attributes:
+        group: the group of the cluster.
+        open: how many topics take messages.
+        own: some of them that are the group's own.
+        is_known: what takes messages knows the topics as they are.
+        timers, delayed, half_messages: messages that wait for a time, and for their transaction.
+        packs: parts of batches of Spark's sink that are committed, and on their way to topics.
+        lags: messages that consumer groups have not consumed, by group.
+        dead_letters: those that were not replayed, by consumer group.
+    """
+
+    group: str
+    open: int
+    own: list[OwnTopic]
+    is_known: bool
+    timers: int
+    delayed: int
+    half_messages: int
+    packs: int
+    lags: Mapping[str, int]
+    dead_letters: Mapping[str, int]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Each as a text; none: the group is drained."""
+        counts = {
+            "topics that take messages": self.open,
+            "timers": self.timers,
+            "delayed messages": self.delayed,
+            "messages of open transactions": self.half_messages,
+            "parts of batches of a sink": self.packs,
+        }
+        found = [f"{count:,} {what}" for what, count in counts.items() if count]
+        found += [f"{count:,} messages for {group}" for group, count in self.lags.items()]
+        found += [
+            f"{count:,} dead letters of {group}" for group, count in self.dead_letters.items()
+        ]
+        return found if found or self.is_known else ["a writer that does not know its topics yet"]
+
+
+def remains() -> Steps[Remains]:
+    """What is left in the group that is asked.
+
+    Raises:
+        NoPermissionError: this client is no admin there.
+        BusyError: it cannot be told at this moment.
+    """
+    told = yield from ask("cluster_remains")
+    sinks = yield from ask("sinks")
+    groups = yield from _groups()
+    lags, dead_letters = {}, {}
+    for group in groups:
+        lags[group.group] = yield from _lag(group)
+        letters = yield from ask("dead_letters", group=group.group)
+        queues = rows(letters, "queues", dead_letter_queue)
+        dead_letters[group.group] = sum(one.end - one.begin - one.replayed_count for one in queues)
+    return Remains(
+        text(told, "group"),
+        integer(told, "topic_count"),
+        rows(told, "own", _own_topic),
+        told.get("is_known") is True,
+        integer(told, "timers"),
+        integer(told, "delayed"),
+        integer(told, "half_messages"),
+        sum(rows(sinks, "sinks", lambda row: integer(row, "packs_left"))),
+        {group: lag for group, lag in lags.items() if lag},
+        {group: count for group, count in dead_letters.items() if count},
+    )
+
+
+def close_topic(own: OwnTopic) -> Steps[None]:
+    """A topic of the group's own takes no messages any more.
+
+    Raises:
+        NoPermissionError: this client is no admin there.
+    """
+    yield from ask("topic_alter", topic=own.topic, perm=own.perm & ~PERMIT_WRITE)
+
+
+def _groups() -> Steps[list[GroupRow]]:
+    """All consumer groups that are not the broker's own."""
+    found: list[GroupRow] = []
+    while True:
+        after = found[-1].group if found else None
+        page = yield from ask("group_list", limit=PAGE, after=after)
+        found += rows(page, "groups", group_row)
+        if not page.get("more"):
+            return [one for one in found if not one.system]
+
+
+def _lag(group: GroupRow) -> Steps[int]:
+    """In all topics that it has consumed, and in that of what it has sent back."""
+    told = yield from ask("group_lag", group=group.group)
+    found = rows(told, "queues", queue_lag)
+    own = retry_topic(group.group)
+    if own not in group.topics:
+        try:
+            told = yield from ask("group_lag", group=group.group, topic=own)
+        except TopicUnknownError:
+            told = {"queues": []}
+        found += rows(told, "queues", queue_lag)
+    return sum(one.lag for one in found)
+
+
+def _own_topic(row: Fields) -> OwnTopic:
+    return OwnTopic(text(row, "topic"), integer(row, "perm"))
