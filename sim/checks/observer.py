@@ -111,8 +111,10 @@ class Observer:
         self.look_at_log(page)
         spoilt = self.node.spoilt
         if spoilt and min(spoilt) < durable:
-            # More of them may be promised than were there at an earlier start.
-            self.promised = max(self.promised, before[:durable], key=len)
+            # More of them may be promised than were there at an earlier start; and what is written
+            # is promised already where no sync is waited for.
+            promised = before[:durable] if self._waits_for_sync else before
+            self.promised = max(self.promised, promised, key=len)
             durable = min(spoilt)
         require(
             self.log[:durable] == before[:durable],
