@@ -170,6 +170,7 @@ except (BrokenPipeError, ConnectionResetError):
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another account, which root may be")
 @pytest.mark.parametrize("name", ["produce", "consume"])
 def test_a_local_account_that_never_ends_a_message_is_ended(node: Node, name: str) -> None:

@@ -133,6 +133,7 @@ def test_a_killed_mirror_and_a_killed_member_cost_nothing_that_is_there(
     assert leader.log_bytes().startswith(mirror.log_bytes())
 
 
+@pytest.mark.long
 def test_damage_of_a_mirrors_log_is_mended_from_its_source(
     make_node: Callable[[], Node], tmp_path: Path
 ) -> None:
@@ -150,6 +151,7 @@ def test_damage_of_a_mirrors_log_is_mended_from_its_source(
     assert member.log_bytes().startswith(mirror.log_bytes())
 
 
+@pytest.mark.long
 def test_a_mirror_that_is_killed_while_it_gets_files_has_the_bytes_of_what_is_left(
     make_node: Callable[[], Node], tmp_path: Path
 ) -> None:
@@ -302,6 +304,7 @@ def test_a_client_of_both_sites_follows_the_promoted_group_and_never_goes_back(
     assert old.cursors()["written"]["index"] == end
 
 
+@pytest.mark.long
 def test_an_old_member_rejoins_as_a_mirror_and_is_given_only_what_differs(
     make_node: Callable[[], Node], tmp_path: Path
 ) -> None:

@@ -112,6 +112,7 @@ def run_control(spark: SparkSession, store: Path, folder: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_between_two_commits_doubles_no_row(
     spark: SparkSession, golden: Any, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tests.suite.plugin import WORKERS_MAX
+from tests.suite.plugin import LONG, WORKERS_MAX
 
 
 class Part(NamedTuple):
@@ -34,6 +34,7 @@ class Part(NamedTuple):
 
 _BARE = {"LEDGERMQ_BARE": "1", "LEDGERMQ_BARE_LONG": "1"}
 _BOOT = {"LEDGERMQ_BOOT": "1", "LEDGERMQ_BOOT_LONG": "1", "LEDGERMQ_ANSIBLE": "1"}
+_LONG = {LONG: "1"}
 _COLLECTOR = {"LEDGERMQ_COLLECTOR": "1"}
 _EXEC = {"LEDGERMQ_EXEC_NODES": "1"}
 # A JVM's start is work, where most tests wait: with more at once, sends time out.
@@ -59,13 +60,13 @@ PARTS = (
             "tests/test_constants.py", "tests/test_documents.py", "tests/test_known_races.py",
             "tests/test_layout.py", "tests/test_maps.py", "tests/test_operating_commands.py",
         ),
-        environment={"LEDGERMQ_FLIP_STEP": "7", "LEDGERMQ_CONVERSION_KILLS": "60"},
+        environment={"LEDGERMQ_FLIP_STEP": "7", "LEDGERMQ_CONVERSION_KILLS": "60"} | _LONG,
         soak={"LEDGERMQ_FLIP_STEP": "1", "LEDGERMQ_CONVERSION_KILLS": "260"},
     ),
     Part(
         "simulator",
         tests=("tests/sim", "tests/raft_group"),
-        environment={"LEDGERMQ_SEEDS": "200"},
+        environment={"LEDGERMQ_SEEDS": "200"} | _LONG,
         soak={"LEDGERMQ_SEEDS": "2000"},
     ),
     Part(
@@ -78,7 +79,7 @@ PARTS = (
         environment={
             "LEDGERMQ_KILLS": "4", "LEDGERMQ_MEMBER_KILLS": "2", "LEDGERMQ_FULL_DISK_ROUNDS": "2",
             "LEDGERMQ_FUZZ_S": "20", "LEDGERMQ_BROWSER": "1", "LEDGERMQ_ALERTS": "1",
-        } | _EXEC,
+        } | _EXEC | _LONG,
         soak={
             "LEDGERMQ_KILLS": "20", "LEDGERMQ_MEMBER_KILLS": "5", "LEDGERMQ_FULL_DISK_ROUNDS": "5",
             "LEDGERMQ_FUZZ_S": "60",
@@ -139,7 +140,7 @@ PARTS = (
             "LEDGERMQ_SPARK": "1", "LEDGERMQ_SPARK_KILLS": "2", "LEDGERMQ_SPARK_DRIVER_KILLS": "2",
             "LEDGERMQ_SPARK_CLUSTER": "1", "LEDGERMQ_SPARK_WHEEL": "1",
             "LEDGERMQ_SPARK_SPECULATION": "1", "LEDGERMQ_BROWSER": "1",
-        },
+        } | _LONG,
         soak={"LEDGERMQ_SPARK_KILLS": "10", "LEDGERMQ_SPARK_DRIVER_KILLS": "5"},
     ),
     Part("packages", tools=("deb",), command=("packaging/check-deb.sh",)),

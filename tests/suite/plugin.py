@@ -18,6 +18,9 @@ from tests.suite import durations, order, skipped, space
 from tests.suite.durations import Durations
 from tests.suite.progress import Progress
 
+LONG = "LEDGERMQ_LONG"
+"""The variable with which tests are run that are marked as long."""
+
 WORKERS_MAX = 13
 """With more of them the run takes no less time: that of Spark's tests, one after the other."""
 
@@ -65,7 +68,15 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In a worker: the order in which the units are handed out. All workers have the same."""
+    """What is left out; and in a worker the order in which the units are handed out.
+
+    All workers have the same.
+    """
+    if os.environ.get(LONG) != "1":
+        left_out = pytest.mark.skip(reason=f"takes a minute: {LONG}=1, or make check-all")
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(left_out)
     if hasattr(config, "workerinput"):
         order.sort(items, _units(config))
 
