@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError
+from ledgermq.rules.schemas.avro_defaults import AvroDefault, check_default
+from ledgermq.rules.schemas.avro_types import AvroField, AvroType
 from ledgermq.rules.schemas.comparison import (
     NAMES_PER_STEP,
     Course,
     StepBudget,
     UnreadableError,
+    inner_place,
     json_of,
     shown,
     shown_names,
@@ -36,60 +38,47 @@ _READ_AS: Mapping[str, frozenset[str]] = {
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
-@dataclass(eq=False, slots=True)
-class AvroField:
-    """A field of a record."""
-
-    name: str
-    aliases: frozenset[str]
-    type: AvroType
-    has_default: bool
-
-
-@dataclass(eq=False, slots=True)
-class AvroType:
-    """One type; what a kind does not have is empty.
+class _Around(NamedTuple):
+    """What a type of a text stands in: a namespace, the names before it, other types.
 
     Attributes:
-        kind: a primitive's name, or ``record``, ``enum``, ``fixed``, ``array``, ``map``, ``union``.
-        branches: of a union; of an array or a map, the one that it has many of.
-        size: of ``fixed``, bytes.
-        decimal: precision and scale, where it is one.
+        place: of the field that it is the type of, as ``/field/field``.
+        defaults: of all fields before it; they are looked at when all types are known.
     """
-
-    kind: str
-    name: str = ""
-    aliases: frozenset[str] = frozenset()
-    fields: list[AvroField] = field(default_factory=list)
-    branches: list[AvroType] = field(default_factory=list)
-    symbols: frozenset[str] = frozenset()
-    has_default: bool = False
-    size: int = 0
-    decimal: tuple[object, object] | None = None
-
-
-class _Around(NamedTuple):
-    """What a type of a text stands in: a namespace, the names before it, other types."""
 
     space: str
     names: dict[str, AvroType]
     steps: StepBudget
     depth: int
+    place: str
+    defaults: list[AvroDefault]
 
     def within(self, space: str | None = None) -> _Around:
         return self._replace(space=self.space if space is None else space, depth=self.depth + 1)
+
+    def at(self, name: str) -> _Around:
+        return self._replace(place=inner_place(self.place, name))
 
     def full(self, name: str) -> str:
         return name if "." in name or not self.space else f"{self.space}.{name}"
 
 
-def avro_type(text: str, steps: StepBudget) -> AvroType:
+def avro_type(text: str, steps: StepBudget, *, has_defaults_checked: bool = False) -> AvroType:
     """The type of a schema's text.
+
+    Args:
+        has_defaults_checked: whether each default has to be a value of its field's type. Of a
+            version that was taken before this was asked, it need not be.
 
     Raises:
         ConfigError: it is none; says what and where.
     """
-    return _read(json_of(text), _Around("", {}, steps, 0))
+    defaults: list[AvroDefault] = []
+    found = _read(json_of(text), _Around("", {}, steps, 0, "", defaults))
+    if has_defaults_checked:
+        for default in defaults:
+            check_default(default, steps)
+    return found
 
 
 def check_avro_reads(reader: AvroType, writer: AvroType, steps: StepBudget) -> None:
@@ -127,7 +116,7 @@ def _read(value: object, around: _Around) -> AvroType:
         key = "items" if kind == "array" else "values"
         if key not in value:
             raise _wrong(f"{kind} without `{key}`", found=value)
-        return AvroType(kind, branches=[_read(value[key], around.within())])
+        return AvroType(kind, branches=[_read(value[key], around.within().at("*"))])
     found = _named(kind, around)
     return _with_logical(found, value) if kind == "bytes" else found
 
@@ -196,7 +185,10 @@ def _read_fields(record: AvroType, value: Mapping[str, object], around: _Around)
         if name in known or "type" not in row:
             raise _wrong("field twice or without `type`", record=record.name, field=name)
         known.add(name)
-        found = _read(row["type"], around)
+        inner = around.at(name)
+        found = _read(row["type"], inner)
+        if "default" in row:
+            around.defaults.append(AvroDefault(found, row["default"], inner.place))
         aliases = frozenset(_texts(row, "aliases"))
         record.fields.append(AvroField(name, aliases, found, "default" in row))
 

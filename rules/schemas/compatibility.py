@@ -56,7 +56,7 @@ def _found(
     rule: Compatibility, kind: SchemaType, text: str, before: Iterable[SchemaVersion]
 ) -> list[VersionConflict]:
     steps = StepBudget()
-    _comparer(kind, text, steps)
+    _comparer(kind, text, steps, is_new=True)
     found: list[VersionConflict] = []
     if rule is Compatibility.NONE:
         return found
@@ -89,15 +89,21 @@ def _between(
     return found
 
 
-def _comparer(kind: SchemaType, text: str, steps: StepBudget) -> Callable[[str], None]:
-    """What compares a writer's text with this reader's; it raises ``UnreadableError``."""
+def _comparer(
+    kind: SchemaType, text: str, steps: StepBudget, *, is_new: bool = False
+) -> Callable[[str], None]:
+    """What compares a writer's text with this reader's; it raises ``UnreadableError``.
+
+    Args:
+        is_new: whether the reader's has to be right in all: what is in the table stays readable.
+    """
 
     def counted(one: str) -> str:
         steps.take(len(one) // CHARACTERS_PER_STEP)
         return one
 
     if kind is SchemaType.AVRO:
-        avro = avro_type(counted(text), steps)
+        avro = avro_type(counted(text), steps, has_defaults_checked=is_new)
         return lambda other: check_avro_reads(avro, avro_type(counted(other), steps), steps)
     if kind is SchemaType.JSON:
         json = json_schema(counted(text))

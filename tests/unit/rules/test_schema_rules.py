@@ -17,11 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.model.names.schemas import TEXT_SIZE_MAX, SchemaType
+from ledgermq.model.names.schemas import TEXT_SIZE_MAX, Compatibility, SchemaType
 from ledgermq.rules.schemas.avro_schema import avro_type, check_avro_reads
-from ledgermq.rules.schemas.comparison import StepBudget, UnreadableError
+from ledgermq.rules.schemas.comparison import StepBudget, UnreadableError, shown
+from ledgermq.rules.schemas.compatibility import conflicts
 from ledgermq.rules.schemas.json_schema import check_json_reads
 from ledgermq.rules.schemas.protobuf_schema import check_proto_reads, proto_file
+from ledgermq.rules.schemas.schema_table import SchemaVersion
 
 _PRIMITIVES = st.sampled_from(
     ["null", "boolean", "int", "long", "float", "double", "bytes", "string"]
@@ -132,6 +134,108 @@ def test_a_field_of_another_name_is_found_by_its_alias() -> None:
 def test_what_is_no_avro_schema_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="not an Avro schema"):
         avro_type(text, StepBudget())
+
+
+def _with_default(kind: Any, default: Any) -> str:
+    """A field of that type, two fields deep."""
+    fields = [{"name": "b", "type": kind, "default": default}]
+    inner = {"type": "record", "name": "i", "fields": fields}
+    return json.dumps({"type": "record", "name": "r", "fields": [{"name": "a", "type": inner}]})
+
+
+_POINT = {
+    "type": "record",
+    "name": "p",
+    "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "int", "default": 0}],
+}
+_POINTS = {"type": "array", "items": [_POINT]}
+_INTS = {"type": "array", "items": "int"}
+_TEXTS = {"type": "map", "values": "string"}
+_PAIR = {"type": "fixed", "name": "f", "size": 2}
+_CARD = {"type": "enum", "name": "e", "symbols": ["A", "B"]}
+_LIST = {
+    "type": "record",
+    "name": "l",
+    "fields": [{"name": "rest", "type": ["null", "l"], "default": None}],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fits", "others"),
+    [
+        ("null", [None], [0, ""]),
+        ("boolean", [True], [0, "true", None]),
+        ("int", [0, -(1 << 31), (1 << 31) - 1], [1 << 31, -(1 << 31) - 1, True, 1.0, "1", None]),
+        ("long", [(1 << 63) - 1], [1 << 63, 0.5]),
+        ("float", [1, 1.5], [True, "1", None]),
+        ("double", [-1, 1e300], ["NaN", False]),
+        ("string", ["", "€"], [0, None, ["a"]]),
+        ("bytes", ["", "\u00ff"], ["\u0100", 1, [1]]),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4}, ["\x01"], [1.5]),
+        (_PAIR, ["ab", "\u00ff\u0000"], ["a", "abc", "a\u0100", 0]),
+        (_CARD, ["A"], ["C", 0, None]),
+        (_INTS, [[], [1, 2]], [{}, 1, None]),
+        (_TEXTS, [{}, {"k": "v"}], [[], "k"]),
+        (_POINT, [{"x": 1}, {"x": 1, "y": 2, "of nobody": 3}], [[], 1, None]),
+        (_LIST, [{}, {"rest": None}], [None]),
+        (["null", "int"], [None], [1, "null"]),
+        (["int", "null"], [1], [None]),
+        ([_POINT, "null"], [{"x": 1}], [None]),
+    ],
+)
+def test_a_default_is_a_value_of_its_fields_type(
+    kind: Any, fits: list[Any], others: list[Any]
+) -> None:
+    for value in fits:
+        avro_type(_with_default(kind, value), StepBudget(), has_defaults_checked=True)
+    for value in others:
+        with pytest.raises(ConfigError, match="a default is none of its field's type") as found:
+            avro_type(_with_default(kind, value), StepBudget(), has_defaults_checked=True)
+        assert found.value.details["field"] == "/a/b"
+        assert found.value.details["value"] == shown(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "place", "reason"),
+    [
+        (_INTS, [1, "x"], "/a/b/1", "value='x', type='int'"),
+        (_TEXTS, {"k": 7}, "/a/b/k", "value='7', type='string'"),
+        (_POINT, {"x": 1, "y": "z"}, "/a/b/y", "value='z', type='int'"),
+        (_POINT, {"y": 1}, "/a/b/x", "lacks a field that has no default of its own"),
+        (
+            {"type": "array", "items": [_POINT]},
+            [{"x": None}],
+            "/a/b/0/x",
+            "value='None', type='int'",
+        ),
+        # The union's first branch, as everywhere in a default.
+        (_LIST, {"rest": {"rest": None}}, "/a/b/rest", "value='an object of 1', type='null'"),
+    ],
+)
+def test_what_does_not_fit_within_a_default_is_named(
+    kind: Any, default: Any, place: str, reason: str
+) -> None:
+    with pytest.raises(ConfigError) as found:
+        avro_type(_with_default(kind, default), StepBudget(), has_defaults_checked=True)
+
+    assert found.value.details["field"] == place
+    assert reason in str(found.value)
+
+
+def test_a_default_is_asked_of_a_new_version_and_not_of_those_that_were_taken() -> None:
+    taken, new = _with_default("int", "one"), _with_default("int", 1)
+    before = [SchemaVersion(1, 1, SchemaType.AVRO, taken)]
+
+    assert conflicts(Compatibility.FULL, SchemaType.AVRO, new, before) == []
+    for rule in (Compatibility.NONE, Compatibility.FULL):
+        with pytest.raises(ConfigError, match="a default is none of its field's type"):
+            conflicts(rule, SchemaType.AVRO, taken, before)
+
+
+def test_defaults_of_many_values_are_counted() -> None:
+    text = _with_default(_INTS, [1] * 30_000)
+    with pytest.raises(ConfigError, match="too large to be compared"):
+        avro_type(text, StepBudget(20_000), has_defaults_checked=True)
 
 
 _WORDS = st.sampled_from([None, True, 0, 1, 2, 1.5, "", "ab", [], [1], {}, {"a": 1}, {"b": "x"}])
