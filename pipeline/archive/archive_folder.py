@@ -27,6 +27,7 @@ from ledgermq.pipeline.archive.archive_store import (
     StagingArea,
     StoreWriter,
 )
+from ledgermq.pipeline.archive.archive_writer import PLAIN_FORM
 from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.archive.object_store import SCHEMES, ObjectStore, without_keys
 
@@ -69,6 +70,8 @@ class ArchiveFolder:
 class WritableArchive(ArchiveFolder):
     """An archive that this process alone may change."""
 
+    form = PLAIN_FORM
+
     def __init__(self, store: ArchiveStore, writer: StoreWriter) -> None:
         """Read the manifest, and put right what a killed run has left; raises as opening it."""
         self._last: ArchiveRun | None = None
@@ -77,6 +80,10 @@ class WritableArchive(ArchiveFolder):
         if self._last is not None:
             writer.publish([file.path for file in self._last.files])
         writer.discard()
+
+    def as_text(self) -> str:
+        """Its directory or address, as it was given."""
+        return self.store.as_text()
 
     def runs(self) -> Iterator[ArchiveRun]:
         """As of an archive; the last one is kept, for its files may still be staged."""

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.pipeline.archive.archive_folder import ArchiveFolder, writable_archive
+from ledgermq.pipeline.archive.archive_folder import writable_archive
 from ledgermq.pipeline.archive.archive_layout import (
     PLAIN,
     STORED,
     ArchiveRun,
+    ArchiveState,
     Gap,
     QueueMark,
     TopicDocument,
 )
-from ledgermq.pipeline.archive.archive_store import ArchiveStore
+from ledgermq.pipeline.archive.archive_store import ArchiveStore, StagingArea
 from ledgermq.pipeline.archive.archive_writer import (
     ArchivedPart,
     ArchivedRange,
     ArchiveTask,
+    FileForm,
     archive_part,
 )
 from ledgermq.pipeline.job_defaults import LEVEL_DEFAULT, LEVELS
@@ -39,6 +41,43 @@ WORKERS_SHARE = 2
 
 PART_BYTES_MIN = 16 * 1024 * 1024
 """But no task for less of the log: each makes a file of its own for each topic and day."""
+
+
+class ArchiveTarget(Protocol):
+    """What a run adds to: an archive, or a table."""
+
+    @property
+    def form(self) -> FileForm:
+        """What its files are like."""
+
+    @property
+    def state(self) -> ArchiveState:
+        """What all runs before have added."""
+
+    def as_text(self) -> str:
+        """Its name, for errors."""
+
+    def staging(self) -> StagingArea:
+        """Where the workers write the files of a run.
+
+        Raises:
+            StorageError: the store refused.
+        """
+
+    def commit(self, run: ArchiveRun, staged: StagingArea) -> None:
+        """Let the files of ``run`` be part of it, all or none, and durable on return.
+
+        Raises:
+            StoreLockedError: another run has added something meanwhile.
+            StorageError: the store refused.
+        """
+
+    def discard(self) -> None:
+        """Nothing is to be added.
+
+        Raises:
+            StorageError: the store refused.
+        """
 
 
 class Archived(NamedTuple):
@@ -114,7 +153,17 @@ def archive(
         StorageError: something cannot be read or written.
         JobFailedError: Spark gave up.
     """
-    bodies = PLAIN if options.inflate else STORED
+    check_level(level)
+    with writable_archive(store) as folder:
+        return archive_into(job, options, folder, split_bytes=split_bytes, level=level)
+
+
+def check_level(level: int) -> None:
+    """Whether zstd has such a level.
+
+    Raises:
+        ConfigError: it has none.
+    """
     if level not in LEVELS:
         raise ConfigError(
             "no such level of zstd",
@@ -122,70 +171,89 @@ def archive(
             value=level,
             allowed=f"{LEVELS[0]} to {LEVELS[-1]}",
         )
-    with writable_archive(store) as folder:
-        topics = _topics_of(options)
-        folder.state.check_choice(bodies, topics)
-        source = open_to_plan(options)
-        try:
-            before = source.queued()
-            plan = steady(
-                lambda: _plan(source, options, folder, split_bytes, job.slots),
-                again=source.refresh,
-            )
-            after = source.queued()
-        finally:
-            source.close()
-        # Queues that another leader has listed may have less than the first one had.
-        is_same = before is not None and after is not None and before.node == after.node
-        position = before.position if is_same and before is not None else None
-        staged = folder.staging()
-        number = folder.state.runs + 1
-        tasks = [
-            ArchiveTask(
-                number=task,
-                run=number,
-                options=options,
-                ranges=ranges,
-                generations=tuple(plan.wanted[range_.queue].generation for range_ in ranges),
-                staging=staged,
-                level=level,
-            )
-            for task, ranges in enumerate(plan.parts)
-        ]
-        # Each part is a task of its own already.
-        parts = job.each(tasks, archive_part, size=len(tasks), split_bytes=1)
-        marks, gaps = _outcome(plan.wanted, parts, folder.state.marks)
-        is_further = position is not None and position > (folder.state.position or 0)
-        if not marks and not is_further:
-            folder.discard()
-            return Archived(None, folder.state.runs, plan.made_anew, folder.state.position, 0)
-        run = ArchiveRun(
-            number=number,
-            at_ms=time.time_ns() // 1_000_000,
-            source=name_of(options),
-            bodies=bodies,
-            topics=topics,
-            position=position,
-            marks=marks,
-            gaps=tuple(gaps),
-            files=tuple(file for part in parts for file in part.files),
+
+
+def archive_into(
+    job: Tasks,
+    options: SourceOptions,
+    target: ArchiveTarget,
+    *,
+    split_bytes: int,
+    level: int,
+) -> Archived:
+    """Add to ``target`` what the source has beyond it.
+
+    Args:
+        level: one that ``check_level`` has let through.
+
+    Raises:
+        LedgerError: as ``archive`` does.
+    """
+    bodies = PLAIN if options.inflate else STORED
+    topics = _topics_of(options)
+    target.state.check_choice(bodies, topics)
+    source = open_to_plan(options)
+    try:
+        before = source.queued()
+        plan = steady(
+            lambda: _plan(source, options, target, split_bytes, job.slots),
+            again=source.refresh,
         )
-        folder.commit(run, staged)
-        return Archived(run, number, plan.made_anew, folder.state.position, len(tasks))
+        after = source.queued()
+    finally:
+        source.close()
+    # Queues that another leader has listed may have less than the first one had.
+    is_same = before is not None and after is not None and before.node == after.node
+    position = before.position if is_same and before is not None else None
+    staged = target.staging()
+    number = target.state.runs + 1
+    tasks = [
+        ArchiveTask(
+            number=task,
+            run=number,
+            options=options,
+            ranges=ranges,
+            generations=tuple(plan.wanted[range_.queue].generation for range_ in ranges),
+            staging=staged,
+            level=level,
+            form=target.form,
+        )
+        for task, ranges in enumerate(plan.parts)
+    ]
+    # Each part is a task of its own already.
+    parts = job.each(tasks, archive_part, size=len(tasks), split_bytes=1)
+    marks, gaps = _outcome(plan.wanted, parts, target.state.marks)
+    is_further = position is not None and position > (target.state.position or 0)
+    if not marks and not is_further:
+        target.discard()
+        return Archived(None, target.state.runs, plan.made_anew, target.state.position, 0)
+    run = ArchiveRun(
+        number=number,
+        at_ms=time.time_ns() // 1_000_000,
+        source=name_of(options),
+        bodies=bodies,
+        topics=topics,
+        position=position,
+        marks=marks,
+        gaps=tuple(gaps),
+        files=tuple(file for part in parts for file in part.files),
+    )
+    target.commit(run, staged)
+    return Archived(run, number, plan.made_anew, target.state.position, len(tasks))
 
 
 def _plan(
     source: RowSource,
     options: SourceOptions,
-    folder: ArchiveFolder,
+    target: ArchiveTarget,
     split_bytes: int,
     slots: int,
 ) -> _Plan:
     check_queued(source)
-    bounds = _bounds(source, options, folder)
-    found = {queue: _wanted(source, held, folder) for queue, held in bounds.items()}
+    bounds = _bounds(source, options, target)
+    found = {queue: _wanted(source, held, target) for queue, held in bounds.items()}
     wanted = {queue: one for queue, one in found.items() if one is not None}
-    marks = folder.state.marks
+    marks = target.state.marks
     made_anew = tuple(
         queue
         for queue, one in wanted.items()
@@ -201,7 +269,7 @@ def _plan(
 
 
 def _bounds(
-    source: RowSource, options: SourceOptions, folder: ArchiveFolder
+    source: RowSource, options: SourceOptions, target: ArchiveTarget
 ) -> dict[Queue, MessageRange]:
     """What the queues hold that are archived; a topic that has been deleted since has none.
 
@@ -209,7 +277,7 @@ def _bounds(
         ConfigError: a topic that is named is neither there nor in the archive.
     """
     queues = source.queues()
-    options.choice.check_found({*queues, *folder.state.marks})
+    options.choice.check_found({*queues, *target.state.marks})
     return source.bounds(queue for queue in queues if options.choice.has(queue))
 
 
@@ -220,12 +288,12 @@ def _topics_of(options: SourceOptions) -> TopicDocument:
     return {} if choice.pattern is None else {"pattern": choice.pattern}
 
 
-def _wanted(source: RowSource, held: MessageRange, folder: ArchiveFolder) -> _Wanted | None:
+def _wanted(source: RowSource, held: MessageRange, target: ArchiveTarget) -> _Wanted | None:
     """What the archive lacks of a queue; None when that is nothing."""
-    mark = folder.state.marks.get(held.queue)
+    mark = target.state.marks.get(held.queue)
     if mark is None:
         return _Wanted(held, 0, held.first, None) if held.first < held.end else None
-    if _is_made_anew(source, held, mark, folder):
+    if _is_made_anew(source, held, mark, target):
         return _Wanted(held, mark.generation + 1, held.first, None)
     if held.end <= mark.end:
         return None
@@ -237,7 +305,7 @@ def _wanted(source: RowSource, held: MessageRange, folder: ArchiveFolder) -> _Wa
 
 
 def _is_made_anew(
-    source: RowSource, held: MessageRange, mark: QueueMark, folder: ArchiveFolder
+    source: RowSource, held: MessageRange, mark: QueueMark, target: ArchiveTarget
 ) -> bool:
     """Whether the messages of a queue are numbered from the beginning once more.
 
@@ -262,7 +330,7 @@ def _is_made_anew(
     if is_strange:
         raise ConfigError(
             "archive is of another store: a message that came later stands before an archived one",
-            directory=folder.store.as_text(),
+            directory=target.as_text(),
             topic=held.topic,
             queueId=held.queue_id,
             position=position,

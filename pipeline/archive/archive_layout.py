@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.pipeline.queue_ranges import Queue
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 VERSION = 1
 PLAIN, STORED = "plain", "stored"
@@ -47,7 +50,7 @@ class QueueSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
-    """One Parquet file: messages of one topic and one day, in the order of the log.
+    """One Parquet file: messages of one topic and one day.
 
     Attributes:
         path: below the archive's folder.
@@ -55,6 +58,7 @@ class ArchivedFile:
         sha256: of the file's bytes, in hexadecimal digits.
         first_stored, last_stored: least and largest store time, epoch ms.
         damaged: rows whose ``crcOk`` is false.
+        footer: what Parquet says of its columns, where a table is to know it; no document has it.
     """
 
     path: str
@@ -67,6 +71,7 @@ class ArchivedFile:
     last_stored: int
     damaged: int
     spans: tuple[QueueSpan, ...]
+    footer: pq.FileMetaData | None = None
 
 
 class QueueMark(NamedTuple):
@@ -206,9 +211,6 @@ def escaped(topic: str) -> str:
 
 def encode_run(run: ArchiveRun) -> dict[str, object]:
     """The document of a run."""
-    queues: dict[str, dict[str, list[int]]] = {}
-    for (topic, queue_id), mark in sorted(run.marks.items()):
-        queues.setdefault(topic, {})[str(queue_id)] = list(mark)
     return {
         "version": VERSION,
         "run": run.number,
@@ -217,7 +219,7 @@ def encode_run(run: ArchiveRun) -> dict[str, object]:
         "bodies": run.bodies,
         "topics": run.topics,
         "position": run.position,
-        "queues": queues,
+        "queues": encode_marks(run.marks),
         "gaps": [list(gap) for gap in run.gaps],
         "files": [
             {
@@ -250,12 +252,6 @@ def decode_run(document: Mapping[str, object], *, file: str) -> ArchiveRun:
     if isinstance(version, int) and version > VERSION:
         raise ConfigError("archive is of a later layout", file=file, version=version, known=VERSION)
     take = _Fields(document, file)
-    queues = take.value("queues", dict)
-    marks = {
-        (topic, int(queue_id)): QueueMark(*take.integers(numbers, 5))
-        for topic, table in queues.items()
-        for queue_id, numbers in _Fields(queues, file).value(topic, dict).items()
-    }
     position = document.get("position")
     return ArchiveRun(
         number=take.value("run", int),
@@ -264,10 +260,41 @@ def decode_run(document: Mapping[str, object], *, file: str) -> ArchiveRun:
         bodies=take.value("bodies", str),
         topics=take.value("topics", dict),
         position=position if isinstance(position, int) else None,
-        marks=marks,
+        marks=decode_marks(take.value("queues", dict), file=file),
         gaps=tuple(_gap(gap, take) for gap in take.value("gaps", list)),
         files=tuple(_file(item, take) for item in take.value("files", list)),
     )
+
+
+def encode_marks(marks: Mapping[Queue, QueueMark]) -> dict[str, dict[str, list[int]]]:
+    """How far queues are archived, as documents have it: by topic and queue."""
+    queues: dict[str, dict[str, list[int]]] = {}
+    for (topic, queue_id), mark in sorted(marks.items()):
+        queues.setdefault(topic, {})[str(queue_id)] = list(mark)
+    return queues
+
+
+def decode_marks(queues: Mapping[str, object], *, file: str) -> dict[Queue, QueueMark]:
+    """What ``encode_marks`` has made a document of.
+
+    Args:
+        file: named in errors.
+
+    Raises:
+        CorruptLogError: it is none.
+    """
+    take = _Fields(queues, file)
+    return {
+        (topic, _queue_id(number, take)): QueueMark(*take.integers(numbers, 5))
+        for topic in queues
+        for number, numbers in take.value(topic, dict).items()
+    }
+
+
+def _queue_id(text: str, take: _Fields) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise take.corrupt("queues")
+    return int(text)
 
 
 def _gap(item: object, take: _Fields) -> Gap:

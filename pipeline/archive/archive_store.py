@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from io import FileIO
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -126,13 +125,27 @@ class ArchiveStore(Protocol):
         """
 
 
+class WrittenFile(Protocol):
+    """A raw file, or a stream into a store of objects."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+
+    def write(self, content: memoryview, /) -> int | None:
+        """Write some of it; how many bytes."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
 class StagedFile:
     """A file that is written once, and knows the digest of what it has; as Arrow wants a file."""
 
-    def __init__(self, file: FileIO, finish: Callable[[FileIO], None]) -> None:
+    def __init__(self, file: WrittenFile, finish: Callable[[], None]) -> None:
         """``finish`` makes it durable, once all is written; the file is closed behind it."""
         self._file = file
-        self._finish: Callable[[FileIO], None] | None = finish
+        self._finish: Callable[[], None] | None = finish
         self._digest = hashlib.sha256()
         self.size = 0
 
@@ -171,7 +184,7 @@ class StagedFile:
         if not self._file.closed:
             try:
                 if self._finish is not None:
-                    self._finish(self._file)
+                    self._finish()
             finally:
                 self._file.close()
 

@@ -42,6 +42,12 @@ GROUP_BYTES = 16 * 1024 * 1024
 PENDING_BYTES_MAX = 96 * 1024 * 1024
 """Of all rows that wait for their row group; beyond it the largest groups are written early."""
 
+SORTED_BYTES = 64 * 1024 * 1024
+"""Of a file whose rows are sorted, before it is compressed: so much is sorted at once."""
+
+SORTED_PENDING_BYTES_MAX = 256 * 1024 * 1024
+"""Of all rows that wait to be sorted; beyond it the largest files are written early."""
+
 FILE_BYTES_MAX = 4 << 30
 """Behind it another file is begun: a store of objects copies 5 GiB in one go, and no more."""
 
@@ -49,10 +55,53 @@ OPEN_FILES_MAX = 128
 """More topics and days at once cost more files, not more descriptors."""
 
 _DICTIONARY_COLUMNS = [
-    *("queueId", "tags", "bornHost", "storeHost", "sysFlag", "flag", "reconsumeTimes", "raftTerm"),
+    *(
+        "topic",
+        "queueId",
+        "tags",
+        "bornHost",
+        "storeHost",
+        "sysFlag",
+        "flag",
+        "reconsumeTimes",
+        "raftTerm",
+    ),
     "properties.key_value.key",
 ]
-_WITHOUT_STATISTICS = {"body", "properties", "bornHost", "storeHost"}
+WITHOUT_STATISTICS = ("body", "properties", "bornHost", "storeHost")
+"""Columns whose least and largest values nobody asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileForm:
+    """What the Parquet files of an archive are like; it goes to the workers, pickled.
+
+    Attributes:
+        columns: of the source, in the order of ``schema``.
+        schema: of the files: types that those of the columns can be cast to, and field ids.
+        order: columns that the rows of each file are sorted by; without any they stand in the order
+            of the log.
+        with_footers: whether the driver gets the footer of each file.
+    """
+
+    columns: tuple[str, ...]
+    schema: pa.Schema
+    order: tuple[str, ...] = ()
+    with_footers: bool = False
+
+    @property
+    def batch_bytes(self) -> int:
+        """So much of a topic and day is written at once."""
+        return SORTED_BYTES if self.order else GROUP_BYTES
+
+    @property
+    def pending_bytes_max(self) -> int:
+        """So much may wait, of all topics and days together."""
+        return SORTED_PENDING_BYTES_MAX if self.order else PENDING_BYTES_MAX
+
+
+PLAIN_FORM = FileForm(ARCHIVED_COLUMNS, ARCHIVED_SCHEMA)
+"""Of archives in folders and buckets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +113,7 @@ class ArchiveTask:
         generations: of the queues of ``ranges``, in their order.
         staging: of this run, the same for all workers.
         level: of zstd.
+        form: of the files.
     """
 
     number: int
@@ -73,6 +123,7 @@ class ArchiveTask:
     generations: tuple[int, ...]
     staging: StagingArea
     level: int
+    form: FileForm
 
 
 class ArchivedRange(NamedTuple):
@@ -142,6 +193,7 @@ class _Stream:
     spans: dict[int, _Span] = field(default_factory=dict)
     file: StagedFile | None = None
     writer: pq.ParquetWriter | None = None
+    footers: list[pq.FileMetaData] = field(default_factory=list)
     path: str = ""
 
 
@@ -172,7 +224,7 @@ class _PartWriter:
         rows = columns_of(part, inflate=self._task.options.inflate)
         numbers = part.numbers
         self._count(rows, numbers)
-        batch = rows.batch(ARCHIVED_COLUMNS)
+        batch = rows.batch(self._task.form.columns)
         days = rows.store_times // 86_400_000
         topics = self._codes[numbers]
         first_day = int(days.min())
@@ -193,9 +245,9 @@ class _PartWriter:
                     numbers[piece],
                     offsets[piece],
                 )
-        while self._pending > PENDING_BYTES_MAX:
+        while self._pending > self._task.form.pending_bytes_max:
             largest = max(self._streams, key=lambda key: self._streams[key].bytes)
-            self._write(largest)
+            self._write_early(largest)
 
     def finish(self) -> ArchivedPart:
         """Close all files; what they are, and what was read."""
@@ -245,11 +297,18 @@ class _PartWriter:
         stream.batches.append(batch)
         stream.bytes += size
         self._pending += size
-        if stream.bytes >= GROUP_BYTES:
+        if stream.bytes >= self._task.form.batch_bytes:
+            self._write_early(key)
+
+    def _write_early(self, key: tuple[int, int]) -> None:
+        """Write what waits, of which there will be more; a file of sorted rows ends with it."""
+        if self._task.form.order:
+            self._close(key)
+        else:
             self._write(key)
 
     def _write(self, key: tuple[int, int]) -> None:
-        """Write what waits as one row group."""
+        """Write what waits: as one row group, or sorted."""
         stream = self._streams[key]
         if not stream.batches:
             return
@@ -259,7 +318,12 @@ class _PartWriter:
             self._open[key] = self._open.pop(key)
         assert stream.writer is not None
         table = pa.Table.from_batches(stream.batches)
-        stream.writer.write_table(table, row_group_size=table.num_rows)
+        rows_max = table.num_rows
+        form = self._task.form
+        if form.order:
+            table = table.sort_by([(name, "ascending") for name in form.order])
+            rows_max = max(1, rows_max * GROUP_BYTES // max(stream.bytes, GROUP_BYTES))
+        stream.writer.write_table(table.cast(form.schema), row_group_size=rows_max)
         self._pending -= stream.bytes
         stream.batches, stream.bytes = [], 0
 
@@ -280,11 +344,12 @@ class _PartWriter:
         stream.file = task.staging.create(stream.path)
         stream.writer = pq.ParquetWriter(
             stream.file,
-            ARCHIVED_SCHEMA.with_metadata({"ledgermq.topic": stream.topic}),
+            task.form.schema.with_metadata({"ledgermq.topic": stream.topic}),
             compression="zstd",
             compression_level=task.level,
             use_dictionary=_DICTIONARY_COLUMNS,
-            write_statistics=_statistics_columns(),
+            write_statistics=_statistics_columns(task.form),
+            metadata_collector=stream.footers,
         )
         self._open[key] = None
 
@@ -308,6 +373,7 @@ class _PartWriter:
                 last_stored=stream.last_stored,
                 damaged=stream.damaged,
                 spans=tuple(self._spans(stream)),
+                footer=stream.footers[0] if self._task.form.with_footers else None,
             )
         )
 
@@ -340,5 +406,5 @@ def _note(stream: _Stream, times: Integers, numbers: Integers, offsets: Integers
         span.rows += count
 
 
-def _statistics_columns() -> list[str]:
-    return [name for name in ARCHIVED_COLUMNS if name not in _WITHOUT_STATISTICS]
+def _statistics_columns(form: FileForm) -> list[str]:
+    return [name for name in form.columns if name not in WITHOUT_STATISTICS]

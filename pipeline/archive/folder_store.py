@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
 
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError, StoreLockedError
@@ -114,7 +113,8 @@ class StagingFolder:
         for folder in (file.parent.parent, file.parent):
             if not folder.is_dir():
                 folder.mkdir(exist_ok=True)
-        return StagedFile(file.open("xb", buffering=0), _sync_file)
+        opened = file.open("xb", buffering=0)
+        return StagedFile(opened, lambda: sync_file(opened.fileno()))
 
     def finish(self, paths: Iterable[str]) -> None:
         """Make the names durable."""
@@ -177,10 +177,6 @@ class FolderWriter:
         if self._staging.is_dir():
             _rename(self._staging, discarded)
             delete_folder(discarded)
-
-
-def _sync_file(file: FileIO) -> None:
-    sync_file(file.fileno())
 
 
 def _make(folder: Path) -> None:

@@ -19,7 +19,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -182,11 +181,12 @@ class StagingPrefix:
     def create(self, path: str) -> StagedFile:
         """See ``StagingArea``; uploaded when it is closed, from a file without a name."""
         bucket = S3Bucket(self.place)
+        file = tempfile.TemporaryFile("w+b", buffering=0)  # noqa: SIM115
 
-        def upload(file: FileIO) -> None:
+        def upload() -> None:
             bucket.upload(self.prefix + path, Path(f"/proc/self/fd/{file.fileno()}"))
 
-        return StagedFile(tempfile.TemporaryFile("w+b", buffering=0), upload)
+        return StagedFile(file, upload)
 
     def finish(self, paths: Iterable[str]) -> None:
         """An object is durable when it was put."""
