@@ -18,7 +18,9 @@ readonly venv=.venv
 all=server,test,check
 [ "${LEDGERMQ_BROWSER:-}" != 1 ] || all+=,browser
 [ "${LEDGERMQ_ANSIBLE:-}" != 1 ] || all+=,ansible
-[ "${LEDGERMQ_WITHOUT_SPARK:-}" = 1 ] || all+=,spark
+# What reads and writes tables comes with Spark, whose jobs make them.
+readonly spark=,spark,iceberg,readers
+[ "${LEDGERMQ_WITHOUT_SPARK:-}" = 1 ] || all+=$spark
 case ${1:-all} in
     all) extras=$all ;;
     run) extras=server ;;
@@ -85,7 +87,7 @@ leave_spark_out_without_java() {
     [[ $all == *spark* ]] && ! has_java || return 0
     [[ $extras != *spark* ]] ||
         say "no Java: PySpark is left out, and so are the tests that need it"
-    all=${all%,spark} extras=${extras%,spark}
+    all=${all%"$spark"} extras=${extras%"$spark"}
 }
 
 digest() { cat "$@" | sha256sum | cut -d ' ' -f 1; }

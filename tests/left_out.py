@@ -16,11 +16,16 @@ import pytest
 _ASKED_NOT = "LEDGERMQ_WITHOUT_SPARK=1"
 
 
-def without_spark(*, needs_java: bool) -> str:
-    """Why tests of Spark, or of what reads for it, cannot run here; empty where they can."""
+def without_spark(*, needs_java: bool, libraries: tuple[str, ...] = ()) -> str:
+    """Why tests of Spark, or of what reads for it, cannot run here; empty where they can.
+
+    Args:
+        libraries: that they import besides.
+    """
     if os.environ.get("LEDGERMQ_WITHOUT_SPARK") == "1":
         return _ASKED_NOT
-    missing = [name for name in ("pyarrow", "pyspark") if importlib.util.find_spec(name) is None]
+    names = ("pyarrow", "pyspark", *libraries)
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
         return f"not installed: {', '.join(missing)} (packaging/bootstrap.sh, where Java is)"
     if needs_java and shutil.which("java") is None and not os.environ.get("JAVA_HOME"):

@@ -32,6 +32,7 @@ PACKAGES = "builds for hosts of all suites; tests/bare/test_repository.py does, 
 WITNESS = "tests/process/test_witness_without_bodies.py adds one so"
 TWO_SITES = "needs a group of two and a witness; tests/process/test_config_init.py makes one so"
 MIRROR = "needs a mirror, or its store; tests/process/test_mirror.py has one"
+TABLES = "is a job of Spark into a lake; tests/spark/test_table_archive.py has one"
 LEVELS = "needs a group of two versions; tests/process/test_new_version_page.py has one"
 
 GROUPS = "needs two groups; tests/process/test_cluster_groups.py has them"
@@ -45,6 +46,7 @@ NOT_RUN = {
         "the same drop-in is given to a booted host by tests/boot/test_observer.py",
     ),
     ("group.md", "ledgermq raft add n2 "): WITNESS,
+    ("iceberg.md", "ledgermq spark archive "): TABLES,
     ("install.md", "make apt-repo "): PACKAGES,
     ("install.md", "make wheel"): WHEEL,
     ("install.md", "pip install "): WHEEL,

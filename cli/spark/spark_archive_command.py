@@ -24,6 +24,8 @@ from ledgermq.pipeline.job_defaults import LEVEL_DEFAULT, LEVELS
 
 if TYPE_CHECKING:
     from ledgermq.pipeline.archive.archive_job import Archived
+    from ledgermq.pipeline.source_options import SourceOptions
+    from ledgermq.pipeline.tables.iceberg_table import IcebergTable
 
 
 def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -32,15 +34,27 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "archive",
         help="write what is new as Parquet files",
         description="Add what a store or a running cluster has beyond the archive to it: Parquet "
-        "files by topic and day of the store time, and a manifest. A run that is repeated, or was "
-        "killed, adds nothing twice.",
+        "files by topic and day of the store time, and a manifest, or a snapshot of a table. A run "
+        "that is repeated, or was killed, adds nothing twice.",
     )
     add_source_options(parser)
-    parser.add_argument(
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument(
         "--to",
-        required=True,
         metavar="DIR",
         help="the archive; workers must see it: a directory, or s3a://BUCKET/PREFIX",
+    )
+    place.add_argument(
+        "--iceberg",
+        metavar="CATALOG.NAMESPACE.TABLE",
+        help="a table of Apache Iceberg, one snapshot a run; catalogs are those of PyIceberg",
+    )
+    parser.add_argument(
+        "--catalog-property",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of the catalog, over PyIceberg's configuration",
     )
     parser.add_argument(
         "--stored-bodies",
@@ -74,15 +88,34 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _archive(arguments: argparse.Namespace) -> int:
-    from ledgermq.pipeline.archive.archive_folder import store_at
-    from ledgermq.pipeline.archive.archive_job import archive
-
-    store = store_at(arguments.to)
+    properties = _catalog_properties(arguments)
     options = source_options(arguments, inflateBodies=str(not arguments.stored_bodies).lower())
     addresses = (arguments.commit_to or arguments.nodes or "").split(",")
     if arguments.watermark and not addresses[0]:
         raise ConfigError("nobody to tell of the watermark", option="--commit-to")
     begun = time.monotonic()
+    if arguments.iceberg:
+        place, found = _archive_to_table(arguments, options, properties)
+    else:
+        place, found = _archive_to_store(arguments, options)
+    seconds = time.monotonic() - begun
+    if arguments.watermark:
+        _commit(arguments.watermark, found.position, addresses, timeout_s=arguments.timeout)
+    if arguments.json:
+        print(json.dumps(_archived_as_json(found, place, seconds)))
+        return 0
+    _print_archived(found, place, seconds)
+    return 0
+
+
+def _archive_to_store(
+    arguments: argparse.Namespace, options: SourceOptions
+) -> tuple[str, Archived]:
+    """A run into a directory or a bucket."""
+    from ledgermq.pipeline.archive.archive_folder import store_at
+    from ledgermq.pipeline.archive.archive_job import archive
+
+    store = store_at(arguments.to)
     with job_of(arguments, "archive") as job:
         found = archive(
             job,
@@ -91,14 +124,68 @@ def _archive(arguments: argparse.Namespace) -> int:
             split_bytes=split_bytes(arguments),
             level=arguments.level,
         )
-    seconds = time.monotonic() - begun
-    if arguments.watermark:
-        _commit(arguments.watermark, found.position, addresses, timeout_s=arguments.timeout)
-    if arguments.json:
-        print(json.dumps(_archived_as_json(found, store.as_text(), seconds)))
-        return 0
-    _print_archived(found, store.as_text(), seconds)
-    return 0
+    return store.as_text(), found
+
+
+def _archive_to_table(
+    arguments: argparse.Namespace, options: SourceOptions, properties: dict[str, str]
+) -> tuple[str, Archived]:
+    """A run into a table."""
+    from ledgermq.pipeline.archive.archive_job import archive_into, check_level
+
+    check_level(arguments.level)
+    table = _opened_table(arguments.iceberg, properties)
+    with job_of(arguments, "archive") as job:
+        found = archive_into(
+            job,
+            options,
+            table,
+            split_bytes=split_bytes(arguments),
+            level=arguments.level,
+        )
+    return table.as_text(), found
+
+
+def _opened_table(name: str, properties: dict[str, str]) -> IcebergTable:
+    """The table that is named.
+
+    Raises:
+        LedgerError: PyIceberg is missing, or does not read its configuration; or as opening it.
+    """
+    try:
+        from strictyaml import YAMLError
+
+        try:
+            from ledgermq.pipeline.tables.iceberg_table import IcebergTable
+        except YAMLError as error:
+            # PyIceberg reads it when it is imported.
+            reason = " ".join(str(error).split())[:300]
+            raise ConfigError("not read: .pyiceberg.yaml", reason=reason) from error
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "tables need PyIceberg: pip install 'ledgermq[iceberg]'",
+            option="--iceberg",
+            missing=error.name,
+        ) from error
+    return IcebergTable.at(name, properties)
+
+
+def _catalog_properties(arguments: argparse.Namespace) -> dict[str, str]:
+    """Properties of the catalog that are given on the command line.
+
+    Raises:
+        ConfigError: one cannot be read, or there is no catalog.
+    """
+    found = {}
+    for text in arguments.catalog_property:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            # A value may be a key.
+            raise ConfigError("must be NAME=VALUE", option="--catalog-property", value=name)
+        if not arguments.iceberg:
+            raise ConfigError("only of the catalog of --iceberg", option="--catalog-property")
+        found[name] = value
+    return found
 
 
 def _commit(name: str, position: int | None, addresses: list[str], *, timeout_s: float) -> None:

@@ -1,0 +1,276 @@
+"""Apache Iceberg table as an archive: each run adds one snapshot, or nothing.
+
+The properties of a snapshot say how far its run has come, so rows and progress are one commit: who
+is killed before it has added nothing, and the next run reads from the newest snapshot where to go
+on. A commit holds only if the table is still at the state that the run was planned from.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import cast
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchTableError,
+    ValidationException,
+)
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import IcebergType
+
+from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError
+from ledgermq.pipeline.archive.archive_layout import ArchiveRun, ArchiveState
+from ledgermq.pipeline.archive.archive_store import StagingArea
+from ledgermq.pipeline.tables.table_catalog import (
+    REFUSALS,
+    HonestCatalog,
+    asked,
+    opened_catalog,
+    opened_table,
+    refused,
+    split_name,
+)
+from ledgermq.pipeline.tables.table_columns import data_file, form_of, missing_columns
+from ledgermq.pipeline.tables.table_files import TableFiles
+from ledgermq.pipeline.tables.table_state import (
+    ATTEMPT,
+    PREFIX,
+    RUN,
+    FoundState,
+    decode_state,
+    encode_state,
+)
+
+COMMITS_MAX = 5
+"""So often a commit is made again, as when somebody else puts the table in order meanwhile."""
+
+SNAPSHOT = f"{PREFIX}snapshot"
+"""Property of the table: the snapshot whose properties the table has, too, in case it expires."""
+
+
+class IcebergTable:
+    """A table that runs of ``archive`` add to.
+
+    Invariant: ``state`` is what the newest snapshot of a run says, as of opening it or of the last
+    ``commit``.
+    """
+
+    def __init__(self, catalog: Catalog, path: tuple[str, ...], *, name: str) -> None:
+        """Open the table, made if need be; columns that it lacks are added.
+
+        Raises:
+            ConfigError: it is no archive, and cannot be one.
+            CorruptLogError: what it says of its runs cannot be read.
+            StoreLockedError: it was changed meanwhile.
+            StorageError: the catalog or the store refused.
+        """
+        self._name = name
+        table = opened_table(catalog, path, name=name)
+        # Of a table of somebody else nothing is changed.
+        newest_state(table, name)
+        missing = missing_columns(table, name)
+        if missing:
+            _add_columns(table, missing, name)
+        table.catalog = cast(Catalog, HonestCatalog(catalog))
+        self._table = table
+        self.form = form_of(table.schema())
+        # Of the same metadata as the commit's condition: adding columns has loaded it anew.
+        found = newest_state(table, name)
+        self.state = ArchiveState() if found is None else found.state
+        self._attempt = "" if found is None else found.attempt
+
+    @classmethod
+    def at(cls, text: str, properties: Mapping[str, str]) -> IcebergTable:
+        """The table that ``CATALOG.NAMESPACE.TABLE`` names.
+
+        Args:
+            properties: of the catalog, over those of PyIceberg's configuration.
+
+        Raises:
+            LedgerError: as opening it, and the catalog.
+        """
+        name, path = split_name(text)
+        return cls(opened_catalog(name, properties), path, name=text)
+
+    def as_text(self) -> str:
+        """As it was named."""
+        return self._name
+
+    def staging(self) -> TableFiles:
+        """Where its data files stand: at once in their places, for no reader sees them there."""
+        root = self._table.properties.get("write.data.path")
+        return TableFiles.of(
+            (root or f"{self._table.location()}/data").rstrip("/"), self._table.io.properties
+        )
+
+    def discard(self) -> None:
+        """There is nothing to let go of."""
+
+    def commit(self, run: ArchiveRun, staged: StagingArea) -> None:
+        """Add one snapshot with the files of ``run``; durable on return.
+
+        Raises:
+            StoreLockedError: another run has added something meanwhile, or the table's columns or
+                partitions were changed; nothing was added.
+            StorageError: the catalog refused. Where it did not answer, it may have been added:
+                the next run sees that.
+        """
+        assert isinstance(staged, TableFiles), type(staged)
+        assert run.number == self.state.runs + 1, (run.number, self.state.runs)
+        planned = self._table.metadata
+        locations = [staged.location_of(file.path) for file in run.files]
+        files = [
+            data_file(planned, file, location)
+            for file, location in zip(run.files, locations, strict=True)
+        ]
+        attempt = uuid.uuid4().hex
+        properties = encode_state(self.state, run, attempt)
+        for _ in range(COMMITS_MAX):
+            try:
+                self._append(files, properties)
+                break
+            except (CommitFailedException, NoSuchTableError, ValidationException):
+                self._reload()
+                self._check_as_planned(planned, locations)
+            except REFUSALS as error:
+                if self._has_been_added(attempt):
+                    break
+                raise refused("run not added to the table", error, table=self._name) from error
+        else:
+            self._delete(locations)
+            raise StorageError(
+                "run not added: the table was changed before each try",
+                table=self._name,
+                tries=COMMITS_MAX,
+            )
+        self.state.add(run)
+        self._attempt = attempt
+
+    def _append(self, files: list[DataFile], properties: Mapping[str, str]) -> None:
+        """One commit, on the condition that the table is as it was loaded."""
+        table = self._table
+        # PyIceberg would put the same files behind whatever it finds instead.
+        table.metadata = table.metadata.model_copy(
+            update={"properties": {**table.properties, "commit.retry.num-retries": "0"}}
+        )
+        with table.transaction() as transaction:
+            update = transaction.update_snapshot(snapshot_properties=dict(properties))
+            with update.merge_append() as append:
+                for file in files:
+                    append.append_data_file(file)
+                snapshot_id = append.snapshot_id
+            transaction.set_properties({**properties, SNAPSHOT: str(snapshot_id)})
+
+    def _reload(self) -> None:
+        """Load the table anew.
+
+        Raises:
+            StoreLockedError: it was dropped.
+            StorageError: the catalog does not answer.
+        """
+        with asked("not known whether the run was added to the table", table=self._name):
+            try:
+                self._table.refresh()
+            except (NoSuchTableError, ValueError) as error:
+                # The one of its name has another UUID.
+                raise StoreLockedError(
+                    "table was dropped while it was written: run it again", table=self._name
+                ) from error
+
+    def _has_been_added(self, attempt: str) -> bool:
+        """Load the table anew; whether it has the commit, whose answer was lost then."""
+        self._reload()
+        return any(
+            snapshot.summary is not None
+            and snapshot.summary.additional_properties.get(ATTEMPT) == attempt
+            for snapshot in self._table.metadata.snapshots
+        )
+
+    def _check_as_planned(self, planned: TableMetadata, locations: list[str]) -> None:
+        """Whether the run can be added to the table as it is now; else its files are deleted.
+
+        Raises:
+            StoreLockedError: it cannot.
+        """
+        found = newest_state(self._table, self._name)
+        now = self._table.metadata
+        if (found.attempt if found else "") != self._attempt:
+            self._delete(locations)
+            raise StoreLockedError(
+                "another run writes the archive: it has added to the table meanwhile",
+                table=self._name,
+                run=found.state.runs if found else 0,
+                planned_after=self.state.runs,
+            )
+        if (now.table_uuid, now.current_schema_id, now.default_spec_id) != (
+            planned.table_uuid,
+            planned.current_schema_id,
+            planned.default_spec_id,
+        ):
+            self._delete(locations)
+            raise StoreLockedError(
+                "table was changed while it was written: run it again", table=self._name
+            )
+
+    def _delete(self, locations: list[str]) -> None:
+        """Delete files that no snapshot names."""
+        for location in locations:
+            with asked("file not deleted that the table does not have", file=location):
+                self._table.io.delete(location)
+
+
+def _add_columns(table: Table, columns: Mapping[str, IcebergType], name: str) -> None:
+    try:
+        with asked("columns not added", table=name), table.update_schema() as update:
+            for column, kind in columns.items():
+                update.add_column(column, kind)
+    except CommitFailedException as error:
+        raise StoreLockedError(
+            "table was changed while it was opened: run it again", table=name
+        ) from error
+
+
+def newest_state(table: Table, name: str) -> FoundState | None:
+    """What the newest snapshot that a run has added says; None in an empty table.
+
+    Snapshots of others stand over it, such as of those who put its files in order.
+
+    Raises:
+        ConfigError: rows are in it, and no run has written them; or the snapshot has expired that
+            would tell.
+        CorruptLogError: what it says cannot be read.
+    """
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return None
+    while snapshot is not None:
+        summary = snapshot.summary
+        if summary is not None and RUN in summary.additional_properties:
+            return decode_state(summary.additional_properties, table=name)
+        parent = snapshot.parent_snapshot_id
+        # Of a parent that has expired, PyIceberg leaves no trace.
+        snapshot = None if parent is None else table.snapshot_by_id(parent)
+    return _state_of_expired(table, name)
+
+
+def _state_of_expired(table: Table, name: str) -> FoundState:
+    """What the table itself says of a snapshot that it has no more.
+
+    Raises:
+        ConfigError: it says nothing, or was put back to an older snapshot since.
+    """
+    found = decode_state(table.properties, table=name)
+    if found is None:
+        raise ConfigError("table has rows that no archive has written", table=name)
+    written_by = table.properties.get(SNAPSHOT, "")
+    if not written_by.isdigit() or table.snapshot_by_id(int(written_by)) is not None:
+        raise ConfigError(
+            "snapshots have expired that say how far the table has the log: put it back to one"
+            " that a run has written, or take another table",
+            table=name,
+        )
+    return found

@@ -1,0 +1,223 @@
+"""Columns of an archive's table: schema, partitions and order, as Iceberg has them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import (
+    StatisticsCollector,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.transforms import DayTransform, IdentityTransform, Transform
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    TimestamptzType,
+)
+
+from ledgermq.model.errors import ConfigError
+from ledgermq.pipeline.archive.archive_layout import ArchivedFile
+from ledgermq.pipeline.archive.archive_writer import WITHOUT_STATISTICS, FileForm
+from ledgermq.pipeline.columns.message_schema import ARROW_SCHEMA, COLUMNS
+
+TABLE_COLUMNS = COLUMNS
+"""Those of the Spark source; a table of an earlier version gets the ones that it lacks."""
+
+DAY, TOPIC = "storeTimestamp", "topic"
+ORDER = ("queueId", "queueOffset")
+
+FORMAT_VERSION = 2
+
+_PARTITIONS: dict[str, Transform] = {DAY: DayTransform(), TOPIC: IdentityTransform()}  # type: ignore[type-arg]
+
+_METRICS = "write.metadata.metrics.column."
+_NO_METRICS = (
+    *(name for name in WITHOUT_STATISTICS if name != "properties"),
+    *("properties.key", "properties.value"),
+    # A client may have sent any number, of years that Python's calendar does not have.
+    "bornTimestamp",
+)
+
+_CALENDAR_MS = range(-62_135_596_800_000, 253_402_300_800_000)
+"""Times that Python's calendar has: the years 1 to 9999."""
+
+TABLE_PROPERTIES = {
+    "format-version": str(FORMAT_VERSION),
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    **{f"{_METRICS}{name}": "none" for name in _NO_METRICS},
+}
+"""Of a table that a run makes; its owner may change them."""
+
+
+def new_schema() -> Schema:
+    """The schema of a new table; Iceberg gives it numbers of its own."""
+    return Schema(
+        *(
+            NestedField(number, name, _type_of(name))
+            for number, name in enumerate(TABLE_COLUMNS, start=1)
+        )
+    )
+
+
+def new_spec(schema: Schema) -> PartitionSpec:
+    """Partitions by day of the store time, and by topic."""
+    return PartitionSpec(
+        PartitionField(schema.find_field(DAY).field_id, 1_000, DayTransform(), "day"),
+        PartitionField(schema.find_field(TOPIC).field_id, 1_001, IdentityTransform(), TOPIC),
+    )
+
+
+def new_order(schema: Schema) -> SortOrder:
+    """Rows of a file by queue and offset; a file has one topic."""
+    return SortOrder(
+        *(SortField(schema.find_field(name).field_id, IdentityTransform()) for name in ORDER)
+    )
+
+
+def missing_columns(table: Table, name: str) -> dict[str, IcebergType]:
+    """Columns that the table lacks, with their types.
+
+    Raises:
+        ConfigError: the table cannot be an archive: another format, partitions, types, or a column
+            that must have a value and is none of ours.
+    """
+    metadata = table.metadata
+    if metadata.format_version != FORMAT_VERSION:
+        raise ConfigError(
+            "table is of another version of Iceberg's format",
+            table=name,
+            found=metadata.format_version,
+            expected=FORMAT_VERSION,
+        )
+    schema, lacking = table.schema(), {}
+    names = {field.name: field for field in schema.fields}
+    for column in TABLE_COLUMNS:
+        if column not in names:
+            lacking[column] = _type_of(column)
+        elif not _can_hold(names[column].field_type, column):
+            raise ConfigError(
+                "column of the table is of another type",
+                table=name,
+                column=column,
+                found=str(names[column].field_type),
+                expected=str(_type_of(column)),
+            )
+    strange = [one for one in names if one not in TABLE_COLUMNS and names[one].required]
+    if strange:
+        raise ConfigError(
+            "table has columns that must have a value, and no message has them",
+            table=name,
+            columns=strange,
+        )
+    partitions = {
+        schema.find_column_name(field.source_id): str(field.transform)
+        for field in table.spec().fields
+    }
+    if partitions != {column: str(transform) for column, transform in _PARTITIONS.items()}:
+        raise ConfigError(
+            "table has other partitions: an archive has those of a new table",
+            table=name,
+            found=[f"{how}({column})" for column, how in partitions.items()],
+            expected=[f"{how}({column})" for column, how in _PARTITIONS.items()],
+        )
+    return lacking
+
+
+def form_of(schema: Schema) -> FileForm:
+    """What files of a table with this schema are like."""
+    fields = [schema.find_field(name) for name in TABLE_COLUMNS]
+    arrow = schema_to_pyarrow(Schema(*fields), include_field_ids=True)
+    assert isinstance(arrow, pa.Schema), type(arrow)
+    return FileForm(TABLE_COLUMNS, arrow, order=ORDER, with_footers=True)
+
+
+def data_file(metadata: TableMetadata, file: ArchivedFile, location: str) -> DataFile:
+    """How a manifest describes a file that was written in the form of ``metadata``'s schema.
+
+    Args:
+        location: where the file is, as the table has it.
+    """
+    assert file.footer is not None, file.path
+    schema, spec = metadata.schema(), metadata.spec()
+    of_file = {DAY: file.day, TOPIC: file.topic}
+    values = [of_file[str(schema.find_column_name(field.source_id))] for field in spec.fields]
+    statistics = data_file_statistics_from_parquet_metadata(
+        file.footer, _metrics_of(metadata, file), parquet_path_to_id_mapping(schema)
+    )
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=location,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*values),
+        file_size_in_bytes=file.bytes,
+        sort_order_id=_order_id(metadata),
+        spec_id=spec.spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
+
+
+def _metrics_of(metadata: TableMetadata, file: ArchivedFile) -> dict[int, StatisticsCollector]:
+    """Of which columns the manifest has least and largest values.
+
+    Its owner may ask for those of others, which the files do not have.
+    """
+    none = list(_NO_METRICS)
+    if file.first_stored not in _CALENDAR_MS or file.last_stored not in _CALENDAR_MS:
+        none.append(DAY)
+    properties = {**metadata.properties, **{f"{_METRICS}{name}": "none" for name in none}}
+    return compute_statistics_plan(metadata.schema(), properties)
+
+
+def _order_id(metadata: TableMetadata) -> int:
+    """The number of our order in the table; 0, unsorted, where its owner has another one."""
+    expected = new_order(metadata.schema()).fields
+    for order in metadata.sort_orders:
+        if order.fields == expected:
+            return order.order_id
+    return 0
+
+
+def _type_of(column: str) -> IcebergType:
+    arrow = ARROW_SCHEMA.field(column).type
+    if pa.types.is_map(arrow):
+        # The numbers only have to differ from those of the columns.
+        return MapType(1_001, StringType(), 1_002, StringType(), value_required=False)
+    plain: dict[pa.DataType, IcebergType] = {
+        pa.string(): StringType(),
+        pa.int32(): IntegerType(),
+        pa.int64(): LongType(),
+        pa.binary(): BinaryType(),
+        pa.bool_(): BooleanType(),
+        pa.timestamp("us", tz="UTC"): TimestamptzType(),
+    }
+    return plain[arrow]
+
+
+def _can_hold(found: IcebergType, column: str) -> bool:
+    """Whether a column of the table takes our values: its owner may have made it a wider one."""
+    expected = _type_of(column)
+    if isinstance(expected, MapType):
+        return isinstance(found, MapType) and (found.key_type, found.value_type) == (
+            expected.key_type,
+            expected.value_type,
+        )
+    return found == expected or (isinstance(expected, IntegerType) and isinstance(found, LongType))

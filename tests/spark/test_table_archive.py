@@ -1,0 +1,72 @@
+"""``spark archive --iceberg``: a table has the rows that Spark reads of the store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from tests.tables.lake import NAME, Lake, by_place, seen_by_duck
+
+from ledgermq.cli.main import main
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: object, status: int = 0) -> dict[str, Any]:
+    """What a command prints with ``--json``; of an error, that."""
+    capsys.readouterr()
+    found = main([*map(str, words), "--json"])
+    printed = capsys.readouterr()
+
+    assert found == status, printed.err
+    document: dict[str, Any] = json.loads(printed.out or printed.err)
+    return document
+
+
+def rows_of(frame: DataFrame, columns: list[str]) -> list[dict[str, Any]]:
+    return by_place(frame.select(columns).toArrow().to_pylist())
+
+
+def test_all_readers_find_what_spark_reads_of_the_store(
+    spark: SparkSession, golden: Any, tmp_path: Path, capsys: Any
+) -> None:
+    lake = Lake.below(tmp_path)
+    words = ["spark", "archive", golden("gd0"), "--iceberg", NAME, "--split-mib", 1]
+    given = [
+        word
+        for name, value in lake.properties.items()
+        for word in ("--catalog-property", f"{name}={value}")
+    ]
+    found = run(capsys, *words, *given)
+    again = run(capsys, *words, *given)
+    table = lake.table()
+    source = spark.read.format("ledgermq").load(str(golden("gd0")))
+    expected = rows_of(source, source.columns)
+    files = [task.file.file_path for task in table.scan().plan_files()]
+
+    assert found["messages"] == len(expected) > 200
+    assert found["to"] == NAME
+    assert again["run"] is None
+    assert lake.rows() == expected
+    assert seen_by_duck(table) == expected
+    assert rows_of(spark.read.parquet(*files), source.columns) == expected
+
+
+def test_words_that_do_not_go_together_are_told(
+    golden: Any, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    words = ("spark", "archive", golden("gd0"))
+    both = run(capsys, *words, "--to", tmp_path, "--catalog-property", "uri=a", status=1)
+    unread = run(capsys, *words, "--iceberg", NAME, "--catalog-property", "secret", status=1)
+    unknown = run(capsys, *words, "--iceberg", "nowhere.mq.messages", status=1)
+    (tmp_path / ".pyiceberg.yaml").write_text("{catalog: {}}")
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    illegible = run(capsys, *words, "--iceberg", NAME, status=1)
+
+    assert both["error"]["details"]["option"] == "--catalog-property"
+    assert "NAME=VALUE" in unread["error"]["message"]
+    assert "not described" in unknown["error"]["message"]
+    assert "not described" in illegible["error"]["message"]
