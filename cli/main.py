@@ -44,7 +44,7 @@ from ledgermq.model.exit_status import (
 from ledgermq.store.files.disk_space import NO_SPACE
 
 EXTRA_OF_PACKAGE = {
-    "boto3": "spark",
+    "boto3": "buckets",
     "cryptography": "server",
     "cython": "server",
     "h11": "server",

@@ -162,7 +162,7 @@ def test_whoever_lacks_a_library_is_told_of_the_extra_that_brings_it() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     wanted = {
         IMPORTED_AS.get(name, name): extra
-        for extra in ("spark", "compression", "server")
+        for extra in ("spark", "buckets", "compression", "server")
         for name in (re.split(r"[<>=]", requirement)[0] for requirement in extras[extra])
         if name not in PROGRAMS
     }

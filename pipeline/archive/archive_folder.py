@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ledgermq.buckets.bucket_address import SCHEMES, without_keys
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.pipeline.archive.archive_layout import (
     ArchiveRun,
@@ -29,7 +30,7 @@ from ledgermq.pipeline.archive.archive_store import (
 )
 from ledgermq.pipeline.archive.archive_writer import PLAIN_FORM
 from ledgermq.pipeline.archive.folder_store import FolderStore
-from ledgermq.pipeline.archive.object_store import SCHEMES, ObjectStore, without_keys
+from ledgermq.pipeline.archive.object_store import ObjectStore
 
 
 class ArchiveFolder:
@@ -129,7 +130,7 @@ def store_at(place: str) -> ArchiveStore:
     Raises:
         ConfigError: no such kind of store, or its client is not installed.
     """
-    scheme, colon, rest = place.partition("://")
+    scheme, colon, _ = place.partition("://")
     if not colon:
         return FolderStore(Path(place).absolute())
     if scheme not in SCHEMES:
@@ -138,7 +139,7 @@ def store_at(place: str) -> ArchiveStore:
             value=without_keys(place),
             allowed=("DIR", *(f"{one}://BUCKET/PREFIX" for one in SCHEMES)),
         )
-    return ObjectStore.at(place, rest)
+    return ObjectStore.at(place)
 
 
 def existing_archive(store: ArchiveStore) -> ArchiveFolder:

@@ -22,6 +22,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.buckets.bucket_address import S3Place, parse_address
+from ledgermq.buckets.s3_bucket import NO_CONDITIONS, S3Bucket
 from ledgermq.model.errors import (
     ConfigError,
     CorruptLogError,
@@ -36,10 +38,7 @@ from ledgermq.pipeline.archive.archive_store import (
     StagingArea,
     check_numbers,
 )
-from ledgermq.pipeline.archive.s3_bucket import NO_CONDITIONS, S3Bucket, S3Place
 from ledgermq.store.files.checked_document import decode_document, encode_document
-
-SCHEMES = ("s3", "s3a")
 
 LEASE_S = 60
 """So long is the archive a writer's that is not heard of, by the clock of the store."""
@@ -55,7 +54,6 @@ _MANIFEST = f"{OWN_FOLDER}/manifest/"
 _STAGING = f"{OWN_FOLDER}/staging/"
 _DOCUMENT = re.compile(r"([0-9]{8,18})-([0-9]{8,18})\.json")
 _STAGED = re.compile(r"([0-9]{8,18})-[0-9a-f]{32}/(.+)", re.DOTALL)
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
 _HEAD_TRIES = 3
 """Of a head that finds itself replaced by a put of its own."""
 _NEVER = '"00000000000000000000000000000000"'
@@ -99,23 +97,13 @@ class ObjectStore:
     place: S3Place
 
     @classmethod
-    def at(cls, text: str, path: str) -> ObjectStore:
-        """That of ``BUCKET/PREFIX``, with endpoint and region as this host has them.
+    def at(cls, text: str) -> ObjectStore:
+        """That of ``s3a://BUCKET/PREFIX``, with endpoint and region as this host has them.
 
         Raises:
             ConfigError: no bucket, or its client is not installed.
         """
-        bucket, _, prefix = path.partition("/")
-        prefix = prefix.strip("/")
-        parts = prefix.split("/") if prefix else []
-        # Readers see "a/./b" as "a/b", where S3 has two different keys.
-        if not _BUCKET.fullmatch(bucket) or {"", ".", "..", OWN_FOLDER} & set(parts):
-            raise ConfigError(
-                "not the place of an archive; keys go into Amazon's own settings",
-                value=without_keys(text),
-                form="s3a://BUCKET/PREFIX",
-            )
-        place = S3Place(bucket, f"{prefix}/" if prefix else "")
+        place = parse_address(text, of="an archive", reserved=(OWN_FOLDER,))
         return cls(text, S3Bucket(place).place)
 
     def as_text(self) -> str:
@@ -342,14 +330,6 @@ class ObjectWriter:
             holder=found.head.holder if found is not None else "",
             seconds_left=round(max(0, LEASE_S - found.age_s)) if found is not None else 0,
         )
-
-
-def without_keys(place: str) -> str:
-    """A place as it may be shown: who writes keys before a bucket's name, as Hadoop once had it,
-    must not find them in a log.
-    """
-    before, at, bucket = place.rpartition("@")
-    return f"{before.partition('://')[0]}://...@{bucket}" if at else place
 
 
 def _is_held(found: FoundHead) -> bool:

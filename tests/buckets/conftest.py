@@ -41,7 +41,8 @@ def proxy(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fau
     """Before the server; what this test asks goes through it."""
     from tests.buckets.object_server import FaultyProxy, use
 
-    from ledgermq.pipeline.archive import archive_job, s3_bucket
+    from ledgermq.buckets import s3_bucket
+    from ledgermq.pipeline.archive import archive_job
 
     monkeypatch.setattr(archive_job, "PART_BYTES_MIN", 600)
     made = FaultyProxy(server.port)
@@ -49,6 +50,19 @@ def proxy(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fau
     s3_bucket._client.cache_clear()
     yield made
     made.close()
+    s3_bucket._client.cache_clear()
+
+
+@pytest.fixture
+def straight(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    """What this test and its children ask goes to the server itself: no thread is in between."""
+    from tests.buckets.object_server import use
+
+    from ledgermq.buckets import s3_bucket
+
+    use(monkeypatch, server.port)
+    s3_bucket._client.cache_clear()
+    yield server
     s3_bucket._client.cache_clear()
 
 

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 
+from ledgermq.buckets.s3_bucket import S3Bucket
 from ledgermq.pipeline.archive.object_store import ObjectStore
-from ledgermq.pipeline.archive.s3_bucket import S3Bucket
 
 IS_REQUIRED = os.environ.get("LEDGERMQ_S3", "") not in ("", "0")
 READY_S = 120
@@ -51,6 +51,10 @@ class ObjectServer:
         (folder / "sidecar").mkdir()
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
+
+    def file_of(self, key: str) -> Path:
+        """Where the server has an object's bytes."""
+        return self._folder / "store" / BUCKET / key
 
     def start(self) -> None:
         """Start it, and wait until it takes connections."""

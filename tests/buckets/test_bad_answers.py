@@ -12,8 +12,9 @@ from tests.buckets.object_server import FaultyProxy, ObjectServer, bucket_of
 from tests.unit.pipeline.archives import archived
 from tests.unit.pipeline.test_archive_job import expected, grown
 
+from ledgermq.buckets import s3_bucket
 from ledgermq.model.errors import StorageError, StoreLockedError
-from ledgermq.pipeline.archive import object_store, s3_bucket
+from ledgermq.pipeline.archive import object_store
 from ledgermq.pipeline.archive.archive_folder import ArchiveFolder
 from ledgermq.pipeline.archive.object_store import ObjectStore
 

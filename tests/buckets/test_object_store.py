@@ -18,8 +18,9 @@ from tests.buckets.object_server import BUCKET, KEYS, FaultyProxy, bucket_of, mi
 from tests.unit.pipeline.archives import archived, places, visible_rows
 from tests.unit.pipeline.test_archive_job import expected, grown
 
+from ledgermq.buckets import s3_bucket
 from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StoreLockedError
-from ledgermq.pipeline.archive import archive_writer, object_store, s3_bucket
+from ledgermq.pipeline.archive import archive_writer, object_store
 from ledgermq.pipeline.archive.archive_folder import (
     ArchiveFolder,
     existing_archive,

@@ -15,7 +15,7 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import NamedTuple, TypedDict, TypeVar
+from typing import IO, NamedTuple, TypedDict, TypeVar
 from urllib.parse import urlsplit
 
 try:
@@ -34,13 +34,14 @@ try:
         ResponseStreamingError,
     )
     from botocore.parsers import ResponseParserError
+    from botocore.response import StreamingBody
 
     IS_INSTALLED = True
 except ModuleNotFoundError:
     IS_INSTALLED = False
 
+from ledgermq.buckets.bucket_address import S3Place
 from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
-from ledgermq.pipeline.archive.archive_store import CHUNK_BYTES
 
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 60
@@ -62,7 +63,10 @@ LIST_MAX = 1_000
 OBJECT_BYTES_MAX = 1 << 30
 """Of one that is read into memory: a document of the manifest has some 300 bytes a file."""
 
-NO_CONDITIONS = "object store does not keep to conditions of a put, which an archive needs"
+FETCH_BYTES = 1 << 20
+"""So much of an object is written to a file at once."""
+
+NO_CONDITIONS = "object store does not keep to conditions of a put, which writing there needs"
 
 _KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or the role of a machine"
 _ENDPOINT = "AWS_ENDPOINT_URL_S3"
@@ -85,20 +89,6 @@ _OTHERWISE = {HTTPStatus.PRECONDITION_FAILED, HTTPStatus.CONFLICT}
 Value = TypeVar("Value")
 
 
-class S3Place(NamedTuple):
-    """Where a bucket is, for all processes alike; keys to it are those of each host.
-
-    Attributes:
-        prefix: of all keys, with ``/`` at its end; or empty.
-        endpoint, region: None for what boto3 finds in its files and variables.
-    """
-
-    bucket: str
-    prefix: str
-    endpoint: str | None = None
-    region: str | None = None
-
-
 class StoredObject(NamedTuple):
     """An object's bytes.
 
@@ -112,6 +102,36 @@ class StoredObject(NamedTuple):
     age_s: float
 
 
+class Stretch(NamedTuple):
+    """Bytes of an object that are on their way.
+
+    Attributes:
+        body: what they are read from, once; None where the object has none so far behind.
+        size: bytes of the whole object.
+        version: its ETag.
+    """
+
+    body: StreamingBody | None
+    size: int
+    version: str
+
+    def read(self, size: int) -> bytes:
+        """What comes next, at most so much; empty at the end.
+
+        Raises:
+            ConnectionError: it was cut off, and may be asked for again.
+        """
+        try:
+            return b"" if self.body is None else bytes(self.body.read(size))
+        except (IncompleteReadError, ReadTimeoutError, ResponseStreamingError) as error:
+            raise ConnectionError(str(error)[:REASON_MAX]) from error
+
+    def close(self) -> None:
+        """What did not come yet is not wanted."""
+        if self.body is not None:
+            self.body.close()
+
+
 class _Metadata(TypedDict):
     HTTPHeaders: dict[str, str]
 
@@ -121,6 +141,23 @@ class _Answer(TypedDict):
 
     ResponseMetadata: _Metadata
     LastModified: datetime
+
+
+class _Key(TypedDict):
+    Key: str
+
+
+class _Prefix(TypedDict):
+    Prefix: str
+
+
+class _Page(TypedDict, total=False):
+    """What is looked at of a listing's answer."""
+
+    Contents: list[_Key]
+    CommonPrefixes: list[_Prefix]
+    IsTruncated: bool
+    NextContinuationToken: str
 
 
 class S3Bucket:
@@ -139,7 +176,7 @@ class S3Bucket:
         """
         if not IS_INSTALLED:
             raise ConfigError(
-                "archives in object stores need boto3: pip install 'ledgermq[spark]'",
+                "object stores need boto3: pip install 'ledgermq[buckets]'",
                 bucket=place.bucket,
             )
         try:
@@ -207,6 +244,55 @@ class S3Bucket:
         found = self.get(key, bytes_max=OBJECT_BYTES_MAX)
         return found.version if found is not None and found.content == content else None
 
+    def put_new(self, key: str, content: IO[bytes]) -> bool:
+        """Write the object with all bytes of ``content``, 5 GiB at most, if there is none.
+
+        Where this raises it may be written or not.
+
+        Returns:
+            False if there is one, which may be this one: an answer was lost, and asked for anew.
+        """
+
+        def done() -> None:
+            content.seek(0)
+            self._client.put_object(**self._named(key), Body=content, IfNoneMatch="*")
+
+        for left in reversed(range(ANSWER_TRIES)):
+            try:
+                self._ask("object not written", key, done)
+            except StorageError as error:
+                status = _status(error.__cause__)
+                if status == HTTPStatus.NOT_IMPLEMENTED:
+                    raise ConfigError(NO_CONDITIONS, **error.details) from error
+                if status == HTTPStatus.PRECONDITION_FAILED:
+                    return False
+                # Another put of it was under way: whether it is there by now is asked anew.
+                if status != HTTPStatus.CONFLICT or not left:
+                    raise
+            else:
+                return True
+        raise AssertionError("unreachable")
+
+    def stretch(self, key: str, start: int, end: int | None, *, version: str | None) -> Stretch:
+        """Have bytes from ``start`` to ``end`` (None: all behind it) sent.
+
+        Args:
+            version: what the object must be of; None: of any.
+        """
+        asked = self._named(key)
+        asked["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
+        if version is not None:
+            asked["IfMatch"] = version
+        try:
+            found = self._ask("object not read", key, partial(self._client.get_object, **asked))
+        except StorageError as error:
+            if _status(error.__cause__) != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                raise
+            return Stretch(None, start, version or "")
+        _, _, whole = found.get("ContentRange", "").partition("/")
+        size = int(whole) if whole.isdecimal() else start + found["ContentLength"]
+        return Stretch(found["Body"], size, found["ETag"])
+
     def upload(self, key: str, file: Path) -> None:
         """Write the object with all bytes of ``file``; large ones go in parts."""
         named = self._named(key)
@@ -225,7 +311,7 @@ class S3Bucket:
             # Not by s3transfer: it believes a size that was cut off.
             body = self._client.get_object(**self._named(key))["Body"]
             with file.open("wb", buffering=0) as target:
-                for chunk in body.iter_chunks(CHUNK_BYTES):
+                for chunk in body.iter_chunks(FETCH_BYTES):
                     target.write(chunk)
 
         self._ask("object not read", key, fetched)
@@ -245,17 +331,26 @@ class S3Bucket:
 
     def listed(self, prefix: str = "", *, at_most: int = LIST_MAX) -> Iterator[str]:
         """Keys with that beginning, in their order; so many are asked for at once."""
-        asked: dict[str, object] = {
-            "Bucket": self.place.bucket,
-            "Prefix": self.place.prefix + prefix,
-            "MaxKeys": at_most,
-        }
+        for page in self._pages(prefix, MaxKeys=at_most):
+            for item in page.get("Contents", ()):
+                yield item["Key"].removeprefix(self.place.prefix)
+
+    def level(self, folder: str) -> Iterator[str]:
+        """What stands right below ``folder`` (empty, or with ``/`` at its end), without it:
+        objects, and folders with ``/`` at their ends.
+        """
+        for page in self._pages(folder, Delimiter="/"):
+            keys = [item["Key"] for item in page.get("Contents", ())]
+            keys += [item["Prefix"] for item in page.get("CommonPrefixes", ())]
+            yield from (key.removeprefix(self.place.prefix + folder) for key in keys)
+
+    def _pages(self, prefix: str, **how: object) -> Iterator[_Page]:
+        asked = {"Bucket": self.place.bucket, "Prefix": self.place.prefix + prefix, **how}
         while True:
             page = self._ask(
                 "objects not listed", prefix, partial(self._client.list_objects_v2, **asked)
             )
-            for item in page.get("Contents", ()):
-                yield item["Key"].removeprefix(self.place.prefix)
+            yield page
             if not page.get("IsTruncated"):
                 return
             asked["ContinuationToken"] = page["NextContinuationToken"]

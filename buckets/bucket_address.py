@@ -1,0 +1,69 @@
+"""Bucket address: ``s3://BUCKET/PREFIX`` as operators write it, never with keys in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import NamedTuple
+
+from ledgermq.model.errors import ConfigError
+
+SCHEMES = ("s3", "s3a")
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
+
+
+class S3Place(NamedTuple):
+    """Where a bucket is, for all processes alike; keys to it are those of each host.
+
+    Attributes:
+        prefix: of all keys, with ``/`` at its end; or empty.
+        endpoint, region: None for what boto3 finds in its files and variables.
+    """
+
+    bucket: str
+    prefix: str
+    endpoint: str | None = None
+    region: str | None = None
+
+    def below(self, name: str) -> S3Place:
+        """The place of what stands under ``name`` here."""
+        return self._replace(prefix=f"{self.prefix}{name}/")
+
+
+def is_address(text: str) -> bool:
+    """Whether it is an address, of whatever kind, and no path."""
+    return "://" in text
+
+
+def parse_address(text: str, *, of: str, reserved: Collection[str] = ()) -> S3Place:
+    """The place that ``text`` names.
+
+    Args:
+        of: what is to be there, as the error says it.
+        reserved: what no part of the prefix may be called.
+
+    Raises:
+        ConfigError: no bucket, or a prefix that readers understand in two ways.
+    """
+    scheme, _, path = text.partition("://")
+    bucket, _, prefix = path.partition("/")
+    prefix = prefix.strip("/")
+    parts = prefix.split("/") if prefix else []
+    # Readers see "a/./b" as "a/b", where S3 has two different keys.
+    is_strange = {"", ".", "..", *reserved} & set(parts)
+    if scheme not in SCHEMES or not _BUCKET.fullmatch(bucket) or is_strange:
+        raise ConfigError(
+            f"not the place of {of}; keys go into Amazon's own settings",
+            value=without_keys(text),
+            form="s3://BUCKET/PREFIX, or s3a://",
+        )
+    return S3Place(bucket, f"{prefix}/" if prefix else "")
+
+
+def without_keys(place: str) -> str:
+    """A place as it may be shown: who writes keys before a bucket's name, as Hadoop once had it,
+    must not find them in a log.
+    """
+    before, at, bucket = place.rpartition("@")
+    return f"{before.partition('://')[0]}://...@{bucket}" if at else place
