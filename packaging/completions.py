@@ -20,8 +20,8 @@ def main() -> None:
     """Print the completion of the shell that the command line names."""
     parser = whole_parser()
     for action in _actions(parser):
-        # An archive's DIR is no path to us, for it may be in a bucket.
-        if action.type is Path or action.metavar == "DIR":
+        # An archive's DIR is no path to us, for it may be in a bucket; nor is a REPOSITORY.
+        if action.type is Path or action.metavar in {"BACKUP", "DIR", "REPOSITORY"}:
             # A folder is where a file may be: shtab's DIRECTORY would hide the files in it.
             action.complete = shtab.FILE  # type: ignore[attr-defined]
     print(shtab.complete(parser, shell=sys.argv[1]))

@@ -37,7 +37,10 @@ LEVELS = "needs a group of two versions; tests/process/test_new_version_page.py 
 
 GROUPS = "needs two groups; tests/process/test_cluster_groups.py has them"
 
+BUCKET = "needs an object store; tests/buckets/test_backup_streams.py has one"
+
 NOT_RUN = {
+    ("backup.md", "ledgermq backup "): BUCKET,
     **dict.fromkeys(
         [
             ("console.md", one)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from ledgermq.buckets.bucket_address import is_address, without_keys
 from ledgermq.cli.output import tell, time_text
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store.backup_stream_command import (
@@ -52,7 +53,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "backup before or to the store where that is on the same disk; the others are copied.",
     )
     create.add_argument("directory", type=Path, help="storePathRootDir")
-    create.add_argument("target", type=Path, help="folder of all backups of this store")
+    create.add_argument("target", metavar="DIR", help="folder of all backups of this store")
     create.add_argument(
         "--runtime-dir", type=Path, metavar="DIR", help="listen.runtime_dir of the running node"
     )
@@ -63,7 +64,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_stream_verb(verbs)
 
     list_ = verbs.add_parser("list", help="list the backups, or streams, in a folder")
-    list_.add_argument("target", type=Path, help="folder of all backups of a store, or repository")
+    list_.add_argument(
+        "target", metavar="REPOSITORY", help="folder of all backups of a store, or repository"
+    )
     list_.set_defaults(func=_list)
 
     verify = verbs.add_parser(
@@ -72,7 +75,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Of a stream all pieces are read and all records compared, and then a point "
         "that chance takes is restored into a folder that is removed again.",
     )
-    verify.add_argument("backup", type=Path, help="one backup, or the repository of streams")
+    verify.add_argument(
+        "backup", metavar="BACKUP",
+        help="one backup, or the repository of streams: a folder, or s3://BUCKET/PREFIX",
+    )  # fmt: skip
     add_verify_options(verify)
     verify.set_defaults(func=_verify)
 
@@ -84,7 +90,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "group, on each member from the same backup. Of a stream any point is restored: the last "
         "one, or by --to-time or --to-index.",
     )
-    restore.add_argument("backup", type=Path, help="one backup, or the repository of streams")
+    restore.add_argument(
+        "backup", metavar="BACKUP",
+        help="one backup, or the repository of streams: a folder, or s3://BUCKET/PREFIX",
+    )  # fmt: skip
     restore.add_argument("directory", type=Path, help="storePathRootDir: an empty folder")
     restore.add_argument("--group", help="node.group of the group that is to begin")
     restore.add_argument(
@@ -104,10 +113,16 @@ def _create(arguments: argparse.Namespace) -> int:
 
     root: Path = arguments.directory
     runtime: Path | None = arguments.runtime_dir
+    if is_address(arguments.target):
+        raise ConfigError(
+            "a whole backup is made in a folder; into a bucket goes a stream: backup stream --to",
+            target=without_keys(arguments.target),
+        )
+    target = Path(arguments.target)
 
     def made(describe_now: Callable[[], BackupManifest], line: ProgressLine) -> Backup:
         directory = open_directory(root, self_id=arguments.self_id)
-        return create_backup(directory, arguments.target, describe=describe_now, told=counted(line))
+        return create_backup(directory, target, describe=describe_now, told=counted(line))
 
     def describe() -> BackupManifest:
         directory = open_directory(root, self_id=arguments.self_id)
@@ -149,7 +164,7 @@ def _note(root: Path, backup: Backup) -> None:
 def _list(arguments: argparse.Namespace) -> int:
     if is_repository(arguments.target):
         return list_streams(arguments)
-    for folder, manifest in backups_in(arguments.target):
+    for folder, manifest in backups_in(Path(arguments.target)):
         if arguments.json:
             print(json.dumps({"backup": str(folder), **_as_json(manifest)}))
             continue
@@ -167,9 +182,9 @@ def _verify(arguments: argparse.Namespace) -> int:
         return verify_stream(arguments)
     refuse_stream_options(arguments)
     with ProgressLine("MiB read") as line:
-        manifest = verify_backup(arguments.backup, told=counted(line))
+        manifest = verify_backup(Path(arguments.backup), told=counted(line))
     text = f"{len(manifest.files)} files are what was backed up"
-    return tell(arguments, {"backup": str(arguments.backup), **_as_json(manifest)}, text)
+    return tell(arguments, {"backup": arguments.backup, **_as_json(manifest)}, text)
 
 
 def _restore(arguments: argparse.Namespace) -> int:
@@ -181,7 +196,8 @@ def _restore(arguments: argparse.Namespace) -> int:
         return restore_stream(arguments)
     refuse_stream_options(arguments)
     root: Path = arguments.directory
-    found = read_manifest(arguments.backup)
+    backup = Path(arguments.backup)
+    found = read_manifest(backup)
     self_id: str | None = arguments.self_id
     prepare: Callable[[Path, BackupManifest], None] = prepare_member
     cluster: str | None = None
@@ -202,7 +218,7 @@ def _restore(arguments: argparse.Namespace) -> int:
     # The backup may be one that the store's owner cannot read.
     with stopped_store(root, as_owner=False), ProgressLine("MiB copied") as line:
         manifest, messages = restore_backup(
-            arguments.backup, root,
+            backup, root,
             self_id=self_id, cluster=cluster, prepare=prepare, told=counted(line),
         )  # fmt: skip
     if arguments.json:

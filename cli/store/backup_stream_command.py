@@ -11,12 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ledgermq.buckets.bucket_address import is_address
 from ledgermq.cli.node_options import parse_time
 from ledgermq.cli.output import tell
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.conversion.backup_manifest import BackupManifest
-from ledgermq.conversion.stream.piece_folder import ABOUT, PieceFolder
 from ledgermq.conversion.stream.sealed_piece import PIECE_KEY_SIZE
+from ledgermq.conversion.stream.stream_places import places_at
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.config.settings import NodeSection
 from ledgermq.model.config.settings_rules import RULES
@@ -47,7 +48,11 @@ def add_stream_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "It goes on where it was, however it ended. Several may go to one repository.",
     )
     stream.add_argument("directory", type=Path, help="storePathRootDir")
-    stream.add_argument("target", type=Path, help="folder of the repository")
+    stream.add_argument(
+        "target", nargs="?", metavar="REPOSITORY",
+        help="the repository: a folder, or s3://BUCKET/PREFIX",
+    )  # fmt: skip
+    stream.add_argument("--to", metavar="REPOSITORY", help="the same, as spark archive has it")
     stream.add_argument(
         "--runtime-dir", type=Path, metavar="DIR", required=True,
         help="listen.runtime_dir of the running node",
@@ -94,9 +99,14 @@ def add_restore_options(restore: argparse.ArgumentParser) -> None:
     which.add_argument("--to-index", type=int, metavar="N", help="the entry with this index")
 
 
-def is_repository(folder: Path) -> bool:
-    """Whether ``folder`` is that of streams, or of one."""
-    return bool(_streams_in(folder))
+def is_repository(text: str) -> bool:
+    """Whether ``text`` is the place of streams, or of one; what is in a bucket is nothing else.
+
+    Raises:
+        ConfigError: it is an address of something else, or boto3 is not installed.
+        StorageError: the place refused.
+    """
+    return is_address(text) or bool(places_at(text).streams())
 
 
 def refuse_stream_options(arguments: argparse.Namespace) -> None:
@@ -109,7 +119,7 @@ def refuse_stream_options(arguments: argparse.Namespace) -> None:
         if getattr(arguments, name, None) is not None:
             raise ConfigError(
                 f"--{name.replace('_', '-')} is for streams, which is none there",
-                directory=str(arguments.backup),
+                directory=arguments.backup,
             )
 
 
@@ -129,7 +139,10 @@ def _stream(arguments: argparse.Namespace) -> int:
     from ledgermq.conversion.stream.repository import Repository
     from ledgermq.daemon.backup_streaming import BackupStreaming, StreamOrder
 
-    root, target = arguments.directory, arguments.target
+    root = arguments.directory
+    if (arguments.target is None) == (arguments.to is None):
+        raise ConfigError("say where the repository is, once: REPOSITORY, or --to REPOSITORY")
+    given: str = arguments.target or arguments.to
     if not 0 < arguments.interval <= INTERVAL_MAX_S:
         raise ConfigError(
             "--interval is none", given=arguments.interval, allowed=f"0 < s <= {INTERVAL_MAX_S}"
@@ -137,15 +150,14 @@ def _stream(arguments: argparse.Namespace) -> int:
     days: int | None = arguments.keep_days
     if days is not None and not 1 <= days <= KEEP_DAYS_MAX:
         raise ConfigError("--keep-days is none", given=days, allowed=f"1 to {KEEP_DAYS_MAX}")
-    if target.resolve().is_relative_to(root.resolve()):
-        raise ConfigError("a backup may not lie in the store itself", target=str(target))
+    if not is_address(given) and Path(given).resolve().is_relative_to(root.resolve()):
+        raise ConfigError("a backup may not lie in the store itself", target=given)
+    places = places_at(given)
     key = _key(arguments)
 
     def repository() -> Repository:
         self_id = open_directory(root, self_id=arguments.self_id).self_id
-        place = PieceFolder(target / (self_id or _OF_PLAIN_LOG))
-        place.sweep()
-        return Repository(place, key)
+        return Repository(places.writable(self_id or _OF_PLAIN_LOG), key)
 
     order = StreamOrder(
         root=root,
@@ -158,7 +170,7 @@ def _stream(arguments: argparse.Namespace) -> int:
         BackupStreaming(order, repository).run(arguments.interval)
     with ProgressLine("MiB put") as line:
         done = BackupStreaming(order, repository, told=counted(line)).turn()
-    text = f"{target}: up to position {done.end:,}, {done.size / MIB:,.1f} MiB put"
+    text = f"{places.as_text()}: up to position {done.end:,}, {done.size / MIB:,.1f} MiB put"
     return tell(arguments, done._asdict(), text)
 
 
@@ -166,8 +178,8 @@ def list_streams(arguments: argparse.Namespace) -> int:
     """Tell how far each stream goes, by the names of its pieces: no key is asked for."""
     from ledgermq.conversion.stream.repository import Repository
 
-    for name, folder in sorted(_streams_in(arguments.target).items()):
-        repository = Repository(PieceFolder(folder), None)
+    for name, place in sorted(places_at(arguments.target).streams().items()):
+        repository = Repository(place, None)
         for run in repository.runs():
             told = {"stream": name, "first": run.start, "end": run.end, "pieces": len(run.pieces)}
             text = f"{name}  positions {run.start:,} to {run.end:,}  {len(run.pieces)} pieces"
@@ -250,31 +262,23 @@ def _repository(arguments: argparse.Namespace) -> tuple[Repository, StreamAbout]
     """The stream that is asked for."""
     from ledgermq.conversion.stream.repository import Repository
 
-    streams = _streams_in(arguments.backup)
+    streams = places_at(arguments.backup).streams()
     member: str | None = arguments.member
     found = sorted(streams)
     if member is None and len(streams) == 1:
         (member,) = streams
     if member not in streams:
         raise ConfigError(
-            "say which stream: --member", repository=str(arguments.backup), given=member,
+            "say which stream: --member", repository=arguments.backup, given=member,
             found=found,
         )  # fmt: skip
-    repository = Repository(PieceFolder(streams[member]), _key(arguments))
+    repository = Repository(streams[member], _key(arguments))
     about = repository.about()
     assert about is not None
     if about.self_id is not None and not RULES["node.self_id"].takes(about.self_id):
         # A folder is called after it.
         raise ConfigError("stream of a member that cannot be one", self_id=about.self_id)
     return repository, about
-
-
-def _streams_in(folder: Path) -> dict[str, Path]:
-    if (folder / ABOUT).is_file():
-        return {folder.name: folder}
-    if not folder.is_dir():
-        return {}
-    return {path.name: path for path in folder.iterdir() if (path / ABOUT).is_file()}
 
 
 def _key(arguments: argparse.Namespace) -> bytes | None:

@@ -40,7 +40,8 @@ class PiecePlace(Protocol):
         ...
 
     def put(self, name: str, parts: Iterable[bytes]) -> bool:
-        """Have the piece, all or nothing, durable on return; False if there is one of that name.
+        """Have the piece, all or nothing, durable on return; False if there is one of that name,
+        which is not written over.
 
         Raises:
             StorageError: the place refused.
@@ -120,7 +121,7 @@ class PieceFolder:
             with path.open("rb") as file:
                 yield file
         except FileNotFoundError as error:
-            raise CorruptLogError("piece of a backup stream is missing", file=str(path)) from error
+            raise missing_piece(str(path)) from error
         except OSError as error:
             raise _refused("not read", path, error) from error
 
@@ -138,6 +139,11 @@ class PieceFolder:
                 # One that is being written is locked.
                 fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
                 path.unlink()
+
+
+def missing_piece(where: str) -> CorruptLogError:
+    """What is raised for a piece that is not there; ``where`` it should be."""
+    return CorruptLogError("piece of a backup stream is missing", file=where)
 
 
 def _named(partial: Path, path: Path) -> bool:

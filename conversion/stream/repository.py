@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple, cast
 
 from ledgermq.conversion.stream.log_facts import StretchFacts
-from ledgermq.conversion.stream.piece_folder import ABOUT, PiecePlace
+from ledgermq.conversion.stream.piece_folder import ABOUT, PiecePlace, missing_piece
 from ledgermq.conversion.stream.sealed_piece import Bytes, Header, OpenedPiece, open_piece, seal
 from ledgermq.model.errors import ConfigError, CorruptLogError
 
@@ -123,9 +123,7 @@ class Repository:
         """
         if ABOUT not in self.place.names(""):
             if self.log or self.tables:
-                raise CorruptLogError(
-                    "piece of a backup stream is missing", file=self.place.as_text(ABOUT)
-                )
+                raise missing_piece(self.place.as_text(ABOUT))
             return None
         with self.read(ABOUT) as piece:
             header = piece.header

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ledgermq.cli.main import main
-from ledgermq.conversion.stream.piece_folder import PieceFolder
 from ledgermq.conversion.stream.repository import Repository
+from ledgermq.conversion.stream.stream_places import places_at
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor
 from ledgermq.model.config.settings import ListenSection, LogKind, Settings, StoreSection
@@ -26,6 +26,7 @@ class StreamedStore:
 
     def __init__(self, folder: Path, *, entries: bool = True, key: str = "") -> None:
         self.root, self.repository = folder / "store", folder / "repository"
+        self.place = str(self.repository)
         self.runtime = folder / "runtime"
         self.root.mkdir(parents=True)
         self.runtime.mkdir()
@@ -54,7 +55,8 @@ class StreamedStore:
 
     def opened(self) -> Repository:
         """What is in the repository."""
-        return Repository(PieceFolder(self.streamed), bytes.fromhex(self._key) or None)
+        (place,) = places_at(self.place).streams().values()
+        return Repository(place, bytes.fromhex(self._key) or None)
 
     def end_of(self, number: int) -> int:
         """Position behind the record with that number."""
@@ -77,7 +79,7 @@ class StreamedStore:
     def stream(self, *words: str) -> int:
         """One turn of a stream by the command; its exit status."""
         return main(
-            ["backup", "stream", str(self.root), str(self.repository), "--once",
+            ["backup", "stream", str(self.root), self.place, "--once",
              "--runtime-dir", str(self.runtime), *self.words, *words]
         )  # fmt: skip
 
@@ -90,13 +92,13 @@ class StreamedStore:
     def restore(self, root: Path, *words: str) -> int:
         """Restore by the command, into a group of another name."""
         return main(
-            ["backup", "restore", str(self.repository), str(root), "--group", "other",
+            ["backup", "restore", self.place, str(root), "--group", "other",
              "--self-id", "n0", *self.words, *words]
         )  # fmt: skip
 
     def verify(self, *words: str) -> int:
         """Verify by the command; its exit status."""
-        return main(["backup", "verify", str(self.repository), *self.words, *words])
+        return main(["backup", "verify", self.place, *self.words, *words])
 
 
 def records_of(root: Path) -> list[LogRecord]:

@@ -1,0 +1,110 @@
+"""Pieces of a backup stream as objects of a bucket, each put on the condition that there is none.
+
+A piece is put by one request, whole or not at all, whoever is killed when; so nothing is left over
+that would have to be swept up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from tempfile import SpooledTemporaryFile, gettempdir
+from typing import BinaryIO
+
+from ledgermq.buckets.bucket_address import S3Place
+from ledgermq.buckets.object_reader import open_object
+from ledgermq.buckets.s3_bucket import NO_CONDITIONS, S3Bucket
+from ledgermq.conversion.stream.piece_folder import missing_piece
+from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+
+MEMORY_BYTES = 16 << 20
+"""A larger piece stands in the temporary folder until it is put: it may have to be sent twice."""
+
+NAMES_MAX = 10_000_000
+"""Of one folder: 100 TB in the smallest pieces are a sixth of it, and a gigabyte of memory."""
+
+_TRIAL = ".conditions"
+"""An object that every stream puts if there is none."""
+
+
+class PieceBucket:
+    """Pieces as objects below the prefix of a place."""
+
+    def __init__(self, place: S3Place) -> None:
+        """Nothing is asked yet.
+
+        Raises:
+            ConfigError: boto3 is not installed, or does not take the place.
+        """
+        self._bucket = S3Bucket(place)
+
+    def as_text(self, name: str = "") -> str:
+        """Address of the piece's object."""
+        return self._bucket.as_text(name)
+
+    def check_conditions(self) -> None:
+        """Have the store show that it refuses what it must.
+
+        Raises:
+            ConfigError: it does not, so that two streams would write over each other's pieces.
+            StorageError: it refused.
+        """
+        self._bucket.put_new(_TRIAL, BytesIO(b"put"))
+        if self._bucket.put_new(_TRIAL, BytesIO(b"put in spite of it")):
+            raise ConfigError(
+                NO_CONDITIONS, file=self._bucket.as_text(_TRIAL), condition="If-None-Match"
+            )
+
+    def names(self, folder: str) -> list[str]:
+        """As ``PiecePlace``.
+
+        Raises:
+            CorruptLogError: there are more than ``NAMES_MAX``.
+        """
+        names = []
+        for one in self._bucket.level(f"{folder}/" if folder else ""):
+            # A folder that a console has made is an object without a name.
+            if one and not one.startswith(".") and "/" not in one:
+                names.append(one)
+            if len(names) > NAMES_MAX:
+                raise CorruptLogError(
+                    "too many objects for a backup stream",
+                    file=self.as_text(folder), allowed=NAMES_MAX,
+                )  # fmt: skip
+        return sorted(names)
+
+    def folders(self) -> Iterator[str]:
+        """Names of what may be streams right below.
+
+        Raises:
+            StorageError: the place refused.
+        """
+        return (one.removesuffix("/") for one in self._bucket.level("") if one.endswith("/"))
+
+    def put(self, name: str, parts: Iterable[bytes]) -> bool:
+        """As ``PiecePlace``; False also where an answer was lost, and this piece is there."""
+        try:
+            with SpooledTemporaryFile(MEMORY_BYTES) as file:
+                for part in parts:
+                    file.write(part)
+                return self._bucket.put_new(name, file)
+        except OSError as error:
+            raise StorageError(
+                "piece of a backup stream not written",
+                errno=error.errno, file=self.as_text(name), reason=str(error),
+                temporary_folder=gettempdir(),
+            ) from error  # fmt: skip
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[BinaryIO]:
+        """As ``PiecePlace``."""
+        try:
+            with open_object(self._bucket, name) as file:
+                yield file
+        except FileNotFoundError as error:
+            raise missing_piece(self.as_text(name)) from error
+
+    def delete(self, name: str) -> None:
+        """As ``PiecePlace``."""
+        self._bucket.delete([name])
