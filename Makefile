@@ -14,7 +14,7 @@ WITHOUT_ORACLE := not oracle
 # Programs of bench/ say themselves how they are run; the other modules there are their parts.
 BENCHES = $(basename $(notdir $(shell grep -l 'python -m bench\.' bench/*.py)))
 
-.PHONY: help demo test test-again test-quick durations check audit check-adversary check-all check-bare check-boot check-deb check-power deb apt-repo fuzz soak wheel release bench
+.PHONY: help demo test test-again test-quick durations check audit check-adversary check-all check-bare check-boot check-deb check-power deb apt-repo fuzz seeds soak wheel release bench
 .PHONY: bootstrap map clean distclean
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo 'make check       ruff, mypy --strict, import contracts'
 	@echo 'make check-all   all tests, in parts, with the real RocketMQ, Porcupine, bare and booted machines'
 	@echo 'make soak        the parts in which something is killed, drawn or cut, for a night'
+	@echo 'make seeds       seeds of the simulator, until 2,000 of each kind have passed with these sources'
 	@echo 'make map         write docs/map.md and the index of decisions anew'
 	@echo 'make deb         the Debian package for this suite, in dist/; SUITE=all ARCH=all for all of them'
 	@echo 'make apt-repo KEY=…  all packages in a signed repository, dist/apt; make wheel: wheels, for other hosts'
@@ -76,6 +77,10 @@ check-all: bootstrap
 
 soak: bootstrap
 	$(PYTHON_BIN)/python -m tests.suite.check_all --soak $(PARTS) $(LIST:%=--list)
+
+# KIND='spoil plain' runs these, LIST=1 says how things stand. What passed is kept in a file of the tree.
+seeds: bootstrap
+	$(PYTHON_BIN)/python -m tests.suite.seed_ledger $(KIND) $(LIST:%=--list)
 
 # SUITE and ARCH of packaging/suites.txt, or all; without them those of this machine.
 DEB_WORDS = $(SUITE:%=--suite %) $(ARCH:%=--arch %)

@@ -1,0 +1,164 @@
+"""``make seeds``: seeds of the simulator, until 2,000 of each kind passed with the same sources.
+
+    python -m tests.suite.seed_ledger               what is left of each kind
+    python -m tests.suite.seed_ledger spoil plain   of these
+    python -m tests.suite.seed_ledger --list        how many have passed; 1 while any is left
+
+2,000 take half an hour to an hour of one processor, and most changes touch nothing of what the
+simulator runs. So what has passed is kept in ``tests/sim/passed_seeds.json``, which is tracked,
+beside a digest of all modules that were loaded after some runs of the kind: a change of one of
+them begins anew, and at other seeds; any other change does not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "tests" / "sim" / "passed_seeds.json"
+_GROUP = "from ledgermq.sim.runs.runs import run_seed as run"
+KINDS = {
+    "plain": _GROUP,
+    "spoil": _GROUP,
+    "services": "from ledgermq.sim.runs.service_runs import ServiceRun as make\n" + _GROUP,
+    "witness": "from ledgermq.sim.runs.witness_runs import WitnessRun as make\n" + _GROUP,
+    "cluster": "from ledgermq.sim.cluster.cluster_run import run_cluster_seed as run",
+}
+"""By the word of ``python -m ledgermq.sim``, which for the first is none: what a run takes."""
+
+WANTED = 2_000
+CHUNK = 20
+"""Seeds of one process: what is lost when a run is broken off, for each processor."""
+
+LOADED_AFTER = 4
+"""Runs, after which modules that are imported late are there."""
+
+_TELL_LOADED = """
+import sys
+for seed in range(int(sys.argv[1])):
+    run(seed, make=make) if "make" in dir() else run(seed)
+for name, module in sys.modules.items():
+    if name.partition(".")[0] == "ledgermq":
+        print("loaded", module.__file__)
+"""
+
+
+class Passed(NamedTuple):
+    """The seeds from ``first`` on, ``count`` of them, passed with sources of this digest."""
+
+    sources: str
+    first: int
+    count: int
+
+
+class SeedFailedError(Exception):
+    """A seed failed, or its process did: with what it printed."""
+
+
+def kept() -> dict[str, Passed]:
+    """What is known to have passed, by kind."""
+    found = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    return {kind: Passed(**fields) for kind, fields in found.items()}
+
+
+def keep(kind: str, passed: Passed) -> None:
+    """Replace what is known of a kind."""
+    rows = {name: one._asdict() for name, one in sorted((kept() | {kind: passed}).items())}
+    fresh = KEPT.with_suffix(".new")
+    fresh.write_text(json.dumps(rows, indent=1) + "\n")
+    fresh.replace(KEPT)
+
+
+def sources_of(kind: str) -> str:
+    """A digest of the modules of the product that runs of this kind load.
+
+    Raises:
+        SeedFailedError: one of these runs failed.
+    """
+    program = f"{KINDS[kind]}\n{_TELL_LOADED}"
+    printed = _run([sys.executable, "-c", program, str(LOADED_AFTER)])
+    paths = {Path(name) for name in re.findall(r"^loaded (.+)$", printed, re.M)}
+    # A kernel is compiled from its module, and not the same bytes on each machine.
+    sources = {path.with_name(path.name.partition(".")[0] + ".py").resolve() for path in paths}
+    digest = hashlib.sha256()
+    for path in sorted(sources):
+        digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def of_sources(kind: str, sources: str) -> Passed:
+    """What has passed with them: at first nothing, from a seed on that these sources draw."""
+    one = kept().get(kind)
+    if one is not None and one.sources == sources:
+        return one
+    return Passed(sources, int(sources[:6], 16), 0)
+
+
+def run_left(kind: str, wanted: int) -> Passed:
+    """Run what is left of a kind, on all processors; what has passed is kept meanwhile.
+
+    Raises:
+        SeedFailedError: by the first that failed; those before it are kept.
+    """
+    passed = of_sources(kind, sources_of(kind))
+    begins = range(passed.first + passed.count, passed.first + wanted, CHUNK)
+    with ThreadPool(len(os.sched_getaffinity(0))) as pool:
+        for printed in pool.imap(lambda seed: _chunk(kind, seed), begins):
+            passed = passed._replace(count=passed.count + CHUNK)
+            keep(kind, passed)
+            print(f"{kind}: {passed.count} of {wanted}: {printed.strip()}", flush=True)
+    return passed
+
+
+def _chunk(kind: str, seed: int) -> str:
+    words = ["--seed", str(seed), "--count", str(CHUNK), *_words(kind)]
+    return _run([sys.executable, "-m", "ledgermq.sim", *words])
+
+
+def _words(kind: str) -> list[str]:
+    return [] if kind == "plain" else [f"--{kind}"]
+
+
+def _run(command: Sequence[str]) -> str:
+    done = subprocess.run(
+        command, cwd=ROOT, check=False, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    if done.returncode:
+        raise SeedFailedError(done.stdout)
+    return done.stdout
+
+
+def main(words: Sequence[str]) -> int:
+    """See the module's text; 0 when all that was asked for has passed."""
+    asked = [word for word in words if word != "--list"]
+    if unknown := sorted(set(asked) - set(KINDS)):
+        print(f"not known: {', '.join(unknown)}; kinds are {', '.join(KINDS)}", file=sys.stderr)
+        return 2
+    left = 0
+    for kind in asked or KINDS:
+        try:
+            if "--list" in words:
+                one = of_sources(kind, sources_of(kind))
+            else:
+                one = run_left(kind, WANTED)
+        except SeedFailedError as failed:
+            print(f"{kind}: {failed}", file=sys.stderr)
+            left += 1
+            continue
+        left += one.count < WANTED
+        print(f"{kind}: {one.count} of {WANTED} passed, from seed {one.first} on")
+    return int(left > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

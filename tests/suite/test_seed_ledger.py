@@ -1,0 +1,77 @@
+"""Tests of ``make seeds``: what has passed is kept, and counts for the same sources alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.suite import seed_ledger
+from tests.suite.seed_ledger import Passed
+
+
+@pytest.fixture(autouse=True)
+def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seed_ledger, "KEPT", tmp_path / "passed.json")
+    monkeypatch.setattr(seed_ledger, "CHUNK", 1)
+    monkeypatch.setattr(seed_ledger, "WANTED", 2)
+    monkeypatch.setattr(seed_ledger, "LOADED_AFTER", 1)
+
+
+@pytest.fixture
+def one_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where what it is of does not matter: to find it takes some runs."""
+    monkeypatch.setattr(seed_ledger, "sources_of", lambda kind: "0c" * 32)
+
+
+@pytest.mark.usefixtures("one_digest")
+def test_what_has_passed_is_not_run_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert seed_ledger.main(["--list", "cluster"]) == 1
+    assert "cluster: 0 of 2 passed" in capsys.readouterr().out
+
+    assert seed_ledger.main(["cluster"]) == 0
+    assert "cluster: 2 of 2: seeds=1 failures=0" in capsys.readouterr().out
+    assert seed_ledger.main(["--list", "cluster"]) == 0
+
+    def refuse(kind: str, seed: int) -> str:
+        raise AssertionError(f"{kind} {seed} was run again")
+
+    monkeypatch.setattr(seed_ledger, "_chunk", refuse)
+    assert seed_ledger.main(["cluster"]) == 0
+
+
+def test_other_sources_begin_anew_and_elsewhere() -> None:
+    seed_ledger.keep("plain", Passed("0a" * 32, 7, 1_000))
+
+    assert seed_ledger.of_sources("plain", "0a" * 32) == Passed("0a" * 32, 7, 1_000)
+    assert seed_ledger.of_sources("plain", "0b" * 32) == Passed("0b" * 32, 0x0B0B0B, 0)
+
+
+def test_a_digest_is_of_what_a_kind_runs() -> None:
+    assert seed_ledger.sources_of("cluster") != seed_ledger.sources_of("plain")
+
+
+@pytest.mark.usefixtures("one_digest")
+def test_a_seed_that_fails_ends_its_kind_and_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = seed_ledger.of_sources("cluster", "0c" * 32).first
+    passes = seed_ledger._chunk
+
+    def second_fails(kind: str, seed: int) -> str:
+        return seed_ledger._run(["sh", "-c", "echo split brain; false"]) if seed > first else (
+            passes(kind, seed)
+        )  # fmt: skip
+
+    monkeypatch.setattr(seed_ledger, "_chunk", second_fails)
+
+    assert seed_ledger.main(["cluster"]) == 1
+    assert "split brain" in capsys.readouterr().err
+    assert seed_ledger.kept()["cluster"].count == 1
+
+
+def test_a_kind_that_is_not_known_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert seed_ledger.main(["storms"]) == 2
+    assert "storms" in capsys.readouterr().err
