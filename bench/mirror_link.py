@@ -33,7 +33,7 @@ from bench.lossy_link import Line, congestion_controls, lossy_link
 from bench.machine import write
 from bench.node import COMMAND, configuration
 from bench.processes import end_in_order
-from ledgermq.members.mirror_report import MirrorReport, read_mirror_report
+from ledgermq.members.mirrors.mirror_report import MirrorReport, read_mirror_report
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import open_directory

@@ -49,7 +49,8 @@ from ledgermq.daemon.store_meter import StoreMeter
 from ledgermq.ipc.cursor_page import CursorPage, PublishedRole, Role
 from ledgermq.ipc.loop import StopFlag
 from ledgermq.members.log_replacement import replace_log
-from ledgermq.members.mirror_mark import check_mirror_mark
+from ledgermq.members.mirrors.mirror_mark import check_mirror_mark
+from ledgermq.members.mirrors.promotion_note import check_begins_alone
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import (
     ConfigError,
@@ -505,10 +506,6 @@ def run(settings: Settings, config_file: Path, *, table: ProcessTable | None = N
 
 def _open_node(settings: Settings, resources: ExitStack) -> CursorPage:
     """Take the locks, and make the runtime directory and the page."""
-    # Imported late: it takes numpy, whose library starts threads unless ``ProcessTable`` has told
-    # it not to.
-    from ledgermq.members.mirror_promotion import check_begins_alone
-
     paths = RuntimePaths(settings.listen.runtime_dir)
     own = StorePaths.of(settings).own
     wait_ms = settings.supervision.stop_timeout_ms

@@ -19,7 +19,7 @@ from ledgermq.cli.output import tell, time_text
 from ledgermq.client.admin.archive_admin import ArchiveAdmin, ArchiveRow
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.members.mirror_report import MirrorReport, read_mirror_report
+from ledgermq.members.mirrors.mirror_report import MirrorReport, read_mirror_report
 from ledgermq.model.config.amounts import size_text
 from ledgermq.model.config.settings import ListenSection
 from ledgermq.model.errors import ConfigError, StorageError

@@ -23,9 +23,9 @@ from ledgermq.process.settings.settings_loading import load_settings
 
 if TYPE_CHECKING:
     from ledgermq.conversion.missing_messages import Missing, MissingQueue
-    from ledgermq.members.mirror_promotion import Promotion
-    from ledgermq.members.mirror_rejoin import Rejoin
-    from ledgermq.members.mirror_report import MirrorReport
+    from ledgermq.members.mirrors.mirror_rejoin import Rejoin
+    from ledgermq.members.mirrors.mirror_report import MirrorReport
+    from ledgermq.members.mirrors.promotion_note import Promotion
 
 
 def add_promotion_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -83,8 +83,8 @@ def add_promotion_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentParse
 
 
 def _promote(arguments: argparse.Namespace) -> int:
-    from ledgermq.members.mirror_promotion import promote_mirror
-    from ledgermq.members.mirror_report import latest_word, read_mirror_report
+    from ledgermq.members.mirrors.mirror_promotion import promote_mirror
+    from ledgermq.members.mirrors.mirror_report import latest_word, read_mirror_report
 
     settings = load_settings(arguments.config)
     root = settings.store.path_root_dir
@@ -130,7 +130,8 @@ def _last_word(promotion: Promotion, report: MirrorReport) -> Iterator[str]:
 
 def _missing(arguments: argparse.Namespace) -> int:
     from ledgermq.conversion.missing_messages import common_end, missing_behind
-    from ledgermq.members.mirror_promotion import read_promotion
+    from ledgermq.members.mirrors.mirror_promotion import copy_end
+    from ledgermq.members.mirrors.promotion_note import read_promotion
     from ledgermq.store.log_reader import LogReader
     from ledgermq.store.store_directory import open_directory
 
@@ -138,7 +139,7 @@ def _missing(arguments: argparse.Namespace) -> int:
     with stopped_store(arguments.directory):
         reader = LogReader(open_directory(arguments.directory, self_id=arguments.self_id))
         try:
-            missing = missing_behind(reader, common_end(reader, promotion.copy))
+            missing = missing_behind(reader, common_end(reader, copy_end(promotion)))
         finally:
             reader.close()
     lines = list(_listed(missing))
@@ -151,8 +152,8 @@ def _missing(arguments: argparse.Namespace) -> int:
 
 
 def _rejoin(arguments: argparse.Namespace) -> int:
-    from ledgermq.members.mirror_promotion import read_promotion
-    from ledgermq.members.mirror_rejoin import carry_out_rejoin, plan_rejoin
+    from ledgermq.members.mirrors.mirror_rejoin import carry_out_rejoin, plan_rejoin
+    from ledgermq.members.mirrors.promotion_note import read_promotion
 
     promotion = read_promotion(arguments.promoted)
     settings = load_settings(arguments.config)

@@ -19,8 +19,8 @@ from pathlib import Path
 from ledgermq.ipc.counters import RaftCounter
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.loop import Pollable
-from ledgermq.members.mirror_promotion import LAST_WORD, last_word
-from ledgermq.members.mirror_report import MirrorReport, write_mirror_report
+from ledgermq.members.mirrors.mirror_promotion import LAST_WORD, last_word
+from ledgermq.members.mirrors.mirror_report import MirrorReport, write_mirror_report
 from ledgermq.members.roster import MIRROR_SOURCE
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, ProtocolError, StorageError

@@ -13,7 +13,7 @@ from tests.certificates import make_certificate
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import SIZES, Group, Member, free_port, make_group
 
-from ledgermq.members.mirror_report import MirrorReport, read_mirror_report
+from ledgermq.members.mirrors.mirror_report import MirrorReport, read_mirror_report
 
 NAME = "site-b"
 TOKEN = "0123456789abcdef0123456789abcdef"

@@ -8,17 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.conversion.missing_messages import CopyEnd, MissingQueue, common_end, missing_behind
-from ledgermq.members.mirror_mark import check_mirror_mark, mirror_mark_path
-from ledgermq.members.mirror_promotion import (
-    FILE,
+from ledgermq.conversion.missing_messages import MissingQueue, common_end, missing_behind
+from ledgermq.members.mirrors.mirror_mark import check_mirror_mark, mirror_mark_path
+from ledgermq.members.mirrors.mirror_promotion import (
     LAST_WORD,
-    Promotion,
-    check_begins_alone,
+    copy_end,
     promote_mirror,
+)
+from ledgermq.members.mirrors.mirror_report import MirrorReport, latest_word, write_mirror_report
+from ledgermq.members.mirrors.promotion_note import (
+    FILE,
+    check_begins_alone,
     read_promotion,
 )
-from ledgermq.members.mirror_report import MirrorReport, latest_word, write_mirror_report
 from ledgermq.model.config.settings import MirrorSection, Settings
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.group_epoch import epoch_of
@@ -189,12 +191,6 @@ def test_a_mirror_that_has_nothing_becomes_no_group(tmp_path: Path) -> None:
         promote_mirror(made.settings)
 
     assert mirror_mark_path(made.settings).exists()
-
-
-def copy_end(promotion: Promotion) -> CopyEnd:
-    return CopyEnd(
-        promotion.begin, promotion.end, promotion.index, promotion.entry_term, promotion.chain
-    )
 
 
 def reader_of(log: StoredLog) -> LogReader:

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from ledgermq.conversion.missing_messages import MissingQueue, missing_behind
-from ledgermq.members import mirror_promotion
-from ledgermq.members.mirror_mark import check_mirror_mark
-from ledgermq.members.mirror_promotion import Promotion, promote_mirror
-from ledgermq.members.mirror_rejoin import LISTING, Rejoin, carry_out_rejoin, plan_rejoin
+from ledgermq.members.mirrors import mirror_promotion
+from ledgermq.members.mirrors.mirror_mark import check_mirror_mark
+from ledgermq.members.mirrors.mirror_promotion import copy_end, promote_mirror
+from ledgermq.members.mirrors.mirror_rejoin import LISTING, Rejoin, carry_out_rejoin, plan_rejoin
+from ledgermq.members.mirrors.promotion_note import Promotion
 from ledgermq.model.config.settings import MirrorSection, NodeSection, Settings
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import NodeId
@@ -134,7 +135,7 @@ def test_a_store_that_rejoins_has_the_log_of_the_copy_and_keeps_what_it_had_more
         check_mirror_mark(site.settings)
 
     kept = LogReader(open_directory(plan.aside))
-    assert missing_behind(kept, site.promotion.copy) == plan.missing
+    assert missing_behind(kept, copy_end(site.promotion)) == plan.missing
     kept.close()
     aside = plan.aside / paths.data.parent.name / "data"
     for path in aside.iterdir():
@@ -225,7 +226,7 @@ def test_of_two_promoted_mirrors_the_lesser_one_goes_back_to_what_both_had_copie
 
     plan = site.rejoin()
 
-    assert plan.kept == site.lesser.copy
+    assert plan.kept == copy_end(site.lesser)
     assert plan.missing.queues == [MissingQueue(QueueName("orders", 0), 200, 259, 60, 0)]
     assert messages_in(site.log.paths.root) == 200
 
@@ -343,7 +344,7 @@ def rejoin_unless_done(site: Site) -> None:
 
 def missing_of(site: Site) -> MissingQueue:
     reader = LogReader(open_directory(site.log.paths.root, self_id=NodeId("n0")))
-    (queue,) = missing_behind(reader, site.promotion.copy).queues
+    (queue,) = missing_behind(reader, copy_end(site.promotion)).queues
     reader.close()
     return queue
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.members.mirror_promotion import LAST_WORD
-from ledgermq.members.mirror_report import MirrorReport, read_mirror_report
+from ledgermq.members.mirrors.mirror_promotion import LAST_WORD
+from ledgermq.members.mirrors.mirror_report import MirrorReport, read_mirror_report
 from ledgermq.members.roster import MIRROR_SOURCE
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.raft.messages import Append, EntryId

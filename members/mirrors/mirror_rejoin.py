@@ -34,9 +34,10 @@ from ledgermq.conversion.missing_messages import (
 )
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.members.log_replacement import replace_log, staging_folder
-from ledgermq.members.mirror_mark import REJOINING, mirror_mark_path, write_mirror_mark
-from ledgermq.members.mirror_promotion import FILE as PROMOTED
-from ledgermq.members.mirror_promotion import LAST_WORD, Promotion, read_promotion
+from ledgermq.members.mirrors.mirror_mark import REJOINING, mirror_mark_path, write_mirror_mark
+from ledgermq.members.mirrors.mirror_promotion import LAST_WORD, copy_end
+from ledgermq.members.mirrors.promotion_note import FILE as PROMOTED
+from ledgermq.members.mirrors.promotion_note import Promotion, read_promotion
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.group_epoch import epoch_of
@@ -215,14 +216,14 @@ def _check_older(paths: StorePaths, end: LogEnd, promotion: Promotion) -> None:
 def _kept(reader: LogReader, promotion: Promotion, end: Index, own_note: Path) -> CopyEnd:
     """The last entry that both certainly have."""
     try:
-        return common_end(reader, promotion.copy, end)
+        return common_end(reader, copy_end(promotion), end)
     except ConfigError:
         # Of two mirrors that were promoted this is the one that had copied less.
         own = read_promotion(own_note) if own_note.exists() else None
         if own is None or not _is_twin(own, promotion):
             raise
-        check_same(reader, own.copy)
-        return own.copy
+        check_same(reader, copy_end(own))
+        return copy_end(own)
 
 
 def _is_twin(own: Promotion, other: Promotion) -> bool:
