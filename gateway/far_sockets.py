@@ -92,6 +92,11 @@ class FarSockets:
         """See ``ClientSockets``."""
         return self._epoll.fileno()
 
+    @property
+    def can_be_reached(self) -> bool:
+        """Whether there is a port process: it has its addresses before it links itself."""
+        return bool(self._links)
+
     def listen(self) -> None:
         """Nothing: port processes listen when they know their writer."""
 

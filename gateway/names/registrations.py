@@ -3,9 +3,10 @@
 The leader is the broker with id 0, and tells of the topics; followers are its slaves, and tell of
 none. Each server is told at once when the node's role or a topic changes, or the connection has
 ended, and is asked every half minute whether it still knows all that; it has to answer, and is
-asked again when it does not. A node that leads no more takes its address away from id 0 by
-registering as a slave, never by unregistering id 0: that may be the next leader's already. When the
-node ends its connection does, and with it the servers forget the address.
+asked again when it does not. None is told before clients can connect. A node that leads no more
+takes its address away from id 0 by registering as a slave, never by unregistering id 0: that may be
+the next leader's already. When the node ends its connection does, and with it the servers forget
+the address.
 
 Behind a name all of its addresses are name servers. One that is gone from the name's records is let
 go once its connection has ended: resolvers leave addresses out now and then.
@@ -75,6 +76,7 @@ class Registrations(PortPart):
         self._named = [NamedServers(one, links) for one in said if not is_address(one)]
         self._tables = context.tables
         self._addresses = context.addresses
+        self._sockets = context.sockets
         self._is_known = False
         self._body: tuple[_State, bytes, dict[str, str]] | None = None
 
@@ -84,7 +86,7 @@ class Registrations(PortPart):
 
     def next_deadline_ms(self) -> int | None:
         """When ``turn`` has something to do that no descriptor tells of."""
-        if not self._is_known:
+        if not self._is_known or not self._sockets.can_be_reached:
             return None
         due = [one.due_ms for one in self._servers if not one.is_asked]
         asked = (one.next_deadline_ms() for one in self._named)
@@ -92,7 +94,7 @@ class Registrations(PortPart):
 
     def turn(self, now_ms: int) -> None:
         """Register wherever that is due, or something has changed since."""
-        if not self._is_known:
+        if not self._is_known or not self._sockets.can_be_reached:
             return
         for named in self._named:
             if named.look(now_ms):

@@ -20,6 +20,11 @@ class ClientSockets(Protocol):
         """Can be read when ``turn`` has work."""
         ...
 
+    @property
+    def can_be_reached(self) -> bool:
+        """Whether a client that connects is not refused."""
+        ...
+
     def listen(self) -> None:
         """Take connections from now on, where that was put off."""
         ...

@@ -176,6 +176,11 @@ class RemotingSockets:
         if not wait_ms:
             self.listen()
 
+    @property
+    def can_be_reached(self) -> bool:
+        """Always: who connects before ``listen`` waits."""
+        return True
+
     def listen(self) -> None:
         """Take connections from now on, those that wait first."""
         if self._listens_at_ms is None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tests.acknowledged.steps import Connections, Errand, Pending
 
-from ledgermq.model.errors import LedgerError
+from ledgermq.model.errors import LedgerError, NotLeaderError
 
 WORLD = "ack-world"
 """A topic with messages, whose offsets groups commit."""
@@ -158,5 +158,7 @@ class CallRow(Row):
     def read(self, note: Note, to: Connections) -> Errand:
         verb, arguments = self.read_by(note)
         outcome = yield from outcome_of(to.ask(verb, **arguments))
+        if isinstance(outcome, NotLeaderError):
+            raise outcome
         if note.is_acknowledged and not self.known(note, outcome):
             raise ForgottenError(f"{verb} {arguments} tells {outcome!r}")

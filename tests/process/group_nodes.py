@@ -260,6 +260,8 @@ class Group:
         """
         statuses = []
         for member in sorted(self.up(), key=lambda one: one.leads):
+            # One that still imports would end by the signal: none is taken before this is there.
+            wait_until((member.node.runtime / "control.sock").exists, "a node that takes signals")
             member.node.signal(signal.SIGTERM)
             statuses.append(member.node.wait_end())
         return statuses

@@ -24,6 +24,7 @@ from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import SIZES, TOPIC, Group, Member, free_port, make_group, producer
 from tests.process.node_start import run_command
 from tests.process.real_prometheus import RealPrometheus, prometheus_of
+from tests.process.test_cluster_groups import RIGHTS_MAX_AGE_S, ClusterNode
 from tests.process.test_scrub import FAST, Place, spoil
 from tests.suite.patience import PATIENCE_S
 
@@ -65,7 +66,11 @@ NOT_DONE = {
 
 
 class Stage:
-    """Three nodes, and the Prometheus that scrapes them."""
+    """Three nodes, and the Prometheus that scrapes them.
+
+    Attributes:
+        home, guest: groups of one node of a cluster; the guest is scraped, too.
+    """
 
     def __init__(
         self,
@@ -73,8 +78,13 @@ class Stage:
         prometheus: RealPrometheus,
         addresses: dict[str, str],
         ports: dict[str, str],
+        *,
+        home: ClusterNode,
+        guest: ClusterNode,
     ) -> None:
         self.group = group
+        self.home = home
+        self.guest = guest
         self.prometheus = prometheus
         self.addresses = addresses
         self.ports = ports
@@ -324,6 +334,18 @@ def a_node_ends_again_and_again(stage: Stage) -> None:
         stage.prometheus.wait_value(f'up{{instance="{address}"}}', 1)
 
 
+def the_home_of_a_cluster_is_silent(stage: Stage) -> None:
+    """And has been for so long that the users of the cluster are refused."""
+    wait_until(lambda: "confirmedMs" in stage.guest.kept(), "the home's word")
+    stage.home.node.end()
+    stage.guest.node.end()
+    stage.guest.keep_confirmed(before_s=RIGHTS_MAX_AGE_S + 1)
+    stage.guest.start_again()
+    stage.prometheus.wait_firing("ClusterHomeSilent", "ClusterRightsTooOld")
+    stage.home.start_again()
+    stage.prometheus.wait_ends("ClusterRightsTooOld")
+
+
 ACTS: Sequence[Callable[[Stage], None]] = (
     certificates_and_backups,
     an_archive_stands_still,
@@ -340,11 +362,28 @@ ACTS: Sequence[Callable[[Stage], None]] = (
     elections_follow_one_another,
     members_are_lost,
     a_node_ends_again_and_again,
+    the_home_of_a_cluster_is_silent,
 )
 
 
+def cluster_of_two(
+    make_node: Callable[[], Node], capsys: pytest.CaptureFixture[str], folder: Path, address: str
+) -> tuple[ClusterNode, ClusterNode]:
+    """Its home, and another group, whose node has its metrics at ``address``."""
+    home = ClusterNode(make_node(), "orders-a", capsys)
+    guest = ClusterNode(
+        make_node(), "orders-b", capsys,
+        listen={"http": address}, access={"cluster_rights_max_age_s": RIGHTS_MAX_AGE_S},
+    )  # fmt: skip
+    home.begin(folder / "root.json")
+    guest.tell("join", "--home", f"ipc://{home.node.runtime}", "--nodes", guest.address)
+    return home, guest
+
+
 @pytest.fixture
-def stage(make_node: Callable[[], Node], tmp_path: Path) -> Iterator[Stage]:
+def stage(
+    make_node: Callable[[], Node], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Stage]:
     certificate, key = make_certificate(tmp_path)
     addresses = {f"n{number}": f"127.0.0.1:{free_port()}" for number in range(3)}
     ports = {f"n{number}": f"127.0.0.1:{free_port()}" for number in range(3)}
@@ -370,10 +409,12 @@ def stage(make_node: Callable[[], Node], tmp_path: Path) -> Iterator[Stage]:
     rules = alert_rules.rules(
         alert_rules.Pace(HASTE, HASTE_OF_AGES), job="ledgermq", runbooks="alerts.md"
     )
-    with prometheus_of(tmp_path, {a: schemes[a] for a in schemes}, "\n".join(rules)) as made:
+    schemes[guest_address := f"127.0.0.1:{free_port()}"] = "http"
+    home, guest = cluster_of_two(make_node, capsys, tmp_path, guest_address)
+    with prometheus_of(tmp_path, schemes, "\n".join(rules)) as made:
         for member in group.members:
             member.node.wait_ready()
-        stage = Stage(group, made, addresses, ports)
+        stage = Stage(group, made, addresses, ports, home=home, guest=guest)
         stage.settle()
         yield stage
 

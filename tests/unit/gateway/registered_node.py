@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -27,12 +28,18 @@ class Surroundings(NamedTuple):
     settings: Settings
 
 
+@dataclass
+class Port:
+    can_be_reached: bool = True
+
+
 class Context(NamedTuple):
     """What registrations need of a port's."""
 
     environment: Surroundings
     tables: Tables
     addresses: GroupAddresses
+    sockets: Port
 
 
 class RegisteredNode:
@@ -51,7 +58,8 @@ class RegisteredNode:
             remoting=RemotingSection(name_servers=name_servers),
         )
         self.addresses = GroupAddresses(settings, frozenset)
-        made = Context(Surroundings(settings), Tables(self.topics), self.addresses)
+        self.port = Port()
+        made = Context(Surroundings(settings), Tables(self.topics), self.addresses, self.port)
         self.registrations = Registrations(cast("BrokerContext", made), self.links)
 
     def lead(self, leader: str) -> None:

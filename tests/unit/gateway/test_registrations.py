@@ -59,6 +59,16 @@ def test_a_server_that_knows_all_is_asked_each_half_minute_and_told_nothing(
     assert registered.registrations.next_deadline_ms() == registered.now_ms + PERIOD_MS
 
 
+def test_nobody_is_sent_to_a_port_that_refuses_connections(registered: Registered) -> None:
+    registered.port.can_be_reached = False
+    registered.lead("n0")
+    registered.registrations.turn(registered.now_ms)
+    assert (registered.registrations.next_deadline_ms(), registered.server.opened) == (None, 0)
+
+    registered.port.can_be_reached = True
+    assert [one.code for one in registered.told(1)] == [Code.REGISTER_BROKER]
+
+
 @pytest.mark.parametrize("answer", [{"changed": "true"}, {}])
 def test_a_server_that_knows_something_else_is_told_all_again(
     registered: Registered, answer: dict[str, str]
