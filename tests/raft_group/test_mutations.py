@@ -139,6 +139,7 @@ LIKELY: dict[Callable[[Patch], None], int] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
 def test_the_simulator_finds(mutation: Callable[[Patch], None], monkeypatch: Patch) -> None:

@@ -26,7 +26,7 @@ from ledgermq.raft.roles.node_state import NodeState
 from ledgermq.raft.roles.witness import WitnessCore
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
-COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "200"))
+COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "80"))
 SHARES = 4
 MUTANT_SEEDS = 200
 
@@ -183,6 +183,7 @@ IN_STORMS = (it_votes_twice_in_a_term,)
 """These need elections that follow one another at once."""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", LIKELY, ids=lambda mutation: mutation.__name__)
 def test_the_simulator_finds(mutation: Callable[[Patch], None], monkeypatch: Patch) -> None:

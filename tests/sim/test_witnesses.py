@@ -27,7 +27,7 @@ from ledgermq.sim.runs.runs import run_seed
 from ledgermq.sim.runs.witness_runs import WitnessRun
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
-COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "20"))
+COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "8"))
 SHARES = 4
 MUTANT_SEEDS = 200
 
@@ -108,6 +108,7 @@ LIKELY: dict[Callable[[Patch], None], int] = {
 """Each mutant, and where it was found last: looked at first, for a search takes a while."""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", LIKELY, ids=lambda mutation: mutation.__name__)
 def test_the_simulator_finds(mutation: Callable[[Patch], None], monkeypatch: Patch) -> None:

@@ -43,7 +43,14 @@ def sorted_rows(frame: DataFrame, columns: list[str]) -> list[Json]:
     return sorted(rows, key=lambda row: [row[name] for name in PLACE])
 
 
-@pytest.mark.parametrize("name", ["gs1", "gd0", "gu0"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gs1",
+        pytest.param("gd0", marks=pytest.mark.long),
+        pytest.param("gu0", marks=pytest.mark.long),
+    ],
+)
 def test_spark_reads_of_it_what_it_reads_of_the_store(
     spark: SparkSession, golden: Any, tmp_path: Path, capsys: Any, name: str
 ) -> None:

@@ -151,6 +151,7 @@ def ran(plans: list[str], archive: Path, node: Node, topic: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.long
 def test_a_run_that_dies_anywhere_sends_nothing_twice(archive: Path, node: Node) -> None:
     rows = visible_rows(archive)
     plans = ["sent 1", "noted 12", "sent 9", "sent 12", "noted 30", "sent 3", "never", "never"]

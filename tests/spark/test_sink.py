@@ -223,6 +223,7 @@ def test_every_column_becomes_what_it_says(spark: SparkSession, group: Group, to
     assert all(row["crcOk"] and row["topic"] == topic for row in found.values())
 
 
+@pytest.mark.long
 def test_rows_of_a_task_that_is_run_again_are_there_once_and_of_a_failed_job_not_at_all(
     tried: SparkSession, group: Group, topic: str, tmp_path: Path
 ) -> None:

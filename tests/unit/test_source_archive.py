@@ -18,6 +18,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpacked_archive(tmp_path_factory.mktemp("archive"))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_kernels_are_translated_from_the_source_archive_alone(folder: Path) -> None:
     done = subprocess.run(
