@@ -103,7 +103,7 @@ class BrokerServices:
             TimerCalls(self.timers, log, queries.with_key, settings, clock=clock, counts=counts),
             retries,
             dead_letters,
-            SinkCalls(sinks, tables),
+            SinkCalls(sinks, known, settings.topics),
             ArchiveCalls(known.store, tables, log, clock),
             cluster,
             DrainCalls(

@@ -13,7 +13,7 @@ import uuid
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ledgermq.client.blocking.broker import Broker
@@ -87,6 +87,25 @@ class Committed(NamedTuple):
 
     rows: int
     is_already: bool
+
+
+class ConsumedQueues(NamedTuple):
+    """How far a group has consumed what a batch was made of.
+
+    Attributes:
+        queues: by topic and queue id, up to where the batches before have consumed, and up to
+            where this one has; None where nothing was consumed before.
+    """
+
+    group: str
+    queues: Mapping[tuple[str, int], tuple[int | None, int]]
+
+    def by_topic(self) -> dict[str, dict[str, tuple[int | None, int]]]:
+        """As a call has them."""
+        found: dict[str, dict[str, tuple[int | None, int]]] = {}
+        for (topic, queue_id), place in self.queues.items():
+            found.setdefault(topic, {})[str(queue_id)] = place
+        return found
 
 
 def staging_producer(
@@ -260,7 +279,13 @@ class SinkClient(BrokerClient):
         super().__init__(address, name=name, timeout_s=timeout_s)
 
     def commit(
-        self, sink: str, batch: int, staged: Iterable[StagedRows], *, is_once: bool = False
+        self,
+        sink: str,
+        batch: int,
+        staged: Iterable[StagedRows],
+        *,
+        is_once: bool = False,
+        consumed: ConsumedQueues | None = None,
     ) -> Committed:
         """Have what was staged become messages; durable on return, and visible soon.
 
@@ -271,21 +296,29 @@ class SinkClient(BrokerClient):
                 them, and what was staged for it is dropped.
             staged: in the order in which it becomes messages.
             is_once: the sink has no other batch, and need not be remembered for long.
+            consumed: a group's offsets, committed by the same command: whoever asks finds both or
+                neither. Not looked at when the batch was committed before.
 
         Raises:
             StagedUnknownError: rows are not staged any more; nothing is committed.
+            MessageIllegalError: the group is not where the batch begins, or a queue ends before
+                where it is to be; nothing is committed.
             OutcomeUnknownError: no answer; ask again.
             LedgerError: refused; nothing is committed.
         """
         stages = [[one.stage.name, ranges_of(one.offsets)] for one in staged if one.offsets]
-        size = len(json.dumps(stages))
+        arguments: dict[str, object] = {"stages": stages}
+        if consumed is not None:
+            arguments |= {"group": consumed.group, "consumed": consumed.by_topic()}
+        size = len(json.dumps(arguments))
         if size > BODY_SIZE_MAX - 4_096:
             raise MessageIllegalError(
                 "batch has too many packs for one commit: make larger packs, or smaller batches",
                 size=size,
                 limit=BODY_SIZE_MAX - 4_096,
             )
-        answer = self._call("sink_commit", sink=sink, batch=batch, stages=stages, once=is_once)
+        verb = "sink_commit" if consumed is None else "sink_commit_consumed"
+        answer = self._call(verb, sink=sink, batch=batch, once=is_once, **arguments)
         rows, already = answer.get("rows"), answer.get("already")
         if not isinstance(rows, int) or not isinstance(already, bool):
             raise ProtocolError("not the answer to a commit", found=str(answer)[:200])

@@ -14,6 +14,7 @@ from ledgermq.broker.call_arguments import (
     text,
 )
 from ledgermq.broker.calls import CHANGE, Call, Members, Result, Verb, Verbs, both_rights, shown
+from ledgermq.broker.consumers.consumed_offsets import plan_consumed, touched_offsets
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import StateRequest
@@ -79,30 +80,16 @@ class OffsetCalls:
             if member is not None:
                 # It may have been away for longer than its locks.
                 self._tables.locks.check_owner(name, topic, member, offsets)
-            ends: dict[int, int] = {}
-            for queue_id in offsets:
-                queue = QueueName(topic, queue_id)
-                self._known.check_queue(queue)
-                bounds = self._store.bounds(queue)
-                ends[queue_id] = bounds.end + bounds.pending_max
-            tables = self._tables
-            group = tables.groups.plan_use(name, self._rules)
-            found: list[Change] = []
-            if tables.groups.get(name) is None:
-                found.append(GroupSet(name, group.to_fields()))
-            if tables.offsets.check(name, topic, offsets, ends=ends, may_go_back=may_go_back):
-                found.append(OffsetsSet(name, topic, offsets))
-            return found
+            topics = {topic: offsets}
+            return plan_consumed(self._known, self._rules, name, topics, may_go_back=may_go_back)
 
-        touches = {f"offset {name}@{topic}/{queue_id}" for queue_id in offsets}
+        touches = touched_offsets(name, {topic: offsets})
 
         def answer() -> Result:
             self._counts[BrokerCounter.OFFSET_COMMITS] += 1
             return {}
 
-        self._log.submit(
-            StateRequest(call.caller, changes, frozenset(touches), answer), call.now_ms
-        )
+        self._log.submit(StateRequest(call.caller, changes, touches, answer), call.now_ms)
         return None
 
     def _reset(self, call: Call) -> Result | None:

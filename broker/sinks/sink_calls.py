@@ -4,33 +4,66 @@ from __future__ import annotations
 
 from functools import partial
 
-from ledgermq.broker.call_arguments import OFFSET_MAX, WAIT_MS_MAX, Arguments, flag, integer, text
-from ledgermq.broker.calls import ADMIN_ANYWHERE, USER, Call, Result, Verb, Verbs
-from ledgermq.broker.sinks.sink_commits import COMMIT_MS, Aborter, SinkCommit
+from ledgermq.broker.call_arguments import (
+    OFFSET_MAX,
+    WAIT_MS_MAX,
+    Arguments,
+    flag,
+    integer,
+    offsets_by_queue,
+    text,
+)
+from ledgermq.broker.calls import ADMIN_ANYWHERE, GROUP, USER, Call, Result, Verb, Verbs
+from ledgermq.broker.consumers.consumed_offsets import (
+    check_begins,
+    plan_consumed,
+    touched_offsets,
+)
+from ledgermq.broker.reading.known_topics import KnownTopics
+from ledgermq.broker.sinks.sink_commits import COMMIT_MS, Aborter, AlsoChanged, SinkCommit
 from ledgermq.broker.sinks.sink_service import SinkService
-from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.model.config.settings import TopicsSection
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.model.names.stages import STAGE_SIZE_MAX, check_sink_name
 from ledgermq.rules.access.access import Right
 from ledgermq.rules.tables.sinks import packs_in
+from ledgermq.rules.tables.table_changes import Change
 
 STAGES_MAX = 100_000
+CONSUMED_MAX = 10_000
+"""Queues whose offsets are committed with a batch."""
 
 
 class SinkCalls:
     """A commit goes through the log, and is answered from there; ``sinks`` any node answers."""
 
-    def __init__(self, service: SinkService, tables: BrokerTables) -> None:
+    def __init__(self, service: SinkService, known: KnownTopics, rules: TopicsSection) -> None:
         self._service = service
-        self._tables = tables
+        self._known = known
+        self._rules = rules
         self.verbs: Verbs = (
             Verb("sink_commit", self._commit, USER),
+            # A verb of its own: who does not know it must not commit the rows alone.
+            Verb("sink_commit_consumed", self._commit_consumed, GROUP),
             Verb("sink_wait", self._wait, USER),
             Verb("sink_abort", self._abort, USER),
             Verb("sinks", self._list, ADMIN_ANYWHERE),
         )
 
-    def _commit(self, call: Call) -> None:
+    def _commit_consumed(self, call: Call) -> None:
+        """Commit a batch, and with it how far a group has consumed what it was made of."""
+        group = text(call.arguments, "group")
+        begins, ends = _consumed_of(call.arguments)
+        for topic in ends:
+            call.check_topic(topic, Right.SUB)
+
+        def plan() -> list[Change]:
+            check_begins(self._known.tables.offsets, group, begins)
+            return plan_consumed(self._known, self._rules, group, ends)
+
+        self._commit(call, AlsoChanged(plan, touched_offsets(group, ends)))
+
+    def _commit(self, call: Call, also: AlsoChanged | None = None) -> None:
         arguments = call.arguments
         sink, batch = _batch_of(arguments)
         check = partial(_check_topic, call)
@@ -48,6 +81,7 @@ class SinkCalls:
                 until_ms,
                 user=call.user,
                 acts_for=call.acts_for,
+                also=also,
             )
         )
 
@@ -82,7 +116,7 @@ class SinkCalls:
                 "packs_left": len(sink.left),
                 "once": sink.is_once,
             }
-            for name, sink in self._tables.state.sinks
+            for name, sink in self._known.tables.state.sinks
         ]
         return {"sinks": rows, "staged_first": first, "staged_end": end}
 
@@ -99,6 +133,35 @@ def _stage_name(value: object) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= STAGE_SIZE_MAX:
         raise ProtocolError("not the name of a stage", found=str(value)[:80], limit=STAGE_SIZE_MAX)
     return value
+
+
+def _consumed_of(
+    arguments: Arguments,
+) -> tuple[dict[str, dict[int, int | None]], dict[str, dict[int, int]]]:
+    """Where a batch begins and ends in what it was made of, by topic and queue.
+
+    Raises:
+        ProtocolError: ``consumed`` is not {topic: {queue: [begin or null, end]}}, or has too many.
+    """
+    value = arguments.get("consumed")
+    if not isinstance(value, dict) or not value:
+        raise ProtocolError("argument missing, or not an object", argument="consumed")
+    begins: dict[str, dict[int, int | None]] = {}
+    ends: dict[str, dict[int, int]] = {}
+    for topic, queues in value.items():
+        if not isinstance(queues, dict) or not all(
+            isinstance(pair, list) and len(pair) == 2 for pair in queues.values()
+        ):
+            raise ProtocolError("not a begin and an end of each queue", topic=topic[:128])
+        read = {key: end for key, (_, end) in queues.items()}
+        known = {key: begin for key, (begin, _) in queues.items() if begin is not None}
+        ends[topic] = offsets_by_queue({"consumed": read}, "consumed")
+        begun = offsets_by_queue({"consumed": known}, "consumed")
+        begins[topic] = {queue_id: begun.get(queue_id) for queue_id in ends[topic]}
+    count = sum(map(len, ends.values()))
+    if count > CONSUMED_MAX:
+        raise ProtocolError("too many queues", argument="consumed", found=count, limit=CONSUMED_MAX)
+    return begins, ends
 
 
 def _packs_of(arguments: Arguments) -> tuple[tuple[str, int], ...]:

@@ -69,6 +69,17 @@ NO_USER = Aborter()
 """Where nobody keeps track of rights."""
 
 
+class AlsoChanged(NamedTuple):
+    """What the command of a commit changes besides, if it is proposed at all.
+
+    Attributes:
+        plan, touches: as of ``StateRequest``.
+    """
+
+    plan: Callable[[], Sequence[Change]]
+    touches: frozenset[str]
+
+
 @dataclass(slots=True)
 class SinkCommit:
     """Somebody commits a batch.
@@ -77,6 +88,7 @@ class SinkCommit:
         packs: name of the stage and offset of each, in the order in which they become messages.
         check_topic: refuses a topic that the client may not send to.
         user, acts_for: see ``Call``; the sink is that user's from its first batch on.
+        also: how far a group has consumed with the batch.
         looked: so many of the packs were looked at.
         is_submitted: all were, and the command is on its way.
     """
@@ -90,6 +102,7 @@ class SinkCommit:
     until_ms: int
     user: str = ""
     acts_for: ActsFor = _for_everybody
+    also: AlsoChanged | None = None
     looked: int = 0
     rows: int = 0
     topics: set[str] = field(default_factory=set)
@@ -248,7 +261,9 @@ class SinkCommits:
         def plan() -> Sequence[Change]:
             nonlocal is_already
             is_already = self.is_known(commit.sink, commit.batch)
-            return () if is_already else [self._change_of(commit)]
+            if is_already:
+                return ()
+            return [self._change_of(commit), *(commit.also.plan() if commit.also else ())]
 
         def answer() -> dict[str, object]:
             self._forget(commit)
@@ -269,6 +284,8 @@ class SinkCommits:
 
         # Nothing may be dropped in the same command: both look at where the queue's source is.
         touches = frozenset({f"sink {commit.sink}", MOVE_TOUCHES})
+        if commit.also is not None:
+            touches |= commit.also.touches
         self._log.submit(
             StateRequest(commit.caller, plan, touches, answer, tuple, refused), self.now_ms
         )

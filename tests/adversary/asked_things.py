@@ -163,6 +163,12 @@ def verbs(stored: Stored) -> Mapping[str, Callable[[About], Arguments]]:
         "transaction_checks": lambda about: {"group": about.group, "wait_ms": 0},
         "sinks": lambda _: {},
         "sink_commit": lambda about: {**sink(about), "stages": [], "once": False},
+        "sink_commit_consumed": lambda about: {
+            **sink(about),
+            "stages": [],
+            "group": about.group,
+            "consumed": {about.topic: {"0": [None, 0]}},
+        },
         "sink_wait": lambda about: {**sink(about), "wait_ms": 0},
         "sink_abort": lambda about: {**sink(about), "stages": []},
         "acl_list": lambda _: {},

@@ -10,6 +10,7 @@ import pytest
 
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.deliveries.moves import NOBODY, Moves
+from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.service import Mailbox
 from ledgermq.broker.sinks import sink_service
 from ledgermq.broker.sinks.sink_commits import COMMIT_MS, Aborter, SinkCommit
@@ -114,6 +115,7 @@ class Node:
             clock=clock,
             counts=counts,
         )
+        self.known = KnownTopics(stand_in, self.tables)
         self.asked = 0
         apply_all(self.state)
         self.state.lead(Standing(LEADER, term, "n0"))
