@@ -16,6 +16,10 @@ EARLIEST = -2
 LATEST = -1
 """In place of a queue offset, as in Kafka's JSON."""
 
+CONSUMER = "@group"
+"""Beside the topics of a stream's offsets, none of which has such a name: for whom they are
+consumed, and where the batch begins that ends there. ``{"group": NAME, "from": {topic: {…}}}``"""
+
 Offsets = dict[Queue, int]
 Place = Literal["earliest", "latest"] | Mapping[Queue, int]
 """Where to begin or to end: everywhere the same, or an offset a queue."""
@@ -105,6 +109,16 @@ def queue_document(offsets: Mapping[Queue, int]) -> dict[str, dict[str, int]]:
     for (topic, queue_id), offset in sorted(offsets.items()):
         document.setdefault(topic, {})[str(queue_id)] = offset
     return document
+
+
+def checkpoint_table(document: Mapping[str, object], *, option: str = "checkpoint") -> Offsets:
+    """The offsets of a stream's document, without for whom they are consumed.
+
+    Raises:
+        ConfigError: it is something else; names the option.
+    """
+    offsets = {topic: queues for topic, queues in document.items() if topic != CONSUMER}
+    return queue_table(offsets, option=option)
 
 
 def placed(place: Place, bounds: Mapping[Queue, MessageRange], *, option: str) -> Offsets:

@@ -49,7 +49,7 @@ TYPED = "typed"
 
 _BATCH = {"endingOffsets", "endingTimestamp", "pushFilters"}
 _PLACES = {"path", "nodes", "subscribe", "subscribePattern", "assign", "timeoutMs", "subject"}
-_STREAM = {"maxOffsetsPerTrigger"}
+_STREAM = {"maxOffsetsPerTrigger", "group"}
 _BY_LOWER = {name.lower(): name for name in _BOTH | _BATCH | _STREAM}
 
 
@@ -97,6 +97,7 @@ class SourceOptions:
         subject: whose schema gives the typed columns; None: the topic's.
         read_from: ``leader``, or ``followers``: old messages come from the one that it suggests.
         starting_ms, ending_ms: store times, epoch ms, instead of offsets.
+        group: a consumer group: where it is, a stream begins; None: the options say where.
     """
 
     paths: tuple[Path, ...]
@@ -116,6 +117,7 @@ class SourceOptions:
     timeout_ms: int
     read_from: str
     subject: str | None = None
+    group: str | None = None
 
 
 def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
@@ -228,7 +230,19 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
         timeout_ms=number_option(given, "timeoutMs", minimum=1) or 120_000,
         read_from=_read_from(given),
         subject=given.get("subject"),
+        group=_group(given, nodes),
     )
+
+
+def _group(given: Mapping[str, str], nodes: tuple[str, ...]) -> str | None:
+    name = given.get("group")
+    if name is None:
+        return None
+    if not nodes:
+        raise ConfigError("groups are asked of nodes", options=["group", "nodes"], value=name)
+    if not name:
+        raise ConfigError("option is no name of a group", option="group", value=name)
+    return name
 
 
 def _read_from(given: Mapping[str, str]) -> str:

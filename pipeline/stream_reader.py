@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -20,15 +21,17 @@ from ledgermq.pipeline.chosen_columns import ChosenColumns
 from ledgermq.pipeline.columns.queued_records import wanted_rows
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.queue_ranges import (
+    CONSUMER,
     MessageRange,
     Offsets,
     Queue,
+    checkpoint_table,
     queue_document,
-    queue_table,
     ranges_between,
 )
 from ledgermq.pipeline.source.data_loss import report_loss
 from ledgermq.pipeline.source.file_source import FileSource, steady
+from ledgermq.pipeline.source.node_source import NodeSource
 from ledgermq.pipeline.source.row_source import (
     RowSource,
     chosen_bounds,
@@ -46,6 +49,8 @@ AGAIN_S = 0.1
 """A queue that is being built again is looked at so often."""
 
 Document = dict[str, dict[str, int]]
+StreamDocument = dict[str, Any]
+"""As ``Document``, and perhaps ``CONSUMER``."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -64,7 +69,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lost: set[Queue] = set()
         self._behind_since: dict[Queue, float] = {}
 
-    def initialOffset(self) -> Document:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> StreamDocument:  # noqa: N802 - Spark's name
         """Where a query without a checkpoint begins.
 
         Raises:
@@ -75,24 +80,36 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = offsets_at(
             self._opened(), bounds, options.starting, options.starting_ms, option="startingOffsets"
         )
+        starts |= self._consumed(set(starts))
         # What is gone already, or not there yet, is told here and not with the first batch.
         ends = {queue: range_.end for queue, range_ in bounds.items()}
         ranges = ranges_between(starts, ends, bounds, fail=options.fail_on_data_loss)
         firsts = {range_.queue: range_.first for range_ in ranges}
-        return queue_document({queue: firsts.get(queue, ends[queue]) for queue in ends})
+        begins = {queue: firsts.get(queue, ends[queue]) for queue in ends}
+        return self._for_group(begins, begins)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """``maxOffsetsPerTrigger``, or all that there is."""
         limit = self._options.max_offsets
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
-    def latestOffset(self, start: Document, limit: ReadLimit) -> Document:  # noqa: N802
+    def _consumed(self, queues: set[Queue]) -> Offsets:
+        """Where the group is in those of ``queues`` of which it has consumed something."""
+        if self._options.group is None:
+            return {}
+        source = self._opened()
+        assert isinstance(source, NodeSource), "a group is asked of nodes"
+        return source.consumed(self._options.group, queues)
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: StreamDocument, limit: ReadLimit
+    ) -> StreamDocument:
         """Where the next batch ends; ``start`` when there is nothing new.
 
         Raises:
             DataLossError: a queue has gone, or ends before ``start``, and that is to fail.
         """
-        begins = queue_table(start, option="checkpoint")
+        begins = checkpoint_table(start)
         bounds = self._look()
         ends = {queue: range_.end for queue, range_ in bounds.items()}
         if self._target is not None:
@@ -110,7 +127,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = limited(begins, ends, bounds, limit.max_rows)
         elif not isinstance(limit, ReadAllAvailable):
             raise ConfigError("read limit is not one that the source knows", limit=repr(limit))
-        return queue_document(ends)
+        return start if ends == begins else self._for_group(begins, ends)
+
+    def _for_group(self, begins: Offsets, ends: Offsets) -> StreamDocument:
+        """``ends``, for a group with where the batch begins: a sink commits its offsets by it."""
+        if self._options.group is None:
+            return queue_document(ends)
+        consumer = {"group": self._options.group, "from": queue_document(begins)}
+        return {**queue_document(ends), CONSUMER: consumer}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """All that is there now is read, and nothing that comes later."""
@@ -121,13 +145,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the queues end, for the query's progress: behind that it lags."""
         return queue_document({queue: range_.end for queue, range_ in self._look().items()})
 
-    def partitions(self, start: Document, end: Document) -> list[InputPartition]:
+    def partitions(self, start: StreamDocument, end: StreamDocument) -> list[InputPartition]:
         """What each task of the batch from ``start`` to ``end`` reads.
 
         Raises:
             DataLossError: some of it has been deleted, and that is to fail.
         """
-        starts, ends = (queue_table(place, option="checkpoint") for place in (start, end))
+        starts, ends = checkpoint_table(start), checkpoint_table(end)
         source = self._opened()
         source.refresh()
 
@@ -158,7 +182,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         finally:
             source.close()
 
-    def commit(self, end: Document) -> None:
+    def commit(self, end: StreamDocument) -> None:
         """Spark keeps the offsets; there is nothing to do."""
 
     def stop(self) -> None:
@@ -253,6 +277,14 @@ def lag(progress: Mapping[str, object]) -> Document:
         progress: an item of ``query.recentProgress``'s ``sources``, with the offsets as objects.
     """
     ends, latest = (
-        queue_table(progress.get(name) or {}, option=name) for name in ("endOffset", "latestOffset")
+        checkpoint_table(_document(progress, name), option=name)
+        for name in ("endOffset", "latestOffset")
     )
     return queue_document({queue: end - ends.get(queue, 0) for queue, end in latest.items()})
+
+
+def _document(progress: Mapping[str, object], name: str) -> Mapping[str, object]:
+    value = progress.get(name) or {}
+    if not isinstance(value, Mapping):
+        raise ConfigError("progress has another form", option=name, value=str(value)[:200])
+    return value

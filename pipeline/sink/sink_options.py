@@ -8,6 +8,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from ledgermq.client.core.address import parse_addresses
 from ledgermq.client.sending.outgoing import topic_bytes
@@ -22,10 +24,12 @@ TIMEOUT_MS = 120_000
 
 _BOTH = {"nodes", "topic", "packBytes", "timeoutMs", "awaitMessages"}
 _BATCH = {"jobId", "jobBatch"}
+_STREAM = {"commitOffsets"}
 _SPARKS = {"checkpointlocation", "queryname"}
 """Options of Spark's own, which it hands to sinks of streams, too."""
 
-_BY_LOWER = {name.lower(): name for name in _BOTH | _BATCH}
+CHECKPOINT = "checkpointLocation"
+_BY_LOWER = {name.lower(): name for name in _BOTH | _BATCH | _STREAM}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,8 @@ class SinkOptions:
         job: name of the sink of a batch job; drawn when nobody gave one.
         job_batch: number of the job's batch.
         is_once: nobody else will use that name.
+        checkpoint: where Spark keeps a query's offsets, which are to be committed with its rows;
+            None: they are not.
     """
 
     nodes: tuple[str, ...]
@@ -50,6 +56,7 @@ class SinkOptions:
     job: str
     job_batch: int
     is_once: bool
+    checkpoint: Path | None = None
 
 
 def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
@@ -66,9 +73,10 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         if known is None:
             raise ConfigError("no such option", option=name, options=sorted(_BY_LOWER.values()))
         given[known] = value
-    strange = sorted(set(given) & _BATCH) if streaming else []
+    strange = sorted(set(given) & (_BATCH if streaming else _STREAM))
     if strange:
-        raise ConfigError("option is for a batch alone", option=strange[0])
+        kind = "a batch" if streaming else "a stream"
+        raise ConfigError(f"option is for {kind} alone", option=strange[0])
     nodes = tuple(item.strip() for item in given.get("nodes", "").split(",") if item.strip())
     if not nodes:
         raise ConfigError("rows are written to nodes: give their addresses", option="nodes")
@@ -92,7 +100,25 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         job=_job(given),
         job_batch=number_option(given, "jobBatch", minimum=0) or 0,
         is_once="jobId" not in given,
+        checkpoint=_checkpoint(given, options),
     )
+
+
+def _checkpoint(given: Mapping[str, str], options: Mapping[str, str]) -> Path | None:
+    if not flag_option(given, "commitOffsets", default=False):
+        return None
+    folder = next((v for name, v in options.items() if name.lower() == CHECKPOINT.lower()), None)
+    if folder is None:
+        raise ConfigError("option needs another one", option="commitOffsets", needs=CHECKPOINT)
+    parts = urlsplit(folder)
+    if parts.scheme not in ("", "file") or parts.netloc:
+        raise ConfigError(
+            "offsets are committed from a checkpoint in a folder of the driver's host alone",
+            option=CHECKPOINT,
+            value=f"{parts.scheme}://...",
+            allowed=["a path", "file:///…"],
+        )
+    return Path(unquote(parts.path) if parts.scheme else folder)
 
 
 def _job(given: Mapping[str, str]) -> str:

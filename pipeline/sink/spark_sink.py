@@ -21,8 +21,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ledgermq.client.staging import SinkClient, StagedRows, StageWriter, staging_producer
+from ledgermq.client.staging import (
+    ConsumedQueues,
+    SinkClient,
+    StagedRows,
+    StageWriter,
+    staging_producer,
+)
 from ledgermq.model.errors import ConfigError, LedgerError, ProtocolError
+from ledgermq.pipeline.sink.checkpoint_offsets import consumed_by
 from ledgermq.pipeline.sink.sink_options import SinkOptions
 from ledgermq.pipeline.sink.sink_rows import RowStager, check_sink_columns
 
@@ -113,11 +120,14 @@ class StreamSink(DataSourceStreamArrowWriter):
         """Have the batch become messages; one that was committed before is dropped.
 
         Raises:
+            ConfigError: the offsets of the batch are to be committed, and are not to be found.
             LedgerError: nothing is committed, or it is not known: the query ends, and runs the
                 batch again when it is started again.
         """
+        checkpoint = self._options.checkpoint
+        consumed = None if checkpoint is None else consumed_by(checkpoint, batchId)
         for sink in _sinks_of(messages, batchId):
-            commit_batch(self._options, sink, batchId, messages, is_once=False)
+            commit_batch(self._options, sink, batchId, messages, is_once=False, consumed=consumed)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop what was staged; what is not named here is dropped after its time."""
@@ -146,15 +156,23 @@ def stage_rows(
 
 
 def commit_batch(
-    options: SinkOptions, sink: str, batch: int, messages: Messages, *, is_once: bool
+    options: SinkOptions,
+    sink: str,
+    batch: int,
+    messages: Messages,
+    *,
+    is_once: bool,
+    consumed: ConsumedQueues | None = None,
 ) -> None:
-    """Commit what tasks have staged, in the order of their partitions.
+    """Commit what tasks have staged, in the order of their partitions, with what was consumed.
 
     Raises:
         LedgerError: nothing is committed, or it is not known.
     """
     with _client(options) as client:
-        committed = client.commit(sink, batch, _staged(messages), is_once=is_once)
+        committed = client.commit(
+            sink, batch, _staged(messages), is_once=is_once, consumed=consumed
+        )
         if committed.is_already:
             logger.warning("batch was committed before: sink=%s batch=%d", sink, batch)
         if options.awaits_messages:

@@ -76,6 +76,18 @@ class NodeSource:
         rows = self._broker.topics()
         return sorted((row.topic, number) for row in rows for number in range(row.read_queues))
 
+    def consumed(self, group: str, queues: set[Queue]) -> dict[Queue, int]:
+        """Where ``group`` is in those of ``queues`` of which it has consumed something.
+
+        Raises:
+            LedgerError: the broker refused, or did not answer.
+        """
+        found: dict[Queue, int] = {}
+        for topic in sorted({topic for topic, _ in queues}):
+            offsets = self._broker.group_offset(group, topic)
+            found |= {(topic, queue_id): offset for queue_id, offset in offsets.items()}
+        return {queue: offset for queue, offset in found.items() if queue in queues}
+
     def bounds(self, queues: Iterable[Queue]) -> dict[Queue, MessageRange]:
         """What each of ``queues`` holds; one whose topic has gone is left out.
 
