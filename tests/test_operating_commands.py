@@ -33,6 +33,7 @@ WITNESS = "tests/process/test_witness_without_bodies.py adds one so"
 TWO_SITES = "needs a group of two and a witness; tests/process/test_config_init.py makes one so"
 MIRROR = "needs a mirror, or its store; tests/process/test_mirror.py has one"
 TABLES = "is a job of Spark into a lake; tests/spark/test_table_archive.py has one"
+PYTHON = "is Spark's Python; all of tests/spark runs with it"
 LEVELS = "needs a group of two versions; tests/process/test_new_version_page.py has one"
 
 GROUPS = "needs two groups; tests/process/test_cluster_groups.py has them"
@@ -70,7 +71,9 @@ NOT_RUN = {
     ("spark-jobs.md", "pyspark "): FETCHES,
     ("spark-jobs.md", "spark-submit "): CLUSTER,
     ("spark-jobs.md", "systemctl "): BUILT,
+    ("spark.md", "export "): PYTHON,
     ("spark.md", "pip install "): WHEEL,
+    ("spark.md", "python -m ledgermq.pipeline.early_python "): PYTHON,
     ("two-sites.md", "ledgermq "): TWO_SITES,
     ("watching.md", "ledgermq top"): TERMINAL,
 }

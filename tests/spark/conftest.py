@@ -8,7 +8,6 @@ left out anywhere.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,8 @@ import pytest
 from tests import left_out
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made
+
+from ledgermq.pipeline.early_python import write_early_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,14 +57,15 @@ def pytest_pycollect_makemodule(
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session that knows the format ``ledgermq``: two slots, and a second try for each task."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    folder = tmp_path_factory.mktemp("spark")
+    # Of drivers that a test starts, too.
+    os.environ["PYSPARK_PYTHON"] = str(write_early_python(folder / "python"))
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 
     from ledgermq.pipeline.spark_source import register
 
     builder = SparkSession.builder.master("local[2,2]").appName("ledgermq tests")
-    folder = tmp_path_factory.mktemp("spark")
     settings = {
         **SETTINGS,
         "spark.local.dir": str(folder / "local"),

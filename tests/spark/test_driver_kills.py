@@ -28,8 +28,7 @@ KILLS = int(os.environ.get("LEDGERMQ_SPARK_DRIVER_KILLS", "1"))
 ROWS = 1_000
 ROOT = Path(__file__).parents[2]
 DRIVER_S = 600
-"""For a JVM, two interpreters and their first batches; Spark gives up an interpreter after ten
-seconds and more, and it is started again up to ten times."""
+"""For a JVM, two interpreters and their first batches."""
 
 
 class Driver:

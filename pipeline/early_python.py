@@ -1,0 +1,94 @@
+"""Python for Spark that connects first and imports then: Spark waits ten seconds for a connection.
+
+    python -m ledgermq.pipeline.early_python /usr/local/bin/spark-python
+    PYSPARK_PYTHON=/usr/local/bin/spark-python spark-submit …
+
+writes a program that is to be ``PYSPARK_PYTHON``. For each stream that reads a Python source Spark
+starts an interpreter of its own, not by its daemon, and ends the query when that has not connected
+within ten seconds, which is a constant of ``PythonWorkerFactory``. Nearly all of what passes until
+then are PySpark's imports, and once it is connected nobody looks at a clock. What is no such
+interpreter is run as it is. This file is run by its path, and imports only what is needed then.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import runpy
+import shlex
+import socket
+import sys
+from pathlib import Path
+
+_PORT, _PATH = "PYTHON_WORKER_FACTORY_PORT", "PYTHON_WORKER_FACTORY_SOCK_PATH"
+"""In the environment of interpreters that Spark starts without its daemon."""
+
+_CONNECT = "local_connect_and_auth"
+"""The function of ``pyspark.util`` by which they connect."""
+
+
+def write_early_python(path: Path) -> Path:
+    """Write the program, which runs this interpreter; its path, for ``PYSPARK_PYTHON``.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    interpreter, here = shlex.quote(sys.executable), shlex.quote(str(Path(__file__).resolve()))
+    # -P: neither this folder nor where Spark runs is searched for modules.
+    path.write_text(f'#!/bin/sh\nexec {interpreter} -P {here} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def _run(words: list[str]) -> None:
+    """Be the interpreter that was asked for."""
+    is_module = len(words) == 2 and words[0] == "-m"
+    if not is_module or not (_PORT in os.environ or _PATH in os.environ):
+        os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - what Spark asked for
+    connection = _connected()
+    # As ``python -m`` has it.
+    sys.path.insert(0, str(Path.cwd()))
+    _hand_over(connection)
+    sys.argv[:] = words[1:]
+    runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+
+
+def _connected() -> socket.socket:
+    timeout_s = int(os.environ.get("SPARK_AUTH_SOCKET_TIMEOUT", "15"))
+    if (path := os.environ.get(_PATH)) is not None:
+        made = socket.socket(socket.AF_UNIX)
+        made.settimeout(timeout_s)
+        made.connect(path)
+        return made
+    is_ipv6 = os.environ.get("SPARK_PREFER_IPV6", "false").lower() == "true"
+    place = "::1" if is_ipv6 else "127.0.0.1", int(os.environ[_PORT])
+    return socket.create_connection(place, timeout_s)
+
+
+def _hand_over(connection: socket.socket) -> None:
+    """Have PySpark take this connection where it would make one.
+
+    Raises:
+        AttributeError: this PySpark connects otherwise; the query ends, as it would for a Python
+            that cannot start.
+    """
+    from pyspark import util, worker_util
+
+    def taken(_place: str | int, secret: str | None) -> tuple[io.IOBase, socket.socket]:
+        file = connection.makefile("rwb", int(os.environ.get("SPARK_BUFFER_SIZE", "65536")))
+        if secret is not None:
+            util._do_server_auth(file, secret)
+        return file, connection
+
+    for module in (util, worker_util):
+        getattr(module, _CONNECT)
+        setattr(module, _CONNECT, taken)
+
+
+if __name__ == "__main__":
+    if __spec__ is None:
+        _run(sys.argv[1:])
+    elif len(sys.argv) == 2:
+        print(write_early_python(Path(sys.argv[1])))
+    else:
+        raise SystemExit("usage: python -m ledgermq.pipeline.early_python FILE")
