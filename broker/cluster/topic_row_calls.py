@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ledgermq.broker.call_arguments import flag, optional_integer, text
+from ledgermq.broker.call_arguments import flag, optional_flag, optional_integer, text
 from ledgermq.broker.calls import ANY, CHANGE, Call, Result, Verb, Verbs, shown, topic_right
 from ledgermq.broker.cluster.topic_follower import TopicFollower
 from ledgermq.broker.state.broker_tables import BrokerTables
@@ -16,9 +16,12 @@ from ledgermq.model.limits import QUEUE_ID_MAX
 from ledgermq.rules.cluster.certificates import NAME_LENGTH_MAX
 from ledgermq.rules.cluster.cluster_plans import CLUSTER_GROUPS_MAX, Plan
 from ledgermq.rules.cluster.cluster_table import ClusterTable
-from ledgermq.rules.cluster.json_objects import texts_of
+from ledgermq.rules.cluster.json_objects import NUMBER_MAX, texts_of
 from ledgermq.rules.cluster.topic_rows import (
+    ClusterTopic,
+    TopicPromises,
     plan_topic_over,
+    plan_topic_promises,
     plan_topic_release,
     plan_topic_spread,
     topic_row,
@@ -37,8 +40,10 @@ class TopicRowCalls:
         self._follower = follower
         self.verbs: Verbs = (
             Verb("cluster_topic_set", self._set, CHANGE),
+            Verb("cluster_topic_alter", self._alter, CHANGE),
             Verb("cluster_topic_release", self._release, CHANGE),
             Verb("cluster_topic_show", self._show, shown(topic_right(ANY))),
+            Verb("cluster_topic_groups", self._groups_of, shown(topic_right(ANY))),
         )
 
     @property
@@ -58,14 +63,27 @@ class TopicRowCalls:
         return {
             "topic": name,
             "adopts": row.adopts,
-            "groups": [
-                {"group": group, "queues": share.queues, "phase": share.phase.value}
-                for group, share in sorted(row.shares.items())
-            ],
+            **_promised(row),
+            "groups": _shares(row),
             "group": self._table.group,
             "follows": own is not None and own.cluster != "",
             "refused": self._why_not(name),
         }
+
+    def _groups_of(self, call: Call) -> Result:
+        """What clients go by: a topic's groups; ``number`` is that of the last change of any row.
+
+        There are no groups where the topic is over none; None where whoever asks knows the rows of
+        that number.
+        """
+        name = text(call.arguments, "topic")
+        known = optional_integer(call.arguments, "known", 0, NUMBER_MAX)
+        self._log.check()
+        told: Result = {"topic": name, "number": self._table.at.number, "groups": []}
+        if known == self._table.at.number:
+            return {**told, "groups": None}
+        row = topic_row(self._table, name)
+        return told if row is None else {**told, "groups": _shares(row), **_promised(row)}
 
     def _why_not(self, name: str) -> str:
         level = self._tables.features.level
@@ -78,6 +96,7 @@ class TopicRowCalls:
         name, over = text(call.arguments, "topic"), _groups(call.arguments)
         queues = optional_integer(call.arguments, "queues", 1, QUEUE_ID_MAX)
         adopts, spreads = (flag(call.arguments, one) for one in ("adopt", "spread"))
+        promises = _promises(call.arguments)
 
         def plan() -> Plan:
             self._check(name)
@@ -85,12 +104,23 @@ class TopicRowCalls:
                 return plan_topic_spread(self._table, name, over, queues=queues)
             self._check_adopted(name, over, adopts=adopts)
             own = QUEUES_DEFAULT if queues is None else queues
-            return plan_topic_over(self._table, name, over, queues=own, adopts=adopts)
+            return plan_topic_over(
+                self._table, name, over, queues=own, adopts=adopts, promises=promises
+            )
 
         def answer() -> Result:
             return self._shown(name)
 
         self._submit(call, name, plan, answer)
+
+    def _alter(self, call: Call) -> None:
+        """Have a topic over groups promise something else."""
+        name, promises = text(call.arguments, "topic"), _promises(call.arguments)
+
+        def plan() -> Plan:
+            return plan_topic_promises(self._table, name, promises)
+
+        self._submit(call, name, plan, lambda: self._shown(name))
 
     def _release(self, call: Call) -> None:
         """Have a topic over no groups any more: each keeps what it has as its own."""
@@ -131,6 +161,21 @@ class TopicRowCalls:
             raise ConfigError(
                 "the home has a topic of that name of its own: --adopt takes it up", topic=name
             )
+
+
+def _promises(arguments: Mapping[str, object]) -> TopicPromises:
+    return TopicPromises(*(optional_flag(arguments, name) for name in TopicPromises._fields))
+
+
+def _promised(row: ClusterTopic) -> dict[str, bool]:
+    return {"fails_over": row.fails_over, "order": row.order}
+
+
+def _shares(row: ClusterTopic) -> list[dict[str, object]]:
+    return [
+        {"group": group, "queues": share.queues, "phase": share.phase.value}
+        for group, share in sorted(row.shares.items())
+    ]
 
 
 def _groups(arguments: Mapping[str, object]) -> list[str]:

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from ledgermq.cli.clusters.topic_spread import create_over, register_spread
+from ledgermq.cli.clusters.topic_spread import add_fails_over, create_over, register_spread
 from ledgermq.cli.node_verbs import ON_OFF, add_command, add_verb, confirm
 from ledgermq.cli.output import print_table, tell, when
 from ledgermq.client.admin.admin import Admin, TopicFields
@@ -77,6 +77,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--adopt", action="store_true",
         help="with --over: take up topics of that name that groups have of their own",
     )  # fmt: skip
+    add_fails_over(create)
     register_spread(verbs)
 
 
@@ -168,8 +169,12 @@ def _show(admin: Admin, arguments: argparse.Namespace) -> int:
 
 def _create(admin: Admin, arguments: argparse.Namespace) -> int:
     fields = _fields(arguments)
-    if arguments.over is not None or arguments.adopt:
-        others = [name for name, value in fields.items() if value is not None and name != "queues"]
+    if arguments.over is not None or arguments.adopt or arguments.fails_over is not None:
+        others = [
+            name
+            for name, value in fields.items()
+            if value is not None and name not in ("queues", "order")
+        ]
         return create_over(arguments, others)
     return _told(admin.create_topic(arguments.topic, **fields), arguments)
 

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Sequence
 
 from ledgermq.cli.node_options import NAME
-from ledgermq.cli.node_verbs import asks
+from ledgermq.cli.node_verbs import ON_OFF, asks
 from ledgermq.cli.output import print_table, tell
-from ledgermq.client.admin.cluster_admin import ClusterAdmin, TopicOverGroups
+from ledgermq.client.admin.cluster_admin import ClusterAdmin, PromisedFields, TopicOverGroups
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import ConfigError
@@ -25,8 +25,8 @@ def register_spread(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
             help=text,
             description=f"{text[0].upper()}{text[1:]}. Is asked of the cluster's home. What other"
             " groups have of it stays as it is. A key may change its queue at that moment: of each"
-            " key, what was sent before is in order, and what is sent after; without --over the"
-            " groups are shown.",
+            " key, what was sent before is in order, and what is sent after; without --over and"
+            " promises the groups are shown.",
         ),
         connect_broker,
         _spread,
@@ -38,6 +38,10 @@ def register_spread(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="at least so many in each of these groups (default: as many as the one that has most,"
         " where a group has none yet)",
     )  # fmt: skip
+    add_fails_over(spread)
+    spread.add_argument(
+        "--order", choices=tuple(ON_OFF), help="an order topic in its groups: nothing fails over"
+    )
     text = "have a topic over no groups of the cluster any more"
     release = asks(
         verbs.add_parser(
@@ -53,6 +57,15 @@ def register_spread(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
     release.add_argument("topic", metavar="TOPIC")
 
 
+def add_fails_over(parser: argparse.ArgumentParser) -> None:
+    """Add ``--fails-over``."""
+    parser.add_argument(
+        "--fails-over", choices=tuple(ON_OFF),
+        help="a message that one group has not stored in time is sent to another one, and may be in"
+        " both then",
+    )  # fmt: skip
+
+
 def create_over(arguments: argparse.Namespace, others: Sequence[str]) -> int:
     """``topic create --over``; ``others`` are options beside the number of queues.
 
@@ -60,33 +73,49 @@ def create_over(arguments: argparse.Namespace, others: Sequence[str]) -> int:
         ConfigError: there are some, or no groups.
     """
     if arguments.over is None:
-        raise ConfigError("--adopt is for topics over groups: name them with --over")
+        raise ConfigError(
+            "--adopt and --fails-over are for topics over groups: name them with --over"
+        )
     if others:
         raise ConfigError(
-            "a topic over groups is made with a number of queues alone: alter the rest in each"
-            " group",
+            "a topic over groups is made with a number of queues and promises alone: alter the rest"
+            " in each group",
             given=" ".join(others),
         )
     groups = _groups(arguments.over)
     with connect_broker(arguments.address, name=NAME, timeout_s=arguments.timeout) as broker:
         found = ClusterAdmin(broker).topic_over(
-            arguments.topic, groups, queues=arguments.queues, adopt=arguments.adopt
+            arguments.topic,
+            groups,
+            queues=arguments.queues,
+            adopt=arguments.adopt,
+            **_promises(arguments),
         )
     return _tell(arguments, found)
 
 
 def _spread(broker: Broker, arguments: argparse.Namespace) -> int:
-    cluster = ClusterAdmin(broker)
-    if arguments.over is None:
-        return _tell(arguments, cluster.topic_groups(arguments.topic))
-    groups = _groups(arguments.over)
-    return _tell(arguments, cluster.spread_topic(arguments.topic, groups, queues=arguments.queues))
+    cluster, topic, promises = ClusterAdmin(broker), arguments.topic, _promises(arguments)
+    found = None
+    if arguments.over is not None:
+        groups = _groups(arguments.over)
+        found = cluster.spread_topic(topic, groups, queues=arguments.queues)
+    if any(value is not None for value in promises.values()):
+        found = cluster.promise(topic, **promises)
+    return _tell(arguments, found or cluster.topic_groups(topic))
 
 
 def _release(broker: Broker, arguments: argparse.Namespace) -> int:
     ClusterAdmin(broker).release_topic(arguments.topic)
     released = {"topic": arguments.topic}
     return tell(arguments, released, lambda: print(f"topic {arguments.topic} is over no groups"))
+
+
+def _promises(arguments: argparse.Namespace) -> PromisedFields:
+    return {
+        "fails_over": ON_OFF.get(arguments.fails_over),
+        "order": ON_OFF.get(arguments.order),
+    }
 
 
 def _groups(given: str) -> list[str]:
@@ -103,6 +132,10 @@ def _tell(arguments: argparse.Namespace, found: TopicOverGroups) -> int:
         print_table(("group", "queues", "phase"), [
             (one.group, f"{one.queues}", one.phase) for one in found.groups
         ])  # fmt: skip
+        if found.order:
+            print("order is promised: nothing fails over")
+        elif found.fails_over:
+            print("messages fail over to other groups, and may be in two then")
         if found.refused:
             print(f"{found.group} does not follow: {found.refused}")
 

@@ -6,7 +6,7 @@ Keys and certificates are base64, as the broker tells of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.core.answers import Fields, integer, rows, text, texts
@@ -80,6 +80,9 @@ class TopicOverGroups(NamedTuple):
     Attributes:
         groups: what each has of it.
         adopts: groups that have a topic of that name of their own take it up.
+        fails_over: a ``ClusterProducer`` sends a message to another group when one has not stored
+            it in time; it may be in both then.
+        order: it is an order topic in its groups, and nothing of it fails over.
         group: the node's.
         follows: the topic of the node's group is as the cluster's row says, or about to be.
         refused: why it is not; empty: it is, or the node does not lead.
@@ -88,9 +91,18 @@ class TopicOverGroups(NamedTuple):
     topic: str
     groups: list[TopicShareView]
     adopts: bool
+    fails_over: bool
+    order: bool
     group: str
     follows: bool
     refused: str
+
+
+class PromisedFields(TypedDict, total=False):
+    """What a topic over groups promises; see ``TopicOverGroups``."""
+
+    fails_over: bool | None
+    order: bool | None
 
 
 class OwnGroup(NamedTuple):
@@ -218,7 +230,13 @@ class ClusterVerbs:
 
     @asked
     def topic_over(
-        self, topic: str, groups: Sequence[str], *, queues: int | None = None, adopt: bool = False
+        self,
+        topic: str,
+        groups: Sequence[str],
+        *,
+        queues: int | None = None,
+        adopt: bool = False,
+        **promises: Unpack[PromisedFields],
     ) -> Steps[TopicOverGroups]:
         """Have a topic over groups of the cluster, whose home the node's group is.
 
@@ -228,13 +246,25 @@ class ClusterVerbs:
             groups: by name; none: all that there are.
             queues: in each of them, 1 to 65,535; 8 by default.
             adopt: take up topics of that name that groups have of their own.
+            promises: see ``TopicOverGroups``; what is left out is not so, or stays as it is.
 
         Raises:
             ConfigError: the node's group is not the home, there is no such group, the home has the
                 topic of its own, or it is over other groups.
             NoPermissionError: this client is no admin there.
         """
-        return _topic((yield from _set_topic(topic, groups, queues, adopt=adopt)))
+        return _topic((yield from _set_topic(topic, groups, queues, adopt=adopt, **promises)))
+
+    @asked
+    def promise(self, topic: str, **promises: Unpack[PromisedFields]) -> Steps[TopicOverGroups]:
+        """Have a topic over groups promise something else; what is left out stays as it is.
+
+        Raises:
+            ConfigError: the node's group is not the home.
+            TopicUnknownError: the topic is over no groups.
+            NoPermissionError: this client is no admin there.
+        """
+        return _topic((yield from ask("cluster_topic_alter", topic=topic, **promises)))
 
     @asked
     def spread_topic(
@@ -308,10 +338,10 @@ def _belong(
 
 
 def _set_topic(
-    topic: str, groups: Sequence[str], queues: int | None, **flags: bool
+    topic: str, groups: Sequence[str], queues: int | None, **flags: bool | None
 ) -> Steps[Fields]:
     number = {} if queues is None else {"queues": queues}
-    given = {name: True for name, is_set in flags.items() if is_set}
+    given = {name: value for name, value in flags.items() if value is not None}
     return (yield from ask("cluster_topic_set", topic=topic, groups=[*groups], **number, **given))
 
 
@@ -320,6 +350,8 @@ def _topic(answer: Fields) -> TopicOverGroups:
         text(answer, "topic"),
         rows(answer, "groups", _share),
         answer.get("adopts") is True,
+        answer.get("fails_over") is True,
+        answer.get("order") is True,
         text(answer, "group"),
         answer.get("follows") is True,
         text(answer, "refused"),

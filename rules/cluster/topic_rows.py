@@ -1,7 +1,7 @@
 """Topic rows of a cluster: over which groups a topic is, and what each has of it.
 
-A row is ``{"groups": {GROUP: {"queues": N, "phase": PHASE}, …}, "adopts": true}``
-(docs/decisions/0087).
+A row is ``{"groups": {GROUP: {"queues": N, "phase": PHASE}, …}, "adopts": true, "fails_over": true,
+"order": true}``; a flag that is left out is false (docs/decisions/0087, 0088).
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ ROWS_AT_ONCE = 20
 
 _PHASE_SIZE_MAX = 16
 
+_FLAGS = ("adopts", "fails_over", "order")
+
 
 class SharePhase(StrEnum):
     """What may be done with a group's queues."""
@@ -51,10 +53,15 @@ class ClusterTopic(NamedTuple):
     Attributes:
         shares: by the name of the group.
         adopts: a topic of that name that a group has of its own is taken up.
+        fails_over: clients may send a message to another group when one has not stored it in time;
+            it may be in both then.
+        order: it is an order topic in its groups, and nothing of it fails over.
     """
 
     shares: Mapping[str, TopicShare]
     adopts: bool = False
+    fails_over: bool = False
+    order: bool = False
 
     def to_value(self) -> Object:
         """As the row has it."""
@@ -62,7 +69,8 @@ class ClusterTopic(NamedTuple):
             group: {"queues": share.queues, "phase": share.phase.value}
             for group, share in sorted(self.shares.items())
         }
-        return {"groups": groups, **({"adopts": True} if self.adopts else {})}
+        flags = {name: True for name in _FLAGS if getattr(self, name)}
+        return {"groups": groups, **flags}
 
 
 def read_topic_row(value: Object) -> ClusterTopic:
@@ -81,7 +89,7 @@ def read_topic_row(value: Object) -> ClusterTopic:
         text_of({"group": group}, "group", size_max=NAME_LENGTH_MAX): _read_share(share)
         for group, share in groups.items()
     }
-    return ClusterTopic(shares, value.get("adopts") is True)
+    return ClusterTopic(shares, *(value.get(name) is True for name in _FLAGS))
 
 
 def topic_row(table: ClusterTable, topic: str) -> ClusterTopic | None:
@@ -94,8 +102,29 @@ def topic_row(table: ClusterTable, topic: str) -> ClusterTopic | None:
     return None if value is None else read_topic_row(value)
 
 
+class TopicPromises(NamedTuple):
+    """What a topic over groups promises, see ``ClusterTopic``; None: as it is, at first not."""
+
+    fails_over: bool | None = None
+    order: bool | None = None
+
+    def of(self, row: ClusterTopic) -> ClusterTopic:
+        """The row with these promises."""
+        given = {name: value for name, value in self._asdict().items() if value is not None}
+        return row._replace(**given)
+
+
+AS_IT_IS = TopicPromises()
+
+
 def plan_topic_over(
-    table: ClusterTable, topic: str, over: Sequence[str], *, queues: int, adopts: bool
+    table: ClusterTable,
+    topic: str,
+    over: Sequence[str],
+    *,
+    queues: int,
+    adopts: bool,
+    promises: TopicPromises = AS_IT_IS,
 ) -> Plan:
     """A topic is over these groups from now on, if it is over no other ones already.
 
@@ -103,13 +132,14 @@ def plan_topic_over(
         topic: a name that a topic may have.
         over: names of groups; none: all that there are.
         queues: in each of them.
+        adopts: from now on; what adopts already goes on to.
 
     Raises:
         ConfigError: this is not the home, there is no such group, the topic is over other groups or
             has another number of queues, or there are too many topics.
     """
     table.check_home()
-    row = ClusterTopic(dict.fromkeys(_groups(table, over), _checked_share(queues)), adopts)
+    row = ClusterTopic(dict.fromkeys(_groups(table, over), _checked_share(queues)))
     known = topic_row(table, topic)
     if known is not None and known.shares != row.shares:
         raise ConfigError(
@@ -121,8 +151,8 @@ def plan_topic_over(
         raise ConfigError(
             "too many topics over groups in a cluster", topics=topics, limit=CLUSTER_TOPICS_MAX
         )
-    if known is not None and known.adopts:
-        return []
+    row = known or row
+    row = promises.of(row._replace(adopts=adopts or row.adopts))
     return plan_row(table, RowKey(TOPIC_KIND, topic), row.to_value())
 
 
@@ -155,6 +185,20 @@ def plan_topic_spread(
         if queues is not None and queues > share.queues:
             shares[group] = share._replace(queues=queues)
     return plan_row(table, RowKey(TOPIC_KIND, topic), known._replace(shares=shares).to_value())
+
+
+def plan_topic_promises(table: ClusterTable, topic: str, promises: TopicPromises) -> Plan:
+    """A topic over groups promises this from now on.
+
+    Raises:
+        ConfigError: this is not the home.
+        TopicUnknownError: the topic is over no groups.
+    """
+    table.check_home()
+    known = topic_row(table, topic)
+    if known is None:
+        raise TopicUnknownError("topic is over no groups of a cluster", topic=topic)
+    return plan_row(table, RowKey(TOPIC_KIND, topic), promises.of(known).to_value())
 
 
 def plan_group_phase(table: ClusterTable, group: str, phase: SharePhase) -> Plan:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.rules.cluster.cluster_table import ClusterTable
-from ledgermq.rules.cluster.topic_rows import SharePhase, TopicShare, topic_row
+from ledgermq.rules.cluster.topic_rows import ClusterTopic, SharePhase, TopicShare, topic_row
 from ledgermq.rules.tables.topics import Permission, Topic, TopicTable
 
 
@@ -30,9 +30,7 @@ def plan_followed(
     row = topic_row(cluster, name)
     share = None if row is None else row.shares.get(cluster.group)
     if row is not None and share is not None:
-        wanted = _with_share(
-            topics, cluster, name, share, adopts=row.adopts, first_offsets=first_offsets
-        )
+        wanted = _with_share(topics, cluster, name, row, share, first_offsets=first_offsets)
     elif existing is None or not existing.cluster or not _is_confirmed(cluster):
         return None
     else:
@@ -49,15 +47,15 @@ def _with_share(
     topics: TopicTable,
     cluster: ClusterTable,
     name: str,
+    row: ClusterTopic,
     share: TopicShare,
     *,
-    adopts: bool,
     first_offsets: Mapping[int, int],
 ) -> Topic:
     existing = topics.get(name)
     assert cluster.chain is not None, "who has rows belongs to a cluster"
     own = cluster.chain.cluster
-    if existing is not None and existing.cluster != own and not adopts:
+    if existing is not None and existing.cluster != own and not row.adopts:
         raise ConfigError(
             "group has a topic of that name of its own: `ledgermq topic create --over … --adopt` at"
             " the home takes it up",
@@ -68,4 +66,5 @@ def _with_share(
         planned = planned.beginning_at(first_offsets)
     may = planned.permission | Permission.READ
     may = may | Permission.WRITE if share.phase is SharePhase.OPEN else may & ~Permission.WRITE
-    return replace(planned, permission=may, cluster=own)
+    is_ordered = planned.is_ordered or row.order
+    return replace(planned, permission=may, is_ordered=is_ordered, cluster=own)

@@ -36,6 +36,7 @@ READS = frozenset(
         "features",
         "cluster_show",
         "cluster_topic_show",
+        "cluster_topic_groups",
         "cluster_groups",
         "cluster_remains",
         "cluster_key",
@@ -60,6 +61,7 @@ ONCE = frozenset(
         "cluster_group_remove",
         "cluster_group_phase",
         "cluster_topic_set",
+        "cluster_topic_alter",
         "cluster_topic_release",
     }
 )

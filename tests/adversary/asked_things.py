@@ -211,6 +211,8 @@ def verbs(stored: Stored) -> Mapping[str, Callable[[About], Arguments]]:
         "cluster_group_phase": lambda _: {"group": "absent"},
         "cluster_remains": lambda _: {},
         "cluster_topic_release": lambda about: {"topic": about.topic},
+        "cluster_topic_alter": lambda about: {"topic": about.topic},
+        "cluster_topic_groups": lambda about: {"topic": about.topic},
         "cluster_topic_show": lambda about: {"topic": about.topic},
         "name_set": lambda _: {"namespace": "n", "key": "k"},
         "node_report": lambda _: {},

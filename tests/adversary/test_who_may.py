@@ -72,6 +72,7 @@ LOOKED_AT = {
     "features",
     "cluster_show",
     "cluster_topic_show",
+    "cluster_topic_groups",
     "cluster_groups",
 }
 """What tells names and numbers, and gives no message: it is asked for by who only looks."""

@@ -114,8 +114,11 @@ def test_queues_of_a_topic_over_groups_change_at_the_home_until_it_is_released(
 ) -> None:
     home, other = pair
     other.tell("join", "--home", f"ipc://{home.node.runtime}", "--nodes", other.address)
-    assert topic(home, "create", "sales", "--queues", "2", "--over", "all")[0] == 0
+    words = ("--queues", "2", "--over", "all", "--fails-over", "on")
+    made = as_json(topic(home, "create", "sales", *words, "--json"))
     wait_until(lambda: len(route(other, "sales")) == 2, "the topic to be in both groups")
+    ordered = topic(home, "spread", "sales", "--order", "on")
+    wait_until(lambda: as_json(topic(other, "show", "sales", "--json"))["order"], "its order")
     with Producer(f"ipc://{other.node.runtime}") as producer:
         producer.send("sales", b"kept").result()
 
@@ -132,6 +135,8 @@ def test_queues_of_a_topic_over_groups_change_at_the_home_until_it_is_released(
     )
     shown = json.loads(topic(other, "show", "sales", "--json")[1])
 
+    assert (made["fails_over"], made["order"]) == (True, False)
+    assert ordered[0] == 0 and "order is promised: nothing fails over" in ordered[1]
     assert altered[0] == deleted[0] == 1
     assert "topic is the cluster's" in altered[2] and "topic is the cluster's" in deleted[2]
     assert "rows of a cluster change in its home" in not_home[2]

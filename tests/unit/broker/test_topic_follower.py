@@ -211,6 +211,27 @@ def test_a_topic_is_made_and_spread_at_the_home() -> None:
     assert (told["follows"], told["refused"], told["group"]) == (True, "", "a")
 
 
+def test_clients_are_told_of_a_topic_where_its_groups_are_and_what_it_promises() -> None:
+    leader = Leader()
+    before = leader.ask("cluster_topic_groups", topic="orders")
+    leader.ask("cluster_topic_set", topic="orders", groups=["a"], queues=4, fails_over=True)
+    told = leader.ask("cluster_topic_groups", topic="orders", known=before["number"])
+    again = leader.ask("cluster_topic_groups", topic="orders", known=told["number"])
+    shown = leader.ask("cluster_topic_alter", topic="orders", order=True)
+    altered = leader.ask("cluster_topic_groups", topic="orders", known=told["number"])
+
+    assert before["groups"] == [] and before["number"] < told["number"]
+    assert told["groups"] == [{"group": "a", "queues": 4, "phase": "open"}]
+    assert (told["fails_over"], told["order"]) == (True, False)
+    assert again == {"topic": "orders", "number": told["number"], "groups": None}
+    assert (shown["fails_over"], shown["order"]) == (True, True)
+    assert (altered["fails_over"], altered["order"]) == (True, True)
+    with pytest.raises(ProtocolError, match="true or false"):
+        leader.ask("cluster_topic_alter", topic="orders", order=1)
+    with pytest.raises(ProtocolError, match="known"):
+        leader.ask("cluster_topic_groups", topic="orders", known=-1)
+
+
 def test_what_the_home_itself_would_not_follow_is_refused_at_once() -> None:
     leader = Leader()
     leader.topics.put(Topic("orders", 2, 2), 1)

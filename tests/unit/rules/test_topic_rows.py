@@ -21,9 +21,11 @@ from ledgermq.rules.cluster.topic_rows import (
     TOPIC_KIND,
     ClusterTopic,
     SharePhase,
+    TopicPromises,
     TopicShare,
     plan_group_phase,
     plan_topic_over,
+    plan_topic_promises,
     plan_topic_release,
     plan_topic_spread,
     read_topic_row,
@@ -124,6 +126,40 @@ def test_shares_are_closed_at_the_home_of_a_group_that_there_is() -> None:
         plan_group_phase(two_groups(), "x", SharePhase.CLOSED)
     with pytest.raises(ConfigError, match="change in its home"):
         plan_group_phase(other, "b", SharePhase.CLOSED)
+
+
+def test_a_topic_promises_what_it_was_told_last_and_keeps_it_when_it_is_spread() -> None:
+    table = two_groups()
+    told = TopicPromises(fails_over=True)
+    applied(
+        table,
+        plan_topic_over(table, "orders", ["a"], queues=4, adopts=False, promises=told),
+    )
+    applied(table, plan_topic_spread(table, "orders", ["b"], queues=4))
+    shares = {"a": TopicShare(4), "b": TopicShare(4)}
+
+    assert topic_row(table, "orders") == ClusterTopic(shares, fails_over=True)
+    applied(table, plan_topic_promises(table, "orders", TopicPromises(order=True)))
+    applied(table, plan_group_phase(table, "b", SharePhase.CLOSED))
+    row = topic_row(table, "orders")
+    assert row is not None and (row.fails_over, row.order) == (True, True)
+    assert plan_topic_promises(table, "orders", TopicPromises(fails_over=True)) == []
+    applied(table, plan_topic_promises(table, "orders", TopicPromises(False, False)))
+    row = topic_row(table, "orders")
+    assert row is not None and row.to_value().keys() == {"groups"}
+    with pytest.raises(TopicUnknownError, match="over no groups"):
+        plan_topic_promises(table, "other", TopicPromises(True))
+
+
+def test_a_topic_whose_row_promises_order_is_an_order_topic_in_its_groups() -> None:
+    topics, table = TopicTable(), over(two_groups(), "a")
+    assert followed(topics, table) == Topic("orders", 4, 4, cluster="c")
+    applied(table, plan_topic_promises(table, "orders", TopicPromises(order=True)))
+    assert followed(topics, table) == Topic("orders", 4, 4, is_ordered=True, cluster="c")
+    applied(table, plan_topic_promises(table, "orders", TopicPromises(order=False)))
+
+    # All else is the group's: it may have been one before.
+    assert followed(topics, table) is None
 
 
 def test_a_topic_is_released_once_also_where_its_row_cannot_be_read() -> None:
