@@ -181,7 +181,7 @@ class SendDriver:
             futures = self.pipeline.callbacks
             self.pipeline.callbacks = []
         for future in futures:
-            _call_back(future)
+            call_back(future)
 
     def wait_for(self, future: SendFuture[object], timeout: float | None) -> None:
         """Return when ``future`` is done.
@@ -401,7 +401,8 @@ class SendDriver:
         self._room_waiters.clear()
 
 
-def _call_back(future: AnyFuture) -> None:
+def call_back(future: AnyFuture) -> None:
+    """Tell the application of a message that has its outcome."""
     assert future.callback is not None
     try:
         # Each kind of future has a callback of its own kind.

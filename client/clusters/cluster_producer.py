@@ -4,49 +4,41 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from typing import TypeVar, Unpack
+from typing import Unpack
 
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.closing import Closing
-from ledgermq.client.clusters.group_turns import TURN_S, GroupTime, next_turn
-from ledgermq.client.clusters.group_watch import GroupWatch, WatchedGroup
+from ledgermq.client.clusters.fail_over import ROOM_S, FailOver, FailoverCourse, Result, kept, waits
+from ledgermq.client.clusters.group_turns import TURN_S, next_turn
+from ledgermq.client.clusters.group_watch import GroupWatch
 from ledgermq.client.clusters.topic_groups import TopicGroups
+from ledgermq.client.clusters.used_group import ClusterSend, UsedGroup
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.results import BatchResult, SendResult
 from ledgermq.client.sending.frames import BatchCallback, OneCallback
-from ledgermq.client.sending.message_options import BatchOptions, MessageOptions, RequestOptions
+from ledgermq.client.sending.message_options import BatchOptions, MessageOptions
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.client.sending.sender import RECORD_AROUND, batch_size
 from ledgermq.client.tracing.tracing import Tracing
-from ledgermq.model.errors import BusyError, ConfigError, LedgerError, NotLeaderError
+from ledgermq.model.errors import (
+    BusyError,
+    ConfigError,
+    LedgerError,
+    NotLeaderError,
+    TimedOutError,
+    TopicUnknownError,
+)
 
-Result = TypeVar("Result")
+FAIL_OVER_S = 3.0
+"""RocketMQ's time for a send, after which its producers try another broker."""
 
-ROOM_S = 0.02
-"""While no group has room, all are looked at again so often: another one may have some sooner."""
-
-
-class _Used:
-    """A group that messages are sent to."""
-
-    __slots__ = ("group", "producer", "time")
-
-    def __init__(self, group: WatchedGroup, producer: Producer) -> None:
-        self.group = group
-        self.producer = producer
-        self.time = GroupTime()
-
-    def settle(
-        self, callback: Callable[[SendFuture[Result]], object] | None, done: SendFuture[Result]
-    ) -> None:
-        """A watched send has its outcome."""
-        self.time.ends(time.monotonic(), is_stored=done.exception() is None)
-        if callback is not None:
-            callback(done)
+FAIL_OVER_S_MIN = 0.01
 
 
 class ClusterProducer(Closing):
@@ -55,8 +47,10 @@ class ClusterProducer(Closing):
     A message that may go to any queue goes to a group whose leader answers and has room: groups
     take turns, fast ones more often, and those that stand still none. Messages of one ``queue_key``
     go to one queue of one group, for as long as the groups and the numbers of their queues stay.
-    What a group has been sent stays with it: all else is as ``Producer`` has it, which this has
-    one of for each group. ``linger_ms``, ``window_bytes`` and the other options are for each group.
+    What a group has been sent stays with it, unless the cluster's row of the topic lets it fail
+    over: then what a group has not stored in time is sent to another one, and may be in both. All
+    else is as ``Producer`` has it, which this has one of for each group, and another one for what
+    may fail over. ``linger_ms``, ``window_bytes`` and the other options are for each.
 
     Safe to share among threads. A process that forks makes one of its own in the child.
     """
@@ -69,6 +63,7 @@ class ClusterProducer(Closing):
         options: ProducerOptions | None = None,
         tracing: Tracing | None = None,
         keys: Mapping[str, str] | None = None,
+        fail_over_s: float = FAIL_OVER_S,
     ) -> None:
         """A producer, which finds the groups, and connects, in the background.
 
@@ -79,22 +74,36 @@ class ClusterProducer(Closing):
             tracing: is told of each message.
             keys: file of keys for a group, by its name; the others are reached with the one of the
                 first address.
+            fail_over_s: what may fail over does when a group has not stored it for so long; 0.01 to
+                ``timeout_s`` of the options, which is the time for all groups together.
 
         Raises:
-            ConfigError: an address cannot be one, or there is none.
+            ConfigError: an address cannot be one, or there is none; or a time is out of range.
         """
         seeds = [addresses] if isinstance(addresses, str) else list(addresses)
         if not seeds:
             raise ConfigError("no address of a node")
         self.options = options or ProducerOptions()
+        if fail_over_s < FAIL_OVER_S_MIN:
+            raise ConfigError(
+                "fail_over_s out of range", value=fail_over_s, minimum=FAIL_OVER_S_MIN
+            )
+        timeout_s = min(fail_over_s, self.options.timeout_s)
+        self._failing_over = replace(self.options, timeout_s=timeout_s)
         self._name = name
         self._tracing = tracing
         self._watch = GroupWatch(seeds, client=name, keys=keys)
         self._lock = threading.Lock()
-        self._used: dict[str, _Used] = {}
+        self._used: dict[tuple[str, bool], UsedGroup] = {}
         self._retired: list[Producer] = []
-        self._chosen: dict[str, tuple[_Used, float]] = {}
+        self._chosen: dict[str, tuple[UsedGroup, float]] = {}
+        self._fail_over = FailOver(
+            name=name,
+            window_bytes=self.options.window_bytes,
+            waits_for_quota=self.options.waits_for_quota,
+        )
         self._is_closed = False
+        self._has_ended = False
 
     def groups(self) -> list[str]:
         """Names of the groups that are known now."""
@@ -121,28 +130,37 @@ class ClusterProducer(Closing):
     ) -> SendFuture[SendResult]:
         """Send one message; the future of where it is stored. See ``Producer.send``.
 
+        One that may fail over has its outcome by ``timeout_s`` and ``fail_over_s`` together.
+
         Args:
             group: the one to send it to; without it, one that has the topic.
 
         Raises:
             ConfigError: ``queue_id`` without ``group``, and several groups have the topic; or no
                 such group is known.
-            NotLeaderError: no group that has the topic answers; or one has not said yet
-                whether it has the topic, and it depends on that where a ``queue_key`` or a
-                ``queue_id`` goes. Nothing was sent.
+            NotLeaderError: no group that has the topic answers; or it is not known of one whether
+                it has the topic, and it depends on that where a ``queue_key`` or a ``queue_id``
+                goes. Nothing was sent.
             LedgerError: as from ``Producer.send``.
         """
         alone = self._alone(group)
         if alone is not None:
             return alone.send(topic, body, callback=callback, block=block, **options)
 
-        def send(used: _Used, is_watched: bool, block: bool) -> SendFuture[SendResult]:
-            told = callback
-            if is_watched:
-                told = partial(used.settle, callback)
-            return used.producer.send(topic, body, callback=told, block=block, **options)
+        if type(body) is not bytes:
+            # It may be sent again when the application has changed its buffer.
+            body = bytes(body)
 
-        return self._send(topic, group, len(body) + RECORD_AROUND, options, send, block=block)
+        def send(
+            used: UsedGroup, callback: OneCallback | None, block: bool, first_id: str
+        ) -> SendFuture[SendResult]:
+            if first_id:
+                options["unique_id"] = first_id
+            return used.producer.send(topic, body, callback=callback, block=block, **options)
+
+        size, stays = len(body) + RECORD_AROUND, partial(waits, options, ())
+        sending = ClusterSend(topic, size, send, callback, stays)
+        return self._send(sending, group, options, block=block)
 
     def send_batch(
         self,
@@ -162,13 +180,19 @@ class ClusterProducer(Closing):
         if alone is not None:
             return alone.send_batch(topic, messages, callback=callback, block=block, **options)
 
-        def send(used: _Used, is_watched: bool, block: bool) -> SendFuture[BatchResult]:
-            told = callback
-            if is_watched:
-                told = partial(used.settle, callback)
-            return used.producer.send_batch(topic, messages, callback=told, block=block, **options)
+        def send(
+            used: UsedGroup, callback: BatchCallback | None, block: bool, first_id: str
+        ) -> SendFuture[BatchResult]:
+            nonlocal messages
+            if used.fails_over:
+                messages = kept(messages, options, first_id)
+            return used.producer.send_batch(
+                topic, messages, callback=callback, block=block, **options
+            )
 
-        return self._send(topic, group, batch_size(messages), options, send, block=block)
+        size, stays = batch_size(messages), partial(waits, options, messages)
+        sending = ClusterSend(topic, size, send, callback, stays)
+        return self._send(sending, group, options, block=block)
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when every message sent so far has its outcome; see ``Producer.flush``.
@@ -180,6 +204,8 @@ class ClusterProducer(Closing):
         for producer in self._producers():
             left = until - time.monotonic()
             producer.flush(None if timeout is None else max(0.0, left))
+        if not self._fail_over.wait_until_idle(until):
+            raise TimedOutError("messages without an outcome", waited_s=timeout)
 
     def close(self, timeout: float | None = None) -> None:
         """Flush, say goodbye to all nodes, close; what has no outcome after ``timeout`` fails."""
@@ -187,8 +213,14 @@ class ClusterProducer(Closing):
             if self._is_closed:
                 return
             self._is_closed = True
-        self._watch.close()
         until = time.monotonic() + timeout if timeout is not None else NEVER
+        # What fails over needs the watch, and may need a producer that there is not yet.
+        with suppress(TimedOutError):
+            self.flush(timeout)
+        self._fail_over.close()
+        self._watch.close()
+        with self._lock:
+            self._has_ended = True
         for producer in self._producers():
             left = until - time.monotonic()
             producer.close(None if timeout is None else max(0.0, left))
@@ -203,49 +235,33 @@ class ClusterProducer(Closing):
         return self._used_of(name).producer if name and group in ("", name) else None
 
     def _send(
-        self,
-        topic: str,
-        group: str,
-        size: int,
-        options: RequestOptions,
-        send: Callable[[_Used, bool, bool], SendFuture[Result]],
-        *,
-        block: bool,
+        self, sending: ClusterSend[Result], group: str, options: BatchOptions, *, block: bool
     ) -> SendFuture[Result]:
         """Choose a group, and send; a key's queue in it is put into ``options``."""
         if self._is_closed:
             raise LedgerError("producer is closed")
-        used = self._bound(topic, group, options, block=block)
+        used = self._bound(sending.topic, group, options, block=block)
         if used is not None:
-            return self._watched(used, send, block=block)
-        until = time.monotonic() + (self.options.timeout_s if block else 0.0)
+            return used.send(sending.send, sending.callback, block=block)
+        now = time.monotonic()
+        until = now + (self.options.timeout_s if block else 0.0)
         while True:
-            used = self._next(topic, size, until)
+            used = self._next(sending, until)
             try:
-                # With ``block`` it would wait for this group alone.
-                return self._watched(used, send, block=False)
+                if not used.fails_over:
+                    # With ``block`` it would wait for this group alone.
+                    return used.send(sending.send, sending.callback, block=False)
+                choose = partial(self._elsewhere, sending.topic, sending.size)
+                last = now + self.options.timeout_s
+                return FailoverCourse(self._fail_over, sending, choose, until=last).begin(used)
             except (BusyError, NotLeaderError):
                 # Other threads have filled its window, or its leader is gone: nothing was sent.
                 if used.producer.failure is not None or time.monotonic() >= until:
                     raise
 
-    def _watched(
-        self, used: _Used, send: Callable[[_Used, bool, bool], SendFuture[Result]], *, block: bool
-    ) -> SendFuture[Result]:
-        """Send, and time it where it is the group's turn to be timed."""
-        with self._lock:
-            is_watched = used.time.begins(time.monotonic())
-        if not is_watched:
-            return send(used, False, block)
-        try:
-            return send(used, True, block)
-        except BaseException:
-            used.time.ends(time.monotonic(), is_stored=False)
-            raise
-
     def _bound(
-        self, topic: str, group: str, options: RequestOptions, *, block: bool
-    ) -> _Used | None:
+        self, topic: str, group: str, options: BatchOptions, *, block: bool
+    ) -> UsedGroup | None:
         """The group that a message must go to; None: it may go to any."""
         if group:
             return self._used_of(group)
@@ -271,13 +287,13 @@ class ClusterProducer(Closing):
         said = self._watch.topic_groups(topic)
         if not said.queues:
             said = self._watch.wait_for(
-                topic, lambda told: bool(told.queues) or not told.unheard, until
+                topic, lambda told: bool(told.queues) or told.is_whole, until
             )
         if not said.queues:
             said = self._made(topic, said)
-        if needs_all and said.unheard:
-            said = self._watch.wait_for(topic, lambda told: not told.unheard, until)
-            if said.unheard:
+        if needs_all and not said.is_whole:
+            said = self._watch.wait_for(topic, lambda told: told.is_whole, until)
+            if not said.is_whole:
                 raise NotLeaderError(
                     "queues are not known: groups have not said whether they have the topic",
                     topic=topic,
@@ -288,11 +304,15 @@ class ClusterProducer(Closing):
     def _made(self, topic: str, said: TopicGroups) -> TopicGroups:
         if not self.groups():
             raise self._watch.unreachable()
-        if said.unheard:
+        if not said.is_whole:
             raise NotLeaderError(
                 "groups have not said whether they have the topic",
                 topic=topic,
                 groups=[*said.unheard],
+            )
+        if said.is_over:
+            raise TopicUnknownError(
+                "no group that the topic is over takes messages of it now", topic=topic
             )
         # As a producer of one group makes it; what refuses it says why.
         name = self._watch.first.name
@@ -300,37 +320,65 @@ class ClusterProducer(Closing):
         self._watch.look_again(topic)
         return TopicGroups({name: queues}, ())
 
-    def _next(self, topic: str, size: int, until: float) -> _Used:
+    def _next(self, sending: ClusterSend[Result], until: float) -> UsedGroup:
         """The group whose turn it is, among those that can send at once; waits for one.
 
         At ``until`` it is one that says why it cannot.
         """
-        now = time.monotonic()
+        topic, size, now = sending.topic, sending.size, time.monotonic()
         with self._lock:
             used, chosen_until = self._chosen.get(topic, (None, 0.0))
-        if used is not None and now < chosen_until and used.producer.is_ready(size):
+        if (
+            used is not None
+            and now < chosen_until
+            and used.producer.is_ready(size)
+            and not (used.fails_over and (sending.stays() or self._fail_over.is_full(size)))
+        ):
             return used
         while True:
-            said = self._groups_of(topic, until, needs_all=False)
+            said: TopicGroups = self._groups_of(topic, until, needs_all=False)
             if not self._answering(said):
-                said = self._watch.wait_for(topic, lambda told: bool(self._answering(told)), until)
-            found = [self._knowing(topic, name, said) for name in self._answering(said)]
-            if not found:
+                said = self._watch.wait_for(topic, self._has_answering, until)
+                if not said.queues:
+                    # What the row said counted until the group itself has spoken.
+                    continue
+            names = self._answering(said)
+            if not names:
                 raise NotLeaderError(
                     "no group that has the topic answers", topic=topic, groups=[*said.queues]
                 )
+            # With one group that answers there is no other one to wait for.
+            may_fail_over = said.fails_over and len(names) > 1
+            fails_over = may_fail_over and not sending.stays()
+            if fails_over:
+                self._fail_over.wait_for_room(size, until)
+            found = [self._knowing(topic, name, said, fails_over=fails_over) for name in names]
             ready = [used for used in found if used.producer.is_ready(size)]
             # A group that no session can ever stand with is not waited for, unless all are so.
             choice = ready or [used for used in found if used.producer.failure is None] or found
-            now = time.monotonic()
-            with self._lock:
-                used = choice[next_turn([one.time for one in choice], now)]
-                if ready:
+            used, now = self._turn(choice), time.monotonic()
+            if ready and fails_over == may_fail_over:
+                with self._lock:
                     self._chosen[topic] = used, now + TURN_S
             if ready or now >= until or used.producer.failure is not None:
                 return used
             # The others are looked at again after a moment.
             used.producer.wait_until_ready(size, min(until, now + ROOM_S))
+
+    def _elsewhere(
+        self, topic: str, size: int, not_in: Collection[str], last: str
+    ) -> UsedGroup | None:
+        """A group that takes a message at once: none of these; ``last`` if no other one does."""
+        said = self._watch.topic_groups(topic)
+        names = [name for name in self._answering(said) if name not in not_in]
+        found = [self._knowing(topic, name, said, fails_over=True) for name in names]
+        ready = [used for used in found if used.producer.is_ready(size)]
+        others = [used for used in ready if used.group.name != last] or ready
+        return self._turn(others) if others else None
+
+    def _turn(self, choice: Sequence[UsedGroup]) -> UsedGroup:
+        with self._lock:
+            return choice[next_turn([one.time for one in choice], time.monotonic())]
 
     def _answering(self, said: TopicGroups) -> list[str]:
         return [
@@ -339,14 +387,20 @@ class ClusterProducer(Closing):
             if (group := self._watch.group(name)) is not None and group.answers
         ]
 
-    def _knowing(self, topic: str, name: str, said: TopicGroups) -> _Used:
+    def _has_answering(self, said: TopicGroups) -> bool:
+        """Whether a group can be chosen, or there is none to be waited for."""
+        return not said.queues or bool(self._answering(said))
+
+    def _knowing(
+        self, topic: str, name: str, said: TopicGroups, *, fails_over: bool = False
+    ) -> UsedGroup:
         """A group, whose producer need not ask how many queues the topic has."""
-        used = self._used_of(name)
+        used = self._used_of(name, fails_over=fails_over)
         used.producer.know_queues(topic, said.queues[name])
         return used
 
-    def _used_of(self, name: str) -> _Used:
-        used = self._used.get(name)
+    def _used_of(self, name: str, *, fails_over: bool = False) -> UsedGroup:
+        used = self._used.get((name, fails_over))
         # What is under way at other addresses comes to its end there first: it is before what comes
         # now.
         if used is not None and not (used.group.is_replaced and used.producer.is_idle):
@@ -359,19 +413,20 @@ class ClusterProducer(Closing):
         producer = Producer(
             group.address,
             name=self._name,
-            options=self.options,
+            options=self._failing_over if fails_over else self.options,
             tracing=self._tracing,
             awaits_node=False,
         )
         with self._lock:
-            is_late = self._used.get(name) is not used or self._is_closed
+            is_late = self._used.get((name, fails_over)) is not used or self._has_ended
             if not is_late:
                 if used is not None:
                     self._retired.append(used.producer)
-                used = self._used[name] = _Used(group, producer)
+                used = UsedGroup(group, producer, fails_over=fails_over)
+                self._used[name, fails_over] = used
             else:
                 # Another thread was faster, or all is closed.
-                used = self._used.get(name)
+                used = self._used.get((name, fails_over))
         if is_late:
             producer.close(0.0)
         if used is None:

@@ -22,6 +22,7 @@ from ledgermq.client.clusters.known_groups import (
     groups_request,
     known_groups,
 )
+from ledgermq.client.clusters.told_topics import OVER_NONE, AskedTopic, ToldTopic
 from ledgermq.client.clusters.topic_groups import TopicGroups
 from ledgermq.client.core.address import parse_addresses
 from ledgermq.client.core.connection import Context
@@ -150,6 +151,7 @@ class GroupWatch:
         self._number: int | None = None
         self._teller: WatchedGroup | None = None
         self._topics: dict[str, float] = {}
+        self._rows: dict[str, AskedTopic] = {}
         self._said: dict[str, TopicGroups] = {}
         self._answering: list[bool] = []
         self._gone: list[WatchedGroup] = []
@@ -191,10 +193,7 @@ class GroupWatch:
             used_at = self._topics.get(topic, NEVER)
             self._topics[topic] = now
             if now - used_at > LOOK_S or used_at == NEVER:
-                for group in self._groups.values():
-                    group.ask_anew(topic)
-                self._said.pop(topic, None)
-                self._bell.ring()
+                self._ask_anew(topic)
             return self._said_of(topic)
 
     def wait_for(
@@ -213,10 +212,7 @@ class GroupWatch:
     def look_again(self, topic: str) -> None:
         """Ask all groups for a topic soon: it was made, or is another one."""
         with self._news:
-            for group in self._groups.values():
-                group.ask_anew(topic)
-            self._said.pop(topic, None)
-        self._bell.ring()
+            self._ask_anew(topic)
 
     def close(self) -> None:
         """End the thread, and say goodbye to all nodes."""
@@ -232,6 +228,13 @@ class GroupWatch:
             self._news.notify_all()
         self._on_news()
 
+    def _ask_anew(self, topic: str) -> None:
+        for group in self._groups.values():
+            group.ask_anew(topic)
+        self._rows.setdefault(topic, AskedTopic()).ask_anew()
+        self._said.pop(topic, None)
+        self._bell.ring()
+
     def _said_of(self, topic: str) -> TopicGroups:
         said = self._said.get(topic)
         if said is None:
@@ -239,8 +242,16 @@ class GroupWatch:
             for name, group in self._groups.items():
                 if name not in self._left:
                     told[name] = group.queues.get(topic)
-            said = self._said[topic] = TopicGroups.of(told)
+            said = self._said[topic] = TopicGroups.of(told, self._row_of(topic))
         return said
+
+    def _row_of(self, topic: str) -> ToldTopic | None:
+        """What the rows say of a topic; None: nobody has told it yet."""
+        if self._reads or not self._cluster:
+            # Also what is in a group that takes nothing any more is read.
+            return OVER_NONE
+        row = self._rows.get(topic)
+        return None if row is None or row.is_old else row.told
 
     def _watched(self) -> list[WatchedGroup]:
         return [*self._seeds, *self._groups.values()]
@@ -253,6 +264,7 @@ class GroupWatch:
                     group.requests.advance(now)
                 self._ask_who_is_there(now)
                 self._ask_for_topics(now)
+                self._ask_for_rows(now)
                 self._look_for_the_moved(now)
                 self._tell_who_answers()
                 self._sleep(now)
@@ -306,11 +318,19 @@ class GroupWatch:
             return due_at
         with self._news:
             used = self._topics_in_use(now)
-            return min([due_at, *(group.look_at.get(one, 0.0) for one in used)])
+            looks = [group.look_at.get(one, 0.0) for one in used]
+            if group is self._rows_teller:
+                looks += [self._rows[one].look_at for one in used]
+        return min([due_at, *looks])
 
     def _tells(self, group: WatchedGroup) -> bool:
         """Whether it is asked for the others: one that is known by no name, and one more."""
         return not group.name or group is self._teller
+
+    @property
+    def _rows_teller(self) -> WatchedGroup | None:
+        """The group that is asked for rows of topics; it is known to have rows."""
+        return self._teller if self._number and not self._reads else None
 
     def _topics_in_use(self, now: float) -> list[str]:
         return [topic for topic, used_at in self._topics.items() if now - used_at <= LOOK_S]
@@ -324,6 +344,7 @@ class GroupWatch:
                 one for name, one in self._groups.items() if one.answers and name not in self._left
             )
             self._teller = next(there, None)
+            self._ask_for_rows_anew()
         for group in self._watched():
             if self._tells(group) and group.answers and group.tell_at <= now:
                 group.tell_at = now + LOOK_S
@@ -371,10 +392,13 @@ class GroupWatch:
             return
         if told.cluster != self._cluster:
             self._cluster, self._number = told.cluster, None
+            self._rows = {topic: AskedTopic() for topic in self._rows}
         self._take_name(teller, told.group)
         if told.groups is not None and told.cluster:
             self._take_rows(told.groups, own=told.group)
             self._number = told.number
+            # One of those of topics may be what has changed.
+            self._ask_for_rows_anew()
 
     def _is_elsewhere(self, teller: WatchedGroup, told: KnownGroups) -> bool:
         """Whether a node's group belongs to another cluster than the others, or to none."""
@@ -452,6 +476,44 @@ class GroupWatch:
         with self._news:
             group.before.pop(topic, None)
             group.queues[topic] = max(0, queues)
+            self._said.pop(topic, None)
+        self._tell()
+
+    def _ask_for_rows_anew(self) -> None:
+        with self._news:
+            for row in self._rows.values():
+                row.look_at = 0.0
+
+    def _ask_for_rows(self, now: float) -> None:
+        teller = self._rows_teller
+        if teller is None or not teller.answers:
+            return
+        with self._news:
+            wanted = [
+                (topic, row)
+                for topic in self._topics_in_use(now)
+                if (row := self._rows[topic]).look_at <= now
+            ]
+            for topic, row in wanted:
+                row.look_at = now + LOOK_S
+                request = row.request(topic, deadline=now + ANSWER_S)
+                request.callback = partial(self._take_row, topic, row)
+                teller.requests.ask(request)
+        if wanted:
+            teller.requests.advance(now)
+
+    def _take_row(self, topic: str, row: AskedTopic, request: Request) -> None:
+        with self._news:
+            try:
+                if not row.take(request):
+                    row.look_at = time.monotonic() + ASKED_AGAIN_S
+                    return
+            except (ProtocolError, NoPermissionError):
+                # A node that tells none, as one from before there were rows, or not to this client.
+                row.told, row.is_old = row.told or OVER_NONE, False
+            except LedgerError:
+                row.look_at = time.monotonic() + ASKED_AGAIN_S
+                row.is_old = False
             self._said.pop(topic, None)
         self._tell()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ledgermq.client.clusters.told_topics import ToldTopic
 from ledgermq.formats.java_hash import java_hash
 
 
@@ -15,34 +16,60 @@ class GroupQueue(NamedTuple):
 
 
 class TopicGroups(NamedTuple):
-    """What the groups have said of a topic.
+    """What the groups, and the cluster's rows, have said of a topic.
 
     Attributes:
         queues: by the names of groups that take messages of it: how many queues, in the order of
             the names.
-        unheard: groups that have not said yet whether they have it.
+        unheard: groups of which nobody has said yet whether they have it.
+        has_row: it is known what the rows say, or that none is about the topic.
+        is_over: they say over which groups it is.
+        fails_over: and that a message may be sent to another one when one has not stored it.
     """
 
     queues: dict[str, int]
     unheard: tuple[str, ...]
+    has_row: bool = True
+    is_over: bool = False
+    fails_over: bool = False
 
     @classmethod
-    def of(cls, told: dict[str, int | None]) -> TopicGroups:
-        """By what each group has said: 0: it takes no messages of the topic; None: nothing yet."""
-        names = sorted(told)
+    def of(cls, said: dict[str, int | None], row: ToldTopic | None) -> TopicGroups:
+        """What is known of a topic.
+
+        Args:
+            said: by each group of itself; 0: it takes no messages of the topic; None: nothing yet.
+            row: what the rows say; None: nobody has told it yet. Where they say over which groups
+                a topic is, others that have one of its name do not count; and what a group has
+                not said itself is as the row says.
+        """
+        names, found = sorted(said), dict(said)
+        is_over = row is not None and bool(row.queues)
+        if row is not None and is_over:
+            for name in names:
+                own = said[name] if name in row.queues else 0
+                found[name] = row.queues[name] if own is None else own
         return cls(
-            {name: queues for name in names if (queues := told[name])},
-            tuple(name for name in names if told[name] is None),
+            {name: queues for name in names if (queues := found[name])},
+            tuple(name for name in names if found[name] is None),
+            row is not None,
+            is_over,
+            row is not None and row.fails_over,
         )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all is known that a key's queue depends on."""
+        return self.has_row and not self.unheard
 
     def queue_of(self, key: str) -> GroupQueue:
         """The queue of a key among all queues of all groups.
 
         As in one group, by RocketMQ's rule: it stays while the groups and their queues stay. There
-        is one queue at least, and no group is unheard: with a guessed number of queues a key would
-        change its queue when the last group has said its own.
+        is one queue at least, and all is known: with a guessed number of queues a key would change
+        its queue when the last group has said its own.
         """
-        assert self.queues and not self.unheard
+        assert self.queues and self.is_whole
         number = abs(java_hash(key)) % sum(self.queues.values())
         for name, queues in self.queues.items():
             if number < queues:

@@ -118,6 +118,12 @@ def unique_id(prefix: str, number: int) -> str:
     return f"{prefix}{number:012X}"
 
 
+def unique_id_behind(first: str, number: int) -> str:
+    """The unique id drawn ``number`` ids after ``first``: those of a batch come in a row."""
+    prefix, last = first[:-UNIQUE_ID_DIGITS], int(first[-UNIQUE_ID_DIGITS:], 16)
+    return unique_id(prefix, last + number)
+
+
 class Column(NamedTuple):
     """Values one behind the other.
 

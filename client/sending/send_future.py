@@ -95,6 +95,14 @@ class SendFuture(Generic[Result_co]):
         if self._waiter is not None:
             self._waiter.release()
 
+    def settle_as(self, other: SendFuture[Result_co]) -> None:
+        """Have the outcome of another one, which is done; the producer's."""
+        outcome = other._answer or other._error
+        assert outcome is not None, "only what is done has an outcome"
+        self.unique_id = other.unique_id
+        self._make = other._make
+        self.settle(outcome)
+
     def waiter(self) -> Lock:
         """A lock that is released once the future is done; under the producer's lock only."""
         assert not self.done()

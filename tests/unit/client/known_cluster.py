@@ -18,3 +18,20 @@ def make_known(peers: dict[str, Peer], *, number: int = 1, **others: str) -> Non
     groups = [{"group": name, "nodes": [nodes[name]]} for name in sorted(nodes)]
     for name, peer in peers.items():
         peer.cluster = {"group": name, "cluster": "c", "number": number, "groups": groups}
+
+
+def make_over(
+    peers: dict[str, Peer],
+    topic: str,
+    *,
+    fails_over: bool = False,
+    order: bool = False,
+    **shares: int,
+) -> None:
+    """Let all groups have a row of the topic: so many queues in each; 0: they are closed."""
+    groups = [
+        {"group": name, "queues": queues or 1, "phase": "open" if queues else "closed"}
+        for name, queues in shares.items()
+    ]
+    for peer in peers.values():
+        peer.topic_rows[topic] = {"groups": groups, "fails_over": fails_over, "order": order}

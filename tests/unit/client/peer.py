@@ -112,6 +112,7 @@ class Peer:
         self.address = f"ipc://{self.directory}"
         self.topics = {"T": 4}
         self.cluster: dict[str, object] = {"group": "b", "cluster": "", "number": 0, "groups": []}
+        self.topic_rows: dict[str, dict[str, object]] = {}
         self.commits: dict[tuple[str, str], dict[str, int]] = {}
         self.seen: list[Seen] = []
         self.refused: list[LedgerError] = []
@@ -374,7 +375,7 @@ class Peer:
 
     def _call(self, verb: str, arguments: dict[str, object]) -> dict[str, object]:
         topic = str(arguments.get("topic", ""))
-        if verb in ("cluster_groups", "topics"):
+        if verb in ("cluster_groups", "cluster_topic_groups", "topics"):
             return self._told(verb, arguments)
         if verb == "topic_create":
             self.topics[topic] = int(str(arguments["queues"]))
@@ -402,6 +403,11 @@ class Peer:
         if verb == "cluster_groups":
             is_known = self.cluster["number"] == arguments.get("known")
             return self.cluster | ({"groups": None} if is_known else {})
+        if verb == "cluster_topic_groups":
+            row = self.topic_rows.get(str(arguments["topic"]), {"groups": []})
+            is_known = self.cluster["number"] == arguments.get("known")
+            number: dict[str, object] = {"number": self.cluster["number"]}
+            return number | ({"groups": None} if is_known else row)
         told = [self._route(name) | {"system": False, "messages": 0} for name in self.topics]
         return {"topics": told}
 

@@ -13,6 +13,7 @@ from tests.unit.client.test_producer import wait_until
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.clusters.cluster_producer import ClusterProducer
 from ledgermq.client.clusters.group_turns import GroupTime, next_turn
+from ledgermq.client.clusters.told_topics import OVER_NONE
 from ledgermq.client.clusters.topic_groups import GroupQueue, TopicGroups
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.formats.records.message import decode_message
@@ -80,7 +81,7 @@ def test_a_group_that_stands_still_costs_the_others_nothing(make_cluster: MakeCl
     with ClusterProducer(peers["a"].address, options=ProducerOptions(timeout_s=60)) as producer:
         send_until_all(producer, [*peers.values()])
         still.silent = True
-        group = producer._used["b"].time
+        group = producer._used["b", False].time
 
         def has_stood_for_long() -> bool:
             if not group.waits_s(time.monotonic()):
@@ -288,7 +289,7 @@ def test_the_slowest_group_still_gets_a_few() -> None:
 
 
 def test_queues_of_a_key_are_counted_by_the_names_of_groups() -> None:
-    said = TopicGroups.of({"b": 2, "a": 1, "closed": 0})
+    said = TopicGroups.of({"b": 2, "a": 1, "closed": 0}, OVER_NONE)
     found = {said.queue_of(chr(code)) for code in range(97, 103)}
 
     assert said.unheard == ()
