@@ -41,6 +41,9 @@ from ledgermq.client.blocking.requester import Requester
 from ledgermq.client.blocking.transactions import Transaction, TransactionalProducer
 from ledgermq.client.clusters.cluster_consumer import ClusterBatch, ClusterConsumer
 from ledgermq.client.clusters.cluster_producer import ClusterProducer
+from ledgermq.client.clusters.cluster_requester import ClusterRequester
+from ledgermq.client.clusters.cluster_transactions import ClusterTransactionalProducer
+from ledgermq.client.clusters.group_admins import GroupAdmins
 from ledgermq.client.core.questions import TopicRow
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
@@ -66,11 +69,14 @@ __all__ = [
     "ClusterBatch",
     "ClusterConsumer",
     "ClusterProducer",
+    "ClusterRequester",
+    "ClusterTransactionalProducer",
     "Consumer",
     "DeadLetter",
     "DeadLetters",
     "Decision",
     "GivenBack",
+    "GroupAdmins",
     "GroupConsumer",
     "GroupOptions",
     "GroupRow",

@@ -56,12 +56,23 @@ class Requester(Closing):
         name: str = "requester",
         options: ProducerOptions | None = None,
         tracing: Tracing | None = None,
+        producer: Producer | None = None,
     ) -> None:
-        """A requester; the arguments are those of ``Producer``."""
+        """A requester; the other arguments are those of ``Producer``.
+
+        Args:
+            producer: sends the requests in the place of one with these arguments; its owner closes
+                it.
+        """
         self._address = address
         self._name = name
         self._client = client_id()
-        self._producer = Producer(address, name=name, options=options, tracing=tracing)
+        self._own_producer = None
+        if producer is None:
+            producer = self._own_producer = Producer(
+                address, name=name, options=options, tracing=tracing
+            )
+        self._producer = producer
         self._news = threading.Condition()
         self._waiting: dict[str, ReceivedMessage | None] = {}
         self._last_error: LedgerError | None = None
@@ -114,7 +125,8 @@ class Requester(Closing):
             self._news.notify_all()
         if self._reader is not None:
             self._reader.join()
-        self._producer.close()
+        if self._own_producer is not None:
+            self._own_producer.close()
 
     def _await(self, correlation: str, until: float, timeout: float) -> ReceivedMessage:
         with self._news:

@@ -181,6 +181,7 @@ class TransactionalProducer(Closing):
         name: str = "transactional-producer",
         options: ProducerOptions | None = None,
         tracing: Tracing | None = None,
+        producer: Producer | None = None,
     ) -> None:
         """A producer, which connects in the background; see ``Producer`` for the other arguments.
 
@@ -188,6 +189,8 @@ class TransactionalProducer(Closing):
             group: of producers that may answer for one another: those of one application.
             listener: is asked how a transaction ended that this producer does not know, or no more.
                 Without one only this producer's own transactions are answered for.
+            producer: stores the half messages in the place of one with these arguments; its owner
+                closes it.
 
         Raises:
             ConfigError: the group has no name; or as from ``Producer``.
@@ -199,7 +202,10 @@ class TransactionalProducer(Closing):
         self.tracing = tracing
         self._turns = Turns()
         self._turns_lock = threading.Lock()
-        self._producer = Producer(address, name=name, options=options)
+        self._own_producer = None
+        if producer is None:
+            producer = self._own_producer = Producer(address, name=name, options=options)
+        self._producer = producer
         self.options = self._producer.options
         context: Context = zmq.Context.instance()
         link = broker_link(context, parse_addresses(address), client=name)
@@ -248,7 +254,8 @@ class TransactionalProducer(Closing):
         self._calls.close()
         if self._answering is not None:
             self._answering.join()
-        self._producer.close(timeout)
+        if self._own_producer is not None:
+            self._own_producer.close(timeout)
 
     def choose_queue(self, topic: str, choice: QueueChoice) -> int:
         """The queue for a message of a transaction; for ``Transaction``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,7 @@ from ledgermq.client.clusters.used_group import ClusterSend, UsedGroup
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.results import BatchResult, SendResult
 from ledgermq.client.sending.frames import BatchCallback, OneCallback
-from ledgermq.client.sending.message_options import BatchOptions, MessageOptions
+from ledgermq.client.sending.message_options import BatchOptions, MessageOptions, RequestOptions
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions
@@ -117,6 +117,37 @@ class ClusterProducer(Closing):
             LedgerError: as from ``Producer``.
         """
         return self._used_of(group).producer
+
+    def used(self, group: str) -> UsedGroup:
+        """A group with its producer, for a client that sends by that one; see ``of``."""
+        return self._used_of(group)
+
+    def answering(self) -> list[str]:
+        """Names of the groups whose leader answers now."""
+        return [group.name for group in self._watch.groups() if group.answers]
+
+    def choose(
+        self,
+        topic: str,
+        options: RequestOptions,
+        *,
+        until: float,
+        group: str = "",
+        size: int = 0,
+    ) -> UsedGroup:
+        """The group that a message of ``size`` bytes would go to, for who sends it by other means.
+
+        A key's queue in it is put into ``options``. Waits until ``until``, by ``time.monotonic``.
+
+        Raises:
+            LedgerError: as from ``send``.
+        """
+        if self._is_closed:
+            raise LedgerError("producer is closed")
+        if self._watch.alone and not group:
+            return self._used_of(self._watch.alone)
+        used = self._bound(topic, group, options, until)
+        return used or self._next(topic, size + RECORD_AROUND, lambda: True, until)
 
     def send(
         self,
@@ -240,18 +271,18 @@ class ClusterProducer(Closing):
         """Choose a group, and send; a key's queue in it is put into ``options``."""
         if self._is_closed:
             raise LedgerError("producer is closed")
-        used = self._bound(sending.topic, group, options, block=block)
+        topic, size, now = sending.topic, sending.size, time.monotonic()
+        until = now + (self.options.timeout_s if block else 0.0)
+        used = self._bound(topic, group, options, until)
         if used is not None:
             return used.send(sending.send, sending.callback, block=block)
-        now = time.monotonic()
-        until = now + (self.options.timeout_s if block else 0.0)
         while True:
-            used = self._next(sending, until)
+            used = self._next(topic, size, sending.stays, until)
             try:
                 if not used.fails_over:
                     # With ``block`` it would wait for this group alone.
                     return used.send(sending.send, sending.callback, block=False)
-                choose = partial(self._elsewhere, sending.topic, sending.size)
+                choose = partial(self._elsewhere, topic, size)
                 last = now + self.options.timeout_s
                 return FailoverCourse(self._fail_over, sending, choose, until=last).begin(used)
             except (BusyError, NotLeaderError):
@@ -260,15 +291,17 @@ class ClusterProducer(Closing):
                     raise
 
     def _bound(
-        self, topic: str, group: str, options: BatchOptions, *, block: bool
+        self, topic: str, group: str, options: RequestOptions, until: float
     ) -> UsedGroup | None:
         """The group that a message must go to; None: it may go to any."""
         if group:
+            if self._watch.group(group) is None:
+                # It may be one that nobody has told of yet.
+                self._watch.wait_for_groups(until)
             return self._used_of(group)
         key, queue_id = options.get("queue_key"), options.get("queue_id")
         if key is None and queue_id is None:
             return None
-        until = time.monotonic() + (self.options.timeout_s if block else 0.0)
         said = self._groups_of(topic, until, needs_all=True)
         if queue_id is None:
             assert key is not None
@@ -320,19 +353,22 @@ class ClusterProducer(Closing):
         self._watch.look_again(topic)
         return TopicGroups({name: queues}, ())
 
-    def _next(self, sending: ClusterSend[Result], until: float) -> UsedGroup:
+    def _next(self, topic: str, size: int, stays: Callable[[], bool], until: float) -> UsedGroup:
         """The group whose turn it is, among those that can send at once; waits for one.
 
         At ``until`` it is one that says why it cannot.
+
+        Args:
+            stays: whether the message does not fail over, though its topic does.
         """
-        topic, size, now = sending.topic, sending.size, time.monotonic()
+        now = time.monotonic()
         with self._lock:
             used, chosen_until = self._chosen.get(topic, (None, 0.0))
         if (
             used is not None
             and now < chosen_until
             and used.producer.is_ready(size)
-            and not (used.fails_over and (sending.stays() or self._fail_over.is_full(size)))
+            and not (used.fails_over and (stays() or self._fail_over.is_full(size)))
         ):
             return used
         while True:
@@ -349,7 +385,7 @@ class ClusterProducer(Closing):
                 )
             # With one group that answers there is no other one to wait for.
             may_fail_over = said.fails_over and len(names) > 1
-            fails_over = may_fail_over and not sending.stays()
+            fails_over = may_fail_over and not stays()
             if fails_over:
                 self._fail_over.wait_for_room(size, until)
             found = [self._knowing(topic, name, said, fails_over=fails_over) for name in names]

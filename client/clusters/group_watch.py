@@ -166,6 +166,29 @@ class GroupWatch:
         with self._news:
             return [self._groups[name] for name in sorted(self._groups) if name not in self._left]
 
+    def wait_for_groups(self, until: float) -> list[WatchedGroup]:
+        """The groups, once somebody has told which there are.
+
+        Raises:
+            NotLeaderError: nobody has at ``until``.
+        """
+
+        def are_known() -> bool:
+            return bool(self._groups) and bool(self._number or not self._cluster)
+
+        with self._news:
+            if not self._news.wait_for(are_known, max(0.0, until - time.monotonic())):
+                raise self.unreachable()
+            return self.groups()
+
+    def wait_for_answers(self, until: float) -> None:
+        """Return when all groups answer that are known, or at ``until``."""
+        with self._news:
+            self._news.wait_for(
+                lambda: all(group.answers for group in self.groups()),
+                max(0.0, until - time.monotonic()),
+            )
+
     @property
     def first(self) -> WatchedGroup:
         """The group of the first address that has answered; there is one."""

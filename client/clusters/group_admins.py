@@ -1,0 +1,112 @@
+"""``GroupAdmins``: an ``Admin`` of each group of a cluster, by its name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from ledgermq.client.admin.admin import Admin
+from ledgermq.client.broker_connection import TIMEOUT_S
+from ledgermq.client.closing import Closing
+from ledgermq.client.clusters.group_watch import GroupWatch, WatchedGroup
+from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError
+
+Result = TypeVar("Result")
+
+ANSWERS_S = 2.0
+"""Connecting to a group that is there takes no longer, unless far more is wrong."""
+
+
+class GroupAdmins(Closing):
+    """Orders to the groups of a cluster; one thread at a time may give them.
+
+    Topics, consumer groups and offsets are each group's own, so an order names its group. What is
+    the cluster's (topics over groups, users of all) is ordered at its home.
+    """
+
+    def __init__(
+        self,
+        addresses: str | Sequence[str],
+        *,
+        name: str = "admin",
+        timeout_s: float = TIMEOUT_S,
+        keys: Mapping[str, str] | None = None,
+    ) -> None:
+        """Admins, which are made as they are asked for.
+
+        Args:
+            addresses, keys: as a ``ClusterProducer`` takes them.
+            timeout_s: for each question, and to learn which groups there are.
+
+        Raises:
+            ConfigError: an address cannot be one, or there is none.
+        """
+        seeds = [addresses] if isinstance(addresses, str) else list(addresses)
+        if not seeds:
+            raise ConfigError("no address of a node")
+        self._name = name
+        self._timeout_s = timeout_s
+        self._admins: dict[str, tuple[WatchedGroup, Admin]] = {}
+        self._watch = GroupWatch(seeds, client=name, keys=keys)
+
+    def groups(self) -> list[str]:
+        """Names of all groups of the cluster.
+
+        Raises:
+            NotLeaderError: nobody has told them in ``timeout_s``.
+        """
+        return [group.name for group in self._groups()]
+
+    def of(self, group: str) -> Admin:
+        """The admin of a group, which this one closes.
+
+        Raises:
+            ConfigError: there is no such group.
+            NotLeaderError: nobody has told which there are.
+        """
+        names = self.groups()
+        found = self._watch.group(group)
+        if found is None:
+            raise ConfigError("no such group is known", group=group, known=names)
+        return self._admin(found)
+
+    def each(self, order: Callable[[Admin], Result]) -> dict[str, Result | LedgerError]:
+        """What each group says to an order, by its name: a result, or why there is none.
+
+        The groups are asked one after the other; those that do not answer are waited for once, 2 s.
+
+        Raises:
+            NotLeaderError: nobody has told which groups there are.
+        """
+        found: dict[str, Result | LedgerError] = {}
+        groups, now = self._groups(), time.monotonic()
+        self._watch.wait_for_answers(now + min(ANSWERS_S, self._timeout_s))
+        for group in groups:
+            if not group.answers:
+                found[group.name] = NotLeaderError("group does not answer", group=group.name)
+                continue
+            try:
+                found[group.name] = order(self._admin(group))
+            except LedgerError as error:
+                found[group.name] = error
+        return found
+
+    def close(self) -> None:
+        """Say goodbye to all nodes."""
+        self._watch.close()
+        for _, admin in self._admins.values():
+            admin.close()
+
+    def _groups(self) -> list[WatchedGroup]:
+        return self._watch.wait_for_groups(time.monotonic() + self._timeout_s)
+
+    def _admin(self, group: WatchedGroup) -> Admin:
+        known = self._admins.get(group.name)
+        if known is not None and known[0] is group:
+            return known[1]
+        admin = Admin(group.address, name=self._name, timeout_s=self._timeout_s)
+        self._admins[group.name] = group, admin
+        if known is not None:
+            known[1].close()
+        return admin
