@@ -31,6 +31,28 @@ async def is_set_within(event: asyncio.Event, seconds: float | None) -> bool:
     return True
 
 
+async def is_readable_within(descriptors: Sequence[int], seconds: float) -> bool:
+    """Return when one of ``descriptors`` can be read, or so many seconds are over; whether one can.
+
+    False sooner while the process has no descriptors left to watch them by.
+    """
+    loop, news = asyncio.get_running_loop(), asyncio.Event()
+    copies: list[int] = []
+    try:
+        try:
+            # Copies: ZeroMQ closes its own when it likes, and their numbers go to others.
+            copies.extend(map(os.dup, descriptors))
+        except OSError:
+            seconds = min(seconds, WATCH_AGAIN_S)
+        for copy in copies:
+            loop.add_reader(copy, news.set)
+        return await is_set_within(news, max(0.0, seconds))
+    finally:
+        for copy in copies:
+            loop.remove_reader(copy)
+            os.close(copy)
+
+
 class LoopWatch:
     """Calls ``turn`` in the loop whenever the link, or the time, has work for it."""
 

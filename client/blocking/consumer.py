@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from ledgermq.client.blocking.broker import Broker, wait_for_link
@@ -114,6 +114,20 @@ class Consumer(TopicReader, Closing):
         with settling(self._tracing, "retry_later", message.topic, self._reader, settled):
             self._broker.wait_all(requests)
             found = [given_back(request) for request in requests]
+        if self._reading.retries is not None:
+            self._reading.retries.look()
+        return found
+
+    def retry_steps(
+        self, messages: Sequence[ReceivedMessage], *, delay_level: int, times_max: int | None
+    ) -> Steps[list[GivenBack]]:
+        """Steps of ``retry_later``, one message after the other, for an ``errand``."""
+        group, found = checked_group(self.group), []
+        for request in give_back_requests(
+            messages, group, delay_level=delay_level, times_max=times_max
+        ):
+            yield request
+            found.append(given_back(request))
         if self._reading.retries is not None:
             self._reading.retries.look()
         return found

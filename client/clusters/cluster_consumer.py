@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from ledgermq.client.blocking.consumer import ITERATION_POLL_S, Consumer
 from ledgermq.client.blocking.errand import Errand
@@ -16,9 +16,12 @@ from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.read_traces import ReadTraces
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
+from ledgermq.client.reading.retries import GivenBack
 from ledgermq.client.reading.start_offsets import Start, check_start, checked_group
 from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, TopicUnknownError
 from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
+
+Result = TypeVar("Result")
 
 
 class ClusterBatch(NamedTuple):
@@ -45,14 +48,19 @@ class _Reader:
         self.has_given = False
 
 
-class ClusterConsumer(Closing):
-    """Reads one topic in each group of a cluster that has it, all queues.
+class Nap(NamedTuple):
+    """Until one of ``descriptors`` can be read, or it is ``until``, by ``time.monotonic``."""
 
-    Each group is read by a ``Consumer`` of its own, whose answers come while others are worked on:
-    a group that is dead or slow keeps nobody waiting. Groups that have messages take turns. Order
-    is that of each queue. Messages are given at least once: what was read is noted, in its group,
-    by ``commit`` alone. One thread at a time may use a consumer.
-    """
+    descriptors: tuple[int, ...]
+    until: float
+
+
+Naps = Generator[Nap, None, Result]
+"""What is done between waits, whoever waits, and how; comes to a result."""
+
+
+class ClusterReads:
+    """What both forms of consumer of a cluster have in common: all but how they wait."""
 
     def __init__(
         self,
@@ -118,32 +126,7 @@ class ClusterConsumer(Closing):
         """Names of the groups that are read now."""
         return sorted(name for name, one in self._readers.items() if one.has_begun)
 
-    def of(self, group: str) -> Consumer:
-        """The consumer of one group, which this one closes, for what concerns that group alone.
-
-        So ``retry_later`` and ``seek``, and ``commit`` of one batch, are that one's.
-
-        Raises:
-            ConfigError: no such group is read now.
-        """
-        reader = self._readers.get(group)
-        if reader is None or not reader.has_begun:
-            raise ConfigError("no such group is read now", group=group, read=self.groups())
-        return reader.consumer
-
-    def poll(self, timeout: float | None = 1.0) -> ClusterBatch:
-        """The next messages of one queue of one group; none when there are none in ``timeout``.
-
-        They count as read: ``commit`` afterwards notes them.
-
-        Args:
-            timeout: seconds; without end when ``None``.
-
-        Raises:
-            LedgerError: a group refused, and will again; ``broker_group`` in its details says
-                which one. The next ``poll`` gives what the others have. That a group does not
-                answer is waited out.
-        """
+    def _poll_steps(self, timeout: float | None) -> Naps[ClusterBatch]:
         until = NEVER if timeout is None else time.monotonic() + timeout
         while True:
             if self._is_closed:
@@ -157,23 +140,9 @@ class ClusterConsumer(Closing):
             now = time.monotonic()
             if now >= until:
                 return ClusterBatch("", no_messages(self.topic))
-            self._sleep([*self._readers.values()], min(until, now + LOOK_S / 2))
+            yield self._nap([*self._readers.values()], min(until, now + LOOK_S / 2))
 
-    def __iter__(self) -> Iterator[ReceivedMessage]:
-        """All messages, also those to come, until the consumer is closed.
-
-        The messages of an answer count as read when the first of them is given.
-        """
-        while not self._is_closed:
-            yield from self.poll(ITERATION_POLL_S).messages
-
-    def commit(self) -> None:
-        """Note in each group what of it was given so far.
-
-        Raises:
-            ConfigError: the consumer has no group.
-            LedgerError: of the first group that could not note it; all others have.
-        """
+    def _commit_steps(self) -> Naps[None]:
         checked_group(self.group)
         failures: list[LedgerError] = []
         errands: dict[str, Errand[None]] = {}
@@ -188,13 +157,7 @@ class ClusterConsumer(Closing):
                 failures.append(NotLeaderError("group does not answer", broker_group=name))
                 continue
             errands[name] = reader.consumer.errand(reader.consumer.commit_steps())
-        asked = [self._readers[name] for name in errands]
-        while True:
-            for reader in asked:
-                reader.consumer.advance()
-            if all(errand.is_done for errand in errands.values()):
-                break
-            self._sleep(asked, NEVER)
+        yield from self._run_errands(errands)
         for name, errand in errands.items():
             if errand.error is None:
                 self._readers[name].has_given = False
@@ -204,11 +167,38 @@ class ClusterConsumer(Closing):
         if failures:
             raise failures[0]
 
-    def close(self) -> None:
-        """Say goodbye to all nodes and close; nothing is committed."""
-        if self._is_closed:
-            return
-        self._is_closed = True
+    def _retry_steps(
+        self,
+        group: str,
+        messages: Sequence[ReceivedMessage],
+        *,
+        delay_level: int,
+        times_max: int | None,
+    ) -> Naps[list[GivenBack]]:
+        consumer = self._reader_of(group).consumer
+        steps = consumer.retry_steps(messages, delay_level=delay_level, times_max=times_max)
+        errand = consumer.errand(steps)
+        yield from self._run_errands({group: errand})
+        return errand.result()
+
+    def _run_errands(self, errands: Mapping[str, Errand[Result]]) -> Naps[None]:
+        """Return when all are done, each at the group of its name."""
+        asked = [self._readers[name] for name in errands]
+        while True:
+            for reader in asked:
+                reader.consumer.advance()
+            if all(errand.is_done for errand in errands.values()):
+                return
+            yield self._nap(asked, NEVER)
+
+    def _reader_of(self, group: str) -> _Reader:
+        reader = self._readers.get(group)
+        if reader is None or not reader.has_begun:
+            raise ConfigError("no such group is read now", group=group, read=self.groups())
+        return reader
+
+    def _end(self) -> None:
+        """Say goodbye to all nodes."""
         self._watch.close()
         for reader in self._readers.values():
             reader.consumer.close()
@@ -272,16 +262,84 @@ class ClusterConsumer(Closing):
         reader.consumer.close()
         self._watch.look_again(self.topic)
 
-    def _sleep(self, readers: Sequence[_Reader], until: float) -> None:
-        poll = select.poll()
-        poll.register(self._bell.descriptor, select.POLLIN)
+    def _nap(self, readers: Sequence[_Reader], until: float) -> Nap:
+        descriptors = [self._bell.descriptor]
         for reader in readers:
             if reader.again_at > time.monotonic():
                 until = min(until, reader.again_at)
                 continue
             until = min(until, reader.consumer.deadline)
-            for descriptor in reader.consumer.descriptors:
+            descriptors += reader.consumer.descriptors
+        return Nap(tuple(descriptors), until)
+
+
+class ClusterConsumer(ClusterReads, Closing):
+    """Reads one topic in each group of a cluster that has it, all queues.
+
+    Each group is read by a ``Consumer`` of its own, whose answers come while others are worked on:
+    a group that is dead or slow keeps nobody waiting. Groups that have messages take turns. Order
+    is that of each queue. Messages are given at least once: what was read is noted, in its group,
+    by ``commit`` alone. One thread at a time may use a consumer.
+    """
+
+    def of(self, group: str) -> Consumer:
+        """The consumer of one group, which this one closes, for what concerns that group alone.
+
+        So ``retry_later`` and ``seek``, and ``commit`` of one batch, are that one's.
+
+        Raises:
+            ConfigError: no such group is read now.
+        """
+        return self._reader_of(group).consumer
+
+    def poll(self, timeout: float | None = 1.0) -> ClusterBatch:
+        """The next messages of one queue of one group; none when there are none in ``timeout``.
+
+        They count as read: ``commit`` afterwards notes them.
+
+        Args:
+            timeout: seconds; without end when ``None``.
+
+        Raises:
+            LedgerError: a group refused, and will again; ``broker_group`` in its details says
+                which one. The next ``poll`` gives what the others have. That a group does not
+                answer is waited out.
+        """
+        return self._run(self._poll_steps(timeout))
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """All messages, also those to come, until the consumer is closed.
+
+        The messages of an answer count as read when the first of them is given.
+        """
+        while not self._is_closed:
+            yield from self.poll(ITERATION_POLL_S).messages
+
+    def commit(self) -> None:
+        """Note in each group what of it was given so far.
+
+        Raises:
+            ConfigError: the consumer has no group.
+            LedgerError: of the first group that could not note it; all others have.
+        """
+        self._run(self._commit_steps())
+
+    def close(self) -> None:
+        """Say goodbye to all nodes and close; nothing is committed."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._end()
+
+    def _run(self, steps: Naps[Result]) -> Result:
+        while True:
+            try:
+                nap = next(steps)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            poll = select.poll()
+            for descriptor in nap.descriptors:
                 poll.register(descriptor, select.POLLIN)
-        seconds = max(0.0, min(until - time.monotonic(), LOOK_S / 2))
-        poll.poll(seconds * 1_000)
-        self._bell.clear()
+            seconds = max(0.0, min(nap.until - time.monotonic(), LOOK_S / 2))
+            poll.poll(seconds * 1_000)
+            self._bell.clear()

@@ -126,6 +126,18 @@ class ClusterProducer(Closing):
         """Names of the groups whose leader answers now."""
         return [group.name for group in self._watch.groups() if group.answers]
 
+    def find(self, topic: str, until: float) -> None:
+        """Return when a group is known that has the topic; where none has it, it is made.
+
+        Args:
+            until: by ``time.monotonic``.
+
+        Raises:
+            LedgerError: as from ``send``.
+        """
+        if not self._watch.alone:
+            self._groups_of(topic, until, needs_all=False)
+
     def choose(
         self,
         topic: str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from ledgermq.client import (
     ProducerOptions,
     SendResult,
 )
+from ledgermq.client.aio import AsyncClusterConsumer, AsyncClusterProducer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.sending.send_future import SendFuture
 
@@ -177,6 +179,43 @@ def test_a_consumer_reads_all_groups_while_one_is_killed_and_goes_on_where_it_ha
             wanted = [b"%s %d" % (group.name.encode(), one) for one in range(queue, count, 2)]
             assert [body for name, at, body in read if (name, at) == (group.name, queue)] == wanted
     assert len(read) == 71
+
+
+def test_the_awaitable_forms_send_read_give_back_and_note_in_both_groups(
+    cluster: tuple[ClusterNode, ClusterNode],
+) -> None:
+    home, other = cluster
+    sent = [b"%d" % number for number in range(20)]
+
+    async def send_and_read() -> list[tuple[str, bytes, int]]:
+        found: list[tuple[str, bytes, int]] = []
+        async with (
+            AsyncClusterProducer(other.address) as producer,
+            AsyncClusterConsumer(
+                home.address, topic=TOPIC, group="billing", start="first"
+            ) as consumer,
+        ):
+            for body in sent:
+                await producer.send(TOPIC, body, queue_key=body.decode())
+            while len(found) < len(sent) + 2:
+                group, batch = await consumer.poll(PATIENCE_S)
+                for message in batch:
+                    again = message.reconsume_times
+                    found.append((group, bytes(message.body), again))
+                    if not again and [one[0] for one in found].count(group) == 1:
+                        (back,) = await consumer.retry_later(group, message, delay_level=1)
+                        assert back.reconsume_times == 1
+            await consumer.commit()
+        return found
+
+    found = asyncio.run(asyncio.wait_for(send_and_read(), PATIENCE_S))
+
+    assert sorted(body for _, body, again in found if not again) == sorted(sent)
+    assert {group for group, _, again in found if again} == {home.name, other.name}
+    for group in cluster:
+        with connect_broker(group.address, name="test", timeout_s=PATIENCE_S) as broker:
+            noted = broker.group_offset("billing", TOPIC)
+            assert all(noted[queue] == broker.queue(TOPIC, queue).end for queue in range(QUEUES))
 
 
 def test_the_example_sends_to_both_groups_and_bills_what_it_has_sent(

@@ -144,6 +144,8 @@ def test_leaders_that_are_killed_under_load_lose_nothing_and_keep_the_order_of_k
     produce = f"tcp://127.0.0.1:{free_port()}"
     other = ClusterNode(make_node(), OTHER, capsys, listen={"produce": produce})
     home.leader()
+    for member in home.members:
+        member.node.wait_ready()
     address, nodes = ",".join(home.addresses), ",".join(sockets.values())
     words = ("init", "sales", "--root-key", str(tmp_path / "root.json"), "--nodes", nodes)
     as_json(run(capsys, address, *words, "--json"))

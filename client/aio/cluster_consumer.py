@@ -1,0 +1,83 @@
+"""``AsyncClusterConsumer``: ``ClusterConsumer`` for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Self
+
+from ledgermq.client.blocking.consumer import ITERATION_POLL_S
+from ledgermq.client.closing import AsyncClosing
+from ledgermq.client.clusters.cluster_consumer import ClusterBatch, ClusterReads, Naps, Result
+from ledgermq.client.clusters.group_watch import LOOK_S
+from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.client.loop_watch import is_readable_within
+from ledgermq.client.reading.retries import GivenBack
+
+
+class AsyncClusterConsumer(ClusterReads, AsyncClosing):
+    """Reads one topic in each group of a cluster that has it; see ``ClusterConsumer``.
+
+    Used as ``async with AsyncClusterConsumer(…) as consumer:``, by one task at a time. Groups are
+    found by a thread; they are read in the loop.
+    """
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def poll(self, timeout: float | None = 1.0) -> ClusterBatch:
+        """The next messages of one queue of one group; see ``ClusterConsumer.poll``.
+
+        Who is cancelled meanwhile has been given none: they come with the next ``poll``.
+        """
+        return await self._run(self._poll_steps(timeout))
+
+    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """All messages, also those to come, until the consumer is closed.
+
+        The messages of an answer count as read when the first of them is given.
+        """
+        while not self._is_closed:
+            for message in (await self.poll(ITERATION_POLL_S)).messages:
+                yield message
+
+    async def commit(self) -> None:
+        """Note in each group what of it was given so far; see ``ClusterConsumer.commit``."""
+        await self._run(self._commit_steps())
+
+    async def retry_later(
+        self,
+        group: str,
+        message: ReceivedMessage,
+        *more: ReceivedMessage,
+        delay_level: int = 0,
+        times_max: int | None = None,
+    ) -> list[GivenBack]:
+        """Give messages back to the group that they are from; see ``Consumer.retry_later``.
+
+        Raises:
+            ConfigError: no such group is read now.
+        """
+        steps = self._retry_steps(
+            group, (message, *more), delay_level=delay_level, times_max=times_max
+        )
+        return await self._run(steps)
+
+    async def close(self) -> None:
+        """Say goodbye to all nodes and close; nothing is committed."""
+        if not self._is_closed:
+            self._is_closed = True
+            # The watch's thread is waited for.
+            await asyncio.to_thread(self._end)
+
+    async def _run(self, steps: Naps[Result]) -> Result:
+        while True:
+            try:
+                nap = next(steps)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            seconds = min(nap.until - time.monotonic(), LOOK_S / 2)
+            await is_readable_within(nap.descriptors, seconds)
+            self._bell.clear()
