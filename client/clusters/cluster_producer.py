@@ -173,7 +173,7 @@ class ClusterProducer(Closing):
     ) -> SendFuture[SendResult]:
         """Send one message; the future of where it is stored. See ``Producer.send``.
 
-        One that may fail over has its outcome by ``timeout_s`` and ``fail_over_s`` together.
+        One that may fail over has its outcome after twice ``timeout_s`` at the latest.
 
         Args:
             group: the one to send it to; without it, one that has the topic.
@@ -416,10 +416,17 @@ class ClusterProducer(Closing):
     def _elsewhere(
         self, topic: str, size: int, not_in: Collection[str], last: str
     ) -> UsedGroup | None:
-        """A group that takes a message at once: none of these; ``last`` if no other one does."""
+        """A group that takes a message at once: none of these; ``last`` if no other one does.
+
+        Where none but these answers it is one of them, which is then waited for as long as for any
+        message: sent again and again, it would be slower yet.
+        """
         said = self._watch.topic_groups(topic)
-        names = [name for name in self._answering(said) if name not in not_in]
-        found = [self._knowing(topic, name, said, fails_over=True) for name in names]
+        answering = self._answering(said)
+        names = [name for name in answering if name not in not_in]
+        found = [
+            self._knowing(topic, name, said, fails_over=bool(names)) for name in names or answering
+        ]
         ready = [used for used in found if used.producer.is_ready(size)]
         others = [used for used in ready if used.group.name != last] or ready
         return self._turn(others) if others else None

@@ -38,8 +38,8 @@ ROOM_S = 0.02
 """While no group has room, all are looked at again so often: another one may have some sooner."""
 
 Choose = Callable[[Collection[str], str], UsedGroup | None]
-"""A group that takes the message at once, none of the first ones, and the second one if no other
-does."""
+"""A group that takes the message at once, none of the first ones while another one answers, and the
+second one if no other does."""
 
 
 class FailOver:

@@ -99,7 +99,7 @@ def test_what_a_killed_group_has_not_answered_is_stored_by_the_other_one(
     make_over(f"ipc://{home.node.runtime}", f"ipc://{other.node.runtime}")
     whole = TopicGroups({HOME: QUEUES, OTHER: QUEUES}, ())
     lives = [key for key in KEYS if whole.queue_of(key).group == OTHER]
-    with ClusterProducer(other.address, options=OPTIONS, fail_over_s=1.0) as producer:
+    with ClusterProducer(other.address, options=OPTIONS, fail_over_s=2.0) as producer:
         load = Load(producer)
         load.send(10)
         producer.flush(PATIENCE_S)
