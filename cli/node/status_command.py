@@ -66,17 +66,28 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def describe(status: NodeStatus) -> Iterator[str]:
     """The status for people, line by line."""
-    node, raft, cursors, lock = (
-        status["node"],
-        status["raft"],
-        status["cursors"],
-        status["put_lock"],
-    )
-    disk = status["disk"]
+    node = status["node"]
     waits = f", waiting for {status['waits_for']}" if status["waits_for"] else ""
     yield f"node        {node['self_id']} of {node['broker']} in {node['cluster']}"
     yield f"state       {status['state']}{waits}, up for {duration_text(status['uptime_s'])}"
     yield from health_lines(status)
+    if any(process["role"] == "writer" for process in status["processes"]):
+        yield from _of_member(status)
+    else:
+        yield "role        witness without bodies: it votes, and holds no messages"
+        yield from _disk(status)
+        yield "            what it voted for and who leans on it: ledgermq raft status"
+        yield ""
+    yield from _process_table(status["processes"])
+    yield ""
+    yield from _damages(status)
+    versions = ", ".join(f"{name} {text}" for name, text in status["versions"].items())
+    yield f"versions    {versions}, {status['kernel']} kernel"
+
+
+def _of_member(status: NodeStatus) -> Iterator[str]:
+    """Of a node with a log: its role, how far the log is, and what the services hold."""
+    raft, cursors, lock = status["raft"], status["cursors"], status["put_lock"]
     yield f"role        {raft['role']} in term {raft['term']}" + (
         "" if raft["granted"] else ", the writer may not write"
     )
@@ -85,11 +96,7 @@ def describe(status: NodeStatus) -> Iterator[str]:
     if raft["broker_id"] >= 0:
         yield f"broker id   {raft['broker_id']}"
     yield f"ack         {status['ack_mode']}"
-    yield f"store       {disk['path']}: {size_text(disk['used_by_store'])} used, " + (
-        f"{size_text(disk['free'])} of {size_text(disk['total'])} free"
-        + ("" if disk["state"] == "roomy" else f"; {disk['state']}: producers are refused")
-        + ("; dispatch waits for space" if disk["dispatch_waits"] else "")
-    )
+    yield from _disk(status)
     if status.get("damage"):
         yield f"damage      log {status['damage']}"
     yield ""
@@ -118,11 +125,15 @@ def describe(status: NodeStatus) -> Iterator[str]:
     yield from _levels(status["counters"])
     yield from _archives(status["counters"].get("broker", {}), cursors["dispatched"])
     yield ""
-    yield from _process_table(status["processes"])
-    yield ""
-    yield from _damages(status)
-    versions = ", ".join(f"{name} {text}" for name, text in status["versions"].items())
-    yield f"versions    {versions}, {status['kernel']} kernel"
+
+
+def _disk(status: NodeStatus) -> Iterator[str]:
+    disk = status["disk"]
+    yield f"store       {disk['path']}: {size_text(disk['used_by_store'])} used, " + (
+        f"{size_text(disk['free'])} of {size_text(disk['total'])} free"
+        + ("" if disk["state"] == "roomy" else f"; {disk['state']}: producers are refused")
+        + ("; dispatch waits for space" if disk["dispatch_waits"] else "")
+    )
 
 
 def health_lines(status: NodeStatus) -> Iterator[str]:

@@ -86,6 +86,7 @@ def test_a_member_is_lost_and_the_other_one_goes_on_with_the_witness(
     doctor = run_command(
         "doctor", "--only", "ports,levels,store", "--config", str(witness.node.config)
     )
+    status = run_command("status", "--config", str(witness.node.config))
     wait_until(lambda: all_may_be_next(leader), "each member to be one that may be restarted")
     os.kill(witness.node.pid("raft"), signal.SIGKILL)
     last = wait_until(lambda: raft_answers(witness) and raft_status(witness)["last"], "the witness")
@@ -110,6 +111,7 @@ def test_a_member_is_lost_and_the_other_one_goes_on_with_the_witness(
     assert (whole["leans_on_witness"], whole["copies"]) == (False, 2)
     assert doctor.returncode == 0, doctor.stdout
     assert "a witness without bodies, which has no log" in " ".join(doctor.stdout.split())
+    assert "holds no messages" in status.stdout and "put lock" not in status.stdout, status
     silent, behind = (f"ledgermq_member_{name}" for name in ("silent_seconds", "behind_entries"))
     assert f'{silent}{{member="n2"}}' in metrics and f'{behind}{{member="n2"}}' not in metrics
     assert f'{behind}{{member="{other.name}"}} 0' in metrics
