@@ -47,8 +47,8 @@ class VariedLoad:
 
     @property
     def runs(self) -> bool:
-        """Whether all of them still send."""
-        return all(process.poll() is None for process in self.processes)
+        """Whether one of them still sends; on a busy machine others are sooner done than it."""
+        return any(process.poll() is None for process in self.processes)
 
     def told(self, logs: Sequence[Path]) -> list[Json]:
         """What they were told of all their messages; waits until they end.
