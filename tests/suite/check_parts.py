@@ -112,7 +112,12 @@ PARTS = (
         soak={"LEDGERMQ_ACKNOWLEDGED_KILLS": "200"},
     ),
     Part("buckets", tools=("s3",), tests=("tests/buckets",), environment={"LEDGERMQ_S3": "1"}),
-    Part("tables", tests=("tests/tables",), environment={"LEDGERMQ_SPARK": "1"} | _LONG),
+    Part(
+        "tables",
+        tools=("s3",),
+        tests=("tests/tables",),
+        environment={"LEDGERMQ_SPARK": "1", "LEDGERMQ_S3": "1"} | _LONG,
+    ),
     Part("traces", tests=("tests/collector",), environment=_COLLECTOR),
     Part("attacks", tests=("tests/adversary",), environment=_EXEC),
     Part(
