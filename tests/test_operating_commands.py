@@ -50,7 +50,7 @@ NOT_RUN = {
         "the same drop-in is given to a booted host by tests/boot/test_observer.py",
     ),
     ("group.md", "ledgermq raft add n2 "): WITNESS,
-    ("iceberg.md", "ledgermq spark archive "): TABLES,
+    ("iceberg.md", "ledgermq spark "): TABLES,
     ("install.md", "make apt-repo "): PACKAGES,
     ("install.md", "make wheel"): WHEEL,
     ("install.md", "pip install "): WHEEL,

@@ -14,6 +14,7 @@ from ledgermq.cli.spark.spark_options import (
     source_options,
     split_bytes,
 )
+from ledgermq.cli.spark.table_options import add_catalog_options, opened_table
 from ledgermq.cli.store.store_check_command import EXIT_OF_SEVERITY
 from ledgermq.client.admin.archive_admin import ArchiveAdmin
 from ledgermq.client.broker_connection import connect_broker
@@ -25,7 +26,6 @@ from ledgermq.pipeline.job_defaults import LEVEL_DEFAULT, LEVELS
 if TYPE_CHECKING:
     from ledgermq.pipeline.archive.archive_job import Archived
     from ledgermq.pipeline.source_options import SourceOptions
-    from ledgermq.pipeline.tables.iceberg_table import IcebergTable
 
 
 def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -49,13 +49,7 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="CATALOG.NAMESPACE.TABLE",
         help="a table of Apache Iceberg, one snapshot a run; catalogs are those of PyIceberg",
     )
-    parser.add_argument(
-        "--catalog-property",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="of the catalog, over PyIceberg's configuration",
-    )
+    add_catalog_options(parser)
     parser.add_argument(
         "--stored-bodies",
         action="store_true",
@@ -88,14 +82,15 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _archive(arguments: argparse.Namespace) -> int:
-    properties = _catalog_properties(arguments)
+    if arguments.catalog_property and not arguments.iceberg:
+        raise ConfigError("only of the catalog of --iceberg", option="--catalog-property")
     options = source_options(arguments, inflateBodies=str(not arguments.stored_bodies).lower())
     addresses = (arguments.commit_to or arguments.nodes or "").split(",")
     if arguments.watermark and not addresses[0]:
         raise ConfigError("nobody to tell of the watermark", option="--commit-to")
     begun = time.monotonic()
     if arguments.iceberg:
-        place, found = _archive_to_table(arguments, options, properties)
+        place, found = _archive_to_table(arguments, options)
     else:
         place, found = _archive_to_store(arguments, options)
     seconds = time.monotonic() - begun
@@ -128,13 +123,13 @@ def _archive_to_store(
 
 
 def _archive_to_table(
-    arguments: argparse.Namespace, options: SourceOptions, properties: dict[str, str]
+    arguments: argparse.Namespace, options: SourceOptions
 ) -> tuple[str, Archived]:
     """A run into a table."""
     from ledgermq.pipeline.archive.archive_job import archive_into, check_level
 
     check_level(arguments.level)
-    table = _opened_table(arguments.iceberg, properties)
+    table = opened_table(arguments.iceberg, arguments, may_make=True)
     with job_of(arguments, "archive") as job:
         found = archive_into(
             job,
@@ -144,48 +139,6 @@ def _archive_to_table(
             level=arguments.level,
         )
     return table.as_text(), found
-
-
-def _opened_table(name: str, properties: dict[str, str]) -> IcebergTable:
-    """The table that is named.
-
-    Raises:
-        LedgerError: PyIceberg is missing, or does not read its configuration; or as opening it.
-    """
-    try:
-        from strictyaml import YAMLError
-
-        try:
-            from ledgermq.pipeline.tables.iceberg_table import IcebergTable
-        except YAMLError as error:
-            # PyIceberg reads it when it is imported.
-            reason = " ".join(str(error).split())[:300]
-            raise ConfigError("not read: .pyiceberg.yaml", reason=reason) from error
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            "tables need PyIceberg: pip install 'ledgermq[iceberg]'",
-            option="--iceberg",
-            missing=error.name,
-        ) from error
-    return IcebergTable.at(name, properties)
-
-
-def _catalog_properties(arguments: argparse.Namespace) -> dict[str, str]:
-    """Properties of the catalog that are given on the command line.
-
-    Raises:
-        ConfigError: one cannot be read, or there is no catalog.
-    """
-    found = {}
-    for text in arguments.catalog_property:
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            # A value may be a key.
-            raise ConfigError("must be NAME=VALUE", option="--catalog-property", value=name)
-        if not arguments.iceberg:
-            raise ConfigError("only of the catalog of --iceberg", option="--catalog-property")
-        found[name] = value
-    return found
 
 
 def _commit(name: str, position: int | None, addresses: list[str], *, timeout_s: float) -> None:

@@ -9,7 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ledgermq.cli.spark import spark_archive_command, spark_replay_command, spark_stats_command
+from ledgermq.cli.spark import (
+    spark_archive_command,
+    spark_replay_command,
+    spark_stats_command,
+    spark_table_command,
+)
 from ledgermq.cli.spark.spark_options import add_job_options, job_of, local_directory, split_bytes
 from ledgermq.cli.store.store_check_command import EXIT_OF_SEVERITY
 from ledgermq.cli.store.store_sizes import add_size_options, index_layout, store_section
@@ -30,6 +35,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _register_rebuild(jobs)
     _register_audit(jobs)
     spark_archive_command.register(jobs)
+    spark_table_command.register(jobs)
     spark_replay_command.register(jobs)
     spark_stats_command.register(jobs)
 

@@ -79,6 +79,7 @@ class FileForm:
     Attributes:
         columns: of the source, in the order of ``schema``.
         schema: of the files: types that those of the columns can be cast to, and field ids.
+        statistics: paths of the columns whose least and largest values are written.
         order: columns that the rows of each file are sorted by; without any they stand in the order
             of the log.
         with_footers: whether the driver gets the footer of each file.
@@ -86,6 +87,7 @@ class FileForm:
 
     columns: tuple[str, ...]
     schema: pa.Schema
+    statistics: tuple[str, ...]
     order: tuple[str, ...] = ()
     with_footers: bool = False
 
@@ -100,8 +102,39 @@ class FileForm:
         return SORTED_PENDING_BYTES_MAX if self.order else PENDING_BYTES_MAX
 
 
-PLAIN_FORM = FileForm(ARCHIVED_COLUMNS, ARCHIVED_SCHEMA)
+PLAIN_FORM = FileForm(
+    ARCHIVED_COLUMNS,
+    ARCHIVED_SCHEMA,
+    tuple(name for name in ARCHIVED_COLUMNS if name not in WITHOUT_STATISTICS),
+)
 """Of archives in folders and buckets."""
+
+
+def parquet_writer(
+    file: StagedFile,
+    form: FileForm,
+    topic: str,
+    *,
+    level: int,
+    footers: list[pq.FileMetaData],
+) -> pq.ParquetWriter:
+    """A writer of one file of ``form``; when it is closed its footer is in ``footers``."""
+    return pq.ParquetWriter(
+        file,
+        form.schema.with_metadata({"ledgermq.topic": topic}),
+        compression="zstd",
+        compression_level=level,
+        use_dictionary=_DICTIONARY_COLUMNS,
+        write_statistics=list(form.statistics),
+        metadata_collector=footers,
+    )
+
+
+def write_sorted(writer: pq.ParquetWriter, table: pa.Table, form: FileForm) -> None:
+    """Write all rows of a file in the order of ``form``, in row groups of ``GROUP_BYTES``."""
+    rows_max = table.num_rows * GROUP_BYTES // max(table.nbytes, GROUP_BYTES)
+    ordered = table.sort_by([(name, "ascending") for name in form.order])
+    writer.write_table(ordered.cast(form.schema), row_group_size=max(1, rows_max))
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,12 +351,11 @@ class _PartWriter:
             self._open[key] = self._open.pop(key)
         assert stream.writer is not None
         table = pa.Table.from_batches(stream.batches)
-        rows_max = table.num_rows
         form = self._task.form
         if form.order:
-            table = table.sort_by([(name, "ascending") for name in form.order])
-            rows_max = max(1, rows_max * GROUP_BYTES // max(stream.bytes, GROUP_BYTES))
-        stream.writer.write_table(table.cast(form.schema), row_group_size=rows_max)
+            write_sorted(stream.writer, table, form)
+        else:
+            stream.writer.write_table(table.cast(form.schema), row_group_size=table.num_rows)
         self._pending -= stream.bytes
         stream.batches, stream.bytes = [], 0
 
@@ -342,14 +374,8 @@ class _PartWriter:
             attempt=self._attempt,
         )
         stream.file = task.staging.create(stream.path)
-        stream.writer = pq.ParquetWriter(
-            stream.file,
-            task.form.schema.with_metadata({"ledgermq.topic": stream.topic}),
-            compression="zstd",
-            compression_level=task.level,
-            use_dictionary=_DICTIONARY_COLUMNS,
-            write_statistics=_statistics_columns(task.form),
-            metadata_collector=stream.footers,
+        stream.writer = parquet_writer(
+            stream.file, task.form, stream.topic, level=task.level, footers=stream.footers
         )
         self._open[key] = None
 
@@ -404,7 +430,3 @@ def _note(stream: _Stream, times: Integers, numbers: Integers, offsets: Integers
             continue
         span.first, span.end = min(span.first, first), max(span.end, last + 1)
         span.rows += count
-
-
-def _statistics_columns(form: FileForm) -> list[str]:
-    return [name for name in form.columns if name not in WITHOUT_STATISTICS]

@@ -8,7 +8,8 @@ on. A commit holds only if the table is still at the state that the run was plan
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import cast
 
 from pyiceberg.catalog import Catalog
@@ -59,17 +60,22 @@ class IcebergTable:
     ``commit``.
     """
 
-    def __init__(self, catalog: Catalog, path: tuple[str, ...], *, name: str) -> None:
-        """Open the table, made if need be; columns that it lacks are added.
+    def __init__(
+        self, catalog: Catalog, path: tuple[str, ...], *, name: str, may_make: bool
+    ) -> None:
+        """Open the table; columns that it lacks are added.
+
+        Args:
+            may_make: it is made where there is none.
 
         Raises:
-            ConfigError: it is no archive, and cannot be one.
+            ConfigError: there is none, or it is no archive, and cannot be one.
             CorruptLogError: what it says of its runs cannot be read.
             StoreLockedError: it was changed meanwhile.
             StorageError: the catalog or the store refused.
         """
         self._name = name
-        table = opened_table(catalog, path, name=name)
+        table = opened_table(catalog, path, name=name, may_make=may_make)
         # Of a table of somebody else nothing is changed.
         newest_state(table, name)
         missing = missing_columns(table, name)
@@ -84,17 +90,23 @@ class IcebergTable:
         self._attempt = "" if found is None else found.attempt
 
     @classmethod
-    def at(cls, text: str, properties: Mapping[str, str]) -> IcebergTable:
+    def at(cls, text: str, properties: Mapping[str, str], *, may_make: bool = True) -> IcebergTable:
         """The table that ``CATALOG.NAMESPACE.TABLE`` names.
 
         Args:
             properties: of the catalog, over those of PyIceberg's configuration.
+            may_make: it is made where there is none.
 
         Raises:
             LedgerError: as opening it, and the catalog.
         """
         name, path = split_name(text)
-        return cls(opened_catalog(name, properties), path, name=text)
+        return cls(opened_catalog(name, properties), path, name=text, may_make=may_make)
+
+    @property
+    def table(self) -> Table:
+        """PyIceberg's, as it was loaded last."""
+        return self._table
 
     def as_text(self) -> str:
         """As it was named."""
@@ -131,7 +143,7 @@ class IcebergTable:
         properties = encode_state(self.state, run, attempt)
         for _ in range(COMMITS_MAX):
             try:
-                self._append(files, properties)
+                self._commit(properties, added=files)
                 break
             except (CommitFailedException, NoSuchTableError, ValidationException):
                 self._reload()
@@ -141,16 +153,73 @@ class IcebergTable:
                     break
                 raise refused("run not added to the table", error, table=self._name) from error
         else:
-            self._delete(locations)
-            raise StorageError(
-                "run not added: the table was changed before each try",
-                table=self._name,
-                tries=COMMITS_MAX,
-            )
+            self.delete(locations)
+            raise self._never_still()
         self.state.add(run)
         self._attempt = attempt
 
-    def _append(self, files: list[DataFile], properties: Mapping[str, str]) -> None:
+    def exchange(self, old: Sequence[DataFile], new: Sequence[DataFile]) -> None:
+        """Let files take the place of others that have the same rows; durable on return.
+
+        The new snapshot says of runs what the newest one of a run says.
+
+        Args:
+            old: of the current snapshot, without files of deleted rows.
+
+        Raises:
+            StoreLockedError: rows of them were changed meanwhile, or the table was; the new files
+                are deleted, and the table is as it was.
+            StorageError: as of ``commit``.
+        """
+        planned = self._table.metadata
+        locations = [file.file_path for file in new]
+        for _ in range(COMMITS_MAX):
+            properties = _newest_properties(self._table, self._name) or {}
+            own = {
+                key: text
+                for key, text in properties.items()
+                if key.startswith(PREFIX) and key != SNAPSHOT
+            }
+            try:
+                self._commit(own, added=new, removed=old)
+                return
+            except (CommitFailedException, NoSuchTableError, ValidationException):
+                self._reload()
+                self._check_layout(planned, locations)
+                if not {file.file_path for file in old} <= self.whole_files().keys():
+                    self.delete(locations)
+                    raise StoreLockedError(
+                        "rows were changed while their files were put together: run it again",
+                        table=self._name,
+                    ) from None
+            except REFUSALS as error:
+                self._reload()
+                if set(locations) <= self.whole_files().keys():
+                    return
+                raise refused("files not put together", error, table=self._name) from error
+        self.delete(locations)
+        raise self._never_still()
+
+    def whole_files(self) -> dict[str, DataFile]:
+        """Files of the current snapshot, by location, but those of which rows were deleted.
+
+        Raises:
+            StorageError: the store refused.
+        """
+        with asked("files of the table not listed", table=self._name):
+            return {
+                task.file.file_path: task.file
+                for task in self._table.scan().plan_files()
+                if not task.delete_files
+            }
+
+    def _commit(
+        self,
+        properties: Mapping[str, str],
+        *,
+        added: Sequence[DataFile],
+        removed: Sequence[DataFile] = (),
+    ) -> None:
         """One commit, on the condition that the table is as it was loaded."""
         table = self._table
         # PyIceberg would put the same files behind whatever it finds instead.
@@ -159,10 +228,12 @@ class IcebergTable:
         )
         with table.transaction() as transaction:
             update = transaction.update_snapshot(snapshot_properties=dict(properties))
-            with update.merge_append() as append:
-                for file in files:
-                    append.append_data_file(file)
-                snapshot_id = append.snapshot_id
+            with update.overwrite() if removed else update.merge_append() as files:
+                for file in removed:
+                    files.delete_data_file(file)
+                for file in added:
+                    files.append_data_file(file)
+                snapshot_id = files.snapshot_id
             transaction.set_properties({**properties, SNAPSHOT: str(snapshot_id)})
 
     def _reload(self) -> None:
@@ -197,29 +268,50 @@ class IcebergTable:
             StoreLockedError: it cannot.
         """
         found = newest_state(self._table, self._name)
-        now = self._table.metadata
         if (found.attempt if found else "") != self._attempt:
-            self._delete(locations)
+            self.delete(locations)
             raise StoreLockedError(
                 "another run writes the archive: it has added to the table meanwhile",
                 table=self._name,
                 run=found.state.runs if found else 0,
                 planned_after=self.state.runs,
             )
+        self._check_layout(planned, locations)
+
+    def _check_layout(self, planned: TableMetadata, locations: list[str]) -> None:
+        """Whether files of the planned columns and partitions can be added yet; else those at
+        ``locations`` are deleted.
+
+        Raises:
+            StoreLockedError: they cannot.
+        """
+        now = self._table.metadata
         if (now.table_uuid, now.current_schema_id, now.default_spec_id) != (
             planned.table_uuid,
             planned.current_schema_id,
             planned.default_spec_id,
         ):
-            self._delete(locations)
+            self.delete(locations)
             raise StoreLockedError(
                 "table was changed while it was written: run it again", table=self._name
             )
 
-    def _delete(self, locations: list[str]) -> None:
-        """Delete files that no snapshot names."""
+    def _never_still(self) -> StorageError:
+        return StorageError(
+            "not committed: the table was changed before each try",
+            table=self._name,
+            tries=COMMITS_MAX,
+        )
+
+    def delete(self, locations: Iterable[str]) -> None:
+        """Delete files that no snapshot names; somebody else may have been faster.
+
+        Raises:
+            StorageError: the store refused.
+        """
         for location in locations:
-            with asked("file not deleted that the table does not have", file=location):
+            what = "file not deleted that the table does not have"
+            with asked(what, file=location), suppress(FileNotFoundError):
                 self._table.io.delete(location)
 
 
@@ -244,27 +336,32 @@ def newest_state(table: Table, name: str) -> FoundState | None:
             would tell.
         CorruptLogError: what it says cannot be read.
     """
+    properties = _newest_properties(table, name)
+    return None if properties is None else decode_state(properties, table=name)
+
+
+def _newest_properties(table: Table, name: str) -> Mapping[str, str] | None:
+    """Where ``newest_state`` looks; raises as it does."""
     snapshot = table.current_snapshot()
     if snapshot is None:
         return None
     while snapshot is not None:
         summary = snapshot.summary
         if summary is not None and RUN in summary.additional_properties:
-            return decode_state(summary.additional_properties, table=name)
+            return summary.additional_properties
         parent = snapshot.parent_snapshot_id
         # Of a parent that has expired, PyIceberg leaves no trace.
         snapshot = None if parent is None else table.snapshot_by_id(parent)
-    return _state_of_expired(table, name)
+    return _properties_of_expired(table, name)
 
 
-def _state_of_expired(table: Table, name: str) -> FoundState:
+def _properties_of_expired(table: Table, name: str) -> Mapping[str, str]:
     """What the table itself says of a snapshot that it has no more.
 
     Raises:
         ConfigError: it says nothing, or was put back to an older snapshot since.
     """
-    found = decode_state(table.properties, table=name)
-    if found is None:
+    if RUN not in table.properties:
         raise ConfigError("table has rows that no archive has written", table=name)
     written_by = table.properties.get(SNAPSHOT, "")
     if not written_by.isdigit() or table.snapshot_by_id(int(written_by)) is not None:
@@ -273,4 +370,4 @@ def _state_of_expired(table: Table, name: str) -> FoundState:
             " that a run has written, or take another table",
             table=name,
         )
-    return found
+    return table.properties

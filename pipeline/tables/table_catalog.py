@@ -176,23 +176,25 @@ class HonestCatalog:
             )
 
 
-def opened_table(catalog: Catalog, path: tuple[str, ...], *, name: str) -> Table:
-    """The table, made if need be.
+def opened_table(catalog: Catalog, path: tuple[str, ...], *, name: str, may_make: bool) -> Table:
+    """The table.
 
     Args:
         path: namespaces and the table.
         name: for errors.
+        may_make: it is made where there is none.
 
     Raises:
-        ConfigError: there is no room for it: the catalog names no place for tables.
+        ConfigError: there is none, or no room for it: the catalog names no place for tables.
         CorruptLogError: its metadata cannot be read.
         StorageError: the catalog does not answer, or refuses.
     """
     with asked("table not opened", table=name):
         try:
             return catalog.load_table(path)
-        except NoSuchTableError:
-            pass
+        except NoSuchTableError as error:
+            if not may_make:
+                raise ConfigError("no such table", table=name) from error
         except (ValidationError, ValueError) as error:
             raise CorruptLogError(
                 "metadata of the table not read", table=name, reason=str(error)[:300]

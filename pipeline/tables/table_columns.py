@@ -144,8 +144,25 @@ def form_of(schema: Schema) -> FileForm:
     """What files of a table with this schema are like."""
     fields = [schema.find_field(name) for name in TABLE_COLUMNS]
     arrow = schema_to_pyarrow(Schema(*fields), include_field_ids=True)
-    assert isinstance(arrow, pa.Schema), type(arrow)
-    return FileForm(TABLE_COLUMNS, arrow, order=ORDER, with_footers=True)
+    return FileForm(
+        TABLE_COLUMNS, arrow, _statistics_of(schema, TABLE_COLUMNS), ORDER, with_footers=True
+    )
+
+
+def whole_form_of(schema: Schema) -> FileForm:
+    """The same with all columns that the table has, its owner's, too."""
+    columns = tuple(field.name for field in schema.fields)
+    arrow = schema_to_pyarrow(schema, include_field_ids=True)
+    return FileForm(columns, arrow, _statistics_of(schema, columns), ORDER, with_footers=True)
+
+
+def _statistics_of(schema: Schema, columns: tuple[str, ...]) -> tuple[str, ...]:
+    """Paths of Parquet for which files have least and largest values."""
+    paths = parquet_path_to_id_mapping(schema)
+    first = {path: path.partition(".")[0] for path in paths}
+    return tuple(
+        path for path in paths if first[path] in columns and first[path] not in WITHOUT_STATISTICS
+    )
 
 
 def data_file(metadata: TableMetadata, file: ArchivedFile, location: str) -> DataFile:
@@ -173,6 +190,17 @@ def data_file(metadata: TableMetadata, file: ArchivedFile, location: str) -> Dat
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
+
+
+def place_of(metadata: TableMetadata, file: DataFile) -> tuple[int, str]:
+    """Day and topic of a file that has the table's own partitions."""
+    found: dict[str, object] = {}
+    for number, field in enumerate(metadata.spec().fields):
+        found[str(metadata.schema().find_column_name(field.source_id))] = file.partition[number]
+    day, topic = found[DAY], found[TOPIC]
+    assert isinstance(day, int), day
+    assert isinstance(topic, str), topic
+    return day, topic
 
 
 def _metrics_of(metadata: TableMetadata, file: ArchivedFile) -> dict[int, StatisticsCollector]:

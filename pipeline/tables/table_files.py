@@ -60,6 +60,10 @@ class TableFiles:
         """Where a file is, as the table has it."""
         return f"{self.root}/{path}"
 
+    def io(self) -> PyArrowFileIO:
+        """PyIceberg's files at the same place."""
+        return PyArrowFileIO(dict(self.properties))
+
     def create(self, path: str) -> StagedFile:
         """See ``StagingArea``; a file of this machine is durable when it is closed, but for its
         name.
@@ -67,8 +71,7 @@ class TableFiles:
         location = self.location_of(path)
         file = local_path(location)
         if file is None:
-            output = PyArrowFileIO(dict(self.properties)).new_output(location)
-            stream = output.create()
+            stream = self.io().new_output(location).create()
             assert isinstance(stream, pa.NativeFile), type(stream)
             return StagedFile(stream, lambda: None)
         file.parent.mkdir(parents=True, exist_ok=True)

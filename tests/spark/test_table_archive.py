@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.tables.lake import NAME, Lake, by_place, seen_by_duck
+from tests.tables.lake import NAME, Lake, by_place, places, seen_by_duck
+from tests.unit.pipeline.test_archive_job import expected, grown
 
 from ledgermq.cli.main import main
 
@@ -26,6 +27,12 @@ def run(capsys: pytest.CaptureFixture[str], *words: object, status: int = 0) -> 
     return document
 
 
+def properties_of(lake: Lake) -> list[str]:
+    """The words that give a command the catalog."""
+    given = lake.properties.items()
+    return [word for name, value in given for word in ("--catalog-property", f"{name}={value}")]
+
+
 def rows_of(frame: DataFrame, columns: list[str]) -> list[dict[str, Any]]:
     return by_place(frame.select(columns).toArrow().to_pylist())
 
@@ -35,24 +42,37 @@ def test_all_readers_find_what_spark_reads_of_the_store(
 ) -> None:
     lake = Lake.below(tmp_path)
     words = ["spark", "archive", golden("gd0"), "--iceberg", NAME, "--split-mib", 1]
-    given = [
-        word
-        for name, value in lake.properties.items()
-        for word in ("--catalog-property", f"{name}={value}")
-    ]
+    given = properties_of(lake)
     found = run(capsys, *words, *given)
     again = run(capsys, *words, *given)
     table = lake.table()
     source = spark.read.format("ledgermq").load(str(golden("gd0")))
-    expected = rows_of(source, source.columns)
+    of_store = rows_of(source, source.columns)
     files = [task.file.file_path for task in table.scan().plan_files()]
 
-    assert found["messages"] == len(expected) > 200
+    assert found["messages"] == len(of_store) > 200
     assert found["to"] == NAME
     assert again["run"] is None
-    assert lake.rows() == expected
-    assert seen_by_duck(table) == expected
-    assert rows_of(spark.read.parquet(*files), source.columns) == expected
+    assert lake.rows() == of_store
+    assert seen_by_duck(table) == of_store
+    assert rows_of(spark.read.parquet(*files), source.columns) == of_store
+
+
+def test_a_table_is_put_in_order_by_a_job(spark: SparkSession, tmp_path: Path, capsys: Any) -> None:
+    lake = Lake.below(tmp_path)
+    given = properties_of(lake)
+    for messages in (20, 40):
+        store = grown(tmp_path / "store", messages)
+        run(capsys, "spark", "archive", store, "--iceberg", NAME, *given)
+    files = len(list(lake.table().scan().plan_files()))
+    tidied = run(capsys, "spark", "table-tidy", NAME, *given)
+    again = run(capsys, "spark", "archive", store, "--iceberg", NAME, *given)
+    refused = run(capsys, "spark", "table-tidy", NAME, "--keep-days", 0, *given, status=1)
+
+    assert (tidied["merged"], tidied["into"]) == (files, 1)
+    assert again["run"] is None
+    assert places(lake.rows()) == expected(40)
+    assert refused["error"]["details"]["option"] == "--keep-days"
 
 
 def test_words_that_do_not_go_together_are_told(

@@ -116,7 +116,9 @@ PARTS = (
         "tables",
         tools=("s3",),
         tests=("tests/tables",),
-        environment={"LEDGERMQ_SPARK": "1", "LEDGERMQ_S3": "1"} | _LONG,
+        environment={
+            "LEDGERMQ_SPARK": "1", "LEDGERMQ_S3": "1", "LEDGERMQ_ICEBERG_REST": "1",
+        } | _LONG,
     ),
     Part("traces", tests=("tests/collector",), environment=_COLLECTOR),
     Part("attacks", tests=("tests/adversary",), environment=_EXEC),

@@ -1,0 +1,222 @@
+"""``table-tidy`` job: small files put together, old snapshots expired, files of nobody deleted.
+
+A table that is archived to each minute has a file a minute for each topic. Each step leaves the
+rows, and what runs say of themselves, as they are; who dies in the midst has lost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import pyarrow.fs as file_systems
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from ledgermq.model.errors import ConfigError, StoreLockedError
+from ledgermq.pipeline.jobs.job_session import Tasks
+from ledgermq.pipeline.tables.iceberg_table import IcebergTable
+from ledgermq.pipeline.tables.table_catalog import asked
+from ledgermq.pipeline.tables.table_columns import (
+    data_file,
+    place_of,
+    whole_form_of,
+)
+from ledgermq.pipeline.tables.table_merge import MergeTask, merge_files
+
+TASK_BYTES = 128 << 20
+"""Of files, as they are, for one task."""
+
+
+class Tidied(NamedTuple):
+    """What has been done.
+
+    Attributes:
+        merged, into: small files, and files that have taken their place.
+        expired: snapshots.
+        deleted, bytes: files that no snapshot named any more.
+    """
+
+    merged: int
+    into: int
+    expired: int
+    deleted: int
+    bytes: int
+
+
+def tidy(
+    job: Tasks, table: IcebergTable, *, small_bytes: int, keep: timedelta, level: int
+) -> Tidied:
+    """Put the files of ``table`` in order.
+
+    Args:
+        small_bytes: files of less are put together, within their partition.
+        keep: how long snapshots, and files that none names, stay. A run that takes longer would
+            lose its files.
+        level: of zstd.
+
+    Raises:
+        ConfigError: the table's files are read by something that cannot list them.
+        StoreLockedError: somebody else has changed what was put together; nothing is lost.
+        StorageError: the catalog or the store refused.
+        JobFailedError: Spark gave up.
+    """
+    merged, into = _merge(job, table, small_bytes=small_bytes, level=level)
+    oldest = datetime.now(UTC) - keep
+    expired = _expire(table, oldest)
+    strange = list(_files_of_nobody(table, oldest))
+    table.delete(location for location, _ in strange)
+    return Tidied(merged, into, expired, len(strange), sum(size for _, size in strange))
+
+
+def _merge(job: Tasks, table: IcebergTable, *, small_bytes: int, level: int) -> tuple[int, int]:
+    """How many files were put together, and into how many."""
+    loaded = table.table
+    metadata = loaded.metadata
+    files = table.whole_files()
+    form = whole_form_of(loaded.schema())
+    tasks = [
+        MergeTask(
+            number=number,
+            metadata=_without_snapshots(metadata),
+            files=tuple(group),
+            place=place_of(metadata, group[0]),
+            form=form,
+            staging=table.staging(),
+            level=level,
+        )
+        for number, group in enumerate(_groups(metadata, list(files.values()), small_bytes))
+    ]
+    done = [
+        one for part in job.each(tasks, merge_files, size=len(tasks), split_bytes=1) for one in part
+    ]
+    if not done:
+        return 0, 0
+    old = [files[location] for one in done for location in one.old]
+    staging = table.staging()
+    new = [data_file(metadata, one.file, staging.location_of(one.file.path)) for one in done]
+    table.exchange(old, new)
+    return len(old), len(new)
+
+
+def _groups(
+    metadata: TableMetadata, files: Sequence[DataFile], small_bytes: int
+) -> Iterator[list[DataFile]]:
+    """Small files of one partition, in the order of their runs; two at least, for a task each."""
+    by_partition: dict[tuple[object, ...], list[DataFile]] = {}
+    for file in sorted(files, key=lambda one: one.file_path):
+        is_ours = (
+            file.spec_id == metadata.default_spec_id
+            and file.file_format == FileFormat.PARQUET
+            and all(file.partition[number] is not None for number in range(len(file.partition)))
+        )
+        if is_ours and file.file_size_in_bytes < small_bytes:
+            by_partition.setdefault(place_of(metadata, file), []).append(file)
+    for of_partition in by_partition.values():
+        group: list[DataFile] = []
+        size = 0
+        for file in of_partition:
+            if group and size + file.file_size_in_bytes > TASK_BYTES:
+                yield from [group] if len(group) > 1 else []
+                group, size = [], 0
+            group.append(file)
+            size += file.file_size_in_bytes
+        yield from [group] if len(group) > 1 else []
+
+
+def _without_snapshots(metadata: TableMetadata) -> TableMetadata:
+    """What a worker needs of it, which does not grow with the table."""
+    return metadata.model_copy(
+        update={
+            "snapshots": [],
+            "snapshot_log": [],
+            "metadata_log": [],
+            "refs": {},
+            "current_snapshot_id": None,
+        }
+    )
+
+
+def _expire(table: IcebergTable, oldest: datetime) -> int:
+    """Let snapshots that are older expire, but those of branches and tags; how many."""
+    loaded = table.table
+    before = len(loaded.snapshots())
+    with asked("snapshots not expired", table=table.as_text()):
+        named = {ref.snapshot_id for ref in loaded.refs().values()}
+        limit = int(oldest.timestamp() * 1_000)
+        if not any(
+            one.timestamp_ms < limit and one.snapshot_id not in named for one in loaded.snapshots()
+        ):
+            return 0
+        try:
+            loaded.maintenance.expire_snapshots().older_than(oldest).commit()
+        except CommitFailedException as error:
+            raise StoreLockedError(
+                "table was changed while its snapshots expired: run it again",
+                table=table.as_text(),
+            ) from error
+        loaded.refresh()
+    return before - len(loaded.snapshots())
+
+
+def _files_of_nobody(table: IcebergTable, oldest: datetime) -> Iterator[tuple[str, int]]:
+    """Location and size of files below the table that are older, and that nothing in it names."""
+    name = table.as_text()
+    with asked("files below the table not listed", table=name):
+        found = list(_listed(table.table))
+    # What was committed while they were listed is known then.
+    with asked("table not opened", table=name):
+        table.table.refresh()
+    with asked("manifests of the table not read", table=name):
+        named = {_path_of(table.table, location) for location in _named(table.table)}
+    for location, size, changed in found:
+        if _path_of(table.table, location) not in named and changed < oldest:
+            yield location, size
+
+
+def _listed(table: Table) -> Iterator[tuple[str, int, datetime]]:
+    """Location, size and time of all files below the table's own place.
+
+    Not below another one that it may write to, for that may be of several tables.
+    """
+    io = table.io
+    if not isinstance(io, PyArrowFileIO):
+        raise ConfigError(
+            "files of a table are listed by PyArrow only",
+            property="py-io-impl",
+            found=str(type(io)),
+        )
+    root = table.location().rstrip("/")
+    scheme, netloc, path = PyArrowFileIO.parse_location(root, io.properties)
+    system = io.fs_by_scheme(scheme, netloc)
+    for info in system.get_file_info(file_systems.FileSelector(path, recursive=True)):
+        if info.type == file_systems.FileType.File:
+            yield f"{root}{info.path.removeprefix(path)}", int(info.size), info.mtime
+
+
+def _path_of(table: Table, location: str) -> str:
+    """What is the same of all names that a file has: ``file:/a``, ``file:///a``, ``s3a://b/a``."""
+    return PyArrowFileIO.parse_location(location, table.io.properties)[2]
+
+
+def _named(table: Table) -> Iterator[str]:
+    """Locations of all files that the table's metadata names."""
+    metadata = table.metadata
+    yield table.metadata_location
+    yield from (entry.metadata_file for entry in metadata.metadata_log)
+    yield from (one.statistics_path for one in metadata.statistics)
+    yield from (one.statistics_path for one in metadata.partition_statistics)
+    known = set()
+    for snapshot in metadata.snapshots:
+        yield snapshot.manifest_list
+        for manifest in snapshot.manifests(table.io):
+            if manifest.manifest_path in known:
+                continue
+            known.add(manifest.manifest_path)
+            yield manifest.manifest_path
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                yield entry.data_file.file_path
