@@ -228,24 +228,62 @@ def _cut_of(repository: Repository, run: LogRun, wanted: Wanted) -> _Cut | None:
     Raises:
         ConfigError: the entry that is asked for comes later than all.
     """
-    last = _Cut(run.start, -1, -1)
+    beyond = _first_beyond(repository, run, wanted)
+    if beyond < len(run.pieces):
+        piece = run.pieces[beyond]
+        within = _cut_within(repository, piece, repository.facts(piece), wanted)
+        if within is not None:
+            return within
+    for piece in reversed(run.pieces[:beyond]):
+        facts = repository.facts(piece)
+        if facts.records:
+            break
+    else:
+        return None
+    is_last = beyond == len(run.pieces)
+    if wanted.index is not None and is_last and facts.last_index < wanted.index:
+        raise ConfigError(
+            "this backup stream does not go so far", index=wanted.index, last=facts.last_index
+        )
+    return _Cut(facts.last_at + facts.last_size, facts.last_index, facts.last_term)
+
+
+def _first_beyond(repository: Repository, run: LogRun, wanted: Wanted) -> int:
+    """Which piece is the first one with something that is not wanted; their number without one.
+
+    Each look is a request to a bucket. Indexes rise, so that few looks find one; store times need
+    not, where leaders' clocks differ, and the head of each piece is read.
+    """
     # The plain part of a log that was upgraded has no entries.
     has_entries = any(piece.folder == "data" for piece in run.pieces)
-    for piece in run.pieces:
-        facts = repository.facts(piece)
-        if not facts.records:
-            continue
+
+    def is_beyond(piece: LogPiece, facts: StretchFacts) -> bool:
         is_counted = not has_entries or piece.folder == "data"
-        if _goes_beyond(facts, wanted if is_counted else replace(wanted, index=None)):
-            within = _cut_within(repository, piece, facts, wanted)
-            last = within if within is not None else last
-            return last if last.index >= 0 else None
-        last = _Cut(facts.last_at + facts.last_size, facts.last_index, facts.last_term)
-    if wanted.index is not None and last.index >= 0 and last.index < wanted.index:
-        raise ConfigError(
-            "this backup stream does not go so far", index=wanted.index, last=last.index
+        asked = wanted if is_counted else replace(wanted, index=None)
+        return facts.records > 0 and _goes_beyond(facts, asked)
+
+    if wanted.index is None:
+        if wanted.time_ms is None:
+            return len(run.pieces)
+        found = (
+            number
+            for number, piece in enumerate(run.pieces)
+            if is_beyond(piece, repository.facts(piece))
         )
-    return last if last.index >= 0 else None
+        return next(found, len(run.pieces))
+    low, high = 0, len(run.pieces)
+    while low < high:
+        middle = at = (low + high) // 2
+        facts = repository.facts(run.pieces[at])
+        while not facts.records and at > low:
+            # A blank has no index; what is before it tells as much.
+            at -= 1
+            facts = repository.facts(run.pieces[at])
+        if is_beyond(run.pieces[at], facts):
+            high = at
+        else:
+            low = middle + 1
+    return low
 
 
 def _goes_beyond(facts: StretchFacts, wanted: Wanted) -> bool:
