@@ -66,6 +66,9 @@ OBJECT_BYTES_MAX = 1 << 30
 FETCH_BYTES = 1 << 20
 """So much of an object is written to a file at once."""
 
+PART_BYTES = 64 << 20
+"""A file of so many bytes is uploaded in parts, a request each: that is what uploads cost most."""
+
 NO_CONDITIONS = "object store does not keep to conditions of a put, which writing there needs"
 
 _KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or the role of a machine"
@@ -486,7 +489,9 @@ def _is_amazon(host: str, region: str) -> bool:
 
 def _alone() -> TransferConfig:
     """Spark has as many tasks at once as there is to do: none of them needs threads."""
-    return TransferConfig(use_threads=False)
+    return TransferConfig(
+        use_threads=False, multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES
+    )
 
 
 @lru_cache(maxsize=8)

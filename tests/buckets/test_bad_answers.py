@@ -173,9 +173,10 @@ def test_a_lease_ends_by_the_clock_of_the_store(
 
 
 def test_a_large_file_whose_end_is_not_answered_is_sent_again(
-    tmp_path: Path, proxy: FaultyProxy, target: ObjectStore
+    tmp_path: Path, proxy: FaultyProxy, target: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its parts were put together: who asks for that once more is told that there are none."""
+    monkeypatch.setattr(s3_bucket, "PART_BYTES", 8 << 20)
     content = os.urandom(20 << 20)
     (tmp_path / "large").write_bytes(content)
     bucket = bucket_of(target)

@@ -289,6 +289,7 @@ def test_large_files_are_several_and_go_in_parts(
     tmp_path: Path, target: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file has no more than a store copies in one go; what is uploaded in parts is whole."""
+    monkeypatch.setattr(s3_bucket, "PART_BYTES", 8 << 20)
     monkeypatch.setattr(archive_writer, "GROUP_BYTES", 1)
     monkeypatch.setattr(archive_writer, "FILE_BYTES_MAX", 1)
     store = grown(tmp_path / "store", 30)
