@@ -27,6 +27,7 @@ try:
     from botocore.exceptions import (
         BotoCoreError,
         ClientError,
+        FlexibleChecksumError,
         IncompleteReadError,
         NoCredentialsError,
         PartialCredentialsError,
@@ -51,8 +52,8 @@ TRIES = 12
 REASON_MAX = 300
 """Characters of what a client or a store says, in an error."""
 
-ANSWER_TRIES = 3
-"""Of a request whose answer is cut off."""
+ANSWER_TRIES = 5
+"""Of a request whose answer is cut off, or has other bytes than its checksum is of."""
 
 REQUESTS_AT_ONCE = 16
 """Of one process: what many small objects take is the way there and back."""
@@ -423,7 +424,8 @@ class S3Bucket:
     def _ask(self, what: str, key: str, call: Callable[[], Value]) -> Value:
         """What the store answers, with what may come of it as our errors.
 
-        ``call`` is made again when its answer is cut off, which the client does not do.
+        ``call`` is made again when its answer is not what the store has, which the client does not
+        do.
         """
         for left in reversed(range(ANSWER_TRIES)):
             try:
@@ -433,7 +435,7 @@ class S3Bucket:
                     raise FileNotFoundError(self.as_text(key)) from error
                 raise self._refused(what, key, error) from error
             except (BotoCoreError, Boto3Error, OSError, KeyError, ValueError) as error:
-                if not (left and _is_cut_off(error)):
+                if not (left and _is_not_whole(error)):
                     raise self._refused(what, key, error) from error
         raise AssertionError("unreachable")
 
@@ -466,9 +468,10 @@ def _status(error: BaseException | None) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def _is_cut_off(error: Exception) -> bool:
+def _is_not_whole(error: Exception) -> bool:
     """Whether an answer has ended within its lines or bytes; a line that is not there is a
-    ``KeyError``, and half of one a ``ValueError``.
+    ``KeyError``, and half of one a ``ValueError``. Or its bytes were changed on their way, or are
+    of two objects, as a server that keeps files may answer while one is replaced.
     """
     if isinstance(error, Boto3Error):
         # Parts were put together, and the answer was lost: asked once more, there are none.
@@ -477,7 +480,7 @@ def _is_cut_off(error: Exception) -> bool:
         error,
         (
             *(IncompleteReadError, ReadTimeoutError, ResponseStreamingError, ResponseParserError),
-            *(KeyError, ValueError),
+            *(FlexibleChecksumError, KeyError, ValueError),
         ),
     )
 

@@ -134,8 +134,8 @@ class FaultyProxy:
 
     ``""`` nothing; ``busy`` it is answered 503, ``unable`` 501; ``late`` the answer waits half
     a second; ``gone`` it is not even passed on; ``lost`` the request is done, and its answer is
-    not handed on; ``half`` nor the second half of it; ``ahead`` the server's clock is two minutes
-    ahead.
+    not handed on; ``half`` nor the second half of it; ``changed`` its last byte is another one;
+    ``ahead`` the server's clock is two minutes ahead.
     """
 
     def __init__(self, port: int) -> None:
@@ -204,6 +204,8 @@ class FaultyProxy:
             client.sendall(whole)
         elif fault == "half":
             client.sendall(whole[: len(whole) // 2])
+        elif fault == "changed":
+            client.sendall(whole[:-1] + bytes([whole[-1] ^ 1]))
         elif fault == "ahead":
             client.sendall(_DATE.sub(_two_minutes_later, whole, count=1))
 

@@ -25,6 +25,12 @@ def is_put_of_head(head: bytes) -> bool:
     return head.startswith(b"PUT") and HEAD.encode() in head.partition(b"\r\n")[0]
 
 
+def is_of_object(head: bytes) -> bool:
+    """A request whose answer has a checksum: of a whole object, and no list of them."""
+    line = head.partition(b"\r\n")[0]
+    return line.startswith(b"GET") and b"list-type" not in line and b"Range:" not in head
+
+
 @pytest.fixture
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that fails is not tried again."""
@@ -38,6 +44,7 @@ FAULTS = {
     "lost": lambda number, _head: "lost" if number % 4 == 0 else "",
     "lost-puts": lambda number, head: "lost" if head.startswith(b"PUT") and number % 2 else "",
     "half": lambda number, _head: "half" if number % 4 == 0 else "",
+    "changed": lambda number, head: "changed" if number % 2 and is_of_object(head) else "",
 }
 
 
