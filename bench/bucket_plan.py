@@ -195,7 +195,12 @@ class MadeRepository:
         self._pieces = {piece.name.partition("/")[2]: piece for piece in pieces}
         self._tables = [f"{(number + 1) * FILE_SIZE:020d}" for number in range(planned.tables)]
         self.listings = 0
-        self.opens = 0
+        self._opened: list[str] = []
+
+    @property
+    def opens(self) -> int:
+        """How many pieces were looked at, by however many threads."""
+        return len(self._opened)
 
     def as_text(self, name: str = "") -> str:
         """As ``PiecePlace``."""
@@ -218,7 +223,7 @@ class MadeRepository:
     @contextmanager
     def opened(self, name: str) -> Iterator[BinaryIO]:
         """As ``PiecePlace``: a head, which says what would be behind it."""
-        self.opens += 1
+        self._opened.append(name)
         folder, _, rest = name.partition("/")
         if folder == "tables":
             header, content = _head_of_tables(int(rest)), _Unread(0)

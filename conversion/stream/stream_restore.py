@@ -7,7 +7,8 @@ stored later. What stands behind it in its file is zeros, as in a log that ends 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -32,6 +33,12 @@ from ledgermq.store.files.mapped_files import MappedFile
 from ledgermq.store.log.entry_check import EntryPoint, check_entries
 from ledgermq.store.log.first_entry import first_entry_offset
 from ledgermq.store.log.verified_span import check_span
+
+HEADS_AT_ONCE = 16
+"""Of a bucket it is the way there and back that each takes."""
+
+HEADS_AHEAD = 256
+"""So many are asked for before it is looked whether one more is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,11 +255,18 @@ def _cut_of(repository: Repository, run: LogRun, wanted: Wanted) -> _Cut | None:
     return _Cut(facts.last_at + facts.last_size, facts.last_index, facts.last_term)
 
 
+def _heads(repository: Repository, pieces: tuple[LogPiece, ...]) -> Iterator[StretchFacts]:
+    """What pieces say of themselves, in their order, several asked at once."""
+    with ThreadPoolExecutor(HEADS_AT_ONCE, thread_name_prefix="heads") as pool:
+        for begin in range(0, len(pieces), HEADS_AHEAD):
+            yield from pool.map(repository.facts, pieces[begin : begin + HEADS_AHEAD])
+
+
 def _first_beyond(repository: Repository, run: LogRun, wanted: Wanted) -> int:
     """Which piece is the first one with something that is not wanted; their number without one.
 
     Each look is a request to a bucket. Indexes rise, so that few looks find one; store times need
-    not, where leaders' clocks differ, and the head of each piece is read.
+    not, where leaders' clocks differ, and the heads are read one by one.
     """
     # The plain part of a log that was upgraded has no entries.
     has_entries = any(piece.folder == "data" for piece in run.pieces)
@@ -265,11 +279,8 @@ def _first_beyond(repository: Repository, run: LogRun, wanted: Wanted) -> int:
     if wanted.index is None:
         if wanted.time_ms is None:
             return len(run.pieces)
-        found = (
-            number
-            for number, piece in enumerate(run.pieces)
-            if is_beyond(piece, repository.facts(piece))
-        )
+        heads = enumerate(zip(run.pieces, _heads(repository, run.pieces), strict=True))
+        found = (number for number, (piece, facts) in heads if is_beyond(piece, facts))
         return next(found, len(run.pieces))
     low, high = 0, len(run.pieces)
     while low < high:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,6 +106,28 @@ def test_each_point_is_restored_by_its_index_and_by_its_time(
         for root in (by_index, by_time):
             assert records_of(root) == store.records[: number + 1], root
         assert log_of(by_index) == log_of(by_time)
+
+
+def test_heads_are_asked_for_several_at_once_where_each_may_be_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one is not answered before another one is asked for."""
+    store, again = StreamedStore(tmp_path), tmp_path / "again"
+    store.stream_each()
+    assert len(store.opened().log) > 3
+    opened, numbers, second = piece_folder.PieceFolder.opened, itertools.count(), threading.Event()
+
+    def waiting(place: piece_folder.PieceFolder, name: str) -> Any:
+        if name.startswith("data/"):
+            if next(numbers) == 0:
+                assert second.wait(60)
+            second.set()
+        return opened(place, name)
+
+    monkeypatch.setattr(piece_folder.PieceFolder, "opened", waiting)
+    assert store.restore(again, "--to-time", str(BEGIN_MS + 700 * 4)) == 0
+
+    assert records_of(again) == store.records[:5]
 
 
 def test_nothing_that_is_not_committed_is_streamed(tmp_path: Path) -> None:
