@@ -70,7 +70,8 @@ class FailOver:
             if future.done():
                 return
             waiter = future.waiter()
-        if not waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+        seconds = threading.TIMEOUT_MAX if timeout is None else max(0.0, timeout)
+        if not waiter.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
             raise TimedOutError("no outcome yet; the message is under way", waited_s=timeout)
         # Others may wait at the same lock.
         waiter.release()
@@ -104,7 +105,7 @@ class FailOver:
         with self._news:
             self._is_closed = True
             self._news.notify_all()
-        if self._thread is not None:
+        if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
     def begins(self) -> None:
@@ -283,14 +284,17 @@ def kept(
 
     Args:
         options: what messages that are bare bodies share.
-        first_id: the unique id that the first one has had; empty: it was not sent yet.
+        first_id: the unique id that the first one has had; empty: it was not sent yet. The others'
+            are known by it, unless the application gave it: then they are drawn anew.
     """
+    has_own = any(isinstance(one, OutgoingMessage) and one.unique_id for one in messages[:1])
+    is_drawn = bool(first_id) and not has_own
 
     def one(number: int, given: Body | OutgoingMessage) -> OutgoingMessage:
         message = given if isinstance(given, OutgoingMessage) else replace(shared, body=given)
         if type(message.body) is not bytes:
             message = replace(message, body=bytes(message.body))
-        if first_id and message.unique_id is None:
+        if is_drawn and message.unique_id is None:
             message = replace(message, unique_id=unique_id_behind(first_id, number))
         return message
 

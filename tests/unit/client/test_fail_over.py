@@ -263,6 +263,24 @@ def test_a_message_that_no_group_answers_has_an_unknown_outcome(
     assert {*ids(peers["a"]), *ids(peers["b"])} == {sent.unique_id}
 
 
+def test_a_batch_that_begins_with_an_id_of_the_applications_keeps_that_one(
+    make_cluster: MakeCluster,
+) -> None:
+    peers = make_cluster("ab")
+    make_over(peers, "T", fails_over=True, a=4, b=4)
+    batch = [OutgoingMessage(b"1", unique_id="the-first"), OutgoingMessage(b"2")]
+    with ClusterProducer(peers["a"].address, fail_over_s=SOON_S) as producer:
+        know(producer)
+        peers["a"].silent = True
+        sent = []
+        wait_until(lambda: sent.append(producer.send_batch("T", batch)) or ids(peers["a"]))  # type: ignore[func-returns-value]
+        results = [[row.unique_id for row in one.result(PATIENCE_S)] for one in sent]
+
+    assert {row[0] for row in results} == {"the-first"}
+    assert len({row[1] for row in results}) == len(sent)
+    assert set(ids(peers["b"])) >= {row[1] for row in results}
+
+
 def test_the_only_group_that_is_left_is_waited_for_although_it_may_have_the_message(
     make_cluster: MakeCluster,
 ) -> None:
