@@ -10,6 +10,8 @@ from __future__ import annotations
 from ledgermq.client.admin.admin import AsyncAdmin
 from ledgermq.client.aio.cluster_consumer import AsyncClusterConsumer
 from ledgermq.client.aio.cluster_producer import AsyncClusterProducer
+from ledgermq.client.aio.cluster_requester import AsyncClusterRequester
+from ledgermq.client.aio.cluster_transactions import AsyncClusterTransactionalProducer
 from ledgermq.client.aio.consumer import AsyncConsumer
 from ledgermq.client.aio.group_consumer import AsyncGroupConsumer
 from ledgermq.client.aio.producer import AsyncProducer
@@ -22,6 +24,8 @@ __all__ = [
     "AsyncAdmin",
     "AsyncClusterConsumer",
     "AsyncClusterProducer",
+    "AsyncClusterRequester",
+    "AsyncClusterTransactionalProducer",
     "AsyncConsumer",
     "AsyncDeadLetters",
     "AsyncGroupConsumer",

@@ -14,10 +14,11 @@ from typing import Self, TypeVar, Unpack
 from ledgermq.client.closing import AsyncClosing
 from ledgermq.client.clusters.cluster_producer import FAIL_OVER_S, ClusterProducer
 from ledgermq.client.clusters.fail_over import ROOM_S
+from ledgermq.client.clusters.used_group import UsedGroup
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
 from ledgermq.client.loop_watch import is_set_within
-from ledgermq.client.sending.message_options import BatchOptions, MessageOptions
+from ledgermq.client.sending.message_options import BatchOptions, MessageOptions, RequestOptions
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions
@@ -123,6 +124,25 @@ class AsyncClusterProducer(AsyncClosing):
             )
 
         return await self._submit(topic, group, send)
+
+    async def choose(
+        self, topic: str, options: RequestOptions, *, until: float, group: str = ""
+    ) -> UsedGroup:
+        """The group that a message would go to, for who sends it by other means.
+
+        See ``ClusterProducer.choose``.
+        """
+        return await asyncio.to_thread(
+            self._producer.choose, topic, options, until=until, group=group
+        )
+
+    def answering(self) -> list[str]:
+        """Names of the groups whose leader answers now."""
+        return self._producer.answering()
+
+    def used(self, group: str) -> UsedGroup:
+        """See ``ClusterProducer.used``."""
+        return self._producer.used(group)
 
     async def reply(
         self, group: str, request: ReceivedMessage, body: Body, *, keys: Sequence[str] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,12 @@ from ledgermq.client import (
     ProducerOptions,
     UndecidedTransaction,
     asks_for_reply,
+)
+from ledgermq.client.aio import (
+    AsyncClusterConsumer,
+    AsyncClusterProducer,
+    AsyncClusterRequester,
+    AsyncClusterTransactionalProducer,
 )
 from ledgermq.model.errors import ConfigError, LedgerError, TimedOutError
 
@@ -156,6 +163,74 @@ def test_a_transaction_is_in_one_group_which_asks_what_became_of_it(pair: Pair) 
         name = group.encode()
         assert bodies - numbers == {name + b" 1", name + b" 2", name + b" late"}
         assert bodies & numbers
+
+
+@pytest.mark.long
+def test_requests_and_transactions_are_awaited_in_each_group(pair: Pair) -> None:
+    home, other = pair
+    asked: list[str] = []
+
+    async def listener(undecided: UndecidedTransaction) -> Decision:
+        asked.append(undecided.id)
+        return Decision.COMMIT
+
+    async def commits(_id: str) -> Decision:
+        return Decision.COMMIT
+
+    async def reply_all() -> None:
+        async with (
+            AsyncClusterConsumer(home.address, topic=TOPIC, group="g", start="first") as consumer,
+            AsyncClusterProducer(home.address, options=OPTIONS) as producer,
+        ):
+            while True:
+                group, batch = await consumer.poll(PATIENCE_S)
+                for message in batch:
+                    if asks_for_reply(message):
+                        await producer.reply(group, message, b"for " + bytes(message.body))
+
+    async def ask_and_commit() -> list[str]:
+        replying = asyncio.create_task(reply_all())
+        async with AsyncClusterRequester(other.address, options=OPTIONS) as requester:
+            requests = [
+                requester.request(TOPIC, group.encode(), group=group, timeout=PATIENCE_S)
+                for group in (HOME, OTHER)
+            ]
+            found = [bytes(reply.body) for reply in await asyncio.gather(*requests)]
+            assert found == [b"for " + HOME.encode(), b"for " + OTHER.encode()]
+            reply = await requester.request(TOPIC, b"any", timeout=PATIENCE_S)
+            assert bytes(reply.body) == b"for any"
+        replying.cancel()
+        await asyncio.wait([replying])
+        async with AsyncClusterTransactionalProducer(
+            home.address, group="left", options=OPTIONS
+        ) as left:
+            for number in range(10):
+                key = f"key-{number}"
+                await left.send(TOPIC, b"%d" % number, commits, queue_key=key)
+            ids = []
+            for group in (HOME, OTHER):
+                transaction = await left.transaction(TOPIC, group=group)
+                await transaction.send(TOPIC, b"late")
+                await transaction.leave_open()
+                ids.append(transaction.id)
+        async with AsyncClusterTransactionalProducer(
+            other.address, group="left", listener=listener
+        ):
+            async with asyncio.timeout(PATIENCE_S):
+                while not set(ids) <= set(asked):
+                    await asyncio.sleep(0.05)
+        return ids
+
+    ids = asyncio.run(ask_and_commit())
+
+    assert set(ids) <= set(asked)
+    with GroupAdmins(home.address, timeout_s=PATIENCE_S) as admins:
+        found = admins.each(lambda admin: admin.topic(TOPIC).messages)
+        # Three requests, ten transactions that were committed at once, two that were asked for.
+        wait_until(
+            lambda: sum(admins.of(name).topic(TOPIC).messages for name in found) == 15,
+            "what was committed last",
+        )
 
 
 def test_what_is_asked_of_a_group_that_nobody_knows_is_refused() -> None:
