@@ -68,7 +68,8 @@ def local_directory(path: Path) -> Path:
         # What stands behind it may have keys in it.
         raise ConfigError(
             "stores are read from directories that the workers see; only archives may be in "
-            "buckets: spark archive, archive-verify, replay",
+            "buckets (spark archive, archive-verify, replay), and a backup stream that is in one "
+            "becomes a store by backup restore",
             value=f"{scheme[1]}://...",
         )
     return path.absolute()

@@ -28,4 +28,5 @@ def test_a_store_in_a_bucket_is_refused_by_what_may_be_there(
     assert status == 1
     assert error["details"]["value"] == f"{words[1].partition(':')[0]}://..."
     assert "only archives may be in buckets" in error["message"]
+    assert "becomes a store by backup restore" in error["message"]
     assert "secret" not in printed.out + printed.err
