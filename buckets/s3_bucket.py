@@ -127,7 +127,7 @@ class Stretch(NamedTuple):
         """
         try:
             return b"" if self.body is None else bytes(self.body.read(size))
-        except (IncompleteReadError, ReadTimeoutError, ResponseStreamingError) as error:
+        except (BotoCoreError, OSError) as error:
             raise ConnectionError(str(error)[:REASON_MAX]) from error
 
     def close(self) -> None:
