@@ -6,7 +6,8 @@ Estimate beforehand, two cores, 1 KiB, page cache: the dispatcher's kernel takes
 unit and a key 0.1 µs more, so each of two workers builds 2 million rows a second or 2.4 GB/s, and
 the page cache is the limit; a job of Spark costs 0.2 s. Audit computes the CRC of each body and a
 digest of each byte: 2 GB/s a core, 3 GB/s for both, less what the first job costs. Archive makes
-all columns (1 µs a row), checks the CRC, compresses and hashes the file: 2.5 µs a row and core.
+all columns (1 µs a row), checks the CRC, compresses and hashes the file: 2.5 µs a row and core. A
+table of Iceberg has the topic as a column, and its rows are sorted: 0.5 µs more, and the commit.
 
     python -m bench.pipeline_jobs [--smoke] [--directory DIR] [--gib N]
 """
@@ -22,13 +23,14 @@ from bench.machine import spread, write
 from bench.made_store import BODY_SIZE, asked_for, build_queues, write_log
 from bench.spark_session import spark_session
 from ledgermq.model.config.settings import StoreSection
-from ledgermq.pipeline.archive.archive_job import archive
+from ledgermq.pipeline.archive.archive_job import archive, archive_into
 from ledgermq.pipeline.archive.folder_store import FolderStore
-from ledgermq.pipeline.job_defaults import SPLIT_BYTES
+from ledgermq.pipeline.job_defaults import LEVEL_DEFAULT, SPLIT_BYTES
 from ledgermq.pipeline.jobs.audit_job import audit
 from ledgermq.pipeline.jobs.job_session import Job
 from ledgermq.pipeline.jobs.rebuild_job import rebuild
 from ledgermq.pipeline.source_options import parse_options
+from ledgermq.pipeline.tables.iceberg_table import IcebergTable
 from ledgermq.repair.check.check_store import CheckOptions
 from ledgermq.store.store_directory import open_directory
 
@@ -55,6 +57,20 @@ def archived_rows_per_s(job: Job, root: Path) -> float:
     found = archive(job, options, FolderStore(target), split_bytes=SPLIT_BYTES)
     seconds = time.perf_counter() - begin
     shutil.rmtree(target)
+    return found.rows / seconds
+
+
+def tabled_rows_per_s(job: Job, root: Path) -> float:
+    """Messages a second of wall time, until a new table has them, of a catalog in SQLite."""
+    folder = root / "lake"
+    folder.mkdir()
+    options = parse_options({"path": str(root)}, streaming=False)
+    properties = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
+    table = IcebergTable.at("bench.mq.messages", properties)
+    begin = time.perf_counter()
+    found = archive_into(job, options, table, split_bytes=SPLIT_BYTES, level=LEVEL_DEFAULT)
+    seconds = time.perf_counter() - begin
+    shutil.rmtree(folder)
     return found.rows / seconds
 
 
@@ -98,6 +114,9 @@ def main() -> None:
             archived_rows_per_s(job, roots[0])
             rates = [archived_rows_per_s(job, roots[0]) for _ in range(runs)]
             figures["archive_krows_per_s"] = spread([rate / 1_000 for rate in rates])
+            tabled_rows_per_s(job, roots[0])
+            rates = [tabled_rows_per_s(job, roots[0]) for _ in range(runs)]
+            figures["archive_iceberg_krows_per_s"] = spread([rate / 1_000 for rate in rates])
             rates = [audited_bytes_per_s(job, roots) for _ in range(runs)]
             figures["audit_mb_per_s"] = spread([rate / 1_000_000 for rate in rates])
     if asked.smoke:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ledgermq.model.errors import StorageError
@@ -44,6 +45,9 @@ PENDING_BYTES_MAX = 96 * 1024 * 1024
 
 SORTED_BYTES = 64 * 1024 * 1024
 """Of a file whose rows are sorted, before it is compressed: so much is sorted at once."""
+
+RUN_ROWS_MIN = 32
+"""Shorter runs of rows, on average, are copied when they are sorted: a slice costs as much."""
 
 SORTED_PENDING_BYTES_MAX = 256 * 1024 * 1024
 """Of all rows that wait to be sorted; beyond it the largest files are written early."""
@@ -133,8 +137,24 @@ def parquet_writer(
 def write_sorted(writer: pq.ParquetWriter, table: pa.Table, form: FileForm) -> None:
     """Write all rows of a file in the order of ``form``, in row groups of ``GROUP_BYTES``."""
     rows_max = table.num_rows * GROUP_BYTES // max(table.nbytes, GROUP_BYTES)
-    ordered = table.sort_by([(name, "ascending") for name in form.order])
+    ordered = _in_order(table, form.order)
     writer.write_table(ordered.cast(form.schema), row_group_size=max(1, rows_max))
+
+
+def _in_order(table: pa.Table, order: tuple[str, ...]) -> pa.Table:
+    """The rows of ``table``, sorted.
+
+    Messages of a queue often stand side by side in the log, in their order: such runs of rows are
+    put one behind the other without a copy of their bodies.
+    """
+    indices = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in order])
+    places = indices.to_numpy()
+    begins = np.concatenate(([0], np.flatnonzero(np.diff(places.astype(np.int64)) != 1) + 1))
+    if len(begins) * RUN_ROWS_MIN > table.num_rows:
+        return table.take(indices)
+    counts = np.diff(np.append(begins, len(places)))
+    runs = zip(places[begins].tolist(), counts.tolist(), strict=True)
+    return pa.concat_tables([table.slice(first, count) for first, count in runs])
 
 
 @dataclass(frozen=True, slots=True)

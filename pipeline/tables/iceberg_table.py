@@ -35,7 +35,12 @@ from ledgermq.pipeline.tables.table_catalog import (
     refused,
     split_name,
 )
-from ledgermq.pipeline.tables.table_columns import data_file, form_of, missing_columns
+from ledgermq.pipeline.tables.table_columns import (
+    check_times,
+    data_file,
+    form_of,
+    missing_columns,
+)
 from ledgermq.pipeline.tables.table_files import TableFiles
 from ledgermq.pipeline.tables.table_state import (
     ATTEMPT,
@@ -126,6 +131,7 @@ class IcebergTable:
         """Add one snapshot with the files of ``run``; durable on return.
 
         Raises:
+            ConfigError: a message's store time is beyond the calendar; nothing was added.
             StoreLockedError: another run has added something meanwhile, or the table's columns or
                 partitions were changed; nothing was added.
             StorageError: the catalog refused. Where it did not answer, it may have been added:
@@ -135,6 +141,12 @@ class IcebergTable:
         assert run.number == self.state.runs + 1, (run.number, self.state.runs)
         planned = self._table.metadata
         locations = [staged.location_of(file.path) for file in run.files]
+        try:
+            for file in run.files:
+                check_times(file, self._name)
+        except ConfigError:
+            self.delete(locations)
+            raise
         files = [
             data_file(planned, file, location)
             for file, location in zip(run.files, locations, strict=True)

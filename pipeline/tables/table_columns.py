@@ -140,6 +140,22 @@ def missing_columns(table: Table, name: str) -> dict[str, IcebergType]:
     return lacking
 
 
+def check_times(file: ArchivedFile, name: str) -> None:
+    """Whether a table can have the messages of a file: PyIceberg writes days of a calendar.
+
+    Raises:
+        ConfigError: the broker's clock was in another age when it stored them.
+    """
+    if file.first_stored not in _CALENDAR_MS or file.last_stored not in _CALENDAR_MS:
+        raise ConfigError(
+            "messages were stored at a time that no calendar has, which a table cannot: leave"
+            " their topic out, or archive to a directory",
+            table=name,
+            topic=file.topic,
+            day=file.day,
+        )
+
+
 def form_of(schema: Schema) -> FileForm:
     """What files of a table with this schema are like."""
     fields = [schema.find_field(name) for name in TABLE_COLUMNS]
@@ -176,7 +192,7 @@ def data_file(metadata: TableMetadata, file: ArchivedFile, location: str) -> Dat
     of_file = {DAY: file.day, TOPIC: file.topic}
     values = [of_file[str(schema.find_column_name(field.source_id))] for field in spec.fields]
     statistics = data_file_statistics_from_parquet_metadata(
-        file.footer, _metrics_of(metadata, file), parquet_path_to_id_mapping(schema)
+        file.footer, _metrics_of(metadata), parquet_path_to_id_mapping(schema)
     )
     return DataFile.from_args(
         content=DataFileContent.DATA,
@@ -203,15 +219,13 @@ def place_of(metadata: TableMetadata, file: DataFile) -> tuple[int, str]:
     return day, topic
 
 
-def _metrics_of(metadata: TableMetadata, file: ArchivedFile) -> dict[int, StatisticsCollector]:
+def _metrics_of(metadata: TableMetadata) -> dict[int, StatisticsCollector]:
     """Of which columns the manifest has least and largest values.
 
     Its owner may ask for those of others, which the files do not have.
     """
-    none = list(_NO_METRICS)
-    if file.first_stored not in _CALENDAR_MS or file.last_stored not in _CALENDAR_MS:
-        none.append(DAY)
-    properties = {**metadata.properties, **{f"{_METRICS}{name}": "none" for name in none}}
+    none = {f"{_METRICS}{name}": "none" for name in _NO_METRICS}
+    properties = {**metadata.properties, **none}
     return compute_statistics_plan(metadata.schema(), properties)
 
 

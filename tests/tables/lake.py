@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.unit.pipeline.archives import TasksHere
 from ledgermq.pipeline.archive.archive_job import Archived, archive_into
 from ledgermq.pipeline.source_options import parse_options
 from ledgermq.pipeline.tables.iceberg_table import IcebergTable
+from ledgermq.pipeline.tables.table_tidy_job import Tidied, tidy
 
 Row = dict[str, Any]
 
@@ -23,6 +25,7 @@ NAME = "lake.mq.messages"
 PART_BYTES = 600
 """Of the log, for a task: some messages."""
 
+DAY = timedelta(days=1)
 PLACE = ("topic", "queueId", "queueOffset")
 
 
@@ -55,6 +58,11 @@ class Lake:
         return archive_into(
             TasksHere(), checked, into or self.opened(), split_bytes=PART_BYTES, level=-5
         )
+
+    def tidied(self, *, into: IcebergTable | None = None, keep: timedelta = DAY) -> Tidied:
+        """What ``tidy`` has done, of all files that such small stores give."""
+        table = into or self.opened()
+        return tidy(TasksHere(), table, small_bytes=1 << 20, keep=keep, level=-5)
 
     def table(self, name: str = NAME) -> Table:
         """The table as PyIceberg's users have it."""

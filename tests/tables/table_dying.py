@@ -1,11 +1,11 @@
-"""Runs of ``archive`` into a table that die of SIGKILL at one of the steps of their commit.
+"""Jobs on a table that die of SIGKILL at one of their steps.
 
     table_dying.py STORE < PLANS
 
-Each line of PLANS is ``FOLDER STEP``: a run into the catalog below FOLDER dies before its STEP-th
-step (from 1): a file of a worker closed, a file of the table's begun by PyIceberg, a statement or a
-commit of the catalog's database. For each line it is said whether it ``died`` or ``ended``: then
-there were fewer steps.
+Each line of PLANS is ``FOLDER STEP JOB``: a run of ``archive`` into the catalog below FOLDER, or
+of ``tidy``, dies before its STEP-th step (from 1): a file of a worker closed, a file of the table's
+begun or deleted by PyIceberg, a statement or a commit of the catalog's database. For each line it
+is said whether it ``died`` or ``ended``: then there were fewer steps.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ from ledgermq.pipeline.archive import archive_job
 from ledgermq.pipeline.archive.archive_store import StagedFile
 
 
-def run(store: str, folder: str, step: int) -> None:
-    """Archive, and die meanwhile."""
+def run(store: str, folder: str, step: int, job: str) -> None:
+    """Do it, and die meanwhile."""
     counted = 0
     guard = threading.Lock()
 
@@ -45,21 +46,26 @@ def run(store: str, folder: str, step: int) -> None:
     for owner, name in (
         (StagedFile, "close"),
         (pyiceberg_files.PyArrowFile, "create"),
+        (pyiceberg_files.PyArrowFileIO, "delete"),
         (Session, "execute"),
         (Session, "commit"),
     ):
         setattr(owner, name, dying(getattr(owner, name)))
-    Lake.below(Path(folder)).archived(Path(store))
+    lake = Lake.below(Path(folder))
+    if job == "archive":
+        lake.archived(Path(store))
+    else:
+        lake.tidied(keep=timedelta(microseconds=1))
 
 
 def main(store: str) -> None:
     """One process for each plan, forked after all that takes long has been imported."""
     archive_job.PART_BYTES_MIN = PART_BYTES
     for line in sys.stdin:
-        folder, step = line.split()
+        folder, step, job = line.split()
         child = os.fork()
         if child == 0:
-            run(store, folder, int(step))
+            run(store, folder, int(step), job)
             os._exit(0)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         print({0: "ended", -signal.SIGKILL: "died"}.get(status, "failed"), flush=True)

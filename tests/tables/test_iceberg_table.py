@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
@@ -14,8 +15,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from sqlalchemy.exc import OperationalError
+from tests import small_store
 from tests.small_store import BEGIN_MS, write_store
 from tests.tables.lake import NAME, Lake, by_place, places, seen_by_duck
+from tests.unit.store import records
 
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError, StoreLockedError
 from ledgermq.pipeline.archive import archive_writer
@@ -88,9 +91,12 @@ def test_readers_find_the_rows_of_the_log(lake: Lake, tmp_path: Path) -> None:
     assert runs_of(table) == ["1", "2"]
 
 
+@pytest.mark.parametrize("run_rows_min", [1, archive_writer.RUN_ROWS_MIN])
 def test_files_have_one_partition_and_are_sorted(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_rows_min: int
 ) -> None:
+    # Of one row each: they are put together as they are, or copied.
+    monkeypatch.setattr(archive_writer, "RUN_ROWS_MIN", run_rows_min)
     monkeypatch.setattr(archive_writer, "SORTED_BYTES", 1_500)
     monkeypatch.setattr(archive_writer, "GROUP_BYTES", 500)
     lake.archived(grown(tmp_path / "store", 60), subscribePattern=".*")
@@ -114,6 +120,40 @@ def test_files_have_one_partition_and_are_sorted(
     # Least and largest offsets of the manifest leave files out.
     assert 0 < len(list(by_queue.plan_files())) < len(tasks)
     assert by_queue.to_arrow().num_rows == 10
+
+
+YEAR_11476 = 300_000_000_000_000
+
+
+def test_a_clients_time_of_no_calendar_does_not_stop_a_run(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def record(body: bytes, **more: Any) -> bytes:
+        content = records.record(body, **more)
+        return content.replace(
+            (1_600_000_000_000 + more["number"]).to_bytes(8, "big"), YEAR_11476.to_bytes(8, "big")
+        )
+
+    monkeypatch.setattr(small_store, "record", record)
+    found = lake.archived(grown(tmp_path / "store", 20))
+    read = lake.table().scan("queueOffset >= 5").to_arrow()
+    times = read.column("bornTimestamp").cast(pa.int64()).to_pylist()
+
+    assert found.rows == 20
+    assert times == [YEAR_11476 * 1_000] * 10
+    assert lake.tidied().into == 1
+
+
+def test_a_store_time_of_no_calendar_is_told(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_store, "BEGIN_MS", YEAR_11476)
+    store = grown(tmp_path / "store", 20)
+    with pytest.raises(ConfigError, match="no calendar") as refused:
+        lake.archived(store)
+
+    assert refused.value.details["topic"] == "orders"
+    assert data_files(tmp_path) == set()
 
 
 def test_of_two_runs_at_once_the_second_is_refused(lake: Lake, tmp_path: Path) -> None:

@@ -14,11 +14,9 @@ import pytest
 from tests import left_out
 from tests.buckets.object_server import FaultyProxy
 from tests.tables.lake import Lake, places, seen_by_duck
-from tests.unit.pipeline.archives import TasksHere
 from tests.unit.pipeline.test_archive_job import expected, grown
 
 from ledgermq.model.errors import StorageError, StoreLockedError
-from ledgermq.pipeline.tables.table_tidy_job import tidy
 
 HERE = Path(__file__).resolve().parent / "rest"
 IS_REQUIRED = os.environ.get("LEDGERMQ_ICEBERG_REST", "") == "1"
@@ -159,13 +157,7 @@ def test_files_are_put_together(
     name = table_of(request)
     for messages in (20, 31):
         rest_lake.archived(grown(tmp_path / "store", messages), into=rest_lake.opened(name))
-    done = tidy(
-        TasksHere(),
-        rest_lake.opened(name),
-        small_bytes=1 << 20,
-        keep=timedelta(microseconds=1),
-        level=-5,
-    )
+    done = rest_lake.tidied(into=rest_lake.opened(name), keep=timedelta(microseconds=1))
     rest_lake.archived(grown(tmp_path / "store", 40), into=rest_lake.opened(name))
 
     assert (done.into, done.expired) == (1, 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,16 @@ from tests.small_store import write_store
 from tests.suite.patience import PATIENCE_S
 from tests.suite.plugin import LONG
 from tests.tables.lake import Lake, Row, places
+from tests.unit.pipeline.test_archive_job import expected, grown
 
 pytestmark = pytest.mark.slow
 
+AT_ONCE = timedelta(microseconds=1)
 ROOT = Path(__file__).resolve().parents[2]
 MESSAGES = (10, 16)
 STEPS = 26
 """More than a run has."""
+TIDY_STEPS = 60
 STEP = 1 if os.environ.get(LONG) == "1" else 4
 """How many of them are left out, but for one, in a test that is to be short."""
 
@@ -35,15 +39,22 @@ def stores(folder: Path) -> list[Path]:
     return made
 
 
-def expected(messages: int) -> list[tuple[str, int, int]]:
-    return sorted(("orders", number % 2, number // 2) for number in range(messages))
-
-
 def rows_or_none(lake: Lake) -> list[Row]:
     try:
         return lake.rows()
     except NoSuchTableError:
         return []
+
+
+def made(folder: Path, steps: range, job: str) -> tuple[list[Lake], list[str]]:
+    """A lake, and a plan of ``table_dying``, for each of ``steps``."""
+    lakes, plans = [], []
+    for step in steps:
+        below = folder / f"step-{step}"
+        below.mkdir()
+        lakes.append(Lake.below(below))
+        plans.append(f"{below} {step} {job}")
+    return lakes, plans
 
 
 def died_at(store: Path, plans: list[str]) -> list[str]:
@@ -64,12 +75,7 @@ def died_at(store: Path, plans: list[str]) -> list[str]:
 @pytest.mark.parametrize("begun", [pytest.param(False, marks=pytest.mark.long), True])
 def test_nothing_is_lost_or_doubled(lake: Lake, tmp_path: Path, begun: bool) -> None:
     earlier, later = stores(tmp_path)
-    plans, lakes = [], []
-    for step in range(1, STEPS, STEP):
-        folder = tmp_path / f"step-{step}"
-        folder.mkdir()
-        lakes.append(Lake.below(folder))
-        plans.append(f"{folder} {step}")
+    lakes, plans = made(tmp_path, range(1, STEPS, STEP), "archive")
     if begun:
         for one in lakes:
             one.archived(earlier)
@@ -82,4 +88,28 @@ def test_nothing_is_lost_or_doubled(lake: Lake, tmp_path: Path, begun: bool) -> 
         assert seen in (before, expected(MESSAGES[1]))
         assert outcome == "died" or seen == expected(MESSAGES[1])
         assert places(one.rows()) == expected(MESSAGES[1])
+    assert {"died", "ended"} == set(found)
+
+
+@pytest.mark.long
+def test_tidy_leaves_all_rows_and_what_it_has_not_done_to_the_next_one(
+    lake: Lake, tmp_path: Path
+) -> None:
+    earlier, later = stores(tmp_path)
+    lakes, plans = made(tmp_path, range(2, TIDY_STEPS, 2), "tidy")
+    for one in lakes:
+        one.archived(earlier)
+        one.archived(later)
+    found = died_at(later, plans)
+    grown(tmp_path / "store", MESSAGES[1] + 4)
+    for one in lakes:
+        seen = places(one.rows())
+        one.tidied(keep=AT_ONCE)
+        one.archived(tmp_path / "store")
+
+        assert seen == expected(MESSAGES[1])
+        assert places(one.rows()) == expected(MESSAGES[1] + 4)
+        # One of all that was there, and those of the last run.
+        tidied = [task.file for task in one.table().scan("queueOffset < 3").plan_files()]
+        assert len(tidied) == 1
     assert {"died", "ended"} == set(found)

@@ -14,22 +14,16 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.types import LongType, StringType
 from tests.tables.lake import NAME, Lake, by_place, places, seen_by_duck
-from tests.unit.pipeline.archives import TasksHere
 from tests.unit.pipeline.test_archive_job import expected, grown
 
 from ledgermq.model.errors import ConfigError, StoreLockedError
 from ledgermq.pipeline.columns.message_schema import COLUMNS
 from ledgermq.pipeline.tables import table_columns, table_merge, table_tidy_job
 from ledgermq.pipeline.tables.iceberg_table import IcebergTable
-from ledgermq.pipeline.tables.table_tidy_job import Tidied, tidy
 
 pytestmark = pytest.mark.slow
 
-DAY = timedelta(days=1)
-
-
-def tidied(lake: Lake, *, table: IcebergTable | None = None, keep: timedelta = DAY) -> Tidied:
-    return tidy(TasksHere(), table or lake.opened(), small_bytes=1 << 20, keep=keep, level=-5)
+AT_ONCE = timedelta(microseconds=1)
 
 
 def filled(lake: Lake, store: Path, *messages: int) -> None:
@@ -46,9 +40,9 @@ def test_small_files_are_put_together_and_runs_go_on(lake: Lake, tmp_path: Path)
     store = tmp_path / "store"
     filled(lake, store, 20, 31, 42)
     rows, before = lake.rows(), files_of(lake)
-    done = tidied(lake)
+    done = lake.tidied()
     after = files_of(lake)
-    again = tidied(lake)
+    again = lake.tidied()
     seen = seen_by_duck(lake.table())
     filled(lake, store, 42, 50)
     (file,) = [task.file for task in lake.table().scan("queueOffset < 3").plan_files()]
@@ -71,7 +65,7 @@ def test_what_is_too_much_for_one_file_becomes_several(
     before = len(files_of(lake))
     monkeypatch.setattr(table_merge, "MERGED_BYTES", 5_000)
     monkeypatch.setattr(table_tidy_job, "TASK_BYTES", 40_000)
-    done = tidied(lake)
+    done = lake.tidied()
 
     assert 1 < done.into < done.merged <= before
     assert places(lake.rows()) == expected(42)
@@ -91,7 +85,7 @@ def test_files_of_earlier_columns_and_an_owners_own_stay_whole(
         update.update_column("queueId", LongType())
     filled(lake, store, 40)
     rows = lake.rows()
-    done = tidied(lake)
+    done = lake.tidied()
 
     assert done.into == 1
     assert lake.rows() == rows
@@ -118,7 +112,7 @@ def test_a_run_meanwhile_is_kept(
     filled(lake, store, 20)
     table = lake.opened()
     hooked(monkeypatch, lambda: filled(lake, store, 30))
-    done = tidied(lake, table=table)
+    done = lake.tidied(into=table)
     filled(lake, store, 30, 40)
 
     assert done.into == 1
@@ -130,7 +124,7 @@ def test_a_run_goes_on_over_files_that_are_put_together_meanwhile(
 ) -> None:
     store = tmp_path / "store"
     filled(lake, store, 20)
-    hooked(monkeypatch, lambda: tidied(lake))
+    hooked(monkeypatch, lake.tidied)
     filled(lake, store, 30)
 
     assert places(lake.rows()) == expected(30)
@@ -141,9 +135,9 @@ def test_two_that_tidy_at_once_double_nothing(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(lake, tmp_path / "store", 20, 30)
-    hooked(monkeypatch, lambda: tidied(lake))
+    hooked(monkeypatch, lake.tidied)
     with pytest.raises(StoreLockedError, match="put together"):
-        tidied(lake)
+        lake.tidied()
     (file,) = files_of(lake)
 
     assert places(lake.rows()) == expected(30)
@@ -160,12 +154,12 @@ def test_old_snapshots_and_files_of_nobody_go_and_young_ones_stay(
     of_killed_run = tmp_path / "warehouse" / "mq" / "messages" / "data" / "topic=a" / "part.parquet"
     of_killed_run.parent.mkdir()
     of_killed_run.write_bytes(b"half")
-    first = tidied(lake)
+    first = lake.tidied()
     young = of_killed_run.exists()
     aged(tmp_path / "warehouse")
-    by_age = tidied(lake)
+    by_age = lake.tidied()
     snapshots = len(lake.table().snapshots())
-    everything = tidied(lake, keep=timedelta(microseconds=1))
+    everything = lake.tidied(keep=AT_ONCE)
     rows = lake.rows()
     named = {Path(name.removeprefix("file://")) for name in files_of(lake)}
     filled(lake, store, 30, 40)
@@ -197,13 +191,7 @@ def test_files_are_known_by_any_name_that_they_have(lake: Lake, tmp_path: Path) 
     )
     far.archived(tmp_path / "store", into=far.opened("lake.mq.hadoop"))
     found = far.table("lake.mq.hadoop")
-    done = tidy(
-        TasksHere(),
-        far.opened("lake.mq.hadoop"),
-        small_bytes=1 << 20,
-        keep=timedelta(microseconds=1),
-        level=-5,
-    )
+    done = far.tidied(into=far.opened("lake.mq.hadoop"), keep=AT_ONCE)
     table = far.table("lake.mq.hadoop")
     plain = table.location().replace("file:", "")
 
@@ -240,10 +228,10 @@ def test_dying_before_any_commit_changes_nothing(
     commit_table = SqlCatalog.commit_table
     monkeypatch.setattr(SqlCatalog, "commit_table", dying)
     with pytest.raises(Died):
-        tidied(lake)
+        lake.tidied()
     monkeypatch.setattr(SqlCatalog, "commit_table", commit_table)
     left = files_of(lake)
-    tidied(lake)
+    lake.tidied()
 
     assert left == before
     assert places(lake.rows()) == expected(30)
