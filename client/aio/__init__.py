@@ -13,6 +13,7 @@ from ledgermq.client.aio.cluster_producer import AsyncClusterProducer
 from ledgermq.client.aio.cluster_requester import AsyncClusterRequester
 from ledgermq.client.aio.cluster_transactions import AsyncClusterTransactionalProducer
 from ledgermq.client.aio.consumer import AsyncConsumer
+from ledgermq.client.aio.group_admins import AsyncGroupAdmins
 from ledgermq.client.aio.group_consumer import AsyncGroupConsumer
 from ledgermq.client.aio.producer import AsyncProducer
 from ledgermq.client.aio.requester import AsyncRequester
@@ -28,6 +29,7 @@ __all__ = [
     "AsyncClusterTransactionalProducer",
     "AsyncConsumer",
     "AsyncDeadLetters",
+    "AsyncGroupAdmins",
     "AsyncGroupConsumer",
     "AsyncProducer",
     "AsyncQueries",

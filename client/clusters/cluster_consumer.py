@@ -11,7 +11,13 @@ from ledgermq.client.blocking.consumer import ITERATION_POLL_S, Consumer
 from ledgermq.client.blocking.errand import Errand
 from ledgermq.client.blocking.send_driver import PollerBell
 from ledgermq.client.closing import Closing
-from ledgermq.client.clusters.group_watch import ASKED_AGAIN_S, LOOK_S, GroupWatch, WatchedGroup
+from ledgermq.client.clusters.group_watch import (
+    ASKED_AGAIN_S,
+    LOOK_S,
+    GroupWatch,
+    WatchedGroup,
+    seeds_of,
+)
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.read_traces import ReadTraces
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
@@ -89,9 +95,7 @@ class ClusterReads:
             ConfigError: an argument cannot be used.
             FilterIllegalError: there is no tag in ``tags``.
         """
-        seeds = [addresses] if isinstance(addresses, str) else list(addresses)
-        if not seeds:
-            raise ConfigError("no address of a node")
+        seeds = seeds_of(addresses)
         if isinstance(check_start(start), Mapping):
             raise ConfigError("offsets to start at are one group's: use its Consumer")
         self.topic = topic

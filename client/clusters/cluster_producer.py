@@ -14,7 +14,7 @@ from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.closing import Closing
 from ledgermq.client.clusters.fail_over import ROOM_S, FailOver, FailoverCourse, Result, kept, waits
 from ledgermq.client.clusters.group_turns import TURN_S, next_turn
-from ledgermq.client.clusters.group_watch import GroupWatch
+from ledgermq.client.clusters.group_watch import GroupWatch, seeds_of
 from ledgermq.client.clusters.topic_groups import TopicGroups
 from ledgermq.client.clusters.used_group import ClusterSend, UsedGroup
 from ledgermq.client.core.link import NEVER
@@ -80,9 +80,7 @@ class ClusterProducer(Closing):
         Raises:
             ConfigError: an address cannot be one, or there is none; or a time is out of range.
         """
-        seeds = [addresses] if isinstance(addresses, str) else list(addresses)
-        if not seeds:
-            raise ConfigError("no address of a node")
+        seeds = seeds_of(addresses)
         self.options = options or ProducerOptions()
         if fail_over_s < FAIL_OVER_S_MIN:
             raise ConfigError(

@@ -9,7 +9,7 @@ from typing import TypeVar
 from ledgermq.client.admin.admin import Admin
 from ledgermq.client.broker_connection import TIMEOUT_S
 from ledgermq.client.closing import Closing
-from ledgermq.client.clusters.group_watch import GroupWatch, WatchedGroup
+from ledgermq.client.clusters.group_watch import GroupWatch, WatchedGroup, seeds_of
 from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError
 
 Result = TypeVar("Result")
@@ -42,9 +42,7 @@ class GroupAdmins(Closing):
         Raises:
             ConfigError: an address cannot be one, or there is none.
         """
-        seeds = [addresses] if isinstance(addresses, str) else list(addresses)
-        if not seeds:
-            raise ConfigError("no address of a node")
+        seeds = seeds_of(addresses)
         self._name = name
         self._timeout_s = timeout_s
         self._admins: dict[str, tuple[WatchedGroup, Admin]] = {}

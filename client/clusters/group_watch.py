@@ -541,5 +541,17 @@ class GroupWatch:
         self._tell()
 
 
+def seeds_of(addresses: str | Sequence[str]) -> list[str]:
+    """Addresses as a ``GroupWatch`` takes them, one text for each group.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    seeds = [addresses] if isinstance(addresses, str) else list(addresses)
+    if not seeds:
+        raise ConfigError("no address of a node")
+    return seeds
+
+
 def _endpoints(address: str) -> set[str]:
     return {place.consume for place in parse_addresses(address)}

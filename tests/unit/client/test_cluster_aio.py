@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from tests.suite.patience import PATIENCE_S
-from tests.unit.client.known_cluster import DEAD, MakeCluster
+from tests.unit.client.known_cluster import DEAD, MakeCluster, make_known
 
-from ledgermq.client.aio import AsyncClusterConsumer, AsyncClusterProducer
+from ledgermq.client.aio import AsyncClusterConsumer, AsyncClusterProducer, AsyncGroupAdmins
 from ledgermq.client.clusters.topic_groups import TopicGroups
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.model.errors import ConfigError, NotLeaderError, TopicUnknownError
@@ -128,3 +128,25 @@ def test_all_groups_are_read_and_who_is_cancelled_misses_nothing(
         ends = {str(queue): len(rows) for (_, queue), rows in peer.queues.items() if rows}
         assert ends.items() <= peer.commits["g", "T"].items()
     assert not [one for one in threading.enumerate() if one.name.endswith("-groups")]
+
+
+def test_each_group_answers_an_order_by_its_name(make_cluster: MakeCluster) -> None:
+    peers = make_cluster("ab")
+    make_known(peers, dead=DEAD)
+    peers["b"].topics["only in b"] = 2
+
+    async def order() -> None:
+        async with AsyncGroupAdmins(peers["a"].address, timeout_s=PATIENCE_S) as admins:
+            assert await admins.groups() == ["a", "b", "dead"]
+            assert "only in b" in [row.topic for row in await (await admins.of("b")).topics()]
+            with pytest.raises(ConfigError, match="no such group"):
+                await admins.of("c")
+            found = await admins.each(lambda admin: admin.topics())
+            assert "does not answer" in str(found.pop("dead"))
+            counts = {name: len(rows) for name, rows in found.items() if isinstance(rows, list)}
+            assert counts == {"a": 1, "b": 2}
+            assert await admins.of("b") is await admins.of("b")
+        with pytest.raises(ConfigError, match="not open"):
+            await admins.groups()
+
+    asyncio.run(order())
