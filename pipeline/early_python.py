@@ -1,12 +1,13 @@
-"""Python for Spark that connects first and imports then: Spark waits ten seconds for a connection.
+"""Python for Spark that connects first and imports then: Spark waits ten seconds to be spoken to.
 
     python -m ledgermq.pipeline.early_python /usr/local/bin/spark-python
     PYSPARK_PYTHON=/usr/local/bin/spark-python spark-submit …
 
 writes a program that is to be ``PYSPARK_PYTHON``. For each stream that reads a Python source Spark
 starts an interpreter of its own, not by its daemon, and ends the query when that has not connected
-within ten seconds, which is a constant of ``PythonWorkerFactory``. Nearly all of what passes until
-then are PySpark's imports, and once it is connected nobody looks at a clock. What is no such
+within ten seconds, a constant of ``PythonWorkerFactory``, and over TCP said its secret within ten
+more, one of ``SocketAuthHelper``. Nearly all of what passes until then are PySpark's imports, and
+behind it nobody looks at a clock. What is no such
 interpreter is run as it is. This file is run by its path, and imports only what is needed then.
 """
 
@@ -17,11 +18,17 @@ import os
 import runpy
 import shlex
 import socket
+import struct
 import sys
 from pathlib import Path
 
 _PORT, _PATH = "PYTHON_WORKER_FACTORY_PORT", "PYTHON_WORKER_FACTORY_SOCK_PATH"
 """In the environment of interpreters that Spark starts without its daemon."""
+
+_WORD = "PYTHON_WORKER_FACTORY_SECRET"
+"""What is said over TCP, and nothing over a Unix socket."""
+
+_WELCOME = struct.pack(">i", 2) + b"ok"
 
 _CONNECT = "local_connect_and_auth"
 """The function of ``pyspark.util`` by which they connect."""
@@ -54,6 +61,7 @@ def _run(words: list[str]) -> None:
 
 
 def _connected() -> socket.socket:
+    """A connection that Spark has taken for that of its worker."""
     timeout_s = int(os.environ.get("SPARK_AUTH_SOCKET_TIMEOUT", "15"))
     if (path := os.environ.get(_PATH)) is not None:
         made = socket.socket(socket.AF_UNIX)
@@ -62,7 +70,15 @@ def _connected() -> socket.socket:
         return made
     is_ipv6 = os.environ.get("SPARK_PREFER_IPV6", "false").lower() == "true"
     place = "::1" if is_ipv6 else "127.0.0.1", int(os.environ[_PORT])
-    return socket.create_connection(place, timeout_s)
+    made = socket.create_connection(place, timeout_s)
+    secret = os.environ[_WORD].encode()
+    made.sendall(struct.pack(">i", len(secret)) + secret)
+    answer = b""
+    while len(answer) < len(_WELCOME) and (part := made.recv(len(_WELCOME) - len(answer))):
+        answer += part
+    if answer != _WELCOME:
+        raise SystemExit(f"Spark does not take its own secret: {answer!r}")
+    return made
 
 
 def _hand_over(connection: socket.socket) -> None:
@@ -74,11 +90,9 @@ def _hand_over(connection: socket.socket) -> None:
     """
     from pyspark import util, worker_util
 
-    def taken(_place: str | int, secret: str | None) -> tuple[io.IOBase, socket.socket]:
-        file = connection.makefile("rwb", int(os.environ.get("SPARK_BUFFER_SIZE", "65536")))
-        if secret is not None:
-            util._do_server_auth(file, secret)
-        return file, connection
+    def taken(_place: str | int, _secret: str | None) -> tuple[io.IOBase, socket.socket]:
+        size = int(os.environ.get("SPARK_BUFFER_SIZE", "65536"))
+        return connection.makefile("rwb", size), connection
 
     for module in (util, worker_util):
         getattr(module, _CONNECT)
