@@ -53,6 +53,9 @@ COMES_MS = 500
 
 CANCELLED_AFTER_MS = 3_000
 ROWS = 2
+CONSUMED = 5
+"""Messages of a queue, of which a batch's rows were made."""
+
 PAUSE_S = 0.02
 PRODUCERS = "ack-producers"
 
@@ -427,10 +430,15 @@ class Replay(Row):
 
 @dataclass
 class SinkBatch(Row):
-    """Rows that are staged, and committed: at once, or after the death."""
+    """Rows that are staged, and committed: at once, or after the death.
+
+    Attributes:
+        call: by which they are; one that has ``consumed`` in its name tells of a group, too.
+    """
 
     verb: str
     is_committed_first: bool
+    call: str = "sink_commit"
 
     def _bodies(self, note: Note) -> list[bytes]:
         return [f"{self.verb} {note.name} {row}".encode() for row in range(ROWS)]
@@ -450,8 +458,14 @@ class SinkBatch(Row):
         message = OutgoingMessage(pack, properties={STAGE: stage.label})
         return producer.send_to(QueueChoice(STAGED_TOPIC.encode(), 0), message)
 
+    @property
+    def _has_group(self) -> bool:
+        return "consumed" in self.call
+
     def _commit(self, note: Note) -> Arguments:
+        group = {"group": f"sunk-{note.name}", "consumed": {WORLD: {"0": [None, CONSUMED]}}}
         return {
+            **(group if self._has_group else {}),
             "sink": f"sink-{note.name}",
             "batch": 1,
             "stages": [["stage", ranges_of((note.facts["offset"],))]],
@@ -465,7 +479,7 @@ class SinkBatch(Row):
     def act(self, note: Note, to: Connections) -> Errand:
         note.is_begun = True
         if self.is_committed_first:
-            yield to.ask("sink_commit", **self._commit(note))
+            yield to.ask(self.call, **self._commit(note))
             note.facts["committed"] = True
         else:
             note.facts["offset"] = (yield self._stage(note, to)).queue_offset
@@ -474,7 +488,7 @@ class SinkBatch(Row):
     def again(self, note: Note, to: Connections) -> Errand:
         if "offset" not in note.facts:
             return
-        answer = yield to.ask("sink_commit", **self._commit(note))
+        answer = yield to.ask(self.call, **self._commit(note))
         if "committed" in note.facts and not answer["already"]:
             raise ForgottenError(f"committed twice: {answer}")
         note.facts["committed"] = note.is_acknowledged = True
@@ -484,6 +498,11 @@ class SinkBatch(Row):
         names = [row["sink"] for row in listed["sinks"]]
         if "committed" in note.facts and f"sink-{note.name}" not in names:
             raise ForgottenError("batch is not known")
+        if "committed" in note.facts and self._has_group:
+            group = f"sunk-{note.name}"
+            answer = yield to.ask("group_offset", group=group, topic=WORLD)
+            if answer["offsets"] != {"0": CONSUMED}:
+                raise ForgottenError(f"batch is known, and not its offset: {answer}")
 
     def stored(self, note: Note) -> list[Stored]:
         least = int("committed" in note.facts)
@@ -508,4 +527,5 @@ def message_rows() -> list[Row]:
         Replay(),
         SinkBatch("SEND staged", is_committed_first=False),
         SinkBatch("sink_commit", is_committed_first=True),
+        SinkBatch("sink_commit_consumed", True, "sink_commit_consumed"),
     ]
