@@ -170,6 +170,7 @@ def deaths_of(store: Path, targets: list[str]) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.long
 def test_a_run_that_dies_before_any_request_leaves_nothing_twice(
     tmp_path: Path, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -167,11 +167,12 @@ def what_is_closed_is_not_read_either(patch: Patch) -> None:
 def own_topics_are_taken_up_unasked(patch: Patch) -> None:
     """A group's own topic gets the queues of the cluster's."""
     with_share = topic_shares._with_share
-    patch.setattr(
-        topic_shares,
-        "_with_share",
-        lambda *given, **named: with_share(*given, **{**named, "adopts": True}),
-    )
+
+    def adopting(*given: Any, **named: Any) -> Any:
+        topics, cluster, name, row, share = given
+        return with_share(topics, cluster, name, row._replace(adopts=True), share, **named)
+
+    patch.setattr(topic_shares, "_with_share", adopting)
 
 
 def any_group_follows_any_share(patch: Patch) -> None:

@@ -21,6 +21,7 @@ MADE_OTHERWISE = {
     "pipeline/jobs/derived_index.py": 1,
     "pipeline/jobs/derived_pieces.py": 3,
     "pipeline/jobs/rebuild_job.py": 2,
+    "pipeline/tables/table_files.py": 1,
     "repair/rebuild.py": 2,
     "store/recovery/staged_log.py": 1,
     # Their parents are synced with the next flush, before a checkpoint counts on them.
