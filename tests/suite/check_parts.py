@@ -111,7 +111,12 @@ PARTS = (
         environment={"LEDGERMQ_ACKNOWLEDGED_KILLS": "20"} | _EXEC,
         soak={"LEDGERMQ_ACKNOWLEDGED_KILLS": "200"},
     ),
-    Part("buckets", tools=("s3",), tests=("tests/buckets",), environment={"LEDGERMQ_S3": "1"}),
+    Part(
+        "buckets",
+        tools=("s3",),
+        tests=("tests/buckets",),
+        environment={"LEDGERMQ_S3": "1"} | _LONG,
+    ),
     Part(
         "tables",
         tools=("s3",),
