@@ -12,7 +12,6 @@ anew. What a part prints goes to ``build/check-all/NAME.log``.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.suite.check_parts import PARTS, SOAKS, Part
+from tests.suite.kept_rows import keep_rows, kept_rows
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "build" / "check-all.json"
@@ -51,18 +51,13 @@ class Outcome(NamedTuple):
 
 def kept() -> dict[str, Outcome]:
     """The outcomes that are known, by part."""
-    found = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    return {name: Outcome(**fields) for name, fields in found.items()}
+    return {name: Outcome(**fields) for name, fields in kept_rows(KEPT).items()}
 
 
 def keep(name: str, outcome: Outcome) -> None:
     """Replace what is known of a part."""
     outcomes = kept() | {name: outcome}
-    KEPT.parent.mkdir(parents=True, exist_ok=True)
-    fresh = KEPT.with_suffix(".new")
-    text = {part: one._asdict() for part, one in outcomes.items()}
-    fresh.write_text(json.dumps(text, indent=1) + "\n")
-    fresh.replace(KEPT)
+    keep_rows(KEPT, {part: one._asdict() for part, one in outcomes.items()})
 
 
 def tree_of() -> str:

@@ -13,7 +13,6 @@ them begins anew, and at other seeds; any other change does not.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import subprocess
@@ -22,6 +21,8 @@ from collections.abc import Sequence
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.suite.kept_rows import keep_rows, kept_rows
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "tests" / "sim" / "passed_seeds.json"
@@ -66,16 +67,13 @@ class SeedFailedError(Exception):
 
 def kept() -> dict[str, Passed]:
     """What is known to have passed, by kind."""
-    found = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    return {kind: Passed(**fields) for kind, fields in found.items()}
+    return {kind: Passed(**fields) for kind, fields in kept_rows(KEPT).items()}
 
 
 def keep(kind: str, passed: Passed) -> None:
     """Replace what is known of a kind."""
-    rows = {name: one._asdict() for name, one in sorted((kept() | {kind: passed}).items())}
-    fresh = KEPT.with_suffix(".new")
-    fresh.write_text(json.dumps(rows, indent=1) + "\n")
-    fresh.replace(KEPT)
+    rows = sorted((kept() | {kind: passed}).items())
+    keep_rows(KEPT, {name: one._asdict() for name, one in rows})
 
 
 def sources_of(kind: str) -> str:
