@@ -57,11 +57,14 @@ class _Live:
 class _Name:
     """A broker name; ``clusters`` are those under which it was registered, the first one its own.
 
-    Invariant: there is an address, and each is in ``RegisteredBrokers._live`` with its id.
+    Invariants: there is an address, and each is in ``RegisteredBrokers._live`` with its id;
+    ``topics`` are those that have the name in ``RegisteredBrokers._topics``, so that what one
+    broker tells costs nothing for what all others have told.
     """
 
     clusters: list[str]
     addresses: dict[int, str] = field(default_factory=dict)
+    topics: set[str] = field(default_factory=set)
 
 
 class RegisteredBrokers:
@@ -129,7 +132,7 @@ class RegisteredBrokers:
         if is_first:
             self._place(name, broker, before)
         if broker.id == LEADER_ID and (is_first or live is None or live.version != told.version):
-            self._merge(broker.name, told)
+            self._merge(broker.name, name, told)
         version: TableVersion | None = told.version
         if is_first and len(told.topics) == 1 and not told.is_whole:
             # RocketMQ's brokers tell of a changed topic alone, with the version of all: they may
@@ -212,8 +215,12 @@ class RegisteredBrokers:
 
     def of_cluster(self, cluster: str) -> set[str]:
         """Topics of the broker names of a cluster."""
-        names = {name for one, name in self.clusters() if one == cluster}
-        return {topic for topic, at in self._topics.items() if not names.isdisjoint(at)}
+        return {
+            topic
+            for name in self._names.values()
+            if cluster in name.clusters
+            for topic in name.topics
+        }
 
     def close_writes(self, name: str) -> int | None:
         """Show a broker's topics as closed for producers; how many, None: there is no such one.
@@ -250,7 +257,8 @@ class RegisteredBrokers:
             if broker.cluster not in name.clusters:
                 _check_count("clusters of a broker", len(name.clusters), CLUSTERS_PER_NAME_MAX)
         if broker.id == LEADER_ID:
-            new = sum(broker.name not in self._topics.get(one, ()) for one in told.topics)
+            known = set() if name is None else name.topics
+            new = len(told.topics.keys() - known)
             if new:
                 _check_count("topics of other brokers", self._rows + new - 1, TOPIC_ROWS_MAX)
 
@@ -264,27 +272,29 @@ class RegisteredBrokers:
             broker.name, broker.cluster, broker.id, broker.address, before or "none",
         )  # fmt: skip
 
-    def _merge(self, name: str, told: Registration) -> None:
+    def _merge(self, broker_name: str, name: _Name, told: Registration) -> None:
         if told.is_whole:
-            for topic in [one for one, at in self._topics.items() if name in at]:
-                if topic not in told.topics:
-                    self._forget_topic(topic, name)
+            for topic in name.topics - told.topics.keys():
+                self._forget_topic(topic, broker_name)
         for topic, shape in told.topics.items():
-            at = self._topics.setdefault(topic, {})
-            self._rows += name not in at
-            at[name] = shape
+            self._topics.setdefault(topic, {})[broker_name] = shape
+        self._rows += len(told.topics.keys() - name.topics)
+        name.topics.update(told.topics)
 
     def _permit(self, name: str, change: Callable[[int], int]) -> int | None:
         if name not in self._names:
             return None
-        found = [at for at in self._topics.values() if name in at]
-        for at in found:
+        topics = self._names[name].topics
+        for topic in topics:
+            at = self._topics[topic]
             at[name] = at[name]._replace(perm=change(at[name].perm))
-        return len(found)
+        return len(topics)
 
     def _forget_topic(self, topic: str, name: str) -> None:
+        """What a name has of a topic, which is in ``_names`` yet."""
         at = self._topics[topic]
         del at[name]
+        self._names[name].topics.remove(topic)
         self._rows -= 1
         if not at:
             del self._topics[topic]
@@ -308,9 +318,9 @@ class RegisteredBrokers:
             live.name, live.id, address, reason,
         )  # fmt: skip
         if not name.addresses:
-            del self._names[live.name]
-            for topic in [one for one, at in self._topics.items() if live.name in at]:
+            for topic in list(name.topics):
                 self._forget_topic(topic, live.name)
+            del self._names[live.name]
 
 
 def _check_count(what: str, count: int, limit: int) -> None:
