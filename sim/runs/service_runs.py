@@ -164,6 +164,8 @@ class ServiceRun(FaultRun):
 
     def _settle(self) -> None:
         world = self.world
+        # What a clock has shown until now counts: a timer that fired by it may be stored later.
+        self._look_at_clocks()
         for node in world.nodes.values():
             node.clock.epoch_ahead_ns = 0
         for client in self.clients:
