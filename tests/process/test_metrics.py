@@ -126,6 +126,15 @@ def test_messages_and_lags_are_those_of_the_log(node: Node) -> None:
     assert values['ledgermq_broker_messages_total{process="broker"}'] >= 30
 
 
+def test_messages_of_a_few_of_many_queues_are_told(node: Node) -> None:
+    stored = 'ledgermq_topic_messages_total{topic="BenchmarkTest"}'
+    before = scrape(node)[stored]
+    with Producer(f"ipc://{node.runtime}") as one:
+        for number in (3, 700, 1_023, 700):
+            one.send("BenchmarkTest", b"", queue_id=number).result()
+    wait_value(node, stored, before + 4)
+
+
 def test_the_node_is_told_as_status_tells_it(node: Node) -> None:
     wait_value(node, "ledgermq_leads", 1)
     values, status = scrape(node), node.status()
