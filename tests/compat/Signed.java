@@ -12,8 +12,8 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.remoting.RPCHook;
 
 /** Signs what it sends and consumes. Arguments: access key, secret, topic, group, count, a topic that
- *  it has no right to. Says "consumed N", and the codes with which it is refused the other topic, and
- *  whoever signs with another secret. */
+ *  it has no right to. Says "consumed N", how many messages are found by a key that one of them has,
+ *  and the codes with which it is refused the other topic, and whoever signs with another secret. */
 public class Signed {
   static RPCHook hook(String key, String secret) {
     return new AclClientRPCHook(new SessionCredentials(key, secret));
@@ -45,7 +45,8 @@ public class Signed {
     Set<String> wanted = ConcurrentHashMap.newKeySet();
     for (int number = 0; number < count; number++) {
       wanted.add("signed " + number);
-      producer.send(new Message(args[2], ("signed " + number).getBytes(StandardCharsets.UTF_8)));
+      byte[] body = ("signed " + number).getBytes(StandardCharsets.UTF_8);
+      producer.send(new Message(args[2], "", "key" + number, body));
     }
     CountDownLatch all = new CountDownLatch(1);
     DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
@@ -62,6 +63,9 @@ public class Signed {
     consumer.start();
     if (!all.await(120, TimeUnit.SECONDS)) throw new TimeoutException("left " + wanted);
     System.out.println("consumed " + count);
+    // It asks for all of a key and takes those whose keys have it; throws where there are none.
+    int found = producer.queryMessage(args[2], "key0", 8, 0, Long.MAX_VALUE).getMessageList().size();
+    System.out.println("found by key " + found);
     System.out.println("other topic " + refused(producer, args[5]));
     DefaultMQProducer forger = producer("forger", hook(args[0], args[1] + "x"));
     System.out.println("other secret " + refused(forger, args[2]));

@@ -62,6 +62,7 @@ def test_java_signs_over_tls_with_a_certificate_that_it_verifies(
     clear.close()
 
     assert f"consumed {COUNT}" in lines
+    assert "found by key 1" in lines
     assert "other topic 16" in lines
     assert "other secret 16" in lines
     assert group.stop() == [0, 0, 0]
@@ -78,6 +79,7 @@ def test_java_comes_in_where_config_init_has_made_keys_certificates_and_users(
     )
 
     assert f"consumed {COUNT}" in lines
+    assert "found by key 1" in lines
     assert "other topic 16" in lines
     assert "other secret 16" in lines
     assert made.group.stop() == [0, 0, 0]

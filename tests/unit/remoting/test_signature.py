@@ -15,10 +15,15 @@ def test_a_signature_is_javas() -> None:
     assert signature(FIELDS, b"hello", "12345678") == SIGNED
 
 
-def test_names_stand_in_the_order_of_their_letters_and_late_fields_do_not_count() -> None:
-    fields = {"_UNIQUE_KEY_QUERY": "true", "Signature": SIGNED, **FIELDS}
+def test_a_field_that_says_what_a_key_is_may_be_signed_or_not() -> None:
+    fields = {"_UNIQUE_KEY_QUERY": "true", **FIELDS}
+    both = signature(fields, b"hello", "12345678")
 
-    assert is_signed(fields, b"hello", "12345678")
+    assert both != SIGNED
+    assert is_signed({"Signature": SIGNED, **fields}, b"hello", "12345678")
+    assert is_signed({"Signature": both, **fields}, b"hello", "12345678")
+    assert not is_signed({"Signature": both, **fields}, b"hullo", "12345678")
+    assert not is_signed({"Signature": both, **FIELDS}, b"hello", "12345678")
 
 
 @pytest.mark.parametrize(
