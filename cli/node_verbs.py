@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
+from ledgermq.cli.leader_hint import naming_the_leader
 from ledgermq.cli.node_options import NAME, add_node_options
 from ledgermq.client.admin.admin import Admin
 from ledgermq.model.errors import ConfigError
@@ -37,7 +38,7 @@ def asks(
         with connect(arguments.address, name=NAME, timeout_s=arguments.timeout) as client:
             return answer(client, arguments)
 
-    parser.set_defaults(func=run)
+    parser.set_defaults(func=naming_the_leader(run))
     return parser
 
 

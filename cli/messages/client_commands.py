@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 
+from ledgermq.cli.leader_hint import naming_the_leader
 from ledgermq.cli.messages import receive_command, send_command
 from ledgermq.cli.node_options import NAME, add_node_options
 
@@ -20,4 +21,4 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     add_node_options(parser)
-    parser.set_defaults(name=NAME)
+    parser.set_defaults(name=NAME, func=naming_the_leader(parser.get_default("func")))

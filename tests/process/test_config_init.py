@@ -138,12 +138,17 @@ def test_users_are_let_in_where_the_group_is_led_and_a_follower_says_where_that_
     words = ("access", "apply", str(first.made), "--address", follower.address)
     refused = run_command(*words)
     other = run_command("acl", "remove", "shop", "--timeout", "1", "--address", follower.address)
+    sent = run_command("send", "orders", "x", "--timeout", "1", "--address", follower.address)
+    everywhere = ",".join(member.address for member in first.group.members)
+    at_all = run_command("acl", "remove", "nobody", "--address", everywhere)
     moved = leader.command("raft", "transfer", follower.name)
     wait_until(lambda: follower.leads, "the other one to lead")
     done = run_command(*words)
 
     assert refused.returncode == 1
     assert f"`ledgermq raft transfer {follower.name}`" in refused.stderr
-    assert "refused=" in other.stderr and "lead" in other.stderr
+    assert f"do='type it on the host of {leader.name}, which leads" in other.stderr
+    assert f"do='type it on the host of {leader.name}, which leads" in sent.stderr
+    assert "do=" not in at_all.stderr, at_all.stderr
     assert (moved.returncode, done.returncode) == (0, 0), done.stderr
     assert first.group.stop() == [0, 0, 0]

@@ -1,0 +1,48 @@
+"""A hint for who typed a command at a member that does not lead."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from ledgermq.cli.node_options import NAME
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.client.core.address import parse_addresses
+from ledgermq.model.errors import LedgerError, NotLeaderError, TimedOutError
+
+_ASK_S = 2.0
+Run = Callable[[argparse.Namespace], int]
+
+
+def naming_the_leader(run: Run) -> Run:
+    """``run`` of a command with the options of a node: where it asks one node alone, and is refused
+    since another one leads, the error says in ``do`` which.
+    """
+
+    def asked(arguments: argparse.Namespace) -> int:
+        try:
+            return run(arguments)
+        except (NotLeaderError, TimedOutError) as error:
+            is_refused = isinstance(error, NotLeaderError) or "refused" in error.details
+            if is_refused and (leader := _leader_elsewhere(arguments.address)):
+                error.details["do"] = (
+                    f"type it on the host of {leader}, which leads, or name all nodes: --address"
+                )
+            raise
+
+    return asked
+
+
+def _leader_elsewhere(address: str) -> str:
+    """Who leads where the node at ``address`` is another one; empty if that is not known, and of
+    several addresses, among which the client has looked for the leader itself.
+    """
+    if len(parse_addresses(address)) > 1:
+        return ""
+    try:
+        with connect_broker(address, name=NAME, timeout_s=_ASK_S) as broker:
+            welcome = broker.welcome()
+    except LedgerError:
+        # It cannot be asked either: the first error says all that is known.
+        return ""
+    return "" if welcome.leader == welcome.node else welcome.leader
