@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.daemon.store_lock import holder_of
 from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.config.settings import Settings
@@ -89,7 +90,8 @@ def _check(settings: Settings, paths: StorePaths) -> FoundStore:
         log_file_size=log.file_size if log.starts else None,
         queue_file_size=queue_size,
         index_file_size=index_size,
-        left_by_crash=(paths.root / "abort").exists(),
+        # A node that runs has the marker, too.
+        left_by_crash=(paths.root / "abort").exists() and not holder_of(paths.root),
     )
 
 

@@ -97,7 +97,16 @@ def _set(broker: Broker, arguments: argparse.Namespace) -> int:
     if mode == "alter":
         _merge_rights(fields, admin, arguments.user)
     row = admin.set_user(arguments.user, fields, mode=mode, cluster=arguments.cluster)
-    return tell(arguments, row._asdict(), lambda: _print_table([row]))
+
+    def print_row() -> None:
+        _print_table([row])
+        if not (row.public_keys or row.has_secret_key or row.addresses):
+            print(
+                f"no client is {row.user} yet: ledgermq acl alter {row.user} --secret-key-file FILE"
+                " (RocketMQ's), or --public-key KEY (ours, of ledgermq acl keys)"
+            )
+
+    return tell(arguments, row._asdict(), print_row)
 
 
 def _remove(broker: Broker, arguments: argparse.Namespace) -> int:

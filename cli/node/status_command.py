@@ -88,8 +88,10 @@ def describe(status: NodeStatus) -> Iterator[str]:
 def _of_member(status: NodeStatus) -> Iterator[str]:
     """Of a node with a log: its role, how far the log is, and what the services hold."""
     raft, cursors, lock = status["raft"], status["cursors"], status["put_lock"]
+    # Only of a leader that is news: the writer of another member takes what the leader sends.
+    waits = raft["role"] == "leader" and not raft["granted"]
     yield f"role        {raft['role']} in term {raft['term']}" + (
-        "" if raft["granted"] else ", the writer may not write"
+        ", the writer may not write yet" if waits else ""
     )
     if raft["stage"]:
         yield f"stage       {raft['stage']}"
@@ -169,7 +171,7 @@ def _levels(counters: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
         )
     elif known > in_force:
         hint = f", all members know {known}: ledgermq cluster features --enable"
-    yield f"level       {in_force}{hint}"
+    yield f"features    level {in_force}{hint}"
 
 
 def _archives(counters: Mapping[str, int], dispatched: int) -> Iterator[str]:

@@ -156,8 +156,10 @@ def test_a_disk_that_refuses_ends_the_node_with_two(make_node: Callable[[], Node
     assert "READY=1" not in node.listen()
 
 
-def test_check_says_what_the_node_has_made(node: Node) -> None:
-    node.stop()
+@pytest.mark.parametrize("is_running", [False, True], ids=["stopped", "running"])
+def test_check_says_what_the_node_has_made(node: Node, *, is_running: bool) -> None:
+    if not is_running:
+        node.stop()
     done = subprocess.run(
         [sys.executable, *COMMAND, "serve", "--check", "--json", "--config", str(node.config)],
         check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(SOURCES)},
@@ -165,6 +167,7 @@ def test_check_says_what_the_node_has_made(node: Node) -> None:
     found = json.loads(done.stdout)
 
     assert found["ok"] is True
+    assert (node.root / "abort").exists() is is_running
     assert found["log_files"] == 1
     assert found["log_file_size"] == SMALL_FILES["mapped_file_size_commit_log"]
     assert found["left_by_crash"] is False
