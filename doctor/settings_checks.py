@@ -99,13 +99,15 @@ def _address(subject: Subject) -> Diagnosis:
     node, listen = subject.settings.node, subject.settings.listen
     address = ipaddress.ip_address(node.broker_ip)
     hosts = {parse_peer(peer)[1].host for peer in node.peers}
-    hosts |= {host_of(endpoint) for endpoint in (listen.produce, listen.consume) if endpoint}
+    endpoints = (listen.produce, listen.consume, listen.remoting, listen.name_server)
+    hosts |= {host_of(endpoint) for endpoint in endpoints if endpoint}
     far = [host for host in hosts if not is_loopback(host)]
     limit = "an address under which other machines know this node"
     if address.is_loopback and far:
         return warn(
             "settings.broker-ip", f"node.broker_ip = {node.broker_ip}", limit=limit,
-            change="set node.broker_ip: it becomes a part of every message's id",
+            change="set node.broker_ip: RocketMQ's clients are told to find the node there, and it"
+            " becomes a part of every message's id",
         )  # fmt: skip
     return ok("settings.broker-ip", node.broker_ip, limit=limit)
 

@@ -7,6 +7,7 @@ Each verb is one step on one host; nothing here starts or stops a broker. The pa
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
 import shutil
 import sys
@@ -14,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from socket import AF_INET, AF_INET6
 from typing import TYPE_CHECKING
 
 from ledgermq.cli.progress_line import ProgressLine
@@ -78,6 +80,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="ID-HOST:PORT",
         help="where a member serves RocketMQ's clients, if its port is not this one's; repeated",
     )
+    take.add_argument(
+        "--broker-ip",
+        metavar="IP",
+        help="where clients are told to find this host (default: brokerIP1, else an address of"
+        " this host, as RocketMQ takes it)",
+    )
     take.add_argument("--keys", type=Path, metavar="DIR", help="raft.keys_dir of this member")
     take.add_argument(
         "--runtime-dir", type=Path, metavar="DIR", help="listen.runtime_dir of the node"
@@ -107,12 +115,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    translation = _translated(arguments.broker_conf)
+    translation = _with_address(_translated(arguments.broker_conf), None)
     settings = translation.settings
     root = settings.store.path_root_dir
-    for entry in translation.untranslated:
-        where = f"{arguments.broker_conf}:{entry.line}" if entry.line else "RocketMQ's default"
-        print(f"{where}: {entry.key} = {entry.value}: {entry.why}", file=sys.stderr)
+    _tell_untranslated(translation, arguments.broker_conf)
     directory = open_directory(root, self_id=_member(settings))
     obstacles = list(_obstacles(settings, directory))
     disk = shutil.disk_usage(root)
@@ -125,6 +131,7 @@ def _check(arguments: argparse.Namespace) -> int:
             "member": directory.self_id,
             "broker": f"runs as process {holder}" if holder else "does not run",
             "left_by_crash": directory.aborted and not holder,
+            "broker_ip": settings.node.broker_ip,
             "free_per_cent": disk.free * 100 // disk.total,
             "members_of_the_group": len(settings.node.peers) or 1,
             "obstacles": obstacles or "none",
@@ -138,8 +145,13 @@ def _take_over(arguments: argparse.Namespace) -> int:
 
     begin = time.monotonic()
     if arguments.settings.exists():
-        raise ConfigError("settings are there already", file=str(arguments.settings))
+        raise ConfigError(
+            "settings are there already: move them away, or name another file",
+            file=str(arguments.settings),
+            setting="--settings",
+        )
     translation = _with_port(_translated(arguments.broker_conf), arguments)
+    translation = _with_address(translation, arguments.broker_ip)
     settings = translation.settings
     root = settings.store.path_root_dir
     text = write_translation(translation, name=arguments.broker_conf.name)
@@ -151,9 +163,14 @@ def _take_over(arguments: argparse.Namespace) -> int:
         if obstacles:
             raise ConfigError("the store is not taken over", obstacles=obstacles)
         check_directory(settings)
-        manifest = _written(arguments, root, directory.self_id)
+        manifest = _made(root, directory.self_id)
+    _write_manifest(arguments, manifest)
     _write_text(arguments.settings, text)
-    _report(arguments, manifest, begin, settings=str(arguments.settings))
+    _tell_untranslated(translation, arguments.broker_conf)
+    _report(
+        arguments, manifest, begin,
+        broker_ip=settings.node.broker_ip, settings=str(arguments.settings),
+    )  # fmt: skip
     return 0
 
 
@@ -180,19 +197,25 @@ def _back(arguments: argparse.Namespace) -> int:
     root: Path = arguments.directory
     with stopped_store(root):
         directory = open_directory(root, self_id=arguments.self_id)
-        manifest = _written(arguments, root, directory.self_id)
+        manifest = _made(root, directory.self_id)
+    _write_manifest(arguments, manifest)
     stays = sorted({topic for topic, _ in manifest.queues} & {TIMER_TOPIC, STAGED_TOPIC})
     _report(arguments, manifest, begin, stays_until_a_node_comes=stays or "nothing")
     return 0
 
 
-def _written(arguments: argparse.Namespace, root: Path, self_id: str | None) -> MoveManifest:
-    from ledgermq.conversion.move_manifest import make_move_manifest, write_move_manifest
+def _made(root: Path, self_id: str | None) -> MoveManifest:
+    from ledgermq.conversion.move_manifest import make_move_manifest
 
     with ProgressLine("queues") as line:
-        manifest = make_move_manifest(root, self_id=self_id, progress=line.show)
+        return make_move_manifest(root, self_id=self_id, progress=line.show)
+
+
+def _write_manifest(arguments: argparse.Namespace, manifest: MoveManifest) -> None:
+    """Where whoever asks may write, which the owner of the store need not."""
+    from ledgermq.conversion.move_manifest import write_move_manifest
+
     write_move_manifest(arguments.manifest, manifest)
-    return manifest
 
 
 def _report(
@@ -216,6 +239,47 @@ def _report(
 
 def _translated(path: Path) -> Translation:
     return translate_broker_conf(read_text(path), name=str(path))
+
+
+def _tell_untranslated(translation: Translation, path: Path) -> None:
+    for entry in translation.untranslated:
+        if entry.key == "brokerIP1":
+            # Translated by _with_address.
+            continue
+        where = f"{path}:{entry.line}" if entry.line else "RocketMQ's default"
+        print(f"{where}: {entry.key} = {entry.value}: {entry.why}", file=sys.stderr)
+
+
+def _with_address(translation: Translation, given: str | None) -> Translation:
+    """The same with the address that clients are told: as asked for, or as the broker has told it.
+
+    Without ``brokerIP1`` that was one of this host; the default here is a loopback one.
+    """
+    settings, origins = translation.settings, dict(translation.origins)
+    if given is None and "node.broker_ip" in origins:
+        return translation
+    origins["node.broker_ip"] = "as asked for" if given else "brokerIP1, of this host"
+    node = replace(settings.node, broker_ip=given or local_address())
+    return translation._replace(settings=replace(settings, node=node), origins=origins)
+
+
+def local_address() -> str:
+    """What RocketMQ tells clients where broker.conf has no ``brokerIP1``: an address of this host,
+    of no bridge; IPv4 rather than IPv6, and one of 192.168.… where there is no other.
+    """
+    # Only where it is used, for --help needs no library.
+    import psutil
+
+    found: list[ipaddress.IPv4Address | ipaddress.IPv6Address] = []
+    for name, addresses in psutil.net_if_addrs().items():
+        if Path("/sys/class/net", name, "bridge").exists():
+            continue
+        texts = [one.address for one in addresses if one.family in (AF_INET, AF_INET6)]
+        # A scope of IPv6 holds on this host alone.
+        found += [ipaddress.ip_address(text) for text in texts if "%" not in text]
+    far = [one for one in found if not one.is_loopback]
+    far.sort(key=lambda one: (one.version, str(one).startswith("192.168.")))
+    return str(far[0]) if far else "127.0.0.1"
 
 
 def _with_port(translation: Translation, arguments: argparse.Namespace) -> Translation:

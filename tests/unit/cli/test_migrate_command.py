@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.conftest import Golden
 from tests.process.group_nodes import free_port
@@ -177,6 +180,52 @@ def test_what_stands_in_the_way_is_said_before_anything_is_written(host: Host) -
     assert status == EXIT_CONFIG
     assert "RocketMQ 5" in said
     assert not host.settings.exists()
+
+
+def test_clients_are_told_the_address_of_the_host_or_the_one_that_was_asked_for(host: Host) -> None:
+    own = {one.address for many in psutil.net_if_addrs().values() for one in many}
+    _, facts, said = host.take_over()
+    of_host = load_settings(host.settings).node.broker_ip
+    host.settings.unlink()
+    host.take_over("--broker-ip", "10.9.8.7")
+    asked = load_settings(host.settings).node.broker_ip
+    host.settings.unlink()
+    host.configure("brokerIP1=10.1.2.3")
+    host.take_over()
+
+    assert facts["broker_ip"] == of_host
+    assert of_host in own
+    assert of_host != "127.0.0.1" or len(psutil.net_if_addrs()) == 1
+    assert "brokerIP1" not in said
+    assert "cleanFileForciblyEnable" in said
+    assert asked == "10.9.8.7"
+    assert load_settings(host.settings).node.broker_ip == "10.1.2.3"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only a superuser can act as another user")
+def test_a_superuser_writes_where_the_owner_of_the_store_may_not(
+    golden_copy: Golden, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Where any user may go: pytest's own folders are closed to others.
+    with tempfile.TemporaryDirectory(prefix="lmq-") as folder:
+        place = Path(folder)
+        place.chmod(0o755)
+        root = place / "store"
+        shutil.copytree(golden_copy("gs1"), root)
+        for path in (root, *root.rglob("*")):
+            os.chown(path, 65_534, 65_534)
+        closed = place / "closed"
+        closed.mkdir(mode=0o700)
+        host = Host(root, closed, capsys)
+        host._runtime = tmp_path / "run"
+        host.configure("brokerName=oracle")
+        taken, _, said = host.take_over()
+        back, *_ = host.migrate("back", host.root, "--manifest", closed / "after")
+
+        assert (taken, back) == (EXIT_OK, EXIT_OK), said
+        assert host.manifest.stat().st_uid == 0
+        assert (closed / "after").exists()
+        assert {path.stat().st_uid for path in root.rglob("*")} == {65_534}
 
 
 def test_settings_that_are_there_are_not_overwritten(host: Host) -> None:
