@@ -12,7 +12,15 @@ from pathlib import Path
 
 from tests.compat.rocketmq import oracle_program
 from tests.process.conftest import Node
-from tests.process.group_nodes import SIZES, Group, Member, Network, free_port, make_group
+from tests.process.group_nodes import (
+    SIZES,
+    Group,
+    Member,
+    Network,
+    add_settings,
+    free_port,
+    make_group,
+)
 
 JAVA_TIMEOUT_S = 300.0
 BROKER_NAME = "oracle"
@@ -48,29 +56,12 @@ def make_remoting_group(
             },
             "listen": {"remoting": f"127.0.0.1:{port}"},
         }
-        text = member.node.config.read_text()
-        for table, keys in _merged(own, tables or {}).items():
-            lines = "".join(f"{key} = {toml_value(value)}\n" for key, value in keys.items())
-            heading = f"[{table}]\n"
-            if heading in text:
-                text = text.replace(heading, heading + lines)
-            else:
-                text += heading + lines
-        member.node.config.write_text(text)
+        add_settings(member, _merged(own, tables or {}))
 
     group = make_group(
         make_node, members=members, ack=ack, sizes=sizes, network=network, prepare=open_port
     )
     return group, ";".join(f"127.0.0.1:{port}" for port in ports.values())
-
-
-def toml_value(value: object) -> str:
-    """A text, number, truth value or list of these as TOML has it."""
-    if isinstance(value, list):
-        return f"[{', '.join(map(toml_value, value))}]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def _merged(

@@ -388,6 +388,20 @@ def _make_member(
     return Member(node, name, prefix)
 
 
+def add_settings(member: Member, tables: Mapping[str, Mapping[str, object]]) -> None:
+    """Put settings into the tables that a member's file has already, or into new ones."""
+    text = member.node.config.read_text()
+    for table, keys in tables.items():
+        # What JSON writes of strings, numbers, booleans and lists is TOML, too.
+        lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
+        heading = f"[{table}]\n"
+        if heading in text:
+            text = text.replace(heading, heading + lines)
+        else:
+            text += heading + lines
+    member.node.config.write_text(text)
+
+
 class PortClaims:
     """Ports that were chosen by one process of pytest, as the others see: a lock each, in one file.
 
