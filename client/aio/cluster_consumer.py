@@ -13,7 +13,6 @@ from ledgermq.client.clusters.cluster_consumer import ClusterBatch, ClusterReads
 from ledgermq.client.clusters.group_watch import LOOK_S
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.loop_watch import is_readable_within
-from ledgermq.client.reading.retries import GivenBack
 
 
 class AsyncClusterConsumer(ClusterReads, AsyncClosing):
@@ -31,7 +30,7 @@ class AsyncClusterConsumer(ClusterReads, AsyncClosing):
 
         Who is cancelled meanwhile has been given none: they come with the next ``poll``.
         """
-        return await self._run(self._poll_steps(timeout))
+        return await self.run(self._poll_steps(timeout))
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """All messages, also those to come, until the consumer is closed.
@@ -42,28 +41,6 @@ class AsyncClusterConsumer(ClusterReads, AsyncClosing):
             for message in (await self.poll(ITERATION_POLL_S)).messages:
                 yield message
 
-    async def commit(self) -> None:
-        """Note in each group what of it was given so far; see ``ClusterConsumer.commit``."""
-        await self._run(self._commit_steps())
-
-    async def retry_later(
-        self,
-        group: str,
-        message: ReceivedMessage,
-        *more: ReceivedMessage,
-        delay_level: int = 0,
-        times_max: int | None = None,
-    ) -> list[GivenBack]:
-        """Give messages back to the group that they are from; see ``Consumer.retry_later``.
-
-        Raises:
-            ConfigError: no such group is read now.
-        """
-        steps = self._retry_steps(
-            group, (message, *more), delay_level=delay_level, times_max=times_max
-        )
-        return await self._run(steps)
-
     async def close(self) -> None:
         """Say goodbye to all nodes and close; nothing is committed."""
         if not self._is_closed:
@@ -71,7 +48,8 @@ class AsyncClusterConsumer(ClusterReads, AsyncClosing):
             # The watch's thread is waited for.
             await asyncio.to_thread(self._end)
 
-    async def _run(self, steps: Naps[Result]) -> Result:
+    async def run(self, steps: Naps[Result]) -> Result:
+        """What ``steps`` come to."""
         while True:
             try:
                 nap = next(steps)

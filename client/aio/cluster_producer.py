@@ -126,14 +126,20 @@ class AsyncClusterProducer(AsyncClosing):
         return await self._submit(topic, group, send)
 
     async def choose(
-        self, topic: str, options: RequestOptions, *, until: float, group: str = ""
+        self,
+        topic: str,
+        options: RequestOptions,
+        *,
+        until: float,
+        group: str = "",
+        size: int = 0,
     ) -> UsedGroup:
         """The group that a message would go to, for who sends it by other means.
 
         See ``ClusterProducer.choose``.
         """
         return await asyncio.to_thread(
-            self._producer.choose, topic, options, until=until, group=group
+            self._producer.choose, topic, options, until=until, group=group, size=size
         )
 
     def answering(self) -> list[str]:

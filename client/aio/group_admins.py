@@ -10,14 +10,15 @@ from typing import Self, TypeVar
 from ledgermq.client.admin.admin import AsyncAdmin
 from ledgermq.client.broker_connection import TIMEOUT_S
 from ledgermq.client.closing import AsyncClosing
-from ledgermq.client.clusters.group_admins import ANSWERS_S
+from ledgermq.client.clusters.group_admins import ANSWERS_S, AdminsByName
 from ledgermq.client.clusters.group_watch import GroupWatch, WatchedGroup, seeds_of
+from ledgermq.client.core.calls import AwaitsCalls
 from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError
 
 Result = TypeVar("Result")
 
 
-class AsyncGroupAdmins(AsyncClosing):
+class AsyncGroupAdmins(AdminsByName[AsyncAdmin], AwaitsCalls, AsyncClosing):
     """Orders to the groups of a cluster that are awaited; see ``GroupAdmins``.
 
     Used as ``async with AsyncGroupAdmins(…) as admins:``.
@@ -46,18 +47,6 @@ class AsyncGroupAdmins(AsyncClosing):
     async def __aenter__(self) -> Self:
         self._begun = GroupWatch(self._seeds, client=self._name, keys=self._keys)
         return self
-
-    async def groups(self) -> list[str]:
-        """Names of all groups of the cluster; see ``GroupAdmins.groups``."""
-        return [group.name for group in await self._groups()]
-
-    async def of(self, group: str) -> AsyncAdmin:
-        """The admin of a group, which this one closes; see ``GroupAdmins.of``."""
-        names = await self.groups()
-        found = self._watch.group(group)
-        if found is None:
-            raise ConfigError("no such group is known", group=group, known=names)
-        return await self._admin(found)
 
     async def each(
         self, order: Callable[[AsyncAdmin], Awaitable[Result]]

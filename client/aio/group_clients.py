@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from ledgermq.client.aio.cluster_producer import AsyncClusterProducer
 from ledgermq.client.clusters.group_watch import WatchedGroup
 from ledgermq.client.clusters.used_group import UsedGroup
+from ledgermq.client.sending.message_options import RequestOptions
 
 
 class Opened(Protocol):
@@ -28,8 +30,9 @@ class AsyncGroupClients(Generic[Client]):
     Those of different groups are opened at the same time.
     """
 
-    def __init__(self, make: Callable[[str], Client]) -> None:
+    def __init__(self, producer: AsyncClusterProducer, make: Callable[[str], Client]) -> None:
         """``make`` takes the group's address."""
+        self._producer = producer
         self._make = make
         self._opening: dict[str, asyncio.Lock] = {}
         self._clients: dict[str, tuple[WatchedGroup, Client]] = {}
@@ -53,6 +56,13 @@ class AsyncGroupClients(Generic[Client]):
                 self._retired.append(known[1])
             self._clients[group.name] = group, client
             return client
+
+    async def chosen(
+        self, topic: str, options: RequestOptions, *, group: str, until: float, size: int = 0
+    ) -> Client:
+        """The client of the group that a message would go to; see ``ClusterProducer.choose``."""
+        used = await self._producer.choose(topic, options, group=group, until=until, size=size)
+        return await self.of(used)
 
     async def close(self) -> None:
         """Close all."""

@@ -18,6 +18,7 @@ from ledgermq.client.clusters.group_watch import (
     WatchedGroup,
     seeds_of,
 )
+from ledgermq.client.core.asked import asked
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.read_traces import ReadTraces
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
@@ -146,7 +147,14 @@ class ClusterReads:
                 return ClusterBatch("", no_messages(self.topic))
             yield self._nap([*self._readers.values()], min(until, now + LOOK_S / 2))
 
-    def _commit_steps(self) -> Naps[None]:
+    @asked
+    def commit(self) -> Naps[None]:
+        """Note in each group what of it was given so far.
+
+        Raises:
+            ConfigError: the consumer has no group.
+            LedgerError: of the first group that could not note it; all others have.
+        """
         checked_group(self.group)
         failures: list[LedgerError] = []
         errands: dict[str, Errand[None]] = {}
@@ -171,15 +179,22 @@ class ClusterReads:
         if failures:
             raise failures[0]
 
-    def _retry_steps(
+    @asked
+    def retry_later(
         self,
         group: str,
-        messages: Sequence[ReceivedMessage],
-        *,
-        delay_level: int,
-        times_max: int | None,
+        message: ReceivedMessage,
+        *more: ReceivedMessage,
+        delay_level: int = 0,
+        times_max: int | None = None,
     ) -> Naps[list[GivenBack]]:
+        """Give messages back to the group that they are from; see ``Consumer.retry_later``.
+
+        Raises:
+            ConfigError: no such group is read now.
+        """
         consumer = self._reader_of(group).consumer
+        messages = (message, *more)
         steps = consumer.retry_steps(messages, delay_level=delay_level, times_max=times_max)
         errand = consumer.errand(steps)
         yield from self._run_errands({group: errand})
@@ -309,7 +324,7 @@ class ClusterConsumer(ClusterReads, Closing):
                 which one. The next ``poll`` gives what the others have. That a group does not
                 answer is waited out.
         """
-        return self._run(self._poll_steps(timeout))
+        return self.run(self._poll_steps(timeout))
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """All messages, also those to come, until the consumer is closed.
@@ -319,22 +334,14 @@ class ClusterConsumer(ClusterReads, Closing):
         while not self._is_closed:
             yield from self.poll(ITERATION_POLL_S).messages
 
-    def commit(self) -> None:
-        """Note in each group what of it was given so far.
-
-        Raises:
-            ConfigError: the consumer has no group.
-            LedgerError: of the first group that could not note it; all others have.
-        """
-        self._run(self._commit_steps())
-
     def close(self) -> None:
         """Say goodbye to all nodes and close; nothing is committed."""
         if not self._is_closed:
             self._is_closed = True
             self._end()
 
-    def _run(self, steps: Naps[Result]) -> Result:
+    def run(self, steps: Naps[Result]) -> Result:
+        """What ``steps`` come to."""
         while True:
             try:
                 nap = next(steps)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from abc import ABC
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Unpack
 
 from ledgermq.client.blocking.requester import Requester
@@ -11,6 +13,8 @@ from ledgermq.client.closing import Closing
 from ledgermq.client.clusters.cluster_producer import ClusterProducer
 from ledgermq.client.clusters.group_clients import GroupClients
 from ledgermq.client.clusters.used_group import UsedGroup
+from ledgermq.client.core.asked import asked
+from ledgermq.client.core.calls import Calls, MakesCalls
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.sending.message_options import RequestOptions, check_options
 from ledgermq.client.sending.outgoing import Body
@@ -19,7 +23,46 @@ from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.client.tracing.tracing import Tracing
 
 
-class ClusterRequester(Closing):
+class ClusterRequests(ABC):
+    """The verb of both forms of a cluster's requester."""
+
+    _chosen: Callable[..., object]
+    """Gives the requester of the group that a message would go to; see ``GroupClients``."""
+
+    @asked
+    def request(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        group: str = "",
+        timeout: float = REQUEST_TIMEOUT_S,
+        **options: Unpack[RequestOptions],
+    ) -> Calls[ReceivedMessage]:
+        """Send a request; the reply to it.
+
+        Args:
+            group: the one to send it to; without it, one that has the topic, as
+                ``ClusterProducer.send`` chooses it.
+            timeout: seconds for all of it; the reader of the request is told, too.
+
+        Raises:
+            TimedOutError: nobody has replied in time; the request may have been read all the same.
+            LedgerError: the request was not stored; the class says why.
+        """
+        until = time.monotonic() + timeout
+        check_options(options, RequestOptions)
+        requester = yield partial(
+            self._chosen, topic, options, group=group, size=len(body), until=until
+        )
+        left = max(0.001, until - time.monotonic())
+        reply: ReceivedMessage = yield partial(
+            requester.request, topic, body, timeout=left, **options
+        )
+        return reply
+
+
+class ClusterRequester(ClusterRequests, MakesCalls, Closing):
     """Asks in any group that has the topic, and gets the reply from that group.
 
     Who replies does so by a producer of the group that the request was read in: with a
@@ -43,37 +86,11 @@ class ClusterRequester(Closing):
             addresses, name=name, options=options, tracing=tracing, keys=keys
         )
         self._requesters = GroupClients(self._producer, self._requester)
+        self._chosen = self._requesters.chosen
 
     def groups(self) -> list[str]:
         """Names of the groups that are known now."""
         return self._producer.groups()
-
-    def request(
-        self,
-        topic: str,
-        body: Body,
-        *,
-        group: str = "",
-        timeout: float = REQUEST_TIMEOUT_S,
-        **options: Unpack[RequestOptions],
-    ) -> ReceivedMessage:
-        """Send a request; the reply to it.
-
-        Args:
-            group: the one to send it to; without it, one that has the topic, as
-                ``ClusterProducer.send`` chooses it.
-            timeout: seconds for all of it; the reader of the request is told, too.
-
-        Raises:
-            TimedOutError: nobody has replied in time; the request may have been read all the same.
-            LedgerError: the request was not stored; the class says why.
-        """
-        until = time.monotonic() + timeout
-        check_options(options, RequestOptions)
-        used = self._producer.choose(topic, options, group=group, size=len(body), until=until)
-        requester = self._requesters.of(used.group.name)
-        left = max(0.001, until - time.monotonic())
-        return requester.request(topic, body, timeout=left, **options)
 
     def close(self) -> None:
         """Close; who waits for a reply gets none."""

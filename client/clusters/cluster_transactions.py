@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
-from typing import Unpack
+from functools import partial
+from typing import Any, Generic, TypeVar, Unpack
 
 from ledgermq.client.blocking.transactions import Listener, Transaction, TransactionalProducer
 from ledgermq.client.closing import Closing
@@ -14,6 +16,8 @@ from ledgermq.client.clusters.cluster_producer import ClusterProducer
 from ledgermq.client.clusters.group_clients import GroupClients
 from ledgermq.client.clusters.group_watch import ASKED_AGAIN_S
 from ledgermq.client.clusters.used_group import UsedGroup
+from ledgermq.client.core.asked import asked
+from ledgermq.client.core.calls import Calls, MakesCalls
 from ledgermq.client.sending.known_transactions import TransactionResult
 from ledgermq.client.sending.message_options import HalfOptions, RequestOptions
 from ledgermq.client.sending.outgoing import Body
@@ -26,7 +30,65 @@ from ledgermq.model.names.transactions import Decision
 logger = logging.getLogger(__name__)
 
 
-class ClusterTransactionalProducer(Closing):
+Begun = TypeVar("Begun")
+Done = TypeVar("Done")
+
+
+class ClusterTransactions(ABC, Generic[Begun, Done]):
+    """Verbs of both forms of a cluster's transactional producer.
+
+    ``Begun`` is a transaction, ``Done`` what comes of the work between its beginning and its end.
+    """
+
+    _timeout_s: float
+    _chosen: Callable[..., object]
+    """Gives the producer of the group that a message would go to; see ``GroupClients``."""
+
+    @asked
+    def transaction(self, topic: str, *, group: str = "") -> Calls[Begun]:
+        """Begin a transaction in a group that has ``topic``; nothing is sent before its first
+        message.
+
+        All of its messages go to that group, also those of other topics, which it has to have; a
+        ``queue_key`` chooses among its queues alone.
+
+        Args:
+            group: the one to begin it in; without it, it is chosen as by ``ClusterProducer.send``.
+
+        Raises:
+            LedgerError: no group can be chosen, or reached; as from ``ClusterProducer.send``.
+        """
+        producer = yield from self._producer_for(topic, {}, group)
+        transaction: Begun = producer.transaction()
+        return transaction
+
+    @asked
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        local: Callable[[str], Done],
+        *,
+        group: str = "",
+        **options: Unpack[HalfOptions],
+    ) -> Calls[TransactionResult]:
+        """Store a half message, do what it tells of, and end it as that went.
+
+        See ``TransactionalProducer.send``, and for ``group`` and ``queue_key``
+        ``ClusterProducer.send``.
+        """
+        producer = yield from self._producer_for(topic, options, group)
+        ended: TransactionResult = yield partial(producer.send, topic, body, local, **options)
+        return ended
+
+    def _producer_for(self, topic: str, options: RequestOptions, group: str) -> Calls[Any]:
+        until = time.monotonic() + self._timeout_s
+        return (yield partial(self._chosen, topic, options, group=group, until=until))
+
+
+class ClusterTransactionalProducer(
+    ClusterTransactions[Transaction, Decision | None], MakesCalls, Closing
+):
     """Sends messages in transactions, each of which is in one group, from its beginning to its end.
 
     That group alone knows what became of it, and asks for that: all else is as
@@ -61,7 +123,9 @@ class ClusterTransactionalProducer(Closing):
         self._name = name
         self._tracing = tracing
         self._producer = ClusterProducer(addresses, name=name, options=options, keys=keys)
+        self._timeout_s = self._producer.options.timeout_s
         self._clients = GroupClients(self._producer, self._client)
+        self._chosen = self._clients.chosen
         self._closing = threading.Event()
         self._answering: threading.Thread | None = None
         if listener is not None:
@@ -82,38 +146,6 @@ class ClusterTransactionalProducer(Closing):
         """
         return self._clients.of(group)
 
-    def transaction(self, topic: str, *, group: str = "") -> Transaction:
-        """Begin a transaction in a group that has ``topic``; nothing is sent before its first
-        message.
-
-        All of its messages go to that group, also those of other topics, which it has to have; a
-        ``queue_key`` chooses among its queues alone.
-
-        Args:
-            group: the one to begin it in; without it, it is chosen as by ``ClusterProducer.send``.
-
-        Raises:
-            LedgerError: no group can be chosen; as from ``ClusterProducer.send``.
-        """
-        return self.of(self._choose(topic, {}, group)).transaction()
-
-    def send(
-        self,
-        topic: str,
-        body: Body,
-        local: Callable[[str], Decision | None],
-        *,
-        group: str = "",
-        **options: Unpack[HalfOptions],
-    ) -> TransactionResult:
-        """Store a half message, do what it tells of, and end it as that went.
-
-        See ``TransactionalProducer.send``, and for ``group`` and ``queue_key``
-        ``ClusterProducer.send``.
-        """
-        name = self._choose(topic, options, group)
-        return self.of(name).send(topic, body, local, **options)
-
     def close(self, timeout: float | None = None) -> None:
         """Say goodbye; open transactions are asked for later, of other producers of the group."""
         self._closing.set()
@@ -121,10 +153,6 @@ class ClusterTransactionalProducer(Closing):
             self._answering.join()
         self._clients.close()
         self._producer.close(timeout)
-
-    def _choose(self, topic: str, options: RequestOptions, group: str) -> str:
-        until = time.monotonic() + self._producer.options.timeout_s
-        return self._producer.choose(topic, options, group=group, until=until).group.name
 
     def _client(self, used: UsedGroup) -> TransactionalProducer:
         return TransactionalProducer(

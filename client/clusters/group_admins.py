@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from functools import partial
+from typing import Generic, TypeVar
 
 from ledgermq.client.admin.admin import Admin
 from ledgermq.client.broker_connection import TIMEOUT_S
 from ledgermq.client.closing import Closing
 from ledgermq.client.clusters.group_watch import GroupWatch, WatchedGroup, seeds_of
+from ledgermq.client.core.asked import asked
+from ledgermq.client.core.calls import Calls, MakesCalls
 from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError
 
 Result = TypeVar("Result")
@@ -18,7 +22,43 @@ ANSWERS_S = 2.0
 """Connecting to a group that is there takes no longer, unless far more is wrong."""
 
 
-class GroupAdmins(Closing):
+One = TypeVar("One")
+
+
+class AdminsByName(ABC, Generic[One]):
+    """Verbs of both forms of admins, whose kind is ``One``."""
+
+    _groups: Callable[[], object]
+    _admin: Callable[[WatchedGroup], object]
+
+    @asked
+    def groups(self) -> Calls[list[str]]:
+        """Names of all groups of the cluster.
+
+        Raises:
+            NotLeaderError: nobody has told them in ``timeout_s``.
+        """
+        groups: list[WatchedGroup] = yield self._groups
+        return [group.name for group in groups]
+
+    @asked
+    def of(self, group: str) -> Calls[One]:
+        """The admin of a group, which this one closes.
+
+        Raises:
+            ConfigError: there is no such group.
+            NotLeaderError: nobody has told which there are.
+        """
+        groups: list[WatchedGroup] = yield self._groups
+        for found in groups:
+            if found.name == group:
+                admin: One = yield partial(self._admin, found)
+                return admin
+        known = [one.name for one in groups]
+        raise ConfigError("no such group is known", group=group, known=known)
+
+
+class GroupAdmins(AdminsByName[Admin], MakesCalls, Closing):
     """Orders to the groups of a cluster; one thread at a time may give them.
 
     Topics, consumer groups and offsets are each group's own, so an order names its group. What is
@@ -47,27 +87,6 @@ class GroupAdmins(Closing):
         self._timeout_s = timeout_s
         self._admins: dict[str, tuple[WatchedGroup, Admin]] = {}
         self._watch = GroupWatch(seeds, client=name, keys=keys)
-
-    def groups(self) -> list[str]:
-        """Names of all groups of the cluster.
-
-        Raises:
-            NotLeaderError: nobody has told them in ``timeout_s``.
-        """
-        return [group.name for group in self._groups()]
-
-    def of(self, group: str) -> Admin:
-        """The admin of a group, which this one closes.
-
-        Raises:
-            ConfigError: there is no such group.
-            NotLeaderError: nobody has told which there are.
-        """
-        names = self.groups()
-        found = self._watch.group(group)
-        if found is None:
-            raise ConfigError("no such group is known", group=group, known=names)
-        return self._admin(found)
 
     def each(self, order: Callable[[Admin], Result]) -> dict[str, Result | LedgerError]:
         """What each group says to an order, by its name: a result, or why there is none.

@@ -8,6 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 from ledgermq.client.clusters.cluster_producer import ClusterProducer
 from ledgermq.client.clusters.used_group import UsedGroup
+from ledgermq.client.sending.message_options import RequestOptions
 
 
 class Closed(Protocol):
@@ -51,6 +52,13 @@ class GroupClients(Generic[Client]):
             client = self._make(used)
             self._clients[group] = used, client
             return client
+
+    def chosen(
+        self, topic: str, options: RequestOptions, *, group: str, until: float, size: int = 0
+    ) -> Client:
+        """The client of the group that a message would go to; see ``ClusterProducer.choose``."""
+        used = self._producer.choose(topic, options, group=group, until=until, size=size)
+        return self.of(used.group.name)
 
     def close(self) -> None:
         """Close all, and then the producers."""

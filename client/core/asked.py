@@ -16,43 +16,47 @@ what is called for each message: ``send`` and ``poll`` have no descriptor in the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
 from inspect import Parameter, Signature, iscoroutinefunction, signature
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
-from ledgermq.client.core.requests import Result, Steps
+from ledgermq.client.core.requests import Request, Result, Steps
 
 P = ParamSpec("P")
 Client = TypeVar("Client")
+Step = TypeVar("Step")
+"""What a client's steps are: questions to a broker, mostly."""
+
+Taken_contra = TypeVar("Taken_contra", contravariant=True)
 
 
-class Waits(Protocol):
+class Waits(Protocol[Taken_contra]):
     """A client that blocks."""
 
-    def run(self, steps: Steps[Result]) -> Result:
+    def run(self, steps: Generator[Taken_contra, Any, Result]) -> Result:
         """What ``steps`` come to."""
 
 
-class Awaits(Protocol):
+class Awaits(Protocol[Taken_contra]):
     """A client for asyncio."""
 
-    async def run(self, steps: Steps[Result]) -> Result:
+    async def run(self, steps: Generator[Taken_contra, Any, Result]) -> Result:
         """What ``steps`` come to."""
 
 
-class AskedVerb(Generic[P, Result]):
+class AskedVerb(Generic[P, Step, Result]):
     """A verb of a class; ``__wrapped__`` are its steps."""
 
-    def __init__(self, steps: Callable[..., Steps[Result]]) -> None:
+    def __init__(self, steps: Callable[..., Generator[Step, Any, Result]]) -> None:
         """A verb of ``steps``, whose first argument is the client."""
 
         @wraps(steps)
-        def wait(client: Waits, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        def wait(client: Waits[Step], /, *args: P.args, **kwargs: P.kwargs) -> Result:
             return client.run(steps(client, *args, **kwargs))
 
         @wraps(steps)
-        async def await_(client: Awaits, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        async def await_(client: Awaits[Step], /, *args: P.args, **kwargs: P.kwargs) -> Result:
             return await client.run(steps(client, *args, **kwargs))
 
         self.__doc__ = steps.__doc__
@@ -68,19 +72,19 @@ class AskedVerb(Generic[P, Result]):
             form.__signature__ = _result_told(self.__wrapped__)  # type: ignore[attr-defined]
 
     @overload
-    def __get__(self, client: Waits, owner: type[Waits]) -> Callable[P, Result]: ...
+    def __get__(self, client: Waits[Step], owner: type[Waits[Step]]) -> Callable[P, Result]: ...
     @overload
     def __get__(
-        self, client: Awaits, owner: type[Awaits]
+        self, client: Awaits[Step], owner: type[Awaits[Step]]
     ) -> Callable[P, Coroutine[Any, Any, Result]]: ...
     @overload
     def __get__(
-        self, client: None, owner: type[Waits]
-    ) -> Callable[Concatenate[Waits, P], Result]: ...
+        self, client: None, owner: type[Waits[Step]]
+    ) -> Callable[Concatenate[Waits[Step], P], Result]: ...
     @overload
     def __get__(
-        self, client: None, owner: type[Awaits]
-    ) -> Callable[Concatenate[Awaits, P], Coroutine[Any, Any, Result]]: ...
+        self, client: None, owner: type[Awaits[Step]]
+    ) -> Callable[Concatenate[Awaits[Step], P], Coroutine[Any, Any, Result]]: ...
     @overload
     def __get__(self, client: None, owner: type[object]) -> Self: ...
 
@@ -95,16 +99,18 @@ class AskedVerb(Generic[P, Result]):
 
 def _result_told(steps: Callable[..., object]) -> Signature:
     declared = signature(steps)
-    told = re.fullmatch(r"Steps\[(.*)\]", str(declared.return_annotation))
+    told = re.fullmatch(r"[A-Z]\w+\[(.*)\]", str(declared.return_annotation))
     return declared.replace(return_annotation=told[1]) if told else declared
 
 
-def asked(steps: Callable[Concatenate[Client, P], Steps[Result]]) -> AskedVerb[P, Result]:
+def asked(
+    steps: Callable[Concatenate[Client, P], Generator[Step, Any, Result]],
+) -> AskedVerb[P, Step, Result]:
     """A verb of the class that the steps are declared in."""
     return AskedVerb(steps)
 
 
-def question(steps: Callable[P, Steps[Result]]) -> AskedVerb[P, Result]:
+def question(steps: Callable[P, Steps[Result]]) -> AskedVerb[P, Request, Result]:
     """A verb whose steps are declared elsewhere, and need nothing of the client."""
 
     @wraps(steps)

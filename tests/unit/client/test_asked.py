@@ -5,14 +5,31 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from mypy import api
 from tests.unit.client.peer import Peer
 
-from ledgermq.client import Admin, DeadLetters, Queries
-from ledgermq.client.aio import AsyncAdmin, AsyncDeadLetters, AsyncQueries
+from ledgermq.client import (
+    Admin,
+    ClusterConsumer,
+    ClusterRequester,
+    ClusterTransactionalProducer,
+    DeadLetters,
+    GroupAdmins,
+    Queries,
+)
+from ledgermq.client.aio import (
+    AsyncAdmin,
+    AsyncClusterConsumer,
+    AsyncClusterRequester,
+    AsyncClusterTransactionalProducer,
+    AsyncDeadLetters,
+    AsyncGroupAdmins,
+    AsyncQueries,
+)
 from ledgermq.model.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
@@ -22,10 +39,14 @@ from collections.abc import Coroutine
 from typing import Any, assert_type
 
 from ledgermq.client import (
-    Admin, BatchResult, Consumer, DeadLetters, GroupRow, KeyedMessages, Producer, Queries, Replay,
-    Requester, SendResult, TopicSettings, Transaction,
+    Admin, BatchResult, ClusterConsumer, ClusterRequester, ClusterTransactionalProducer, Consumer,
+    DeadLetters, Decision, GivenBack, GroupAdmins, GroupRow, KeyedMessages, Producer, Queries,
+    ReceivedMessage, Replay, Requester, SendResult, TopicSettings, Transaction, TransactionResult,
 )
-from ledgermq.client.aio import AsyncAdmin, AsyncDeadLetters, AsyncProducer, AsyncQueries
+from ledgermq.client.aio import (
+    AsyncAdmin, AsyncClusterConsumer, AsyncClusterRequester, AsyncClusterTransactionalProducer,
+    AsyncDeadLetters, AsyncGroupAdmins, AsyncProducer, AsyncQueries, AsyncTransaction,
+)
 from ledgermq.client.core.questions import QueueRange
 from ledgermq.client.sending.send_future import SendFuture
 
@@ -47,6 +68,36 @@ async def await_(admin: AsyncAdmin, queries: AsyncQueries, letters: AsyncDeadLet
     assert_type(await queries.by_key("t", "k", messages_max=1), KeyedMessages)
     assert_type(await queries.offsets("t", 0), QueueRange)
     assert_type(await letters.replay([1], origin=True), Replay)
+
+
+def wait_for_groups(
+    requester: ClusterRequester, till: ClusterTransactionalProducer, admins: GroupAdmins
+) -> None:
+    assert_type(requester.request("t", b"", group="a", queue_key="k"), ReceivedMessage)
+    assert_type(till.transaction("t"), Transaction)
+    assert_type(till.send("t", b"", lambda _: Decision.COMMIT), TransactionResult)
+    assert_type(admins.of("a"), Admin)
+    requester.request("t", b"", flag=1)  # expect: Unexpected keyword argument "flag"
+
+
+async def await_groups(
+    requester: AsyncClusterRequester,
+    till: AsyncClusterTransactionalProducer,
+    admins: AsyncGroupAdmins,
+    consumer: AsyncClusterConsumer,
+    message: ReceivedMessage,
+) -> None:
+    async def commits(_id: str) -> Decision:
+        return Decision.COMMIT
+
+    assert_type(await requester.request("t", b"", timeout=1.0), ReceivedMessage)
+    assert_type(await till.transaction("t", group="a"), AsyncTransaction)
+    assert_type(await till.send("t", b"", commits), TransactionResult)
+    assert_type(await admins.of("a"), AsyncAdmin)
+    assert_type(await consumer.retry_later("a", message), list[GivenBack])
+    await till.send("t", b"", lambda _: Decision.COMMIT)  # expect: incompatible type
+    consumer.commit()  # expect: must be used
+    ClusterConsumer.commit(consumer)  # expect: expected "Waits[Nap]"
 
 
 async def send(producer: Producer, aio: AsyncProducer, consumer: Consumer) -> None:
@@ -77,10 +128,21 @@ async def wrong(admin: Admin, aio: AsyncAdmin, queries: Queries) -> None:
     await aio.lag()  # expect: Too few arguments
     aio.topics()  # expect: must be used
     queries.offsets("t")  # expect: Too few arguments
-    Admin.topics(aio)  # expect: incompatible type "AsyncAdmin"; expected "Waits"
+    Admin.topics(aio)  # expect: incompatible type "AsyncAdmin"; expected "Waits[
 """
 
 TWINS = [(Admin, AsyncAdmin), (Queries, AsyncQueries), (DeadLetters, AsyncDeadLetters)]
+
+OF_ALL_GROUPS = [
+    (ClusterConsumer.commit, AsyncClusterConsumer.commit),
+    (ClusterConsumer.retry_later, AsyncClusterConsumer.retry_later),
+    (ClusterRequester.request, AsyncClusterRequester.request),
+    (ClusterTransactionalProducer.send, AsyncClusterTransactionalProducer.send),
+    (ClusterTransactionalProducer.transaction, AsyncClusterTransactionalProducer.transaction),
+    (GroupAdmins.groups, AsyncGroupAdmins.groups),
+    (GroupAdmins.of, AsyncGroupAdmins.of),
+]
+"""Beside verbs that differ in more than waiting."""
 
 
 @pytest.mark.slow
@@ -112,11 +174,22 @@ def test_both_forms_have_the_same_verbs_with_their_words(
 
     assert verbs
     for waiting, awaiting in pairs:
-        assert waiting.__doc__
-        assert waiting.__doc__ == awaiting.__doc__
-        assert inspect.signature(waiting) == inspect.signature(awaiting)
-        assert not inspect.iscoroutinefunction(waiting)
-        assert inspect.iscoroutinefunction(awaiting)
+        check_twins(waiting, awaiting)
+
+
+@pytest.mark.parametrize(("waiting", "awaiting"), OF_ALL_GROUPS)
+def test_a_verb_of_all_groups_is_the_same_in_both_forms(
+    waiting: Callable[..., object], awaiting: Callable[..., object]
+) -> None:
+    check_twins(waiting, awaiting)
+
+
+def check_twins(waiting: Callable[..., object], awaiting: Callable[..., object]) -> None:
+    assert waiting.__doc__
+    assert waiting.__doc__ == awaiting.__doc__
+    assert inspect.signature(waiting) == inspect.signature(awaiting)
+    assert not inspect.iscoroutinefunction(waiting)
+    assert inspect.iscoroutinefunction(awaiting)
 
 
 def test_the_signature_is_that_of_the_declaration() -> None:
@@ -127,6 +200,7 @@ def test_the_signature_is_that_of_the_declaration() -> None:
     assert list(inspect.signature(Admin.members).parameters) == ["self", "group"]
     assert inspect.signature(Admin.lag).return_annotation == "list[QueueLag]"
     assert inspect.signature(AsyncAdmin.members).return_annotation == "GroupMembers"
+    assert inspect.signature(ClusterRequester.request).return_annotation == "ReceivedMessage"
     assert inspect.isgeneratorfunction(inspect.unwrap(Admin.lag))
 
 
