@@ -95,7 +95,7 @@ async def await_groups(
     assert_type(await till.send("t", b"", commits), TransactionResult)
     assert_type(await admins.of("a"), AsyncAdmin)
     assert_type(await consumer.retry_later("a", message), list[GivenBack])
-    await till.send("t", b"", lambda _: Decision.COMMIT)  # expect: incompatible type
+    await till.send("t", b"", lambda _: Decision.COMMIT)  # expect: Awaitable[Decision | None]
     consumer.commit()  # expect: must be used
     ClusterConsumer.commit(consumer)  # expect: expected "Waits[Nap]"
 
