@@ -8,9 +8,9 @@ from typing import Self
 from ledgermq.client.aio.cluster_producer import AsyncClusterProducer
 from ledgermq.client.aio.group_clients import AsyncGroupClients
 from ledgermq.client.aio.requester import AsyncRequester
+from ledgermq.client.calls import AwaitsCalls
 from ledgermq.client.closing import AsyncClosing
 from ledgermq.client.clusters.cluster_requester import ClusterRequests
-from ledgermq.client.core.calls import AwaitsCalls
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.client.tracing.tracing import Tracing
 

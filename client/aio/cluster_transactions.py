@@ -14,10 +14,10 @@ from ledgermq.client.aio.transactions import (
     AsyncTransaction,
     AsyncTransactionalProducer,
 )
+from ledgermq.client.calls import AwaitsCalls
 from ledgermq.client.closing import AsyncClosing
 from ledgermq.client.clusters.cluster_transactions import ClusterTransactions
 from ledgermq.client.clusters.group_watch import ASKED_AGAIN_S
-from ledgermq.client.core.calls import AwaitsCalls
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.client.sending.transaction_parts import check_group
 from ledgermq.client.tracing.tracing import Tracing

@@ -9,10 +9,10 @@ from typing import Self, TypeVar
 
 from ledgermq.client.admin.admin import AsyncAdmin
 from ledgermq.client.broker_connection import TIMEOUT_S
+from ledgermq.client.calls import AwaitsCalls
 from ledgermq.client.closing import AsyncClosing
 from ledgermq.client.clusters.group_admins import ANSWERS_S, AdminsByName
 from ledgermq.client.clusters.group_watch import GroupWatch, WatchedGroup, seeds_of
-from ledgermq.client.core.calls import AwaitsCalls
 from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError
 
 Result = TypeVar("Result")

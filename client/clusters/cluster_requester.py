@@ -9,12 +9,12 @@ from functools import partial
 from typing import Unpack
 
 from ledgermq.client.blocking.requester import Requester
+from ledgermq.client.calls import Calls, MakesCalls
 from ledgermq.client.closing import Closing
 from ledgermq.client.clusters.cluster_producer import ClusterProducer
 from ledgermq.client.clusters.group_clients import GroupClients
 from ledgermq.client.clusters.used_group import UsedGroup
 from ledgermq.client.core.asked import asked
-from ledgermq.client.core.calls import Calls, MakesCalls
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.sending.message_options import RequestOptions, check_options
 from ledgermq.client.sending.outgoing import Body

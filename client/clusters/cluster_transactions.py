@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any, Generic, TypeVar, Unpack
 
 from ledgermq.client.blocking.transactions import Listener, Transaction, TransactionalProducer
+from ledgermq.client.calls import Calls, MakesCalls
 from ledgermq.client.closing import Closing
 from ledgermq.client.clusters.cluster_producer import ClusterProducer
 from ledgermq.client.clusters.group_clients import GroupClients
 from ledgermq.client.clusters.group_watch import ASKED_AGAIN_S
 from ledgermq.client.clusters.used_group import UsedGroup
 from ledgermq.client.core.asked import asked
-from ledgermq.client.core.calls import Calls, MakesCalls
 from ledgermq.client.sending.known_transactions import TransactionResult
 from ledgermq.client.sending.message_options import HalfOptions, RequestOptions
 from ledgermq.client.sending.outgoing import Body

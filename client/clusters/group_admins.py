@@ -10,10 +10,10 @@ from typing import Generic, TypeVar
 
 from ledgermq.client.admin.admin import Admin
 from ledgermq.client.broker_connection import TIMEOUT_S
+from ledgermq.client.calls import Calls, MakesCalls
 from ledgermq.client.closing import Closing
 from ledgermq.client.clusters.group_watch import GroupWatch, WatchedGroup, seeds_of
 from ledgermq.client.core.asked import asked
-from ledgermq.client.core.calls import Calls, MakesCalls
 from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError
 
 Result = TypeVar("Result")
