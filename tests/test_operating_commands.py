@@ -38,6 +38,8 @@ LEVELS = "needs a group of two versions; tests/process/test_new_version_page.py 
 
 GROUPS = "needs two groups; tests/process/test_cluster_groups.py has them"
 
+MQADMIN = "is RocketMQ's own; tests/compat/test_mqadmin.py runs all of its commands"
+
 BUCKET = "needs an object store; tests/buckets/test_backup_streams.py has one"
 
 NOT_RUN = {
@@ -55,6 +57,8 @@ NOT_RUN = {
     ("install.md", "make wheel"): WHEEL,
     ("install.md", "pip install "): WHEEL,
     ("migrate.md", "ledgermq migrate "): MIGRATION,
+    ("mqadmin.md", "export "): MQADMIN,
+    ("mqadmin.md", "sh bin/mqadmin "): MQADMIN,
     ("new-version.md", "ledgermq cluster features"): LEVELS,
     ("new-version.md", "ledgermq upgrade check"): LEVELS,
     ("second-site.md", "ledgermq mirror missing"): MIRROR,
