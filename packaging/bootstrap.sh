@@ -135,7 +135,7 @@ compile_kernels() {
     fi
     stamp="$tag $(digest setup.py formats/kernels/_[a-z]*.p*)"
     is_done compiled "$stamp" && compgen -G "formats/kernels/_*$tag" >/dev/null && return
-    say "compiling the kernels"
+    say "compiling the kernels, a minute or two; see build/kernels.log"
     rm -f formats/kernels/_*"$tag"
     mkdir -p build
     # Debian's Python asks for debugging symbols, which take a quarter of the time. What it asks for
