@@ -27,7 +27,10 @@ from ledgermq.rules.cluster.signatures import PUBLIC_SIZE, SigningKey
 from ledgermq.sessions.keys.root_key import RootKey, new_root_key, read_root_key, write_root_key
 
 TICKET_SIZE_MAX = 256 * 1024
-NONE = "the group belongs to no cluster: ledgermq cluster init, or join"
+NONE = (
+    "the group belongs to no cluster of several groups: ledgermq cluster init, or join;"
+    " its own members: ledgermq raft status"
+)
 
 Answer = Callable[[Broker, argparse.Namespace], int]
 

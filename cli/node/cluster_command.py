@@ -25,7 +25,7 @@ from ledgermq.cli.node.demo_command import BATCH, BODY_SIZE, Steps
 from ledgermq.cli.node.demo_node import DemoNode
 from ledgermq.cli.node.raft_command import LOOK_AGAIN_S
 from ledgermq.cli.progress_line import ProgressLine
-from ledgermq.client import BatchResult, Consumer, Producer
+from ledgermq.client import BatchResult, Consumer, Producer, ProducerOptions
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.model.config.settings import AckMode, Settings
 from ledgermq.model.errors import CorruptLogError, LedgerError, TimedOutError
@@ -50,7 +50,10 @@ class DemoOutcome(NamedTuple):
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``cluster`` and its sub-commands."""
     parser = subparsers.add_parser(
-        "cluster", help="several groups as one; feature levels of a group; try one here"
+        "cluster",
+        help="several groups as one; feature levels of a group; try one here",
+        description="A cluster is several groups as one. The members of one group, and which"
+        " of them leads: `ledgermq raft status`.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_clusters(commands)
@@ -185,7 +188,11 @@ def _send(nodes: Sequence[DemoNode], leader: DemoNode, say: Steps) -> DemoOutcom
     filler = b"." * BODY_SIZE
     begin = time.monotonic()
     with (
-        Producer(_addresses(nodes), name="ledgermq cluster demo") as producer,
+        Producer(
+            _addresses(nodes),
+            name="ledgermq cluster demo",
+            options=ProducerOptions(timeout_s=PATIENCE_S),
+        ) as producer,
         ProgressLine("messages sent") as progress,
     ):
         producer.send(TOPIC, b"so that the topic is there").result()

@@ -95,8 +95,13 @@ class DemoNode:
             status = self._status_or_none()
             if status is not None and status["state"] == "ready":
                 return status
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise LedgerError(f"the node did not become ready:\n{self._last_lines()}")
+            if self._process.poll() is not None:
+                raise LedgerError(f"the node ended before it was ready:\n{self._last_lines()}")
+            if time.monotonic() > deadline:
+                raise LedgerError(
+                    f"the node was not ready after {READY_TIMEOUT_S:.0f} s, on a machine that may"
+                    f" be busy with something else; it said:\n{self._last_lines()}"
+                )
             time.sleep(ASK_AGAIN_S)
 
     def status(self) -> NodeStatus:
