@@ -32,6 +32,7 @@ from ledgermq.observer.health_source import HealthSource
 from ledgermq.observer.http_limits import HttpLimits
 from ledgermq.observer.http_port import HttpPort, listen
 from ledgermq.observer.inquiries.inquirer import Sources, members_of
+from ledgermq.observer.metrics.mirror_looks import MirrorLooks
 from ledgermq.observer.metrics.scrapes import Scrapes
 from ledgermq.observer.pages import Pages
 from ledgermq.observer.tokens import Tokens
@@ -78,7 +79,8 @@ class ObserverService:
         limits = HttpLimits.of(settings.http.connections_max)
         asked = ThreadPoolExecutor(2, thread_name_prefix="observer-ask")
         resources.callback(asked.shutdown, wait=False, cancel_futures=True)
-        self._sources = Sources(paths, source, asked, members_of(settings.http))
+        looks = MirrorLooks(settings, page, self._scrapes, asked)
+        self._sources = Sources(paths, source, asked, members_of(settings.http), looks)
         self._console: Console | None = None
         if settings.http.console:
             # Who has no console does not carry its libraries.

@@ -16,21 +16,19 @@ from pathlib import Path
 from ledgermq.cli.admin.mirror_promotion import add_promotion_verbs
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell, time_text
-from ledgermq.client.admin.archive_admin import ArchiveAdmin, ArchiveRow
+from ledgermq.client.admin.archive_admin import ArchiveAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.members.mirrors.mirror_report import MirrorReport, read_mirror_report
+from ledgermq.members.mirrors.mirror_report import read_mirror_report
 from ledgermq.model.config.amounts import size_text
 from ledgermq.model.config.settings import ListenSection
 from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.observer.metrics.mirror_figures import OwnMirror, mirror_of_mark, own_mirror
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.settings.settings_loading import load_settings
 from ledgermq.rules.tables.archives import MIRROR_PREFIX, is_mirror_name
 
 TOKEN_BYTES = 24
-
-STALE_S = 5.0
-"""A report is written each second: one that is older is of a process that does not run."""
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -94,16 +92,16 @@ def _what_to_do(name: str, token: str) -> Iterator[str]:
 
 
 def _list(broker: Broker, arguments: argparse.Namespace) -> int:
-    rows = [row for row in ArchiveAdmin(broker).archives() if _is_mirrors(row)]
+    rows = [row for row in ArchiveAdmin(broker).archives() if mirror_of_mark(row.archive)]
     lines = [
-        f"{row.archive.removeprefix(MIRROR_PREFIX)}: holds the log up to {row.position:,},"
+        f"{mirror_of_mark(row.archive)}: holds the log up to {row.position:,},"
         f" {size_text(row.behind)} less than is here;"
         f" said so at {time_text(row.at_ms, unit='seconds')}"
         for row in rows
     ]
     mirrors = [
         {
-            "mirror": row.archive.removeprefix(MIRROR_PREFIX),
+            "mirror": mirror_of_mark(row.archive),
             "position": row.position,
             "behind": row.behind,
             "at_ms": row.at_ms,
@@ -112,10 +110,6 @@ def _list(broker: Broker, arguments: argparse.Namespace) -> int:
     ]
     none = "there is no mirror: ledgermq mirror add NAME"
     return tell(arguments, {"mirrors": mirrors}, "\n".join(lines) or none)
-
-
-def _is_mirrors(row: ArchiveRow) -> bool:
-    return row.archive.startswith(MIRROR_PREFIX)
 
 
 def _remove(broker: Broker, arguments: argparse.Namespace) -> int:
@@ -135,14 +129,12 @@ def _status(arguments: argparse.Namespace) -> int:
     report = read_mirror_report(RuntimePaths(directory).mirror)
     if report is None:
         raise StorageError("no mirror runs here", directory=str(directory))
-    age_s = time.time() - report["at_ms"] / 1_000
-    is_running = age_s < STALE_S
-    document = {"running": is_running, "age_s": round(max(0.0, age_s), 3), **report}
-    return tell(arguments, document, "\n".join(_described(report, is_running=is_running)))
+    own = own_mirror(report, time.time_ns() // 1_000_000)
+    return tell(arguments, {**own}, "\n".join(_described(own)))
 
 
-def _described(report: MirrorReport, *, is_running: bool) -> Iterator[str]:
-    if not is_running:
+def _described(report: OwnMirror) -> Iterator[str]:
+    if not report["running"]:
         at = time_text(report["at_ms"], unit="seconds")
         yield f"it does not run; this is what it knew at {at}"
     does = "leads" if report["leads"] else "does not lead"

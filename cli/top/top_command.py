@@ -95,7 +95,16 @@ def to_json(found: ClusterFigures) -> dict[str, object]:
     return {
         "at_ms": found.at_ms,
         "cluster": found.cluster,
-        "nodes": [{**node._asdict(), "rates": node.rates._asdict()} for node in found.nodes],
+        "nodes": [
+            {
+                **node._asdict(),
+                "rates": node.rates._asdict(),
+                "mirror": None if node.mirror is None else node.mirror._asdict(),
+            }
+            for node in found.nodes
+        ],
+        "mirrors": [mirror._asdict() for mirror in found.mirrors],
+        "mirrors_why": found.mirrors_why,
         "groups": [group._asdict() for group in found.groups],
         "group_count": found.group_count,
         "group_lag": found.group_lag,

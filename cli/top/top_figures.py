@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from ledgermq.cli.top.top_look import Look, NodeLook, leader_of
+from ledgermq.cli.top.top_look import Look, NodeLook, is_mirror, leader_of
 
 if TYPE_CHECKING:
     from ledgermq.broker.administration.node_calls import DiskReport, GroupReport, NodeReport
@@ -37,15 +37,26 @@ SERVICES = {
 """Counters of the broker whose rates are told, and as what."""
 
 
+class OwnMirrorFigures(NamedTuple):
+    """What a mirror lacks of its source; ``seconds`` are whole, rounded up: since it lacked
+    nothing, or since its machine's start.
+    """
+
+    messages: int
+    bytes: int
+    seconds: int
+
+
 class NodeFigures(NamedTuple):
     """One node.
 
     ``away``: why it told nothing, empty when it did. ``role``: also ``witness``, of one that holds
-    no messages and is never asked. ``behind``: bytes that the leader has written and it has not,
-    ``None`` when nobody leads. ``dispatch_behind``: bytes that are committed, and not yet in the
-    queues. ``memory``: PSS by process. ``services``: what they did a second, by the names of
-    ``SERVICES``. ``unarchived``: bytes that the last of the archives lacks
-    for which retention waits, ``None`` when it waits for none.
+    no messages and is never asked, and ``mirror``, of a copy of another site's log, which is read
+    only. ``behind``: bytes that the leader has written and it has not, ``None`` when nobody leads.
+    ``dispatch_behind``: bytes that are committed, and not yet in the queues. ``memory``: PSS by
+    process. ``services``: what they did a second, by the names of ``SERVICES``. ``unarchived``:
+    bytes that the last of the archives lacks for which retention waits, ``None`` when it waits for
+    none. ``mirror``: what a mirror lacks, ``None`` of another node.
     """
 
     name: str
@@ -65,6 +76,18 @@ class NodeFigures(NamedTuple):
     differing: Mapping[str, Sequence[str]] = {}
     uptime_s: float = 0.0
     unarchived: int | None = None
+    mirror: OwnMirrorFigures | None = None
+
+
+class MirrorFigures(NamedTuple):
+    """A mirror at another site, by what it has told the leader ``told_s`` seconds ago: it held the
+    log up to ``position``, and lacked ``behind`` bytes of what there is now.
+    """
+
+    mirror: str
+    position: int
+    behind: int
+    told_s: float
 
 
 class GroupFigures(NamedTuple):
@@ -80,7 +103,7 @@ class GroupFigures(NamedTuple):
 
 
 class ClusterFigures(NamedTuple):
-    """All of them; ``groups_why``: why there are none of groups."""
+    """All of them; ``groups_why``, ``mirrors_why``: why there are none of groups, or mirrors."""
 
     at_ms: int
     cluster: str
@@ -90,6 +113,8 @@ class ClusterFigures(NamedTuple):
     group_lag: int
     groups_complete: bool
     groups_why: str
+    mirrors: Sequence[MirrorFigures] = ()
+    mirrors_why: str = ""
 
 
 class SortOrder(StrEnum):
@@ -120,6 +145,13 @@ def figures(before: Look | None, now: Look) -> ClusterFigures:
         group_lag=told.lag,
         groups_complete=told.complete,
         groups_why=told.why,
+        mirrors=[
+            MirrorFigures(
+                one.mirror, one.position, one.behind, max(0, now.at_ms - one.at_ms) / 1_000
+            )
+            for one in now.mirrors.mirrors
+        ],
+        mirrors_why=now.mirrors.why,
     )
 
 
@@ -143,11 +175,11 @@ def _node(look: NodeLook, before: NodeReport | None, written: int | None) -> Nod
     report = look.report
     if report is None:
         return NodeFigures(name=look.name, address=look.address, away=look.why)
-    cursors, raft = report["cursors"], report["raft"]
+    cursors, raft, mirror = report["cursors"], report["raft"], _own_mirror(report)
     return NodeFigures(
         name=report["node"]["self_id"],
         address=look.address,
-        role=raft["role"],
+        role=raft["role"] if mirror is None else "mirror",
         term=raft["term"],
         stage=raft["stage"],
         rates=_rates(before, report),
@@ -161,6 +193,18 @@ def _node(look: NodeLook, before: NodeReport | None, written: int | None) -> Nod
         differing=report["groups_that_differ"],
         uptime_s=report["uptime_s"],
         unarchived=_unarchived(report),
+        mirror=mirror,
+    )
+
+
+def _own_mirror(report: NodeReport) -> OwnMirrorFigures | None:
+    if not is_mirror(report):
+        return None
+    counters = report["counters"]["raft"]
+    return OwnMirrorFigures(
+        counters["mirror_lag_messages"],
+        counters["mirror_lag_bytes"],
+        counters["mirror_lag_seconds"],
     )
 
 

@@ -14,9 +14,11 @@ from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
+from ledgermq.client.admin.archive_admin import ArchiveAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import LedgerError
+from ledgermq.observer.metrics.mirror_figures import mirror_of_mark
 
 if TYPE_CHECKING:
     from ledgermq.broker.administration.node_calls import GroupReport, NodeReport
@@ -49,12 +51,31 @@ class GroupsLook(NamedTuple):
     why: str = ""
 
 
+class MirrorLook(NamedTuple):
+    """A mirror at another site, by what it has told: ``behind`` are bytes of the log that it lacks,
+    ``at_ms`` is when it has said so.
+    """
+
+    mirror: str
+    position: int
+    behind: int
+    at_ms: int
+
+
+class MirrorsLook(NamedTuple):
+    """What the leader told of mirrors, for which its log is kept; ``why``: why there are none."""
+
+    mirrors: Sequence[MirrorLook] = ()
+    why: str = ""
+
+
 class Look(NamedTuple):
     """All of it; ``at_ms`` is epoch milliseconds."""
 
     at_ms: int
     nodes: Sequence[NodeLook]
     groups: GroupsLook
+    mirrors: MirrorsLook = MirrorsLook()
 
 
 class ClusterLooks:
@@ -103,7 +124,7 @@ class ClusterLooks:
                 self._asked[number] = self._threads.submit(_report, broker)
         wait(self._asked.values(), timeout=self._timeout_s)
         nodes = [self._outcome(number) for number in range(len(self._brokers))]
-        return Look(at_ms, nodes, self._groups_of_leader(nodes))
+        return Look(at_ms, nodes, *self._told_by_leader(nodes))
 
     def _outcome(self, number: int) -> NodeLook:
         address, asked = self._addresses[number], self._asked[number]
@@ -120,20 +141,20 @@ class ClusterLooks:
             return NodeLook(address, name, None, error.message)
         raise error
 
-    def _groups_of_leader(self, nodes: Sequence[NodeLook]) -> GroupsLook:
+    def _told_by_leader(self, nodes: Sequence[NodeLook]) -> tuple[GroupsLook, MirrorsLook]:
         """Asked of who leads in the highest term; members of groups are known to it alone."""
         number = leader_of(nodes)
         if number is None:
-            return GroupsLook(why="no node leads")
-        asked = self._threads.submit(_groups, self._brokers[number], self._groups)
+            why = "a mirror has none" if _are_mirrors(nodes) else "no node leads"
+            return GroupsLook(why=why), MirrorsLook()
+        asked = self._threads.submit(_told, self._brokers[number], self._groups)
         try:
             return asked.result(timeout=self._timeout_s)
         except TimeoutError:
             # It is asked for nodes again when this has ended: one thread may ask at a time.
             self._asked[number] = self._threads.submit(_after, asked, self._brokers[number])
-            return GroupsLook(why="the leader did not answer")
-        except LedgerError as error:
-            return GroupsLook(why=error.message)
+            why = "the leader did not answer"
+            return GroupsLook(why=why), MirrorsLook(why=why)
 
 
 def leader_of(nodes: Sequence[NodeLook]) -> int | None:
@@ -144,6 +165,17 @@ def leader_of(nodes: Sequence[NodeLook]) -> int | None:
         if node.report is not None and node.report["raft"]["role"] == "leader"
     ]
     return max(leaders)[1] if leaders else None
+
+
+def is_mirror(report: NodeReport) -> bool:
+    """Whether a node is a mirror: only of one it is never 0 how long it has lacked something."""
+    # A node of an older version may count no such thing.
+    return report["counters"].get("raft", {}).get("mirror_lag_seconds", 0) > 0
+
+
+def _are_mirrors(nodes: Sequence[NodeLook]) -> bool:
+    reports = [node.report for node in nodes if node.report is not None]
+    return bool(reports) and all(is_mirror(report) for report in reports)
 
 
 class ClusterWatch:
@@ -202,14 +234,33 @@ def _report(broker: Broker) -> NodeReport:
     return cast("NodeReport", broker.call("node_report"))
 
 
+def _told(broker: Broker, count: int) -> tuple[GroupsLook, MirrorsLook]:
+    return _groups(broker, count), _mirrors(broker)
+
+
+def _mirrors(broker: Broker) -> MirrorsLook:
+    try:
+        archives = ArchiveAdmin(broker).archives()
+    except LedgerError as error:
+        return MirrorsLook(why=error.message)
+    return MirrorsLook([
+        MirrorLook(mirror, row.position, row.behind, row.at_ms)
+        for row in archives
+        if (mirror := mirror_of_mark(row.archive))
+    ])  # fmt: skip
+
+
 def _groups(broker: Broker, count: int) -> GroupsLook:
-    told = broker.call("group_lags", count=count)
+    try:
+        told = broker.call("group_lags", count=count)
+    except LedgerError as error:
+        return GroupsLook(why=error.message)
     groups = cast("Sequence[GroupReport]", told["groups"])
     return GroupsLook(
         groups, cast("int", told["count"]), cast("int", told["lag"]), bool(told["complete"])
     )
 
 
-def _after(before: Future[GroupsLook], broker: Broker) -> NodeReport:
+def _after(before: Future[tuple[GroupsLook, MirrorsLook]], broker: Broker) -> NodeReport:
     wait([before])
     return _report(broker)

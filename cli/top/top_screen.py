@@ -29,6 +29,9 @@ WAITING = {
     "half_messages_waiting": "half",
 }
 
+MIRRORS_MAX = 5
+"""Mirrors that have a line; ``--json`` has all."""
+
 NODE_ROWS = 3
 """Tables that have a row of each node."""
 
@@ -36,6 +39,9 @@ OTHER_ROWS = 11
 """Head, titles of tables, lines between them, keys."""
 
 GROUPS_MIN = 3
+
+
+_ROLE_STYLES = {"leader": "bold green", "mirror": "cyan"}
 
 
 class Choice(NamedTuple):
@@ -68,7 +74,9 @@ def screen(found: ClusterFigures, choice: Choice, *, height: int | None) -> Rend
             Text(),
             _memory(found.nodes),
         ]
-        parts += [_services(found.nodes), *_groups(found, choice, height)]
+        mirrors = _mirrors(found)
+        left = None if height is None else height - len(mirrors)
+        parts += [*mirrors, _services(found.nodes), *_groups(found, choice, left)]
     if height is not None:
         parts += [Text(), Text(KEYS, style="dim", no_wrap=True, overflow="ellipsis")]
     return Group(*parts)
@@ -114,7 +122,7 @@ def _rates(nodes: Sequence[NodeFigures]) -> Table:
         is_late = node.role != "leader" and (node.behind is None or node.behind > 0)
         table.add_row(
             node.name,
-            Text(node.role, style="bold green" if node.role == "leader" else ""),
+            Text(node.role, style=_ROLE_STYLES.get(node.role, "")),
             f"{node.term}",
             _number(rates.in_messages),
             _bytes(rates.in_bytes),
@@ -201,6 +209,27 @@ def _services(nodes: Sequence[NodeFigures]) -> Text:
         does.append(f"archives lack {_bytes(leader.unarchived)}")
     text.append(" ".join([f"waiting: {', '.join(waits) or 'nothing'}", *does]))
     return text
+
+
+def _mirrors(found: ClusterFigures) -> list[Text]:
+    """A line of each mirror: of nodes that are one, and of those that the leader knows."""
+    lines = [
+        f"MIRROR {node.name}, read only: lacks {node.mirror.messages:,} messages,"
+        f" {_bytes(node.mirror.bytes)}, lags {duration_text(node.mirror.seconds)}"
+        for node in found.nodes
+        if node.mirror is not None
+    ]
+    lines += [
+        f"MIRROR at {one.mirror}: lacks {_bytes(one.behind)}, by what it told"
+        f" {duration_text(one.told_s)} ago"
+        for one in found.mirrors[:MIRRORS_MAX]
+    ]
+    more = len(found.mirrors) - MIRRORS_MAX
+    lines += [f"and {more:,} mirrors more"] if more > 0 else []
+    texts = [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
+    if found.mirrors_why and not found.groups_why:
+        texts.append(Text(f"mirrors: {found.mirrors_why}", style="yellow"))
+    return texts
 
 
 def _term(node: NodeFigures) -> int:

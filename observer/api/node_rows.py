@@ -54,7 +54,10 @@ NODE_CALLS = (
         "GET", "/raft", "raft", "The group as the node sees it, as ledgermq raft status",
         Needs.LOOK,
         lambda ask, _: ask.node.raft(),
-        {"node": "string", "role": "string", "term": "integer", "leader": "string?"},
+        {
+            "node": "string", "role": "string", "term": "integer", "leader": "string?",
+            "voters": "array", "learners": "array", "witnesses": "array", "bodiless": "array",
+        },
     ),
     ApiCall(
         "GET", "/raft/why-no-leader", "whyNoLeader", "Why nobody leads, as far as the node knows",
@@ -75,6 +78,14 @@ NODE_CALLS = (
         Needs.LOOK,
         lambda ask, _: ask.node.features(),
         {"node": "string", "known": "integer", "in_force": "integer", "levels": "array"},
+    ),
+    ApiCall(
+        "GET", "/mirrors", "listMirrors",
+        "Mirrors that the log is kept for, as ledgermq mirror list, and in own what this node is"
+        " as a mirror, as ledgermq mirror status",
+        Needs.LOOK,
+        lambda ask, _: ask.mirrors.list(),
+        {"is_mirror": "boolean", "own": "object?", "mirrors": "array"},
     ),
     ApiCall(
         "GET", "/users", "listUsers", "Users and their rights, as ledgermq acl list",

@@ -29,6 +29,7 @@ from ledgermq.observer.console.views import (
     View,
     checked_text,
 )
+from ledgermq.observer.metrics.mirror_figures import OwnState
 from ledgermq.observer.metrics.scrapes import Scrapes
 from ledgermq.process.node_status import HealthReason
 from ledgermq.process.systemd.last_events import last_events
@@ -38,6 +39,7 @@ CURVES = "/curves.json"
 EVENTS_SHOWN = 200
 LAGS_SHOWN = 10
 FILES_MAX = 10_000
+_HOW_FAR = address_of("second-site.md#how-far-it-is")
 
 _CHARTS = (
     Chart("Messages a second", CURVES, (("messages_in", "stored"), ("messages_out", "given out"))),
@@ -72,10 +74,11 @@ class NodePages:
 
     async def _overview(self, asked: PageAsked) -> View:
         status: Any = await asked.inquiries.node.status()
-        members, raft = await _members(asked, status)
+        known = await _mirrors(asked)
+        members, raft = await _members(asked, status, known)
         health = asked.health
         reasons = _with_words(health["reasons"] if health is not None else ())
-        tables = [members]
+        tables = [members, *_mirror_tables(known)]
         if health is not None and health["leads"]:
             tables.append(await self._lags(asked))
         others = [row["node"] for row in members.rows if row["role"] == "follower"]
@@ -85,7 +88,7 @@ class NodePages:
         may = asked.is_operator and status["raft"]["role"] == "leader"
         return View(
             "The group",
-            facts=_facts(status, raft),
+            facts=(*_facts(status, raft, known), *_mirror_facts(known)),
             charts=_CHARTS,
             tables=tables,
             changes=(transfer,) if may and others else (),
@@ -167,12 +170,26 @@ class NodePages:
         return View("Events", text=text, tables=(table,))
 
 
-async def _members(asked: PageAsked, status: Any) -> tuple[ShownTable, Any]:
+async def _mirrors(asked: PageAsked) -> Any:
+    """Of a mirror what it is, of another node its mirrors; ``why_not``: why it cannot be read."""
+    ask = asked.inquiries.mirrors
+    known: dict[str, object] = {
+        "is_mirror": ask.is_mirror, "own": None, "mirrors": [], "why_not": ""
+    }  # fmt: skip
+    try:
+        if ask.is_mirror:
+            return {**known, "own": await ask.own()}
+        return {**known, "mirrors": await ask.held()}
+    except LedgerError as error:
+        return {**known, "why_not": str(error)}
+
+
+async def _members(asked: PageAsked, status: Any, known: Any) -> tuple[ShownTable, Any]:
     """The members as this node sees them, and what raft told; None of a node that is alone."""
     raft: Any = None
     with suppress(LedgerError):
         raft = await asked.inquiries.node.raft()
-    own, names = status["raft"], status["node"]
+    names = status["node"]
     peers = {peer["node"]: peer for peer in raft["peers"]} if raft is not None else {}
     members = {names["self_id"], *(_names(raft) if raft is not None else ())}
     urls = asked.inquirer.sources.members
@@ -180,9 +197,11 @@ async def _members(asked: PageAsked, status: Any) -> tuple[ShownTable, Any]:
     for node in sorted(members):
         peer = peers.get(node, {})
         if node == names["self_id"]:
-            role, state = own["role"], "this node"
+            role, state = _own_role(status, raft, known), "this node"
             if role == "leader":
                 peer = {"behind": 0, "in_flight_bytes": 0, "silent_ms": 0}
+        elif known["is_mirror"]:
+            role, state = "source", "another site's group"
         else:
             role, state = _role(node, raft), peer.get("mode", "the leader knows")
             if node in raft["bodiless"]:
@@ -220,6 +239,67 @@ def _names(raft: Any) -> set[str]:
     return {*raft["voters"], *raft["learners"], *raft["witnesses"]}
 
 
+def _own_role(status: Any, raft: Any, known: Any) -> str:
+    """Of this node: what raft publishes for a mirror, or a witness, is "follower"."""
+    if known["is_mirror"]:
+        return "mirror"
+    if raft is not None and status["node"]["self_id"] in raft["witnesses"]:
+        return "witness"
+    return str(status["raft"]["role"])
+
+
+def _mirror_facts(known: Any) -> Sequence[Fact]:
+    """What a mirror lacks; none of another node."""
+    own = known["own"]
+    if not known["is_mirror"]:
+        return ()
+    if own is None:
+        return (Fact("Lag", "not known", "warn", more="the mirror has told nothing yet"),)
+    lag = "not known" if own["lag_s"] is None else duration_text(own["lag_s"] * 1_000)
+    lacks = f"{number_text(own['lag_messages'])} messages, {bytes_text(own['lag_bytes'])}"
+    tone = {OwnState.COPIES: "", OwnState.DEAF: "warn"}.get(own["state"], "bad")
+    return (Fact("Lag", lag, tone, more=lacks),)
+
+
+def _mirror_tables(known: Any) -> Sequence[ShownTable]:
+    """Of a mirror what it copies; of another node the mirrors that its log is kept for, if any."""
+    if known["is_mirror"]:
+        return (_own_table(known["own"], known["why_not"]),)
+    if not (known["mirrors"] or known["why_not"]):
+        return ()
+    return (ShownTable("mirrors", "Mirrors at other sites", (
+        TableColumn("mirror", "Mirror", "code", lambda _: _HOW_FAR),
+        TableColumn("state", "State", "state"),
+        TableColumn("lag_messages", "Messages behind", "number"),
+        TableColumn("behind", "Bytes behind", "bytes"),
+        TableColumn("lag_s", "Seconds behind", "number"),
+        TableColumn("position", "Holds the log up to", "number"),
+        TableColumn("at_ms", "Has said so (UTC)", "time"),
+    ), known["mirrors"], f"They are not known just now: {known['why_not']}.",
+        note="By what it has told: every 10 s while it takes much, else every five minutes. It may"
+        " have more."),)  # fmt: skip
+
+
+def _own_table(own: Any, why_not: str) -> ShownTable:
+    rows = [] if own is None else [{**own, "marked": own["marked"] if own["marked"] >= 0 else None}]
+    return ShownTable("mirror", "A mirror of another site", (
+        TableColumn("source", "Is given by", "code", lambda row: str(row["source"])),
+        TableColumn("node", "Node there", "code"),
+        TableColumn("state", "State", "state"),
+        TableColumn("lag_messages", "Messages behind", "number"),
+        TableColumn("lag_bytes", "Bytes behind", "bytes"),
+        TableColumn("lag_s", "Seconds behind", "number"),
+        TableColumn("silent_s", "Heard, seconds ago", "number"),
+        TableColumn("held", "Holds the log up to", "number"),
+        TableColumn("source_position", "The source had", "number"),
+        TableColumn("marked", "Its retention was told", "number"),
+        TableColumn("trouble", "Trouble"),
+        TableColumn("mark_trouble", "Retention is not told, for"),
+    ), rows, f"It has told nothing yet{why_not and f': {why_not}'}.",
+        note="This node is read only: what is sent and committed goes to the source, and comes"
+        " from there.")  # fmt: skip
+
+
 def _role(node: str, raft: Any) -> str:
     if node == raft["leader"]:
         return "leader"
@@ -228,9 +308,9 @@ def _role(node: str, raft: Any) -> str:
     return "witness" if node in raft["witnesses"] else "follower"
 
 
-def _facts(status: Any, raft: Any) -> Sequence[Fact]:
+def _facts(status: Any, raft: Any, known: Any) -> Sequence[Fact]:
     cursors, counters = status["cursors"], status["counters"]
-    role = status["raft"]["role"]
+    role = _own_role(status, raft, known)
     leader = (raft or {}).get("leader") or ""
     restarts = sum(process["restarts"] for process in status["processes"])
     copies = (raft or {}).get("copies")

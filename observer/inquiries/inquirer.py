@@ -9,11 +9,13 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import TypeVar
 
+from ledgermq.members.roster import MIRROR_SOURCE
 from ledgermq.model.config.settings import HttpSection
 from ledgermq.model.errors import NoPermissionError, NotLeaderError
 from ledgermq.observer.callers import HttpCaller
 from ledgermq.observer.health_source import ANSWER_S, HealthSource
 from ledgermq.observer.inquiries.broker_sessions import BrokerSessions, Inquire
+from ledgermq.observer.metrics.mirror_looks import MirrorLooks
 from ledgermq.process import control
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.wire.session import ACCOUNT
@@ -32,6 +34,7 @@ class Sources:
 
     Attributes:
         members: where other members of the group are asked over HTTP: URLs by their names.
+        mirrors: looks at mirrors; None: of a program that is no observer.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Sources:
         health: HealthSource,
         thread: Executor,
         members: Mapping[str, str],
+        mirrors: MirrorLooks | None = None,
     ) -> None:
         """Nothing is asked yet.
 
@@ -50,6 +54,7 @@ class Sources:
         self.health = health
         self.thread = thread
         self.members = members
+        self.mirrors = mirrors
         self.sessions = BrokerSessions(f"ipc://{paths.directory}")
 
     def close(self) -> None:
@@ -74,6 +79,7 @@ class Inquirer:
         """
         health = await self.sources.health.health()
         if not health["leads"]:
+            await self._check_is_no_mirror()
             raise self._elsewhere(health["leader"], health["why_not_leading"])
         return await self.node(inquire)
 
@@ -132,6 +138,21 @@ class Inquirer:
             return control.ask(path, verb, timeout_s=ANSWER_S, **fields)
 
         return await asyncio.get_running_loop().run_in_executor(self.sources.thread, ask)
+
+    async def _check_is_no_mirror(self) -> None:
+        """Say where the source is; nothing of a node that is no mirror.
+
+        Raises:
+            NotLeaderError: this node is a mirror.
+        """
+        looks = self.sources.mirrors
+        if looks is None or not looks.is_mirror:
+            return
+        own = await looks.own()
+        url = {} if own is None or not own["source"] else {"url": own["source"]}
+        raise NotLeaderError(
+            "this node is a mirror: only its source answers that", leader=MIRROR_SOURCE, **url
+        )
 
     def _elsewhere(self, leader: str, why: str) -> NotLeaderError:
         details = {"leader": leader} if leader else {}

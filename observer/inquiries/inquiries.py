@@ -16,6 +16,7 @@ from ledgermq.observer.inquiries.dead_letter_inquiries import DeadLetterInquirie
 from ledgermq.observer.inquiries.group_inquiries import GroupInquiries
 from ledgermq.observer.inquiries.inquirer import Inquirer, Sources
 from ledgermq.observer.inquiries.message_inquiries import MessageInquiries
+from ledgermq.observer.inquiries.mirror_inquiries import MirrorInquiries
 from ledgermq.observer.inquiries.node_inquiries import NodeInquiries
 from ledgermq.observer.inquiries.schema_inquiries import SchemaInquiries
 from ledgermq.observer.inquiries.topic_inquiries import TopicInquiries
@@ -30,6 +31,7 @@ class Inquiries:
 
     Attributes:
         node: status, raft, feature levels, hand-over; any node answers about itself.
+        mirrors: of this log, and of which one this node's is a copy; any node answers.
         topics, groups, messages, dead_letters, timers, transactions, users, quotas, schemas: the
             leader answers.
     """
@@ -39,6 +41,7 @@ class Inquiries:
         inquirer = Inquirer(sources, caller)
         self.caller = caller
         self.node = NodeInquiries(inquirer)
+        self.mirrors = MirrorInquiries(inquirer)
         self.topics = TopicInquiries(inquirer)
         self.groups = GroupInquiries(inquirer)
         self.messages = MessageInquiries(inquirer)

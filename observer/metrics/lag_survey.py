@@ -23,6 +23,7 @@ from ledgermq.model.names.group_topics import RETRY_PREFIX
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.observer.metrics.samples import Samples
 from ledgermq.rules.consumers.group_plans import is_builtin
+from ledgermq.rules.tables.archives import ArchiveMark
 from ledgermq.store.files.store_paths import StorePaths
 
 LOOK_S = 0.08
@@ -103,6 +104,15 @@ class LagSurvey:
             raise BusyError("users are not known yet: the node is starting")
         found = self._tables.users.get(user)
         return "" if found is None else self._tables.secrets.opened(user, found.secret)
+
+    def archive_marks(self) -> list[tuple[str, ArchiveMark]]:
+        """Marks of all archives, mirrors among them, by name.
+
+        Raises:
+            LedgerError: a file is not what it should be, or the node is just starting.
+        """
+        self._catch_up()
+        return list(self._tables.archives)
 
     def _catch_up(self) -> bool:
         """Apply commands of the log for a bounded time; whether the store can be read."""

@@ -7,6 +7,8 @@ was stored, is read here, so that it costs the raft process nothing.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from ledgermq.formats.dledger_entry import HEADER_SIZE
@@ -42,6 +44,32 @@ def member_lag(settings: Settings, match: Index, last: Index, end: Position) -> 
     """
     if match >= last:
         return NO_LAG
+    with _opened(settings) as files:
+        begin = files.end_of(match).position
+        entry = files.span(Index(match + 1), Index(match + 1), size_max=1)
+    stored_ms = decode_message(memoryview(entry.data), HEADER_SIZE, check_crc=False).store_timestamp
+    return MemberLag(max(0, end - begin), max(0.0, time.time() - stored_ms / 1_000))
+
+
+def index_held(settings: Settings, position: Position, last: Index) -> Index | None:
+    """The last entry of a copy that has the log up to ``position``; None: the log begins later.
+
+    Args:
+        last: the log's last entry, which begins behind ``position``.
+
+    Raises:
+        CorruptLogError, StorageError: the files are damaged, or cannot be read.
+    """
+    with _opened(settings) as files:
+        if position < files.first_position():
+            return None
+        begin = files.entry_before(position, last)
+        index = files.index_at(begin)
+    return Index(index - 1) if begin == position else index
+
+
+@contextmanager
+def _opened(settings: Settings) -> Iterator[EntryFiles]:
     paths = StorePaths.of(settings)
     assert paths.index is not None, "members of a log without terms"
     configured = settings.store.mapped_file_size_commit_log
@@ -53,9 +81,6 @@ def member_lag(settings: Settings, match: Index, last: Index, end: Position) -> 
         index_file_size=file_size_in(paths.index, FILE_SIZE),
     )
     try:
-        begin = files.end_of(match).position
-        entry = files.span(Index(match + 1), Index(match + 1), size_max=1)
+        yield files
     finally:
         files.forget()
-    stored_ms = decode_message(memoryview(entry.data), HEADER_SIZE, check_crc=False).store_timestamp
-    return MemberLag(max(0, end - begin), max(0.0, time.time() - stored_ms / 1_000))

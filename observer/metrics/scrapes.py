@@ -16,6 +16,7 @@ from ledgermq.observer.metrics.lag_survey import LagSurvey
 from ledgermq.observer.metrics.node_series import NodeSeries
 from ledgermq.observer.metrics.samples import Samples
 from ledgermq.process.node_status import Health
+from ledgermq.rules.tables.archives import ArchiveMark
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,15 @@ class Scrapes:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._secret, user)
 
+    async def archive_marks(self) -> list[tuple[str, ArchiveMark]]:
+        """Marks of all archives that retention waits for, mirrors among them, by name.
+
+        Raises:
+            LedgerError: they are not known just now.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._marks)
+
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again."""
         self._settings = settings
@@ -128,6 +138,9 @@ class Scrapes:
 
     def _secret(self, user: str) -> str:
         return self._surveyed().secret_of(user)
+
+    def _marks(self) -> list[tuple[str, ArchiveMark]]:
+        return self._surveyed().archive_marks()
 
     def _surveyed(self) -> LagSurvey:
         if self._survey is None:

@@ -22,7 +22,10 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 class Source:
     """The group, where its members answer, and what a mirror needs."""
 
-    def __init__(self, make_node: Callable[[], Node], folder: Path, **settings: Any) -> None:
+    def __init__(
+        self, make_node: Callable[[], Node], folder: Path, *, console: bool = False, **settings: Any
+    ) -> None:
+        self._console = str(console).lower()
         self.certificate, self._key = make_certificate(folder)
         self._tokens = folder / "tokens"
         self._tokens.write_text(f"{NAME} {TOKEN} mirror\n")
@@ -42,7 +45,7 @@ class Source:
         text = member.node.config.read_text()
         http = (
             f'[http]\ntls_certificate_file = "{self.certificate}"\ntls_key_file = "{self._key}"\n'
-            f'tokens_file = "{self._tokens}"\nconsole = false\n'
+            f'tokens_file = "{self._tokens}"\nconsole = {self._console}\n'
         )
         member.node.config.write_text(
             text.replace("[listen]", f'[listen]\nhttp = "127.0.0.1:{port}"') + http

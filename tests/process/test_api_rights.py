@@ -36,6 +36,7 @@ WHO_MAY = {
     "whyNoLeader": KNOWN,
     "transferLeadership": {"admin"},
     "features": KNOWN - {"gone"},
+    "listMirrors": KNOWN,
     "listUsers": {"admin"},
     "addUser": {"admin"},
     "alterUser": {"admin"},

@@ -15,6 +15,7 @@ from tests.process.conftest import (
     wait_until,
 )
 from tests.process.group_nodes import TOPIC, Group, Member, make_growing_group, producer
+from tests.process.test_console_group import console, roles_of
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -155,8 +156,13 @@ def test_a_member_is_replaced_under_load(make_node: Callable[[], Node]) -> None:
 def test_the_members_are_known_after_every_restart(make_node: Callable[[], Node]) -> None:
     group = make_growing_group(make_node, first=3, members=5)
     join(group, group.members[3], "--learner")
+    witness = group.members[4].node
+    text = witness.config.read_text()
+    witness.config.write_text(text.replace("[listen]\n", '[listen]\nhttp = "unix"\n'))
     join(group, group.members[4], "--witness")
     group.wait_equal()
+    # Of itself it publishes that it follows: what it is says the membership.
+    roles_of(console(witness.runtime / "http.sock"), {"n4": "witness"})
     for member in group.members:
         os.kill(member.node.pid("raft"), signal.SIGKILL)
     group.leader()

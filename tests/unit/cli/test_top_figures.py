@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ledgermq.cli.top.top_figures import ClusterFigures, Rates, SortOrder, figures, sorted_groups
-from ledgermq.cli.top.top_look import GroupsLook, Look, NodeLook
+from ledgermq.cli.top.top_figures import (
+    ClusterFigures,
+    MirrorFigures,
+    OwnMirrorFigures,
+    Rates,
+    SortOrder,
+    figures,
+    sorted_groups,
+)
+from ledgermq.cli.top.top_look import GroupsLook, Look, MirrorLook, MirrorsLook, NodeLook
 
 SECOND_NS = 1_000_000_000
 
@@ -108,6 +116,23 @@ def test_the_last_archive_lacks_what_lies_behind_its_position() -> None:
     found = figures(None, look(waiting, free))
 
     assert [node.unarchived for node in found.nodes] == [800, None]
+
+
+def test_a_mirror_is_no_follower_and_tells_what_it_lacks() -> None:
+    mirror, starting = report("m0", written=400), report("n1")
+    mirror["counters"]["raft"] = {
+        "mirror_lag_messages": 3, "mirror_lag_bytes": 600, "mirror_lag_seconds": 2,
+    }  # fmt: skip
+    starting["counters"]["raft"] = {"mirror_lag_seconds": 0}
+    told = look(report("n0", leads=1, written=1_000), mirror, starting, at_s=90)
+    found = figures(
+        None, told._replace(mirrors=MirrorsLook([MirrorLook("site-b", 900, 100, 60_000)]))
+    )
+
+    assert [(node.role, node.mirror) for node in found.nodes] == [
+        ("leader", None), ("mirror", OwnMirrorFigures(3, 600, 2)), ("follower", None),
+    ]  # fmt: skip
+    assert found.mirrors == [MirrorFigures("site-b", 900, 100, 30.0)]
 
 
 def test_groups_are_sorted_by_what_is_wanted() -> None:
