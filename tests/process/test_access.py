@@ -201,6 +201,9 @@ def test_commands_add_alter_check_and_remove_users(guarded: Guarded, tmp_path: P
     added = guarded.command("acl", "add", "orders", "--topic", "a=PUB", "--json")
     same = guarded.command("acl", "add", "orders", "--topic", "a=PUB", "--json")
     again = guarded.command("acl", "add", "orders")
+    keyless = guarded.command("acl", "add", "keyless", "--topic", "a=PUB")
+    known = guarded.command("acl", "alter", "keyless", "--addresses", "10.9.8.7")
+    guarded.command("acl", "remove", "keyless")
     altered = guarded.command("acl", "alter", "orders", "--topic", "b=SUB", "--json")
     allowed = guarded.command("acl", "check", "orders", "--topic", "b", "--right", "SUB")
     denied = guarded.command("acl", "check", "orders", "--topic", "b", "--right", "PUB")
@@ -211,6 +214,8 @@ def test_commands_add_alter_check_and_remove_users(guarded: Guarded, tmp_path: P
     assert json.loads(added.stdout)["topics"] == ["a=PUB"]
     assert (same.returncode, same.stdout) == (0, added.stdout)
     assert again.returncode == 1 and "alter it" in again.stderr
+    assert "no client is keyless yet: ledgermq acl alter keyless" in keyless.stdout
+    assert known.returncode == 0 and "no client is" not in known.stdout
     assert json.loads(altered.stdout)["topics"] == ["a=PUB", "b=SUB"]
     assert (allowed.returncode, denied.returncode) == (0, 1), (allowed, denied)
     assert "globalWhiteRemoteAddresses" in taken.stdout

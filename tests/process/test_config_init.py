@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import ssl
 from collections.abc import Callable, Iterator
@@ -139,6 +140,7 @@ def test_users_are_let_in_where_the_group_is_led_and_a_follower_says_where_that_
     refused = run_command(*words)
     other = run_command("acl", "remove", "shop", "--timeout", "1", "--address", follower.address)
     sent = run_command("send", "orders", "x", "--timeout", "1", "--address", follower.address)
+    shown = follower.command("status").stdout
     everywhere = ",".join(member.address for member in first.group.members)
     at_all = run_command("acl", "remove", "nobody", "--address", everywhere)
     moved = leader.command("raft", "transfer", follower.name)
@@ -150,5 +152,7 @@ def test_users_are_let_in_where_the_group_is_led_and_a_follower_says_where_that_
     assert f"do='type it on the host of {leader.name}, which leads" in other.stderr
     assert f"do='type it on the host of {leader.name}, which leads" in sent.stderr
     assert "do=" not in at_all.stderr, at_all.stderr
+    assert re.search(r"^role +follower in term \d+$", shown, re.MULTILINE), shown
+    assert re.search(r"^features +level \d+", shown, re.MULTILINE), shown
     assert (moved.returncode, done.returncode) == (0, 0), done.stderr
     assert first.group.stop() == [0, 0, 0]
