@@ -59,6 +59,12 @@ class Controller:
         # What JSON writes is YAML, too.
         self._inventory.write_text(json.dumps({"ledgermq": {"hosts": named, "vars": told}}))
 
+    def say_of(self, host: str, **told: object) -> None:
+        """Say more of a host in the inventory."""
+        inventory = json.loads(self._inventory.read_text())
+        inventory["ledgermq"]["hosts"][host].update(told)
+        self._inventory.write_text(json.dumps(inventory))
+
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a program of the checkout's environment here, in the hosts' network."""
         environment = {
@@ -162,6 +168,25 @@ def test_the_role_makes_a_group_changes_nothing_twice_and_restarts_one_host_afte
     controller.setup.rename(controller.setup.with_name("elsewhere"))
 
     assert "has a store or keys" in " ".join(controller.refuse(**later).split())
+
+
+def test_a_host_becomes_the_witness_of_the_two_others(controller: Controller) -> None:
+    controller.say_of("mq2", ledgermq_witness=True)
+    changed, _ = controller.play()
+    again, said = controller.play()
+    *full, witness = controller.hosts.values()
+    statuses = [
+        json.loads(one.output("ledgermq raft status --config /etc/ledgermq/ledgermq.toml --json"))
+        for one in full
+    ]
+
+    assert all(changed.values())
+    assert again == dict.fromkeys(again, 0), said
+    for status_ in statuses:
+        assert status_["voters"] == ["n0", "n1", "n2"]
+        assert status_["bodiless"] == ["n2"]
+    assert witness.unit(UNIT, "ActiveState") == "active"
+    assert witness.output("find /etc/ledgermq -name users.key -o -name clients.key") == ""
 
 
 def assert_serves(controller: Controller) -> None:
