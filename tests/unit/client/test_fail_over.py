@@ -29,6 +29,8 @@ from ledgermq.model.errors import (
 )
 
 SOON_S = 0.2
+PATIENT = ProducerOptions(timeout_s=PATIENCE_S)
+"""On a busy machine an attempt may be slower than that, one after the other."""
 
 Futures = list[SendFuture[SendResult]]
 
@@ -130,7 +132,7 @@ def test_what_a_group_has_not_stored_in_time_goes_to_another_one_under_its_uniqu
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
     called: list[SendFuture[SendResult]] = []
-    with ClusterProducer(peers["a"].address, fail_over_s=SOON_S) as producer:
+    with ClusterProducer(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
         assert know(producer).fails_over
         peers["a"].silent = True
         sent = fill(producer, peers["a"])
@@ -153,7 +155,7 @@ def test_a_batch_goes_to_another_group_whole_and_under_its_unique_ids(
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
     bodies = [b"1", bytearray(b"2"), b"3"]
-    with ClusterProducer(peers["a"].address, fail_over_s=SOON_S) as producer:
+    with ClusterProducer(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
         know(producer)
         peers["a"].silent = True
         before = len(peers["a"].seen)
@@ -182,7 +184,7 @@ def test_what_has_an_order_or_a_time_stays_with_its_group(
     make_over(peers, "ordered", fails_over=True, order=True, a=4)
     peers["a"].topics["ordered"] = 4
     key = next(f"k{n}" for n in range(99) if know_queue(f"k{n}").group == "a")
-    with ClusterProducer(peers["a"].address, fail_over_s=SOON_S) as producer:
+    with ClusterProducer(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
         know(producer)
         know(producer, "ordered")
         peers["a"].silent = True
@@ -234,7 +236,7 @@ def fill_until_moved(producer: ClusterProducer, peers: dict[str, Peer]) -> Futur
 def test_what_no_group_can_store_fails_at_once(make_cluster: MakeCluster) -> None:
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
-    with ClusterProducer(peers["a"].address, fail_over_s=SOON_S) as producer:
+    with ClusterProducer(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
         know(producer)
         for peer in peers.values():
             peer.refusals.append(MessageIllegalError("not this one"))
@@ -269,7 +271,7 @@ def test_a_batch_that_begins_with_an_id_of_the_applications_keeps_that_one(
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
     batch = [OutgoingMessage(b"1", unique_id="the-first"), OutgoingMessage(b"2")]
-    with ClusterProducer(peers["a"].address, fail_over_s=SOON_S) as producer:
+    with ClusterProducer(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
         know(producer)
         peers["a"].silent = True
         sent = []
@@ -286,7 +288,7 @@ def test_the_only_group_that_is_left_is_waited_for_although_it_may_have_the_mess
 ) -> None:
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
-    with ClusterProducer(peers["a"].address, fail_over_s=SOON_S) as producer:
+    with ClusterProducer(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
         know(producer)
         peers["b"].silent = True
         sent = fill(producer, peers["b"])
