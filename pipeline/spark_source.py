@@ -31,16 +31,14 @@ from ledgermq.pipeline.columns.message_schema import (
 from ledgermq.pipeline.sink.sink_options import parse_sink_options
 from ledgermq.pipeline.sink.spark_sink import BatchSink, StreamSink
 from ledgermq.pipeline.source_options import (
-    SourceOptions,
     columns_of,
     parse_options,
     schema_options,
-    subjects_of,
 )
 from ledgermq.pipeline.stream_reader import StreamReader
-from ledgermq.pipeline.typed.schema_source import open_schemas
+from ledgermq.pipeline.typed.subject_type import subject_type
 from ledgermq.pipeline.typed.value_columns import value_column
-from ledgermq.pipeline.typed.value_types import spark_type_of
+from ledgermq.pipeline.typed.value_types import notation
 
 
 class LedgermqSource(DataSource):
@@ -61,7 +59,7 @@ class LedgermqSource(DataSource):
         columns = columns_of(self.options)
         if VALUE not in columns:
             return spark_schema(columns)
-        value = _value_type(schema_options(self.options))
+        value = notation(subject_type(schema_options(self.options)).required())
         types = {name: value if name == VALUE else spark_type(name) for name in columns}
         return ", ".join(f"{name} {types[name]}" for name in columns)
 
@@ -111,20 +109,6 @@ class LedgermqSource(DataSource):
 def register(spark: SparkSession) -> None:
     """Let ``spark`` know the format ``ledgermq``; workers must have the package, too."""
     spark.dataSource.register(LedgermqSource)
-
-
-def _value_type(options: SourceOptions) -> str:
-    """The type of bodies, by the last version of the first subject that has a schema."""
-    subjects = subjects_of(options)
-    schemas = open_schemas(options)
-    try:
-        for subject in subjects:
-            schema = schemas.latest(subject)
-            if schema is not None:
-                return spark_type_of(schema)
-    finally:
-        schemas.close()
-    raise ConfigError("no subject has a schema: typed columns need one", subjects=list(subjects))
 
 
 def _columns_in(schema: StructType) -> ChosenColumns:

@@ -33,7 +33,7 @@ from ledgermq.pipeline.typed import schema_source
 from ledgermq.pipeline.typed.schema_source import StoreSchemas
 from ledgermq.pipeline.typed.typed_columns import TypedColumns
 from ledgermq.pipeline.typed.value_columns import arrow_values, value_column
-from ledgermq.pipeline.typed.value_types import spark_type_of
+from ledgermq.pipeline.typed.value_types import notation, spark_type_of
 
 
 def schema(kind: str, text: object) -> RegisteredSchema:
@@ -92,7 +92,7 @@ LOCAL = {"$ref": "#/$defs/o", "$defs": {"o": {"type": "object", "properties": {"
     ],
 )  # fmt: skip
 def test_a_schema_gives_the_type_of_a_column(kind: str, text: object, expected: str) -> None:
-    assert spark_type_of(schema(kind, text)) == expected
+    assert notation(spark_type_of(schema(kind, text))) == expected
 
 
 def test_a_short_text_of_a_great_tree_is_refused() -> None:
