@@ -39,6 +39,6 @@ class ChosenColumns(NamedTuple):
             return
         schemas = open_schemas(options)
         try:
-            yield TypedColumns(self.names, self.value, schemas).batch
+            yield TypedColumns(self.names, self.value, schemas, inflate=options.inflate).batch
         finally:
             schemas.close()

@@ -9,3 +9,6 @@ LEVEL_DEFAULT = -5
 """Of zstd. Hardly slower than LZ4, and smaller: compressing is not what limits a run."""
 
 LEVELS = range(-7, 20)
+
+TYPED = "typed"
+"""Among ``columns``: the bodies as fields."""

@@ -20,7 +20,7 @@ from ledgermq.pipeline.columns.message_schema import (
     TYPED_COLUMNS,
     checked_columns,
 )
-from ledgermq.pipeline.job_defaults import SPLIT_BYTES
+from ledgermq.pipeline.job_defaults import SPLIT_BYTES, TYPED
 from ledgermq.pipeline.queue_ranges import Place, Queue, parse_queue_table
 
 SPLIT_BYTES_MIN = 1024 * 1024
@@ -44,9 +44,6 @@ _BOTH = {
     "timeoutMs",
     "readFrom",
 }
-TYPED = "typed"
-"""Among ``columns``: the bodies as fields."""
-
 _BATCH = {"endingOffsets", "endingTimestamp", "pushFilters"}
 _PLACES = {"path", "nodes", "subscribe", "subscribePattern", "assign", "timeoutMs", "subject"}
 _STREAM = {"maxOffsetsPerTrigger", "group"}
@@ -94,7 +91,8 @@ class SourceOptions:
         paths: store directories of one group, the preferred one first; empty with ``nodes``.
         nodes: addresses of a cluster's nodes.
         timeout_ms: how long a cluster may be away.
-        subject: whose schema gives the typed columns; None: the topic's.
+        typed: whether bodies are fields, too.
+        subject: whose schema gives them; None: the topic's.
         read_from: ``leader``, or ``followers``: old messages come from the one that it suggests.
         starting_ms, ending_ms: store times, epoch ms, instead of offsets.
         group: a consumer group: where it is, a stream begins; None: the options say where.
@@ -116,6 +114,7 @@ class SourceOptions:
     push_filters: bool
     timeout_ms: int
     read_from: str
+    typed: bool = False
     subject: str | None = None
     group: str | None = None
 
@@ -128,7 +127,7 @@ def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
     """
     given = _canonical(options)
     if "columns" in given:
-        names = [name.strip() for name in given["columns"].split(",")]
+        names = _named_columns(given)
         columns = _typed(names) if TYPED in names else checked_columns(names, option="columns")
     else:
         columns = COLUMNS
@@ -164,6 +163,10 @@ def subjects_of(options: SourceOptions) -> tuple[str, ...]:
         )
     (topic,) = topics
     return topic, f"{topic}-value"
+
+
+def _named_columns(given: Mapping[str, str]) -> list[str]:
+    return [name.strip() for name in given.get("columns", "").split(",")]
 
 
 def _typed(names: list[str]) -> tuple[str, ...]:
@@ -229,6 +232,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
         push_filters=flag_option(given, "pushFilters", default=False),
         timeout_ms=number_option(given, "timeoutMs", minimum=1) or 120_000,
         read_from=_read_from(given),
+        typed=TYPED in _named_columns(given),
         subject=given.get("subject"),
         group=_group(given, nodes),
     )

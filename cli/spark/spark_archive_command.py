@@ -21,7 +21,7 @@ from ledgermq.client.broker_connection import connect_broker
 from ledgermq.formats.findings import Severity
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.units import MIB
-from ledgermq.pipeline.job_defaults import LEVEL_DEFAULT, LEVELS
+from ledgermq.pipeline.job_defaults import LEVEL_DEFAULT, LEVELS, TYPED
 
 if TYPE_CHECKING:
     from ledgermq.pipeline.archive.archive_job import Archived
@@ -50,6 +50,14 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="a table of Apache Iceberg, one snapshot a run; catalogs are those of PyIceberg",
     )
     add_catalog_options(parser)
+    parser.add_argument(
+        "--columns",
+        choices=[TYPED],
+        help="of a table: bodies are fields, too, by the schema of the one topic that is archived",
+    )
+    parser.add_argument(
+        "--subject", metavar="NAME", help="whose schema that is (default: the topic's)"
+    )
     parser.add_argument(
         "--stored-bodies",
         action="store_true",
@@ -84,7 +92,14 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def _archive(arguments: argparse.Namespace) -> int:
     if arguments.catalog_property and not arguments.iceberg:
         raise ConfigError("only of the catalog of --iceberg", option="--catalog-property")
-    options = source_options(arguments, inflateBodies=str(not arguments.stored_bodies).lower())
+    if arguments.subject and not arguments.columns:
+        raise ConfigError("only of --columns typed", option="--subject")
+    more = {"columns": arguments.columns, "subject": arguments.subject}
+    options = source_options(
+        arguments,
+        inflateBodies=str(not arguments.stored_bodies).lower(),
+        **{name: value for name, value in more.items() if value},
+    )
     addresses = (arguments.commit_to or arguments.nodes or "").split(",")
     if arguments.watermark and not addresses[0]:
         raise ConfigError("nobody to tell of the watermark", option="--commit-to")
@@ -170,6 +185,8 @@ def _print_archived(found: Archived, place: str, seconds: float) -> None:
         print(f"made anew: queue {queue_id} of {topic} has been numbered from its beginning again")
     if found.damaged:
         print(f"damaged: {found.damaged:,} bodies are not what was sent (crcOk is false)")
+    if found.unparsed:
+        print(f"unparsed: {found.unparsed:,} bodies are no fields (unparsedWhy says why)")
     if found.position is not None:
         print(f"archived up to position {found.position:,} of the log")
 
@@ -183,6 +200,7 @@ def _archived_as_json(found: Archived, place: str, seconds: float) -> dict[str, 
         "messages": found.rows,
         "missing": found.missing,
         "damaged": found.damaged,
+        "unparsed": found.unparsed,
         "made_anew": [list(queue) for queue in found.made_anew],
         "gaps": [] if run is None else [gap._asdict() for gap in run.gaps],
         "files": [] if run is None else [file.path for file in run.files],

@@ -31,6 +31,7 @@ from ledgermq.pipeline.archive.archive_store import (
 from ledgermq.pipeline.archive.archive_writer import PLAIN_FORM
 from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.archive.object_store import ObjectStore
+from ledgermq.pipeline.typed.subject_type import SubjectType
 
 
 class ArchiveFolder:
@@ -99,6 +100,19 @@ class WritableArchive(ArchiveFolder):
             StorageError: the store refused.
         """
         return self._writer.staging()
+
+    def add_fields(self, bodies: SubjectType) -> None:
+        """See ``ArchiveTarget``.
+
+        Raises:
+            ConfigError: always: a column of files in folders could not follow a schema.
+        """
+        raise ConfigError(
+            "bodies are fields in tables only, whose columns may change: archive into one, by"
+            " --iceberg CATALOG.NAMESPACE.TABLE",
+            option="--columns",
+            subjects=list(bodies.subjects),
+        )
 
     def commit(self, run: ArchiveRun, staged: StagingArea) -> None:
         """Let the files of ``run``, which stand below ``staged``, be part of the archive.

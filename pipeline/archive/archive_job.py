@@ -34,7 +34,8 @@ from ledgermq.pipeline.jobs.job_session import Tasks
 from ledgermq.pipeline.queue_ranges import MessageRange, Queue
 from ledgermq.pipeline.source.file_source import steady
 from ledgermq.pipeline.source.row_source import RowSource, check_queued, name_of, open_to_plan
-from ledgermq.pipeline.source_options import SourceOptions
+from ledgermq.pipeline.source_options import SourceOptions, subjects_of
+from ledgermq.pipeline.typed.subject_type import SubjectType, subject_type
 
 WORKERS_SHARE = 2
 """So many tasks for each worker, so that none waits long for the last one."""
@@ -61,6 +62,15 @@ class ArchiveTarget(Protocol):
         """Where the workers write the files of a run.
 
         Raises:
+            StorageError: the store refused.
+        """
+
+    def add_fields(self, bodies: SubjectType) -> None:
+        """Let bodies of the next run be fields, too, of the type that ``bodies`` says or a wider
+        one.
+
+        Raises:
+            ConfigError: it cannot have them.
             StorageError: the store refused.
         """
 
@@ -109,6 +119,11 @@ class Archived(NamedTuple):
         return sum(file.damaged for file in self.run.files) if self.run else 0
 
     @property
+    def unparsed(self) -> int:
+        """Messages among them whose body is not there as fields, where it should be."""
+        return sum(file.unparsed for file in self.run.files) if self.run else 0
+
+    @property
     def missing(self) -> int:
         """Messages that were deleted before they were archived."""
         return sum(gap.end - gap.first for gap in self.run.gaps) if self.run else 0
@@ -147,7 +162,8 @@ def archive(
 
     Raises:
         ConfigError: the directory is no archive, or one of another store, or the store has no
-            queues, or there is no such level.
+            queues, or there is no such level, or bodies are to be fields: files in folders could
+            not follow a schema that changes.
         StoreLockedError: another run writes the archive.
         CorruptLogError: the store or the manifest is damaged.
         StorageError: something cannot be read or written.
@@ -191,7 +207,12 @@ def archive_into(
     """
     bodies = PLAIN if options.inflate else STORED
     topics = _topics_of(options)
-    target.state.check_choice(bodies, topics)
+    subjects = subjects_of(options) if options.typed else ()
+    target.state.check_choice(bodies, topics, subjects)
+    if subjects:
+        target.add_fields(subject_type(options))
+        # Another run may have begun it meanwhile.
+        target.state.check_choice(bodies, topics, subjects)
     source = open_to_plan(options)
     try:
         before = source.queued()
@@ -237,6 +258,7 @@ def archive_into(
         marks=marks,
         gaps=tuple(gaps),
         files=tuple(file for part in parts for file in part.files),
+        subjects=subjects,
     )
     target.commit(run, staged)
     return Archived(run, number, plan.made_anew, target.state.position, len(tasks))

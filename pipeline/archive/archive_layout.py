@@ -58,6 +58,7 @@ class ArchivedFile:
         sha256: of the file's bytes, in hexadecimal digits.
         first_stored, last_stored: least and largest store time, epoch ms.
         damaged: rows whose ``crcOk`` is false.
+        unparsed: rows whose body is not there as fields, where it should be; no document has it.
         footer: what Parquet says of its columns, where a table is to know it; no document has it.
     """
 
@@ -71,6 +72,7 @@ class ArchivedFile:
     last_stored: int
     damaged: int
     spans: tuple[QueueSpan, ...]
+    unparsed: int = 0
     footer: pq.FileMetaData | None = None
 
 
@@ -113,6 +115,7 @@ class ArchiveRun:
         position: of the log: all that the archive wants below it is archived; None where the
             source does not tell.
         marks: of the queues that have changed.
+        subjects: by whose schemas bodies are fields, in tables; without them they are none.
     """
 
     number: int
@@ -124,6 +127,7 @@ class ArchiveRun:
     marks: Mapping[Queue, QueueMark]
     gaps: tuple[Gap, ...]
     files: tuple[ArchivedFile, ...]
+    subjects: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -137,6 +141,7 @@ class ArchiveState:
     marks: dict[Queue, QueueMark] = field(default_factory=dict)
     gaps: list[Gap] = field(default_factory=list)
     files: list[ArchivedFile] = field(default_factory=list)
+    subjects: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, runs: Iterable[ArchiveRun]) -> ArchiveState:
@@ -151,24 +156,31 @@ class ArchiveState:
         self.runs = run.number
         self.bodies = run.bodies
         self.topics = run.topics
+        self.subjects = run.subjects
         if run.position is not None:
             self.position = max(run.position, self.position or 0)
         self.marks |= run.marks
         self.gaps += run.gaps
         self.files += run.files
 
-    def check_choice(self, bodies: str, topics: TopicDocument) -> None:
+    def check_choice(
+        self, bodies: str, topics: TopicDocument, subjects: tuple[str, ...] = ()
+    ) -> None:
         """Compare what a run is to write with what is there.
+
+        Bodies may become fields with a later run: rows that are there have none. They stay so then.
 
         Raises:
             ConfigError: the archive has other bodies, or other topics: then nobody could say up to
-                where it has everything.
+                where it has everything. Or its bodies are fields by other subjects, or would be
+                none any more.
         """
         if not self.runs:
             return
         for option, found, wanted in (
             ("--stored-bodies", self.bodies, bodies),
             ("--topics, --pattern", self.topics, topics),
+            ("--columns, --subject", self.subjects or subjects, subjects),
         ):
             if found != wanted:
                 raise ConfigError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql.types import DataType
 
 from ledgermq.model.errors import StorageError
 from ledgermq.pipeline.archive.archive_layout import (
@@ -24,8 +26,9 @@ from ledgermq.pipeline.archive.archive_layout import (
     file_path,
 )
 from ledgermq.pipeline.archive.archive_store import StagedFile, StagingArea
+from ledgermq.pipeline.chosen_columns import ChosenColumns, MakeBatch
 from ledgermq.pipeline.columns.arrow_slices import Integers
-from ledgermq.pipeline.columns.message_schema import COLUMNS, arrow_schema
+from ledgermq.pipeline.columns.message_schema import COLUMNS, UNPARSED, arrow_schema
 from ledgermq.pipeline.columns.queued_records import QueuedRecords, columns_of
 from ledgermq.pipeline.columns.record_columns import RecordColumns
 from ledgermq.pipeline.queue_ranges import MessageRange
@@ -87,6 +90,7 @@ class FileForm:
         order: columns that the rows of each file are sorted by; without any they stand in the order
             of the log.
         with_footers: whether the driver gets the footer of each file.
+        value: type of the bodies as fields, where ``columns`` have them.
     """
 
     columns: tuple[str, ...]
@@ -94,6 +98,12 @@ class FileForm:
     statistics: tuple[str, ...]
     order: tuple[str, ...] = ()
     with_footers: bool = False
+    value: DataType | None = None
+
+    @property
+    def chosen(self) -> ChosenColumns:
+        """How the columns are made of rows."""
+        return ChosenColumns(self.columns, self.value)
 
     @property
     def batch_bytes(self) -> int:
@@ -207,11 +217,14 @@ def archive_part(task: ArchiveTask) -> ArchivedPart:
         StorageError: they cannot be written.
     """
     source = open_source(task.options)
-    writer = _PartWriter(task)
     try:
-        for part in source.read(task.ranges, fail_on_data_loss=False):
-            writer.add(part)
-        return writer.finish()
+        with (
+            task.form.chosen.opened(task.options) as make,
+            closing(_PartWriter(task, make)) as writer,
+        ):
+            for part in source.read(task.ranges, fail_on_data_loss=False):
+                writer.add(part)
+            return writer.finish()
     except OSError as error:
         raise StorageError(
             "archive not written",
@@ -220,7 +233,6 @@ def archive_part(task: ArchiveTask) -> ArchivedPart:
             reason=str(error),
         ) from error
     finally:
-        writer.close()
         source.close()
 
 
@@ -241,6 +253,7 @@ class _Stream:
     bytes: int = 0
     rows: int = 0
     damaged: int = 0
+    unparsed: int = 0
     first_stored: int = 1 << 62
     last_stored: int = -1
     spans: dict[int, _Span] = field(default_factory=dict)
@@ -256,8 +269,10 @@ class _PartWriter:
     Invariant: ``_pending`` is the sum of ``bytes`` of all streams.
     """
 
-    def __init__(self, task: ArchiveTask) -> None:
+    def __init__(self, task: ArchiveTask, make: MakeBatch) -> None:
         self._task = task
+        self._make = make
+        self._inflates = task.form.chosen.inflates(task.options)
         self._attempt = uuid.uuid4().hex[:8]
         topics = sorted({range_.topic for range_ in task.ranges})
         self._topics = topics
@@ -274,10 +289,10 @@ class _PartWriter:
 
     def add(self, part: QueuedRecords) -> None:
         """Take the messages of ``part``."""
-        rows = columns_of(part, inflate=self._task.options.inflate)
+        rows = columns_of(part, inflate=self._inflates)
         numbers = part.numbers
         self._count(rows, numbers)
-        batch = rows.batch(self._task.form.columns)
+        batch = self._make(rows)
         days = rows.store_times // 86_400_000
         topics = self._codes[numbers]
         first_day = int(days.min())
@@ -346,6 +361,9 @@ class _PartWriter:
             stream = self._streams[key] = _Stream(self._topics[key[0]], key[1])
         _note(stream, times, numbers, offsets)
         stream.damaged += batch.num_rows - (batch.column("crcOk").true_count or 0)
+        if self._task.form.value is not None:
+            unparsed = batch.column(UNPARSED)
+            stream.unparsed += len(unparsed) - unparsed.null_count
         size = batch.nbytes
         stream.batches.append(batch)
         stream.bytes += size
@@ -418,6 +436,7 @@ class _PartWriter:
                 first_stored=stream.first_stored,
                 last_stored=stream.last_stored,
                 damaged=stream.damaged,
+                unparsed=stream.unparsed,
                 spans=tuple(self._spans(stream)),
                 footer=stream.footers[0] if self._task.form.with_footers else None,
             )

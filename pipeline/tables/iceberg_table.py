@@ -21,7 +21,6 @@ from pyiceberg.exceptions import (
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import IcebergType
 
 from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError
 from ledgermq.pipeline.archive.archive_layout import ArchiveRun, ArchiveState
@@ -40,6 +39,7 @@ from ledgermq.pipeline.tables.table_columns import (
     data_file,
     form_of,
     missing_columns,
+    missing_fields,
 )
 from ledgermq.pipeline.tables.table_files import TableFiles
 from ledgermq.pipeline.tables.table_state import (
@@ -50,6 +50,8 @@ from ledgermq.pipeline.tables.table_state import (
     decode_state,
     encode_state,
 )
+from ledgermq.pipeline.tables.value_fields import ColumnChange
+from ledgermq.pipeline.typed.subject_type import SubjectType
 
 COMMITS_MAX = 5
 """So often a commit is made again, as when somebody else puts the table in order meanwhile."""
@@ -83,16 +85,10 @@ class IcebergTable:
         table = opened_table(catalog, path, name=name, may_make=may_make)
         # Of a table of somebody else nothing is changed.
         newest_state(table, name)
-        missing = missing_columns(table, name)
-        if missing:
-            _add_columns(table, missing, name)
+        _change_columns(table, missing_columns(table, name), name)
         table.catalog = cast(Catalog, HonestCatalog(catalog))
         self._table = table
-        self.form = form_of(table.schema())
-        # Of the same metadata as the commit's condition: adding columns has loaded it anew.
-        found = newest_state(table, name)
-        self.state = ArchiveState() if found is None else found.state
-        self._attempt = "" if found is None else found.attempt
+        self._look(has_fields=False)
 
     @classmethod
     def at(cls, text: str, properties: Mapping[str, str], *, may_make: bool = True) -> IcebergTable:
@@ -107,6 +103,27 @@ class IcebergTable:
         """
         name, path = split_name(text)
         return cls(opened_catalog(name, properties), path, name=text, may_make=may_make)
+
+    def add_fields(self, bodies: SubjectType) -> None:
+        """See ``ArchiveTarget``: fields that the table has stay.
+
+        Raises:
+            ConfigError: columns of their names are of other types, or no schema gives the first
+                ones.
+            StoreLockedError: the table was changed meanwhile.
+            StorageError: the catalog refused.
+        """
+        _change_columns(self._table, missing_fields(self._table, self._name, bodies), self._name)
+        self._look(has_fields=True)
+
+    def _look(self, *, has_fields: bool) -> None:
+        """Form and state, of the same metadata as the commit's condition: changing columns has
+        loaded it anew.
+        """
+        self.form = form_of(self._table.schema(), name=self._name, has_fields=has_fields)
+        found = newest_state(self._table, self._name)
+        self.state = ArchiveState() if found is None else found.state
+        self._attempt = "" if found is None else found.attempt
 
     @property
     def table(self) -> Table:
@@ -327,11 +344,16 @@ class IcebergTable:
                 self._table.io.delete(location)
 
 
-def _add_columns(table: Table, columns: Mapping[str, IcebergType], name: str) -> None:
+def _change_columns(table: Table, changes: Sequence[ColumnChange], name: str) -> None:
+    if not changes:
+        return
     try:
         with asked("columns not added", table=name), table.update_schema() as update:
-            for column, kind in columns.items():
-                update.add_column(column, kind)
+            for one in changes:
+                if one.is_new:
+                    update.add_column(one.path, one.type)
+                else:
+                    update.update_column(one.path, one.type)
     except CommitFailedException as error:
         raise StoreLockedError(
             "table was changed while it was opened: run it again", table=name

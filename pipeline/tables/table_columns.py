@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 from pyiceberg.io.pyarrow import (
     StatisticsCollector,
@@ -33,10 +35,30 @@ from pyiceberg.types import (
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.archive.archive_layout import ArchivedFile
 from ledgermq.pipeline.archive.archive_writer import WITHOUT_STATISTICS, FileForm
-from ledgermq.pipeline.columns.message_schema import ARROW_SCHEMA, COLUMNS
+from ledgermq.pipeline.columns.message_schema import (
+    ARROW_SCHEMA,
+    COLUMNS,
+    SCHEMA_ID,
+    TYPED_COLUMNS,
+    UNPARSED,
+    UNPARSED_WHY,
+    VALUE,
+)
+from ledgermq.pipeline.tables.value_fields import (
+    ColumnChange,
+    changes_for,
+    iceberg_type,
+    leaves_of,
+    spark_type_of_column,
+)
+from ledgermq.pipeline.typed.subject_type import SubjectType
 
 TABLE_COLUMNS = COLUMNS
 """Those of the Spark source; a table of an earlier version gets the ones that it lacks."""
+
+_OF_TYPED = {SCHEMA_ID: IntegerType(), UNPARSED: BinaryType(), UNPARSED_WHY: StringType()}
+_OF_BODIES = (VALUE, UNPARSED, UNPARSED_WHY)
+"""Columns of which files and manifests have no least and largest values."""
 
 DAY, TOPIC = "storeTimestamp", "topic"
 ORDER = ("queueId", "queueOffset")
@@ -91,8 +113,8 @@ def new_order(schema: Schema) -> SortOrder:
     )
 
 
-def missing_columns(table: Table, name: str) -> dict[str, IcebergType]:
-    """Columns that the table lacks, with their types.
+def missing_columns(table: Table, name: str) -> list[ColumnChange]:
+    """Columns that the table lacks.
 
     Raises:
         ConfigError: the table cannot be an archive: another format, partitions, types, or a column
@@ -106,19 +128,9 @@ def missing_columns(table: Table, name: str) -> dict[str, IcebergType]:
             found=metadata.format_version,
             expected=FORMAT_VERSION,
         )
-    schema, lacking = table.schema(), {}
+    schema = table.schema()
     names = {field.name: field for field in schema.fields}
-    for column in TABLE_COLUMNS:
-        if column not in names:
-            lacking[column] = _type_of(column)
-        elif not _can_hold(names[column].field_type, column):
-            raise ConfigError(
-                "column of the table is of another type",
-                table=name,
-                column=column,
-                found=str(names[column].field_type),
-                expected=str(_type_of(column)),
-            )
+    lacking = list(_lacking(schema, TABLE_COLUMNS, name))
     strange = [one for one in names if one not in TABLE_COLUMNS and names[one].required]
     if strange:
         raise ConfigError(
@@ -140,6 +152,45 @@ def missing_columns(table: Table, name: str) -> dict[str, IcebergType]:
     return lacking
 
 
+def missing_fields(table: Table, name: str, bodies: SubjectType) -> list[ColumnChange]:
+    """Columns for bodies as fields that the table lacks, and fields that it lacks or has too
+    narrow.
+
+    Raises:
+        ConfigError: its columns are of types that bodies do not have; or it has none yet, and no
+            schema gives them.
+    """
+    schema = table.schema()
+    lacking = list(_lacking(schema, tuple(_OF_TYPED), name))
+    found = next((field.field_type for field in schema.fields if field.name == VALUE), None)
+    if found is None:
+        return [ColumnChange((VALUE,), iceberg_type(bodies.required()), is_new=True), *lacking]
+    spark_type_of_column(found, table=name, column=VALUE)  # refuses what bodies are not
+    if bodies.latest is not None:
+        lacking += changes_for(found, bodies.latest, (VALUE,))
+    return lacking
+
+
+def _lacking(schema: Schema, columns: tuple[str, ...], name: str) -> Iterator[ColumnChange]:
+    """Those of ``columns`` that a schema has not.
+
+    Raises:
+        ConfigError: it has one, of a type that does not hold our values.
+    """
+    known = {field.name: field.field_type for field in schema.fields}
+    for column in columns:
+        if column not in known:
+            yield ColumnChange((column,), _type_of(column), is_new=True)
+        elif not _can_hold(known[column], column):
+            raise ConfigError(
+                "column of the table is of another type",
+                table=name,
+                column=column,
+                found=str(known[column]),
+                expected=str(_type_of(column)),
+            )
+
+
 def check_times(file: ArchivedFile, name: str) -> None:
     """Whether a table can have the messages of a file: PyIceberg writes days of a calendar.
 
@@ -156,13 +207,26 @@ def check_times(file: ArchivedFile, name: str) -> None:
         )
 
 
-def form_of(schema: Schema) -> FileForm:
-    """What files of a table with this schema are like."""
-    fields = [schema.find_field(name) for name in TABLE_COLUMNS]
+def form_of(schema: Schema, *, name: str, has_fields: bool) -> FileForm:
+    """What files of a table with this schema are like.
+
+    Args:
+        name: of the table, for errors.
+        has_fields: whether bodies are fields, too.
+
+    Raises:
+        ConfigError: the table's bodies have a type that no schema gives.
+    """
+    columns = (*TABLE_COLUMNS, *TYPED_COLUMNS) if has_fields else TABLE_COLUMNS
+    fields = [schema.find_field(column) for column in columns]
     arrow = schema_to_pyarrow(Schema(*fields), include_field_ids=True)
-    return FileForm(
-        TABLE_COLUMNS, arrow, _statistics_of(schema, TABLE_COLUMNS), ORDER, with_footers=True
+    value = (
+        spark_type_of_column(schema.find_field(VALUE).field_type, table=name, column=VALUE)
+        if has_fields
+        else None
     )
+    statistics = _statistics_of(schema, columns)
+    return FileForm(columns, arrow, statistics, ORDER, with_footers=True, value=value)
 
 
 def whole_form_of(schema: Schema) -> FileForm:
@@ -177,7 +241,9 @@ def _statistics_of(schema: Schema, columns: tuple[str, ...]) -> tuple[str, ...]:
     paths = parquet_path_to_id_mapping(schema)
     first = {path: path.partition(".")[0] for path in paths}
     return tuple(
-        path for path in paths if first[path] in columns and first[path] not in WITHOUT_STATISTICS
+        path
+        for path in paths
+        if first[path] in columns and first[path] not in (*WITHOUT_STATISTICS, *_OF_BODIES)
     )
 
 
@@ -224,9 +290,15 @@ def _metrics_of(metadata: TableMetadata) -> dict[int, StatisticsCollector]:
 
     Its owner may ask for those of others, which the files do not have.
     """
-    none = {f"{_METRICS}{name}": "none" for name in _NO_METRICS}
-    properties = {**metadata.properties, **none}
-    return compute_statistics_plan(metadata.schema(), properties)
+    schema = metadata.schema()
+    of_bodies = [
+        leaf
+        for field in schema.fields
+        if field.name in _OF_BODIES
+        for leaf in leaves_of(field.field_type, field.name)
+    ]
+    none = {f"{_METRICS}{name}": "none" for name in (*_NO_METRICS, *of_bodies)}
+    return compute_statistics_plan(schema, {**metadata.properties, **none})
 
 
 def _order_id(metadata: TableMetadata) -> int:
@@ -239,6 +311,8 @@ def _order_id(metadata: TableMetadata) -> int:
 
 
 def _type_of(column: str) -> IcebergType:
+    if column in _OF_TYPED:
+        return _OF_TYPED[column]
     arrow = ARROW_SCHEMA.field(column).type
     if pa.types.is_map(arrow):
         # The numbers only have to differ from those of the columns.

@@ -20,7 +20,12 @@ from ledgermq.pipeline.archive.archive_layout import (
     encode_marks,
 )
 
-TABLE_VERSION = 1
+PLAIN_VERSION, TYPED_VERSION = 1, 2
+"""Of a run whose bodies are bytes alone, and of one whose bodies are fields, too.
+
+An earlier program would leave those empty.
+"""
+
 PREFIX = "ledgermq."
 RUN, ATTEMPT = f"{PREFIX}run", f"{PREFIX}attempt"
 
@@ -47,7 +52,7 @@ class FoundState(NamedTuple):
 def encode_state(before: ArchiveState, run: ArchiveRun, attempt: str) -> dict[str, str]:
     """The properties of the snapshot that adds ``run`` to ``before``."""
     properties = {
-        "version": str(TABLE_VERSION),
+        "version": str(TYPED_VERSION if run.subjects else PLAIN_VERSION),
         "run": str(run.number),
         "attempt": attempt,
         "source": run.source,
@@ -58,6 +63,9 @@ def encode_state(before: ArchiveState, run: ArchiveRun, attempt: str) -> dict[st
         "missing": str(sum(gap.end - gap.first for gap in run.gaps)),
         "damaged": str(sum(file.damaged for file in run.files)),
     }
+    if run.subjects:
+        properties["subjects"] = json.dumps(run.subjects)
+        properties["unparsed"] = str(sum(file.unparsed for file in run.files))
     known = [one for one in (before.position, run.position) if one is not None]
     if known:
         properties["position"] = str(max(known))
@@ -80,9 +88,9 @@ def decode_state(properties: Mapping[str, str], *, table: str) -> FoundState | N
         return None
     take = _Properties(properties, table)
     version = take.number("version")
-    if version > TABLE_VERSION:
+    if version > TYPED_VERSION:
         raise ConfigError(
-            "table is of a later layout", table=table, version=version, known=TABLE_VERSION
+            "table is of a later layout", table=table, version=version, known=TYPED_VERSION
         )
     state = ArchiveState(
         runs=take.number("run"),
@@ -91,6 +99,7 @@ def decode_state(properties: Mapping[str, str], *, table: str) -> FoundState | N
         position=take.number("position") if f"{PREFIX}position" in properties else None,
         marks=decode_marks(take.table("queues"), file=table),
         gaps=take.gaps(),
+        subjects=take.texts("subjects") if version == TYPED_VERSION else (),
     )
     return FoundState(state, take.text("attempt"))
 
@@ -163,6 +172,13 @@ class _Properties:
                 case _:
                     raise self._corrupt("gaps", "no gap")
         return gaps
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts."""
+        found = self._document(name)
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+            raise self._corrupt(name, "no list of texts")
+        return tuple(found)
 
     def _document(self, name: str) -> object:
         try:

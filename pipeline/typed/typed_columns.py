@@ -49,13 +49,20 @@ class TypedColumns:
     Invariant: of a row either ``unparsed`` is null or ``value`` is.
     """
 
-    def __init__(self, names: Sequence[str], value: DataType, schemas: SchemaSource) -> None:
+    def __init__(
+        self, names: Sequence[str], value: DataType, schemas: SchemaSource, *, inflate: bool = True
+    ) -> None:
         """The columns ``names`` in their order, of which ``value`` has the type that is given.
+
+        Args:
+            inflate: whether ``body``, where it is one of them, is as the application sent it; what
+                cannot be inflated is as it is stored.
 
         Raises:
             ConfigError: no schema's bodies have that type.
         """
         self._names = tuple(names)
+        self._inflate = inflate
         self._plain = [name for name in names if name in ARROW_SCHEMA.names]
         self._column = value_column(value)
         self._schemas = schemas
@@ -72,13 +79,18 @@ class TypedColumns:
         plain = rows.batch(needed)
         bodies, flags = plain.column("body"), plain.column("sysFlag")
         ids = rows.property_values(SCHEMA_PROPERTY)
-        parsed = [
-            self._parsed(body.as_py(), flag.as_py(), text.as_py())
-            for body, flag, text in zip(bodies, flags, ids, strict=True)
-        ]
+        keeps = self._inflate and "body" in self._names
+        parsed: list[_Parsed] = []
+        sent: list[bytes] = []
+        for body, flag, text in zip(bodies, flags, ids, strict=True):
+            stored = body.as_py()
+            found = _sent(stored, flag.as_py())
+            parsed.append(self._parsed(stored, found, text.as_py()))
+            if keeps:
+                sent.append(stored if isinstance(found, BodyUnreadableError) else found)
         values, refused = arrow_values([one.value for one in parsed], self._column.type)
         for row, why in refused.items():
-            body = _inflated(bodies[row].as_py(), flags[row].as_py())
+            body = bytes(plain_body(bodies[row].as_py(), flags[row].as_py()))
             parsed[row] = _Parsed(None, parsed[row].identity, body, why[:WHY_CHARACTERS_MAX])
         made = {
             VALUE: values,
@@ -86,15 +98,17 @@ class TypedColumns:
             UNPARSED: pa.array([one.unparsed for one in parsed], pa.binary()),
             UNPARSED_WHY: pa.array([one.why for one in parsed], pa.string()),
         }
+        if keeps:
+            made["body"] = pa.array(sent, pa.binary())
         arrays = [made[name] if name in made else plain.column(name) for name in self._names]
         return pa.RecordBatch.from_arrays(arrays, names=list(self._names))
 
-    def _parsed(self, stored: bytes, sys_flag: int, text: str | None) -> _Parsed:
+    def _parsed(
+        self, stored: bytes, body: bytes | BodyUnreadableError, text: str | None
+    ) -> _Parsed:
         named = schema_id({SCHEMA_PROPERTY: text or ""})
-        try:
-            body = bytes(plain_body(stored, sys_flag))
-        except BodyUnreadableError as error:
-            return _unparsed(named, stored, error)
+        if isinstance(body, BodyUnreadableError):
+            return _unparsed(named, stored, body)
         identity = framed_id(body) if named is None else named
         if identity is None:
             return _Parsed(None, None, body, f"message names no schema in {SCHEMA_PROPERTY}")
@@ -134,5 +148,9 @@ def _unparsed(identity: int | None, body: bytes, error: Exception) -> _Parsed:
     return _Parsed(None, identity, body, why[:WHY_CHARACTERS_MAX])
 
 
-def _inflated(stored: bytes, sys_flag: int) -> bytes:
-    return bytes(plain_body(stored, sys_flag))
+def _sent(stored: bytes, sys_flag: int) -> bytes | BodyUnreadableError:
+    """The body as the application sent it, or why it cannot be inflated."""
+    try:
+        return bytes(plain_body(stored, sys_flag))
+    except BodyUnreadableError as error:
+        return error

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.tables.lake import NAME, Lake, by_place, places, seen_by_duck
+from tests.tables.lake import (
+    NAME,
+    Lake,
+    by_place,
+    places,
+    properties_of,
+    run,
+    seen_by_duck,
+)
 from tests.unit.pipeline.test_archive_job import expected, grown
 
-from ledgermq.cli.main import main
-
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: object, status: int = 0) -> dict[str, Any]:
-    """What a command prints with ``--json``; of an error, that."""
-    capsys.readouterr()
-    found = main([*map(str, words), "--json"])
-    printed = capsys.readouterr()
-
-    assert found == status, printed.err
-    document: dict[str, Any] = json.loads(printed.out or printed.err)
-    return document
-
-
-def properties_of(lake: Lake) -> list[str]:
-    """The words that give a command the catalog."""
-    given = lake.properties.items()
-    return [word for name, value in given for word in ("--catalog-property", f"{name}={value}")]
 
 
 def rows_of(frame: DataFrame, columns: list[str]) -> list[dict[str, Any]]:

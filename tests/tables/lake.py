@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 import duckdb
 import duckdb_extension_avro
 import duckdb_extension_iceberg
+import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from tests.unit.pipeline.archives import TasksHere
 
+from ledgermq.cli.main import main
 from ledgermq.pipeline.archive.archive_job import Archived, archive_into
-from ledgermq.pipeline.source_options import parse_options
+from ledgermq.pipeline.source_options import SourceOptions, parse_options
 from ledgermq.pipeline.tables.iceberg_table import IcebergTable
 from ledgermq.pipeline.tables.table_tidy_job import Tidied, tidy
 
@@ -55,9 +58,11 @@ class Lake:
     ) -> Archived:
         """What a run on a store's directory has done; its tasks run in this process."""
         checked = parse_options({"path": str(store), **options}, streaming=False)
-        return archive_into(
-            TasksHere(), checked, into or self.opened(), split_bytes=PART_BYTES, level=-5
-        )
+        return self.archived_by(checked, into or self.opened())
+
+    def archived_by(self, options: SourceOptions, into: IcebergTable) -> Archived:
+        """The same, by options of the source."""
+        return archive_into(TasksHere(), options, into, split_bytes=PART_BYTES, level=-5)
 
     def tidied(self, *, into: IcebergTable | None = None, keep: timedelta = DAY) -> Tidied:
         """What ``tidy`` has done, of all files that such small stores give."""
@@ -97,3 +102,20 @@ def seen_by_duck(table: Table) -> list[Row]:
     """What DuckDB reads of the current snapshot, by place."""
     found = duck().execute(f"SELECT * FROM iceberg_scan('{table.metadata_location}')")
     return by_place(found.to_arrow_table().to_pylist())
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: object, status: int = 0) -> dict[str, Any]:
+    """What a command prints with ``--json``; of an error, that."""
+    capsys.readouterr()
+    found = main([*map(str, words), "--json"])
+    printed = capsys.readouterr()
+
+    assert found == status, printed.err
+    document: dict[str, Any] = json.loads(printed.out or printed.err)
+    return document
+
+
+def properties_of(lake: Lake) -> list[str]:
+    """The words that give a command the catalog."""
+    given = lake.properties.items()
+    return [word for name, value in given for word in ("--catalog-property", f"{name}={value}")]
