@@ -24,11 +24,12 @@ from ledgermq.client.schemas.body_codecs import codec_of
 from ledgermq.formats.records.body_compression import Compression, compress_body
 from ledgermq.formats.records.message import COMPRESSED, Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
-from ledgermq.model.errors import ConfigError
+from ledgermq.model.errors import ConfigError, StoreLockedError
 from ledgermq.model.names.schemas import SCHEMA_PROPERTY
 from ledgermq.pipeline.archive.archive_job import Archived, archive
 from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.source_options import SourceOptions, parse_options
+from ledgermq.pipeline.typed.subject_type import subject_type
 
 pytestmark = pytest.mark.slow
 
@@ -362,6 +363,24 @@ def test_what_an_owner_makes_of_the_fields_is_kept_or_refused(
 
     assert [row["value"] for row in rows] == [{"id": 1, "note": None}, {"id": 2, "note": None}]
     assert refused.value.details["column"] == "value.strange"
+
+
+def test_who_dies_behind_its_columns_or_comes_late_leaves_a_table_in_order(
+    lake: Lake, store: TypedStore
+) -> None:
+    store.register(FIRST)
+    store.write(EARLIER)
+    options, late = store.options(), lake.opened()
+    # All that a run does to the table before it adds its rows.
+    lake.opened().add_fields(subject_type(options))
+    with pytest.raises(StoreLockedError, match="changed while it was opened"):
+        lake.archived_by(options, late)
+    found = lake.archived_by(options, lake.opened())
+    (row,) = lake.rows()
+
+    assert found.rows == 1
+    assert row["value"]["old"] == "gone"
+    assert lake.table().schema().column_names.count("value.id") == 1
 
 
 def test_a_folder_has_no_fields(store: TypedStore, tmp_path: Path) -> None:
