@@ -8,6 +8,7 @@
 #   install-tools.sh bare    the first two, and what enters a bare root, also one of arm64
 #   install-tools.sh browser chromium, for the tests of pages
 #   install-tools.sh metrics promtool, which checks metrics (Debian's prometheus)
+#   install-tools.sh postgresql  a server of databases, for the tests of tables; none is started
 #   install-tools.sh s3      versitygw, an S3 server, for the tests of archives; by Go 1.25 or later
 #   install-tools.sh power   a compiler and FUSE, for the tests of power failures
 set -euo pipefail
@@ -20,6 +21,7 @@ case ${1:-deb} in
     bare) packages+=(aptly gpg gpg-agent qemu-user-static util-linux) ;;
     browser) packages=(chromium) ;;
     metrics) packages=(prometheus) ;;
+    postgresql) packages=(postgresql) ;;
     s3)
         ! command -v versitygw >/dev/null || exit 0
         command -v go >/dev/null ||
@@ -29,7 +31,7 @@ case ${1:-deb} in
         exec go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
         ;;
     power) packages=(fuse3 g++ libfuse3-dev pkg-config) ;;
-    *) echo "install-tools: not known: $1; it takes deb, repository, boot, bare, browser, metrics, s3 or power" >&2 && exit 1 ;;
+    *) echo "install-tools: not known: $1; it takes deb, repository, boot, bare, browser, metrics, postgresql, s3 or power" >&2 && exit 1 ;;
 esac
 
 missing=()
@@ -46,4 +48,10 @@ fi
 echo "install-tools: $command" >&2
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq </dev/null
+if [ "${1:-}" = postgresql ]; then
+    # Tests make servers of their own; Debian's package would make and start one beside them.
+    apt-get install -y --no-install-recommends -qq postgresql-common </dev/null >/dev/null
+    sed -i 's/^#\? *create_main_cluster *=.*/create_main_cluster = false/' \
+        /etc/postgresql-common/createcluster.conf
+fi
 $command -qq -o Dpkg::Use-Pty=0 </dev/null >/dev/null

@@ -119,10 +119,11 @@ PARTS = (
     ),
     Part(
         "tables",
-        tools=("s3",),
+        tools=("s3", "postgresql"),
         tests=("tests/tables",),
         environment={
             "LEDGERMQ_SPARK": "1", "LEDGERMQ_S3": "1", "LEDGERMQ_ICEBERG_REST": "1",
+            "LEDGERMQ_POSTGRESQL": "1",
         } | _LONG,
     ),
     Part("traces", tests=("tests/collector",), environment=_COLLECTOR),

@@ -39,12 +39,12 @@ class Lake:
     properties: dict[str, str]
 
     @classmethod
-    def below(cls, folder: Path) -> Lake:
-        """In SQLite; made when it is opened."""
+    def below(cls, folder: Path, uri: str | None = None) -> Lake:
+        """In the database of ``uri``, else in SQLite; made when it is opened."""
         (folder / "warehouse").mkdir(exist_ok=True)
         return cls(
             {
-                "uri": f"sqlite:///{folder}/catalog.db",
+                "uri": uri or f"sqlite:///{folder}/catalog.db",
                 "warehouse": f"file://{folder}/warehouse",
             }
         )

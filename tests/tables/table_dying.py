@@ -2,10 +2,11 @@
 
     table_dying.py STORE < PLANS
 
-Each line of PLANS is ``FOLDER STEP JOB``: a run of ``archive`` into the catalog below FOLDER, or
-of ``tidy``, dies before its STEP-th step (from 1): a file of a worker closed, a file of the table's
-begun or deleted by PyIceberg, a statement or a commit of the catalog's database. For each line it
-is said whether it ``died`` or ``ended``: then there were fewer steps.
+Each line of PLANS is ``FOLDER URI STEP JOB``: a run of ``archive`` into a catalog in the database
+at URI, with its tables below FOLDER, or of ``tidy``, dies before its STEP-th step (from 1): a file
+of a worker closed, a file of the table's begun or deleted by PyIceberg, a statement or a commit of
+the catalog's database. For each line it is said whether it ``died`` or ``ended``: then there were
+fewer steps.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ledgermq.pipeline.archive import archive_job
 from ledgermq.pipeline.archive.archive_store import StagedFile
 
 
-def run(store: str, folder: str, step: int, job: str) -> None:
+def run(store: str, lake: Lake, step: int, job: str) -> None:
     """Do it, and die meanwhile."""
     counted = 0
     guard = threading.Lock()
@@ -51,7 +52,6 @@ def run(store: str, folder: str, step: int, job: str) -> None:
         (Session, "commit"),
     ):
         setattr(owner, name, dying(getattr(owner, name)))
-    lake = Lake.below(Path(folder))
     if job == "archive":
         lake.archived(Path(store))
     else:
@@ -62,10 +62,10 @@ def main(store: str) -> None:
     """One process for each plan, forked after all that takes long has been imported."""
     archive_job.PART_BYTES_MIN = PART_BYTES
     for line in sys.stdin:
-        folder, step, job = line.split()
+        folder, uri, step, job = line.split()
         child = os.fork()
         if child == 0:
-            run(store, folder, int(step), job)
+            run(store, Lake.below(Path(folder), uri), int(step), job)
             os._exit(0)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         print({0: "ended", -signal.SIGKILL: "died"}.get(status, "failed"), flush=True)

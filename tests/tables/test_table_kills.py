@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -46,14 +47,20 @@ def rows_or_none(lake: Lake) -> list[Row]:
         return []
 
 
-def made(folder: Path, steps: range, job: str) -> tuple[list[Lake], list[str]]:
-    """A lake, and a plan of ``table_dying``, for each of ``steps``."""
+def made(
+    folder: Path, steps: range, job: str, lake_in: Callable[[Path], Lake] = Lake.below
+) -> tuple[list[Lake], list[str]]:
+    """A lake, and a plan of ``table_dying``, for each of ``steps``.
+
+    Args:
+        lake_in: what makes a lake whose tables are below a folder.
+    """
     lakes, plans = [], []
     for step in steps:
         below = folder / f"step-{step}"
         below.mkdir()
-        lakes.append(Lake.below(below))
-        plans.append(f"{below} {step} {job}")
+        lakes.append(lake_in(below))
+        plans.append(f"{below} {lakes[-1].properties['uri']} {step} {job}")
     return lakes, plans
 
 
