@@ -39,6 +39,8 @@ def missing() -> str:
     """Why it cannot run here; empty where it can."""
     if _programs() is None:
         return "no PostgreSQL here (packaging/install-tools.sh postgresql)"
+    if os.geteuid() == 0 and not any(one.pw_name == UNPRIVILEGED for one in pwd.getpwall()):
+        return f"PostgreSQL refuses root, and there is no user {UNPRIVILEGED}"
     try:
         import psycopg  # noqa: F401
     except ImportError:
