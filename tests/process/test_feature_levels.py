@@ -391,6 +391,7 @@ def is_heard_of(leader: Member, joining: Member) -> bool:
 def test_a_node_that_is_too_old_is_named_also_when_it_comes_behind_its_adding(
     make_node: Callable[[], Node],
 ) -> None:
+    old = version_before()
     group = make_growing_group(make_node, first=1, members=2)
     leader, joining = group.members
     leader.node.wait_ready()
@@ -398,7 +399,7 @@ def test_a_node_that_is_too_old_is_named_also_when_it_comes_behind_its_adding(
     with ThreadPoolExecutor(1) as beside:
         adding = beside.submit(leader.command, "raft", "add", joining.name, joining.peer_address)
         wait_until(lambda: raft_status(leader)["learners"], "it to be a learner")
-        start(version_before(), joining.node)
+        start(old, joining.node)
         done = adding.result()
 
     assert done.returncode == 1
