@@ -208,8 +208,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CONFIG
     except Exception as error:
-        return _failed(error, as_json="--json" in words)
+        status = _failed(error, as_json="--json" in words)
+        _let_go_of_output()
     return status
+
+
+def _let_go_of_output() -> None:
+    """Write what is printed so far; what cannot be written is lost, and that was told."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # From 3.13 on Python tries again at exit, and exits with a status of its own then.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def daemon_main(argv: Sequence[str] | None = None) -> int:

@@ -56,7 +56,10 @@ class Step(NamedTuple):
 
 def run(*words: str | Path) -> None:
     """Run a command of the checkout that has to succeed; what it prints is seen."""
-    done = subprocess.run(words, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)  # noqa: S603 - our own
+    try:
+        done = subprocess.run(words, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)  # noqa: S603 - our own
+    except FileNotFoundError as error:
+        raise ReleaseError(f"{' '.join(map(str, words))}: not installed: {words[0]}") from error
     if done.returncode != 0:
         raise ReleaseError(f"{' '.join(map(str, words))}: exit status {done.returncode}")
 

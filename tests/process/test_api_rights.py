@@ -345,7 +345,7 @@ def test_a_follower_says_who_leads_and_where_and_tells_of_itself(
     assert own["/raft"].document["leader"] == leader.name
     assert own["/features"].document["node"] == follower.name
     assert (handed.status, handed.document["leader"]) == (200, follower.name)
-    assert leader.node.logged("(http) (uid 0)' act=transfer")
+    assert leader.node.logged(f"(http) (uid {os.getuid()})' act=transfer")
     assert made.status == 200
     leader.kill()
     for member in group.others(leader):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -183,6 +184,7 @@ def give_things(host: Host, group: Group, shop: TransactionalProducer) -> None:
         host.give(day, (datetime.now() + timedelta(days=1)).isoformat(timespec="minutes"))
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="not installed: curl")
 def test_every_command_that_is_told_does_what_it_says(host: Host) -> None:
     wrong = []
     run: set[str] = set()
