@@ -14,7 +14,7 @@ from ledgermq.broker.calls import Result
 from ledgermq.broker.service import Mailbox, Service
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_requests import Reply
-from ledgermq.model.errors import BusyError, LedgerError, NotLeaderError
+from ledgermq.model.errors import LedgerError, OutcomeUnknownError
 
 CONFIRMATION_MS = 2_000
 """Longest wait for the writer to read a new topic; it is restarted within milliseconds."""
@@ -78,14 +78,17 @@ class WriterNotice(Service):
         """The answer, ``None`` when it is given as soon as the writer knows what ``topic`` is now.
 
         Raises:
-            BusyError: too many wait.
+            OutcomeUnknownError: too many wait; the topic is changed.
             LedgerError: the answer's own.
         """
         revision = self._unconfirmed.get(topic)
         if revision is None:
             return answer()
         if len(self._waiting) >= TOPICS_WAITING_MAX:
-            raise BusyError("too many calls wait for a new topic", limit=TOPICS_WAITING_MAX)
+            raise OutcomeUnknownError(
+                "topic is changed, and too many wait for the writer to take notice; ask again",
+                limit=TOPICS_WAITING_MAX,
+            )
         self._waiting.append(_Waiting(caller, topic, answer, revision, now_ms + CONFIRMATION_MS))
         return None
 
@@ -133,8 +136,9 @@ def _outcome(waiting: _Waiting) -> Result | LedgerError:
 
 
 def _not_confirmed(waiting: _Waiting) -> Reply:
-    error = NotLeaderError(
-        "the writer has not taken notice of the topic",
+    # Not that the node does not lead: who hears that takes the topic for unchanged.
+    error = OutcomeUnknownError(
+        "topic is changed, and the writer has not taken notice of it; ask again",
         topic=waiting.topic,
         waited_max_ms=CONFIRMATION_MS,
     )

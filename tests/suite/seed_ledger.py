@@ -39,6 +39,10 @@ KINDS = {
 }
 """By the word of ``python -m ledgermq.sim``, which for the first is none: what a run takes."""
 
+IDLE = {"plain": ("broker", "dispatcher"), "spoil": ("broker", "dispatcher")}
+"""Packages that are loaded with a node, and of which nothing runs where a group has no readers:
+they are left out of the digest."""
+
 WANTED = 2_000
 CHUNK = 20
 """Seeds of one process: what is lost when a run is broken off, for each processor."""
@@ -91,6 +95,8 @@ def sources_of(kind: str) -> str:
     # A kernel is compiled from its module, and not the same bytes on each machine.
     sources = {path.with_name(path.name.partition(".")[0] + ".py").resolve() for path in paths}
     sources.discard(VERSION_FILE)
+    idle = tuple(ROOT / package for package in IDLE.get(kind, ()))
+    sources = {path for path in sources if not any(path.is_relative_to(one) for one in idle)}
     digest = hashlib.sha256()
     for path in sorted(sources):
         digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())

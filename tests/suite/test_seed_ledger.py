@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 from pathlib import Path
 
 import pytest
 
+from ledgermq import broker, dispatcher, raft
+from ledgermq.sim.runs.runs import run_seed
 from tests.suite import seed_ledger
 from tests.suite.seed_ledger import Passed
 
@@ -75,3 +79,17 @@ def test_a_seed_that_fails_ends_its_kind_and_is_told(
 def test_a_kind_that_is_not_known_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert seed_ledger.main(["storms"]) == 2
     assert "storms" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("spoils", [None, True], ids=["plain", "spoil"])
+def test_what_is_left_out_of_a_digest_runs_nothing(spoils: bool | None) -> None:
+    profile = cProfile.Profile()
+    # What is run first imports, and what is imported runs once.
+    run_seed(1, spoils=spoils)
+    profile.runcall(run_seed, 2, spoils=spoils)
+    called = {file for file, _, _ in pstats.Stats(profile).stats}  # type: ignore[attr-defined]
+
+    idle = {Path(package.__file__).parent for package in (broker, dispatcher)}
+    assert {path.name for path in idle} == set(seed_ledger.IDLE["spoil" if spoils else "plain"])
+    assert not [file for file in called if idle & {*Path(file).parents}]
+    assert [file for file in called if Path(raft.__file__).parent in Path(file).parents]
