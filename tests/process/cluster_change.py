@@ -100,6 +100,7 @@ class Cluster:
 
     Attributes:
         steps: what was done, and how many seconds it took.
+        kills: of leaders, once they have begun, and at ``began_ms``.
         is_patient: whether the machine does too much else for elections as they are by default.
     """
 
@@ -118,13 +119,18 @@ class Cluster:
         """
         self.groups = [ClusterGroup(name, members) for name in NAMES]
         self.steps: list[tuple[str, float]] = []
-        self.is_patient = is_busy()
+        self.kills: LeaderKills | None = None
+        self.began_ms = now_ms()
+        # A group of one has nobody to wait for.
+        self.is_patient = members > 1 and is_busy()
         self._make_node = make_node
         first, second, third, _ = self.groups
         self.name_servers = list(name_servers or (*second.ports, *third.ports))
         with self._step("start nine nodes" if members > 1 else "start three nodes"):
             for group in self.groups[:3]:
                 group.start(make_node, self.name_servers, is_patient=self.is_patient)
+            for group in self.groups[:3]:
+                group.wait_ready()
         with self._step("a cluster of three groups"):
             root_key = first.group.members[0].node.folder / "root.json"
             nodes = ",".join(first.nodes)
@@ -142,16 +148,18 @@ class Cluster:
         """What commands said that were typed again."""
         return [f"{one.name}: {said}" for one in self.groups for said in one.repeated]
 
-    def change(self, clients: Sequence[Client]) -> LeaderKills:
+    def change(self, clients: Sequence[Client]) -> None:
         """Let a group join and the first one go, while clients go on and leaders die."""
         first, second, _, later = self.groups
         with self._step("clients begin"):
             for client in clients:
                 wait_until(lambda one=client: one.look().is_busy, f"{client.history.name}", STEP_S)
-        kills = LeaderKills(self.groups[:3])
+        self.began_ms = now_ms()
+        kills = self.kills = LeaderKills(self.groups[:3])
         try:
             with self._step("a fourth group joins"):
                 later.start(self._make_node, self.name_servers, is_patient=self.is_patient)
+                later.wait_ready()
                 kills.add(later)
                 self._join(later, home=first)
                 goes_on(clients)
@@ -182,7 +190,6 @@ class Cluster:
                     wait_until(lambda one=group: kills.count(one), f"{group.name}", STEP_S)
         finally:
             kills.stop()
-        return kills
 
     def end(self, clients: Sequence[Client]) -> None:
         """Let all be acknowledged and consumed, and stop what is left."""
@@ -214,8 +221,10 @@ class Cluster:
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
         began = time.monotonic()
-        yield
-        self.steps.append((name, time.monotonic() - began))
+        try:
+            yield
+        finally:
+            self.steps.append((name, time.monotonic() - began))
 
 
 def _is_alone(group: ClusterGroup) -> bool:
@@ -263,9 +272,8 @@ def check(histories: Sequence[History]) -> None:
             assert writer not in steady or len(queues) <= CHANGES + 1, (writer, key, queues)
 
 
-def report(cluster: Cluster, clients: Sequence[Client], kills: LeaderKills, began_ms: int) -> str:
+def report(cluster: Cluster, histories: Sequence[History]) -> str:
     """Of each step its time, of each client its figures, of each kill what it cost."""
-    until_ms = now_ms()
     lines = ["step".ljust(40) + "seconds"]
     lines += [f"{name:<38}{seconds:>9.1f}" for name, seconds in cluster.steps]
     if cluster.is_patient:
@@ -276,9 +284,8 @@ def report(cluster: Cluster, clients: Sequence[Client], kills: LeaderKills, bega
         "of reads", "queues of a key",
     )  # fmt: skip
     lines.append("client    " + "".join(f"{head:>16}" for head in heads))
-    for client in clients:
-        one = client.history
-        span = began_ms, one.last_ack_ms()
+    for one in histories:
+        span = cluster.began_ms, one.last_ack_ms()
         twice = [message for message in one.stored_twice() if message[0] == one.name]
         places = [len(queues) for (writer, _), queues in one.places().items() if writer == one.name]
         figures = (
@@ -288,20 +295,18 @@ def report(cluster: Cluster, clients: Sequence[Client], kills: LeaderKills, bega
         )  # fmt: skip
         lines.append(f"{one.name:<10}" + "".join(f"{figure:>16,}" for figure in figures))
     lines += [
-        f"sent again by {client.history.name}: {count:,} times, {why}"
-        for client in clients
-        for why, count in sorted(client.history.refused.items())
+        f"sent again by {one.name}: {count:,} times, {why}"
+        for one in histories
+        for why, count in sorted(one.refused.items())
     ]
     lines.append(
         "leader killed      led after ms   back after ms   longest gap ms of each client (of a key)"
     )
-    for died in kills.died:
-        span = died.at_ms, min(until_ms, died.at_ms + died.back_ms)
-        gaps_of = ", ".join(
-            f"{one.history.name} {one.history.gap_ms(*span)} ({one.history.key_gap_ms(*span)})"
-            for one in clients
+    for died in cluster.kills.died if cluster.kills is not None else ():
+        span = died.at_ms, died.at_ms + died.back_ms
+        gaps = ", ".join(
+            f"{one.name} {one.gap_ms(*span):,} ({one.key_gap_ms(*span):,})" for one in histories
         )
-        lines.append(
-            f"{died.group} {died.member:<10}{died.led_ms:>13,}{died.back_ms:>16,}   {gaps_of}"
-        )
+        name = f"{died.group} {died.member}"
+        lines.append(f"{name:<19}{died.led_ms:>12,}{died.back_ms:>16,}   {gaps}")
     return "\n".join(lines)

@@ -114,7 +114,7 @@ class History:
 
     def last_ack_ms(self) -> int:
         """When something of its own was acknowledged for the last time."""
-        return max(times[-1] for times in self.acks.values())
+        return max((times[-1] for times in self.acks.values()), default=0)
 
     def tail(self) -> str:
         """The end of what it has said."""
@@ -133,7 +133,7 @@ class History:
     def key_gap_ms(self, since_ms: int, until_ms: int) -> int:
         """The longest one of a single key: it waits for the group of its queue."""
         keys = (key for key in self.acks if key != PLAIN)
-        return max(self.gap_ms(since_ms, until_ms, key=key) for key in keys)
+        return max((self.gap_ms(since_ms, until_ms, key=key) for key in keys), default=0)
 
     def read_gap_ms(self, since_ms: int, until_ms: int) -> int:
         """The longest time in which it was given nothing."""

@@ -61,7 +61,7 @@ class ClusterGroup:
     def start(
         self, make_node: Callable[[], Node], name_servers: Sequence[str], *, is_patient: bool
     ) -> None:
-        """Start its members; returns when all serve.
+        """Start its members; ``wait_ready`` comes later.
 
         Args:
             name_servers: where they register.
@@ -98,9 +98,12 @@ class ClusterGroup:
         self._made = make_group(
             make_node, members=members, ack="majority-fsync", raft=raft, prepare=prepare
         )
-        for member in self._made.members:
+
+    def wait_ready(self) -> None:
+        """Until all of them serve, and one leads."""
+        for member in self.group.members:
             member.node.wait_ready()
-        self._made.leader()
+        self.group.leader()
 
     @property
     def group(self) -> Group:

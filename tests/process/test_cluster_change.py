@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from tests.process.cluster_change import Cluster, check, native_client, report
-from tests.process.cluster_history import now_ms
 from tests.process.conftest import Node
 
 pytestmark = pytest.mark.slow
@@ -19,10 +18,9 @@ def test_a_group_joins_and_one_is_drained_under_load_while_leaders_die_and_nothi
 ) -> None:
     cluster = Cluster(make_node, members=1)
     with ExitStack() as ends:
-        clients = [ends.enter_context(native_client("native", cluster.groups[:2], tmp_path))]
-        began_ms = now_ms()
-        kills = cluster.change(clients)
-        cluster.end(clients)
-    print(report(cluster, clients, kills, began_ms))
+        client = ends.enter_context(native_client("native", cluster.groups[:2], tmp_path))
+        ends.callback(lambda: print(report(cluster, [client.history])))
+        cluster.change([client])
+        cluster.end([client])
 
-    check([one.history for one in clients])
+    check([client.history])
