@@ -33,10 +33,19 @@ class NotToBeHadError(Exception):
 
 def go_client() -> Command:
     """The Go program, compiled."""
-    program = CACHE / "go" / "client"
+    return _go("client", ".")
+
+
+def go_cluster_client() -> Command:
+    """The one that goes on whatever happens to a cluster."""
+    return _go("cluster", "./cluster")
+
+
+def _go(name: str, package: str) -> Command:
+    program = CACHE / "go" / name
     need("go")
     program.parent.mkdir(parents=True, exist_ok=True)
-    make_with(["go", "build", "-o", str(program), "."], CLIENTS / "go")
+    make_with(["go", "build", "-o", str(program), package], CLIENTS / "go")
     return [str(program)], {}
 
 
