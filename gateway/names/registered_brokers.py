@@ -213,6 +213,18 @@ class RegisteredBrokers:
         """A topic as the broker names have it."""
         return self._topics.get(topic, {})
 
+    def order_of(self, topic: str) -> list[str]:
+        """Where which queues of a topic are for ever, as ``orderTopicConf`` has it, by name.
+
+        Clients send to all of these queues, whatever the permission: a broker that takes nothing is
+        not among them, or its keys would be refused for as long as it has them.
+        """
+        return [
+            f"{name}:{shape.write_queues}"
+            for name, shape in sorted(self.of_topic(topic).items())
+            if shape.is_ordered and shape.perm & Permission.WRITE
+        ]
+
     def of_cluster(self, cluster: str) -> set[str]:
         """Topics of the broker names of a cluster."""
         return {

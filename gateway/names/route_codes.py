@@ -65,17 +65,17 @@ class RouteCodes(PortPart):
         return int(permission)
 
     def _order_of(self, name: str, topic: Topic | None) -> str:
-        """Where which queues of a topic are for ever; empty when nobody said so."""
+        """Where which queues of a topic are for ever; empty when nobody said so.
+
+        A group that takes nothing of it is left out, see ``RegisteredBrokers.order_of``.
+        """
         told = self._tables.names.get(ORDER_TOPICS, name)
         if told is not None:
             return told
-        own = [] if topic is None or not topic.is_ordered else [order_config(topic, self._node)]
-        others = [
-            f"{broker}:{shape.write_queues}"
-            for broker, shape in sorted(self._registered.of_topic(name).items())
-            if shape.is_ordered
-        ]
-        return ";".join(own + others)
+        own = []
+        if topic is not None and topic.is_ordered and self.shown(topic) & Permission.WRITE:
+            own.append(order_config(topic, self._node))
+        return ";".join(own + self._registered.order_of(name))
 
     def _route(self, asked: Asked) -> Command:
         name = text(asked.command.fields, "topic")

@@ -83,6 +83,21 @@ def test_topics_are_those_of_the_broker_with_id_0(told: Told) -> None:
     assert told.brokers.master_of("nobody") is None
 
 
+def test_keys_of_an_order_topic_go_to_nobody_who_takes_nothing(told: Told) -> None:
+    ordered = TopicShape(4, 2, 6, is_ordered=True)
+    told.register(A, 0, {"orders": ordered, "other": FOUR}, name="a")
+    told.register(B, 0, {"orders": ordered, "other": FOUR}, name="b")
+    both = told.brokers.order_of("orders")
+    told.register(B, 0, {"orders": ordered._replace(perm=4)}, name="b", version=2)
+    closed = told.brokers.order_of("orders")
+    told.brokers.close_writes("a")
+
+    assert both == ["a:2", "b:2"]
+    assert closed == ["a:2"]
+    assert told.brokers.order_of("orders") == []
+    assert told.brokers.order_of("other") == told.brokers.order_of("nothing") == []
+
+
 def test_a_topic_is_changed_by_another_version_alone_and_never_removed_by_its_absence(
     told: Told,
 ) -> None:
