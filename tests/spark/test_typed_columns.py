@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.suite.patience import PATIENCE_S
@@ -107,6 +107,13 @@ def test_a_stream_goes_on_over_bad_bodies_and_a_schema_that_came_later(
     reader = spark.readStream.format("ledgermq").option("nodes", typed.address)
     options = {"subscribe": "orders", "columns": "typed", "startingOffsets": "latest"}
     query = reader.options(**options).load().writeStream.format("memory").queryName("typed").start()
+
+    def all_rows() -> list[Row]:
+        # What was acknowledged may not be in the queues yet.
+        query.processAllAvailable()
+        rows = spark.sql("select value.id, schemaId, unparsed from typed").collect()
+        return rows if len(rows) > len(BAD) else []
+
     try:
         wait_until(lambda: query.lastProgress is not None or query.isActive, "the stream")
         query.processAllAvailable()
@@ -114,8 +121,7 @@ def test_a_stream_goes_on_over_bad_bodies_and_a_schema_that_came_later(
         later = {**ORDER, "fields": [*ORDER["fields"], {"name": "n", "type": "int", "default": 0}]}
         typed.register("orders-value", "AVRO", later)
         typed.send_value({**VALUE, "id": 8, "n": 1})
-        query.processAllAvailable()
-        rows = spark.sql("select value.id, schemaId, unparsed from typed").collect()
+        rows = wait_until(all_rows, "the rows of all messages")
     finally:
         query.stop()
 

@@ -309,7 +309,7 @@ def test_who_closes_waits_for_what_fails_over_as_long_as_it_says(
 ) -> None:
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
-    waits = ClusterProducer(peers["a"].address, fail_over_s=SOON_S)
+    waits = ClusterProducer(peers["a"].address, options=PATIENT, fail_over_s=SOON_S)
     know(waits)
     peers["a"].silent = True
     sent = fill(waits, peers["a"])
