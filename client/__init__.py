@@ -40,6 +40,7 @@ from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.blocking.requester import Requester
 from ledgermq.client.blocking.transactions import Transaction, TransactionalProducer
 from ledgermq.client.clusters.cluster_consumer import ClusterBatch, ClusterConsumer
+from ledgermq.client.clusters.cluster_group_consumer import ClusterGroupConsumer
 from ledgermq.client.clusters.cluster_producer import ClusterProducer
 from ledgermq.client.clusters.cluster_requester import ClusterRequester
 from ledgermq.client.clusters.cluster_transactions import ClusterTransactionalProducer
@@ -49,7 +50,11 @@ from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
 from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.group_member import GroupOptions
-from ledgermq.client.groups.rebalance_listener import RebalanceListener
+from ledgermq.client.groups.rebalance_listener import (
+    ClusterQueue,
+    ClusterRebalanceListener,
+    RebalanceListener,
+)
 from ledgermq.client.reading.dead_letters import DeadLetter, DeadLetters, Replay
 from ledgermq.client.reading.queries import KeyedMessages, Queries
 from ledgermq.client.reading.retries import GivenBack
@@ -68,7 +73,10 @@ __all__ = [
     "BatchResult",
     "ClusterBatch",
     "ClusterConsumer",
+    "ClusterGroupConsumer",
     "ClusterProducer",
+    "ClusterQueue",
+    "ClusterRebalanceListener",
     "ClusterRequester",
     "ClusterTransactionalProducer",
     "Consumer",

@@ -1,4 +1,4 @@
-"""Send to all groups of a cluster that have a topic, and read it in all of them.
+"""Send to all groups of a cluster that have a topic, and share its queues among two members.
 
 python examples/several_groups.py tcp://10.0.0.1:10912
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
-from ledgermq.client import ClusterConsumer, ClusterProducer
+from ledgermq.client import ClusterGroupConsumer, ClusterProducer
 
 TOPIC = "orders"
 GROUP = "billing"
@@ -22,28 +23,30 @@ def send(address: str, count: int) -> None:
         producer.flush()
 
 
-def bill(address: str, count: int) -> Counter[str]:
-    """Bill ``count`` orders; how many there were in each group."""
-    billed: Counter[str] = Counter()
-    with ClusterConsumer(address, topic=TOPIC, group=GROUP) as consumer:
-        while billed.total() < count:
-            broker_group, orders = consumer.poll()
+def bill(address: str, name: str, billed: list[str], count: int) -> None:
+    """Bill orders, until all members together have billed ``count``; notes each one's group."""
+    with ClusterGroupConsumer(address, group=GROUP, name=name) as consumer:
+        consumer.subscribe(TOPIC)
+        while len(billed) < count:
+            broker_group, orders = consumer.poll(0.5)
             for order in orders:
                 if order.body == b"order 13":
                     # What concerns one message is a matter of the group that it is in.
-                    consumer.of(broker_group).retry_later(order, delay_level=1)
+                    consumer.retry_later(broker_group, order, delay_level=1)
                 else:
-                    billed[broker_group] += 1
+                    billed.append(broker_group)
             consumer.commit()
-    return billed
 
 
 def main(address: str) -> None:
     """Send, and bill; the address is that of any node of any group."""
     send(address, 40)
-    # One of them comes again, and is refused again.
-    billed = bill(address, 39)
-    print(f"billed: {billed.total()} in {len(billed)} groups")
+    billed: list[str] = []
+    with ThreadPoolExecutor() as threads:
+        for name in ("first", "second"):
+            # One order comes again, and is refused again.
+            threads.submit(bill, address, name, billed, 39)
+    print(f"billed: {len(billed)} in {len(Counter(billed))} groups")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ledgermq.client.admin.admin import AsyncAdmin
 from ledgermq.client.aio.cluster_consumer import AsyncClusterConsumer
+from ledgermq.client.aio.cluster_group_consumer import AsyncClusterGroupConsumer
 from ledgermq.client.aio.cluster_producer import AsyncClusterProducer
 from ledgermq.client.aio.cluster_requester import AsyncClusterRequester
 from ledgermq.client.aio.cluster_transactions import AsyncClusterTransactionalProducer
@@ -24,6 +25,7 @@ from ledgermq.client.reading.queries import AsyncQueries
 __all__ = [
     "AsyncAdmin",
     "AsyncClusterConsumer",
+    "AsyncClusterGroupConsumer",
     "AsyncClusterProducer",
     "AsyncClusterRequester",
     "AsyncClusterTransactionalProducer",

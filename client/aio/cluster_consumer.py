@@ -9,7 +9,7 @@ from typing import Self
 
 from ledgermq.client.blocking.consumer import ITERATION_POLL_S
 from ledgermq.client.closing import AsyncClosing
-from ledgermq.client.clusters.cluster_consumer import ClusterBatch, ClusterReads, Naps, Result
+from ledgermq.client.clusters.cluster_consumer import ClusterBatch, ClusterReads, Nap, Naps, Result
 from ledgermq.client.clusters.group_watch import LOOK_S
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.loop_watch import is_readable_within
@@ -56,6 +56,11 @@ class AsyncClusterConsumer(ClusterReads, AsyncClosing):
             except StopIteration as end:
                 result: Result = end.value
                 return result
-            seconds = min(nap.until - time.monotonic(), LOOK_S / 2)
-            await is_readable_within(nap.descriptors, seconds)
+            await take_nap(nap)
             self._bell.clear()
+
+
+async def take_nap(nap: Nap) -> None:
+    """Return when there may be something to do; after ``LOOK_S / 2`` at most."""
+    seconds = min(nap.until - time.monotonic(), LOOK_S / 2)
+    await is_readable_within(nap.descriptors, seconds)

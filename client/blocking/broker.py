@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import BrokerQuestions, ask
@@ -99,7 +99,12 @@ class Broker(BrokerQuestions):
 
 def wait_for_link(link: AnyLink, seconds: float, *, also: Sequence[int] = ()) -> None:
     """Sleep until ``link`` may have work, or one of ``also`` can be read, at most so long."""
+    wait_for_descriptors((*link.descriptors, *also), seconds)
+
+
+def wait_for_descriptors(descriptors: Iterable[int], seconds: float) -> None:
+    """Sleep until one of ``descriptors`` can be read, at most so long, or a minute."""
     poll = select.poll()
-    for descriptor in (*link.descriptors, *also):
+    for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
     poll.poll(max(0.0, min(seconds, 60.0)) * 1_000)

@@ -170,10 +170,9 @@ class GroupConsumer(Subscriber, Closing):
         if member is None or thread is None:
             member = self._join(self._broker.requests)
             thread = self._thread = HeartbeatThread(
-                self._new_link(f"{self.name} heartbeats"),
-                member.heartbeats,
-                poll_interval_max_s=self.group_options.poll_interval_max_s,
+                poll_interval_max_s=self.group_options.poll_interval_max_s
             )
+            thread.add(self._new_link(f"{self.name} heartbeats"), member.heartbeats)
             thread.start()
         return member, thread
 

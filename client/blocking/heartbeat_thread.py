@@ -1,4 +1,4 @@
-"""Heartbeat thread of a ``GroupConsumer``, over a connection of its own.
+"""Heartbeat thread of a consumer's memberships, over connections of their own.
 
 So a consumer whose application works for long is still there for the others.
 """
@@ -9,10 +9,30 @@ import os
 import threading
 import time
 
-from ledgermq.client.blocking.broker import wait_for_link
+from ledgermq.client.blocking.broker import wait_for_descriptors
+from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.requests import RequestPipeline
 from ledgermq.client.groups.heartbeats import Heartbeats
+
+
+class _Membership:
+    """One membership; all but its end belongs to the thread."""
+
+    def __init__(self, link: AnyLink, heartbeats: Heartbeats) -> None:
+        self.heartbeats = heartbeats
+        self.requests = RequestPipeline(link)
+        self.is_silent = False
+        self.has_ended = False
+
+    def advance(self, now: float, *, is_silent: bool) -> None:
+        if is_silent != self.is_silent:
+            self.is_silent = is_silent
+            self.heartbeats.fall_silent(is_silent)
+        self.requests.advance(now)
+        while self.heartbeats.is_due:
+            self.heartbeats.advance(self.requests, now)
+            self.requests.advance(now)
 
 
 class HeartbeatThread:
@@ -22,18 +42,14 @@ class HeartbeatThread:
         news: descriptor that can be read when the thread has heard something new.
     """
 
-    def __init__(
-        self, link: AnyLink, heartbeats: Heartbeats, *, poll_interval_max_s: float
-    ) -> None:
+    def __init__(self, *, poll_interval_max_s: float) -> None:
         """A thread that is not started.
 
         Args:
-            link: which nobody else may use; it is closed at the end.
             poll_interval_max_s: without ``note_poll`` for so long it falls silent.
         """
-        self._link = link
-        self._requests = RequestPipeline(link)
-        self._heartbeats = heartbeats
+        self._lock = threading.Lock()
+        self._memberships: list[_Membership] = []
         self._poll_interval_max_s = poll_interval_max_s
         self._polled_at = time.monotonic()
         self._is_silent = False
@@ -44,8 +60,26 @@ class HeartbeatThread:
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
 
     def start(self) -> None:
-        """Send the first heartbeat."""
+        """Send the first heartbeats."""
         self._thread.start()
+
+    def add(self, link: AnyLink, heartbeats: Heartbeats) -> None:
+        """Send these heartbeats, too.
+
+        Args:
+            link: which nobody else may use; it is closed at the end.
+        """
+        with self._lock:
+            self._memberships.append(_Membership(link, heartbeats))
+        os.eventfd_write(self._wake, 1)
+
+    def drop(self, heartbeats: Heartbeats) -> None:
+        """Send these heartbeats no more."""
+        with self._lock:
+            for membership in self._memberships:
+                if membership.heartbeats is heartbeats:
+                    membership.has_ended = True
+        os.eventfd_write(self._wake, 1)
 
     def note_poll(self) -> None:
         """The application asks for messages: it is alive."""
@@ -55,35 +89,50 @@ class HeartbeatThread:
             os.eventfd_write(self._wake, 1)
 
     def stop(self) -> None:
-        """End the thread, and its connection."""
+        """End the thread, and its connections."""
         self._is_stopped = True
         if self._thread.ident is not None:
             os.eventfd_write(self._wake, 1)
             self._thread.join()
-        self._link.close()
+        for membership in self._memberships:
+            membership.requests.link.close()
         os.close(self.news)
         os.close(self._wake)
 
     def _run(self) -> None:
-        heartbeats, requests = self._heartbeats, self._requests
         told: object = None
         while not self._is_stopped:
             now = time.monotonic()
             silent_at = self._polled_at + self._poll_interval_max_s
-            if (now >= silent_at) != self._is_silent:
-                self._is_silent = now >= silent_at
-                heartbeats.fall_silent(self._is_silent)
-            requests.advance(now)
-            while heartbeats.is_due:
-                heartbeats.advance(requests, now)
-                requests.advance(now)
-            state = (heartbeats.news, heartbeats.trouble)
+            self._is_silent = now >= silent_at
+            memberships = self._those_there()
+            for membership in memberships:
+                membership.advance(now, is_silent=self._is_silent)
+            heard = [one.heartbeats for one in memberships]
+            state = [(one.news, one.trouble) for one in heard]
             if state != told:
                 told = state
                 os.eventfd_write(self.news, 1)
-            until = requests.deadline if self._is_silent else min(requests.deadline, silent_at)
-            wait_for_link(self._link, until - time.monotonic(), also=(self._wake,))
+            requests = [one.requests for one in memberships]
+            until = min([one.deadline for one in requests], default=NEVER)
+            if not self._is_silent:
+                until = min(until, silent_at)
+            descriptors = [self._wake]
+            for one in requests:
+                descriptors += one.link.descriptors
+            wait_for_descriptors(descriptors, until - time.monotonic())
             _drain(self._wake)
+
+    def _those_there(self) -> list[_Membership]:
+        """The memberships that have not ended; connections of the others are closed."""
+        with self._lock:
+            ended = [one for one in self._memberships if one.has_ended]
+            if ended:
+                self._memberships = [one for one in self._memberships if not one.has_ended]
+            there = [*self._memberships]
+        for membership in ended:
+            membership.requests.link.close()
+        return there
 
 
 def _drain(descriptor: int) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from ledgermq.client.blocking.broker import wait_for_descriptors
 from ledgermq.client.blocking.consumer import ITERATION_POLL_S, Consumer
 from ledgermq.client.blocking.errand import Errand
 from ledgermq.client.blocking.send_driver import PollerBell
@@ -348,9 +348,10 @@ class ClusterConsumer(ClusterReads, Closing):
             except StopIteration as end:
                 result: Result = end.value
                 return result
-            poll = select.poll()
-            for descriptor in nap.descriptors:
-                poll.register(descriptor, select.POLLIN)
-            seconds = max(0.0, min(nap.until - time.monotonic(), LOOK_S / 2))
-            poll.poll(seconds * 1_000)
+            take_nap(nap)
             self._bell.clear()
+
+
+def take_nap(nap: Nap) -> None:
+    """Sleep as long as there is nothing to do; ``LOOK_S / 2`` at most."""
+    wait_for_descriptors(nap.descriptors, min(nap.until - time.monotonic(), LOOK_S / 2))

@@ -167,8 +167,12 @@ class GroupMember:
         group: str,
         client: str,
         subscription: Subscription,
+        broker_group: str = "",
     ) -> None:
         """A member that has not begun.
+
+        Args:
+            broker_group: name of the group of brokers, of a member that is one in several.
 
         Raises:
             ConfigError: no group, or a name that cannot be used.
@@ -206,8 +210,10 @@ class GroupMember:
             client=client,
             strategy=options.strategy,
             is_ordered=options.ordered,
+            broker_group=broker_group,
         )
         self._seen = 0
+        self._locking: frozenset[TopicQueue] = frozenset()
         self._locked_version = ""
 
     def news(self, now: float) -> GroupNews | None:
@@ -285,13 +291,22 @@ class GroupMember:
     def leave(self) -> Course:
         """Give all queues away, and say goodbye."""
         queues = self.reader.queues
+        locked = queues | self._locking
         if queues:
             self.reader.remove(queues)
             self.heartbeats.own(())
         self.heartbeats.fall_silent(True)
-        if queues and not self._is_broadcasting:
-            yield from unlock_steps(self.group, self.client, queues)
+        if locked and not self._is_broadcasting:
+            yield from unlock_steps(self.group, self.client, locked)
         yield from leave_steps(self.group, self.client, self._instance)
+
+    def retire(self) -> Course:
+        """Give all queues away as others are, with what was consumed of them noted; then leave."""
+        notice = self.last_notice()
+        if notice is not None:
+            yield notice
+            yield from self._give_away(self.reader.queues)
+        yield from self.leave()
 
     def _unseen(self, now: float) -> GroupNews | None:
         news = self.heartbeats.news
@@ -328,6 +343,8 @@ class GroupMember:
                 )
                 begin[queue] = found[queue.queue_id]
         else:
+            # Who is broken off here may have them all the same.
+            self._locking = wanted
             owned, version = yield from lock_steps(
                 self.group, self.client, wanted, is_ordered=self.options.ordered
             )
@@ -338,6 +355,7 @@ class GroupMember:
                 self.group, self.client, fresh, self.options.start
             )
         reader.add(begin, committed)
+        self._locking = frozenset()
         self.heartbeats.own(reader.queues)
         if begin:
             yield Notice("assigned", tuple(sorted(begin)))

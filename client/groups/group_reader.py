@@ -58,7 +58,9 @@ class GroupReader:
         client: str,
         strategy: Strategy,
         is_ordered: bool,
+        broker_group: str = "",
     ) -> None:
+        self._broker_group = broker_group
         self._client = client
         self._strategy = strategy
         self._is_ordered = is_ordered
@@ -87,7 +89,7 @@ class GroupReader:
         """What to do now, by what the broker says of the group."""
         mine = self.queues
         lost = {queue for queue in mine if view.owners.get(queue) not in (None, self._client)}
-        share = share_of(self._client, view, self._strategy)
+        share = share_of(self._client, view, self._strategy, self._broker_group)
         share = frozenset(queue for queue in share if queue.topic in self._pulls)
         busy = self._given.keys() if self._is_ordered else frozenset()
         revoked = mine - share - lost - busy

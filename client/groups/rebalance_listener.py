@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from typing import NamedTuple
 
 from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.group_member import Notice
@@ -23,6 +24,53 @@ class RebalanceListener:
 
     def on_lost(self, queues: Sequence[TopicQueue]) -> Awaitable[None] | None:
         """Somebody else has these queues already, as after a long pause of this process."""
+
+
+class ClusterQueue(NamedTuple):
+    """One queue of one topic in one group of brokers."""
+
+    group: str
+    topic: str
+    queue_id: int
+
+    @property
+    def in_group(self) -> TopicQueue:
+        """The queue as its own group knows it."""
+        return TopicQueue(self.topic, self.queue_id)
+
+
+class ClusterRebalanceListener:
+    """The same of all groups of brokers; one call is about queues of one group.
+
+    ``AsyncClusterGroupConsumer`` awaits what a method returns, if it can be.
+    """
+
+    def on_assigned(self, queues: Sequence[ClusterQueue]) -> Awaitable[None] | None:
+        """See ``RebalanceListener.on_assigned``."""
+
+    def on_revoked(self, queues: Sequence[ClusterQueue]) -> Awaitable[None] | None:
+        """See ``RebalanceListener.on_revoked``; a ``commit`` is of all groups."""
+
+    def on_lost(self, queues: Sequence[ClusterQueue]) -> Awaitable[None] | None:
+        """See ``RebalanceListener.on_lost``; or their group has moved, or is gone for good."""
+
+
+class GroupNotice(NamedTuple):
+    """What a member in one of several groups of brokers is told."""
+
+    group: str
+    notice: Notice
+
+
+def tell_cluster(listener: ClusterRebalanceListener, told: GroupNotice) -> Awaitable[None] | None:
+    """Call the method that ``told`` is for."""
+    methods = {
+        "assigned": listener.on_assigned,
+        "revoked": listener.on_revoked,
+        "lost": listener.on_lost,
+    }
+    queues = [ClusterQueue(told.group, *one) for one in told.notice.queues]
+    return methods[told.notice.change](queues)
 
 
 def tell(listener: RebalanceListener, notice: Notice) -> Awaitable[None] | None:

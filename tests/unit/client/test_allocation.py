@@ -7,6 +7,7 @@ import random
 import pytest
 
 from ledgermq.client.groups.allocation import (
+    OF_ALL_GROUPS,
     GroupView,
     TopicQueue,
     averagely,
@@ -107,3 +108,33 @@ def test_what_a_new_leader_tells_first_moves_nothing(strategy: str) -> None:
 def test_a_strategy_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match="circle"):
         check_strategy("circle")
+
+
+@pytest.mark.parametrize("strategy", ["average", "sticky"])
+@pytest.mark.parametrize("members", range(1, 8))
+@pytest.mark.parametrize("queues", range(1, 10))
+def test_loads_are_even_over_groups_whose_names_count_up(
+    queues: int, members: int, strategy: str
+) -> None:
+    names = [f"c{number}{OF_ALL_GROUPS}" for number in range(members)]
+    whole = GroupView({name: ["t"] for name in names}, {}, {"t": queues})
+    loads = dict.fromkeys(names, 0)
+    for broker_group in ("orders-a", "orders-b", "orders-c", "orders-d", "orders-e"):
+        shares = {name: share_of(name, whole, strategy, broker_group) for name in names}  # type: ignore[arg-type]
+        given = sorted(queue.queue_id for share in shares.values() for queue in share)
+        assert given == [*range(queues)]
+        for name, share in shares.items():
+            loads[name] += len(share)
+
+        assert max(loads.values()) - min(loads.values()) <= 1, loads
+
+
+@pytest.mark.parametrize("strategy", ["average", "sticky"])
+def test_who_knows_of_no_turns_shares_with_members_of_all_groups(strategy: str) -> None:
+    names = ["b", *(f"{name}{OF_ALL_GROUPS}" for name in "ac")]
+    whole = GroupView({name: ["t", "u"] for name in names}, {}, {"t": 4, "u": 5})
+    for broker_group in ("orders-a", "orders-b", "orders-c"):
+        mine = share_of("b", whole, strategy)  # type: ignore[arg-type]
+        others = [share_of(name, whole, strategy, broker_group) for name in names[1:]]  # type: ignore[arg-type]
+
+        assert len(mine) + sum(map(len, others)) == len(mine.union(*others)) == 9

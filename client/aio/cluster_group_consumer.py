@@ -1,0 +1,75 @@
+"""``AsyncClusterGroupConsumer``: ``ClusterGroupConsumer`` for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Self
+
+from ledgermq.client.aio.cluster_consumer import take_nap
+from ledgermq.client.blocking.consumer import ITERATION_POLL_S
+from ledgermq.client.closing import AsyncClosing
+from ledgermq.client.clusters.cluster_consumer import ClusterBatch, Nap
+from ledgermq.client.clusters.cluster_group_consumer import ClusterGroupReads, Turns
+from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.client.core.requests import Result
+from ledgermq.client.groups.rebalance_listener import tell_cluster
+
+
+class AsyncClusterGroupConsumer(ClusterGroupReads, AsyncClosing):
+    """A member in all groups of a cluster; see ``ClusterGroupConsumer``.
+
+    Used as ``async with AsyncClusterGroupConsumer(…) as consumer:``, by one task at a time. Groups
+    are found, and its heartbeats sent, by threads, so a task that blocks the loop costs it nothing;
+    they are read in the loop.
+    """
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def poll(self, timeout: float | None = 1.0) -> ClusterBatch:
+        """The next messages of one queue of one group; see ``ClusterGroupConsumer.poll``.
+
+        Who is cancelled meanwhile has been given none: they come with the next ``poll``.
+        """
+        return await self.run(self._poll_steps(timeout))
+
+    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """All messages, also those to come; see ``ClusterGroupConsumer.__iter__``."""
+        while not self._is_closed:
+            group, batch = await self.poll(ITERATION_POLL_S)
+            if group:
+                for message in self._seat(group).member.reader.messages_of(batch):
+                    yield message
+
+    async def run(self, steps: Turns[Result]) -> Result:
+        """What ``steps`` come to."""
+        failure: BaseException | None = None
+        while True:
+            try:
+                step = next(steps) if failure is None else steps.throw(failure)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            failure = None
+            if isinstance(step, Nap):
+                await take_nap(step)
+                self._bell.clear()
+                continue
+            try:
+                answer = tell_cluster(self._listener, step)
+                if answer is not None:
+                    await answer
+            except BaseException as error:
+                failure = error
+
+    async def close(self) -> None:
+        """Give the queues away, and close; see ``ClusterGroupConsumer.close``."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            await self.run(self._close_steps())
+        finally:
+            # The threads are waited for.
+            await asyncio.to_thread(self._end)

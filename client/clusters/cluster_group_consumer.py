@@ -1,0 +1,518 @@
+"""``ClusterGroupConsumer``: shares the queues of topics in all groups of brokers of a cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+import zmq
+
+from ledgermq.client.blocking.consumer import ITERATION_POLL_S
+from ledgermq.client.blocking.heartbeat_thread import HeartbeatThread
+from ledgermq.client.blocking.send_driver import PollerBell
+from ledgermq.client.closing import Closing
+from ledgermq.client.clusters.cluster_consumer import ClusterBatch, Nap, take_nap
+from ledgermq.client.clusters.group_watch import (
+    LOOK_S,
+    MOVED_S,
+    GroupWatch,
+    WatchedGroup,
+    seeds_of,
+)
+from ledgermq.client.core.address import parse_addresses
+from ledgermq.client.core.asked import asked
+from ledgermq.client.core.connection import Context
+from ledgermq.client.core.link import NEVER
+from ledgermq.client.core.nodes import AnyLink, broker_link
+from ledgermq.client.core.read_traces import Reader, ReadTraces, processing, settling
+from ledgermq.client.core.received import ReceivedMessage, no_messages
+from ledgermq.client.core.requests import Result
+from ledgermq.client.groups.allocation import OF_ALL_GROUPS, TopicQueue
+from ledgermq.client.groups.group_member import GroupOptions, Notice, Subscriptions, client_id
+from ledgermq.client.groups.group_seat import GroupSeat, Walk
+from ledgermq.client.groups.heartbeats import GOODBYE_S
+from ledgermq.client.groups.rebalance_listener import (
+    ClusterQueue,
+    ClusterRebalanceListener,
+    GroupNotice,
+    tell_cluster,
+)
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions, OffsetReset
+from ledgermq.client.reading.retries import GivenBack
+from ledgermq.client.reading.start_offsets import checked_group
+from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, TopicUnknownError
+from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
+
+SETTLE_S = 0.1
+"""While a group's members come to other shares, messages of the other groups wait so long: most are
+done by then, and need not wait for the application's next ``poll``."""
+
+Turns = Generator[Nap | GroupNotice, None, Result]
+"""What is done between waits, and between what the application is told."""
+
+
+class _Place:
+    """A seat in a group, as the watch knows that group.
+
+    Attributes:
+        answered_at: when it was last seen to answer; by ``time.monotonic``.
+    """
+
+    def __init__(self, group: WatchedGroup, seat: GroupSeat) -> None:
+        self.group = group
+        self.seat = seat
+        self.answered_at = time.monotonic()
+
+
+class ClusterGroupReads:
+    """What both forms of a cluster's group consumer have in common: all but how they wait."""
+
+    def __init__(
+        self,
+        addresses: str | Sequence[str],
+        *,
+        group: str,
+        name: str | None = None,
+        listener: ClusterRebalanceListener | None = None,
+        group_options: GroupOptions | None = None,
+        options: ConsumerOptions | None = None,
+        tracing: ReadTraces | None = None,
+        keys: Mapping[str, str] | None = None,
+    ) -> None:
+        """A member that joins with its first ``poll``; ``subscribe`` before.
+
+        Args:
+            addresses, keys: as a ``ClusterProducer`` takes them.
+            group: whose queues it shares, in each group of brokers.
+            name: unique among its members, as ``GroupConsumer`` takes it; its id in each group is
+                that with ``@cluster`` behind it.
+            listener: is told when queues come and go.
+
+        Raises:
+            ConfigError: an argument cannot be used; or it is to broadcast, which is what a
+                ``ClusterConsumer`` does.
+        """
+        seeds = seeds_of(addresses)
+        self.group = checked_group(group)
+        self.group_options = group_options or GroupOptions()
+        if self.group_options.model != "clustering":
+            raise ConfigError(
+                "nothing is shared in broadcasting mode: use ClusterConsumer",
+                model=self.group_options.model,
+            )
+        self.options = options or ConsumerOptions()
+        own = client_id(name, "clustering", parse_addresses(seeds[0]))
+        self.name = own + OF_ALL_GROUPS
+        self._listener = listener or ClusterRebalanceListener()
+        self._tracing = tracing
+        self._reader = Reader(self.group, self.name)
+        self._subscriptions = Subscriptions()
+        self._topics: dict[str, MessageFilter] = {}
+        self._places: dict[str, _Place] = {}
+        self._turns: list[str] = []
+        self._is_closed = False
+        self._bell = PollerBell()
+        self._heartbeats: HeartbeatThread | None = None
+        self._watch = GroupWatch(
+            seeds, client=self.name, keys=keys, reads=True, on_news=self._bell.ring
+        )
+
+    def subscribe(
+        self, topics: str | Sequence[str], expression: str | MessageFilter = ALL_TAGS
+    ) -> None:
+        """Read ``topics``, too, in each group that has one of them; see ``GroupConsumer``.
+
+        Raises:
+            ConfigError: the consumer has begun already.
+            FilterIllegalError: there is no tag in ``expression``.
+        """
+        self._subscriptions.add(topics, expression)
+
+    def groups(self) -> list[str]:
+        """Names of the groups of brokers in which it is a member now."""
+        return sorted(self._places)
+
+    @property
+    def assignment(self) -> frozenset[ClusterQueue]:
+        """The queues that it reads now."""
+        return frozenset(
+            ClusterQueue(name, *one)
+            for name, place in self._places.items()
+            for one in place.seat.member.reader.queues
+        )
+
+    @property
+    def paused(self) -> frozenset[ClusterQueue]:
+        """Queues that are paused."""
+        return frozenset(
+            ClusterQueue(name, *one)
+            for name, place in self._places.items()
+            for one in place.seat.member.reader.paused
+        )
+
+    @property
+    def resets(self) -> list[tuple[str, str, OffsetReset]]:
+        """Queues that did not hold what came next, with their groups and topics: messages were
+        skipped.
+        """
+        return [
+            (name, *reset)
+            for name, place in self._places.items()
+            for reset in place.seat.member.reader.resets
+        ]
+
+    @property
+    def warnings(self) -> dict[str, tuple[str, ...]]:
+        """Members that do not want the same, as each group of brokers says that has such."""
+        told = {name: place.seat.member.heartbeats.news for name, place in self._places.items()}
+        return {name: news.warnings for name, news in told.items() if news and news.warnings}
+
+    @asked
+    def commit(self, offsets: Mapping[ClusterQueue, int] | None = None) -> Turns[None]:
+        """Note what was consumed, in the group that it is from: ``offsets``, or all given so far.
+
+        Durable in those groups' logs on return.
+
+        Raises:
+            ConfigError: an offset is of a group of brokers in which it is no member now.
+            MessageIllegalError: an offset is below the committed one, or outside of its queue; or
+                the queue is another member's by now.
+            LedgerError: of the first group that could not note it (``broker_group`` in its
+                details); all others have.
+        """
+        noted: dict[str, dict[TopicQueue, int]] = {}
+        for queue, offset in (offsets or {}).items():
+            self._seat(queue.group)
+            noted.setdefault(queue.group, {})[queue.in_group] = offset
+        failures: list[LedgerError] = []
+        walks: dict[str, Walk[None]] = {}
+        with settling(self._tracing, "commit", "", self._reader):
+            for name, place in self._places.items():
+                seat = place.seat
+                wanted = seat.member.reader.uncommitted() if offsets is None else noted.get(name)
+                if wanted and not seat.answers:
+                    failures.append(NotLeaderError("group does not answer", broker_group=name))
+                elif offsets is None or wanted:
+                    walks[name] = seat.commit(wanted if offsets is not None else None)
+            yield from self._finish(walks)
+            for name, walk in walks.items():
+                if walk.error is not None:
+                    walk.error.details["broker_group"] = name
+                    failures.append(walk.error)
+            if failures:
+                raise failures[0]
+
+    @asked
+    def retry_later(
+        self,
+        group: str,
+        message: ReceivedMessage,
+        *more: ReceivedMessage,
+        delay_level: int = 0,
+        times_max: int | None = None,
+    ) -> Turns[list[GivenBack]]:
+        """Give messages back, to the group of brokers that they are from; its members get them.
+
+        See ``GroupConsumer.retry_later``.
+
+        Raises:
+            ConfigError: it is no member there now, or a number is out of range.
+        """
+        messages = (message, *more)
+        seat = self._seat(group)
+        with settling(self._tracing, "retry_later", message.topic, self._reader, messages):
+            walk = seat.give_back(messages, delay_level=delay_level, times_max=times_max)
+            yield from self._finish({group: walk})
+            return walk.result()
+
+    def processing(self, message: ReceivedMessage) -> AbstractContextManager[None]:
+        """The work on a message, as a ``with`` block; see ``Consumer.processing``."""
+        return processing(self._tracing, message, self._reader)
+
+    def positions(self) -> dict[ClusterQueue, int]:
+        """Queue offset of the next message to be given, by queue."""
+        return {
+            ClusterQueue(name, *one): offset
+            for name, place in self._places.items()
+            for one, offset in place.seat.member.reader.positions().items()
+        }
+
+    def seek(self, queue: ClusterQueue, offset: int) -> None:
+        """Go on at ``offset`` of a queue.
+
+        Raises:
+            TopicUnknownError: the queue is not this consumer's now.
+        """
+        self._owning(queue).member.reader.seek(queue.in_group, offset)
+
+    def pause(self, queue: ClusterQueue) -> None:
+        """Give nothing of a queue until ``resume``; others get it only if the group changes.
+
+        Raises:
+            TopicUnknownError: the queue is not this consumer's now.
+        """
+        self._owning(queue).member.reader.pause(queue.in_group)
+
+    def resume(self, queue: ClusterQueue) -> None:
+        """Go on with a queue where it was paused.
+
+        Raises:
+            TopicUnknownError: the queue is not this consumer's now.
+        """
+        self._owning(queue).member.reader.resume(queue.in_group)
+
+    def _owning(self, queue: ClusterQueue) -> GroupSeat:
+        place = self._places.get(queue.group)
+        if place is None:
+            raise TopicUnknownError("queue is not this consumer's now", **queue._asdict())
+        return place.seat
+
+    def _seat(self, group: str) -> GroupSeat:
+        place = self._places.get(group)
+        if place is None:
+            raise ConfigError("no such group is read now", group=group, read=self.groups())
+        return place.seat
+
+    def _poll_steps(self, timeout: float | None) -> Turns[ClusterBatch]:
+        since_ns = 0 if self._tracing is None else time.time_ns()
+        until = NEVER if timeout is None else time.monotonic() + timeout
+        while True:
+            if self._is_closed:
+                raise ConfigError("consumer is closed", group=self.group)
+            heartbeats = self._begin()
+            heartbeats.note_poll()
+            yield from self._find(heartbeats)
+            for place in [*self._places.values()]:
+                yield from self._turn(place, heartbeats)
+            now = time.monotonic()
+            batch = None if self._settles(now) else self._take(now, since_ns)
+            if batch is not None:
+                return batch
+            if now >= until:
+                return ClusterBatch("", no_messages(""))
+            seats = [place.seat for place in self._places.values()]
+            again_s = SETTLE_S if self._settles(now) else LOOK_S / 2
+            nap = self._nap(seats, min(until, now + again_s))
+            yield Nap((heartbeats.news, *nap.descriptors), nap.until)
+
+    def _begin(self) -> HeartbeatThread:
+        if self._heartbeats is None:
+            self._topics = self._subscriptions.fixed()
+            self._heartbeats = HeartbeatThread(
+                poll_interval_max_s=self.group_options.poll_interval_max_s
+            )
+            self._heartbeats.start()
+        return self._heartbeats
+
+    def _find(self, heartbeats: HeartbeatThread) -> Turns[None]:
+        """Be a member in all groups that have a topic, and answer."""
+        names = {name for topic in self._topics for name in self._watch.topic_groups(topic).queues}
+        for name in sorted(names | self._places.keys()):
+            group, place = self._watch.group(name), self._places.get(name)
+            if place is None:
+                if group is not None and group.answers:
+                    self._places[name] = self._join(group, heartbeats)
+                    self._turns.append(name)
+            elif group is not None and group.answers and place.group.is_replaced:
+                # Under its name it goes on with its queues at once, from what is committed.
+                yield from self._drop(place, heartbeats)
+
+    def _join(self, group: WatchedGroup, heartbeats: HeartbeatThread) -> _Place:
+        seat = GroupSeat(
+            group.name,
+            _link_to(group, self.name),
+            self.group_options,
+            self.options,
+            group=self.group,
+            client=self.name,
+            subscription=self._topics,
+        )
+        heartbeats.add(_link_to(group, f"{self.name} heartbeats"), seat.member.heartbeats)
+        return _Place(group, seat)
+
+    def _turn(self, place: _Place, heartbeats: HeartbeatThread) -> Turns[None]:
+        """Have a seat go on as far as it can, and tell the application of it."""
+        seat, now = place.seat, time.monotonic()
+        if seat.answers:
+            place.answered_at = now
+        if self._watch.group(seat.name) is None and not seat.is_leaving:
+            # It was removed: what it has is read to its end.
+            if now >= place.answered_at + MOVED_S:
+                yield from self._drop(place, heartbeats)
+                return
+            if seat.has_nothing_left(now):
+                seat.leave(seat.member.retire())
+        while (notice := seat.turn(now)) is not None:
+            try:
+                yield GroupNotice(seat.name, notice)
+            except BaseException:
+                seat.break_off()
+                raise
+            seat.told()
+        if seat.has_left:
+            self._forget(seat, heartbeats)
+
+    def _drop(self, place: _Place, heartbeats: HeartbeatThread) -> Turns[None]:
+        """Leave a group without a word to it."""
+        queues = place.seat.member.reader.queues
+        self._forget(place.seat, heartbeats)
+        if queues:
+            yield GroupNotice(place.seat.name, Notice("lost", tuple(sorted(queues))))
+
+    def _forget(self, seat: GroupSeat, heartbeats: HeartbeatThread) -> None:
+        del self._places[seat.name]
+        self._turns.remove(seat.name)
+        heartbeats.drop(seat.member.heartbeats)
+        seat.close()
+
+    def _settles(self, now: float) -> bool:
+        """Whether a group that answers has begun just now to come to other shares."""
+        since = [place.seat.moves_since() for place in self._places.values()]
+        return any(begun is not None and now < begun + SETTLE_S for begun in since)
+
+    def _take(self, now: float, since_ns: int) -> ClusterBatch | None:
+        """The next messages of the group whose turn it is, among those that have some."""
+        for name in [*self._turns]:
+            seat = self._places[name].seat
+            batch = seat.take(now)
+            if batch is None:
+                continue
+            reader = seat.member.reader
+            try:
+                # The next question leaves before the application works on this answer.
+                seat.advance(now)
+                if self._tracing is not None:
+                    self._tracing.received(batch, self._reader, since_ns)
+            except BaseException:
+                # Interrupted: a commit would pass over what nobody was given.
+                reader.put_back(batch)
+                raise
+            reader.note_given(batch)
+            # All others have their turn before it.
+            self._turns.remove(name)
+            self._turns.append(name)
+            return ClusterBatch(name, batch)
+        return None
+
+    def _finish(self, walks: Mapping[str, Walk[Result]]) -> Turns[None]:
+        """Return when all have come to an end, each in the group of its name."""
+        seats = [self._places[name].seat for name in walks]
+        while True:
+            now = time.monotonic()
+            for seat in seats:
+                seat.advance(now)
+            if all(walk.is_done for walk in walks.values()):
+                return
+            yield self._nap(seats, NEVER)
+
+    def _close_steps(self) -> Turns[None]:
+        """Give all queues away, in all groups at once; raises what a listener has raised."""
+        failure: BaseException | None = None
+        seats = [place.seat for place in self._places.values()]
+        for seat in seats:
+            seat.leave(seat.farewell(), timeout_s=min(self.options.timeout_s, GOODBYE_S))
+        while under_way := [seat for seat in seats if not seat.has_left]:
+            for seat in under_way:
+                while (notice := seat.turn(time.monotonic())) is not None:
+                    try:
+                        yield GroupNotice(seat.name, notice)
+                    except BaseException as error:
+                        failure = failure or error
+                    seat.told()
+            if any(not seat.has_left for seat in under_way):
+                yield self._nap(under_way, NEVER)
+        if failure is not None:
+            raise failure
+
+    def _end(self) -> None:
+        """End the threads, and close all connections."""
+        self._watch.close()
+        for place in self._places.values():
+            place.seat.close()
+        self._places.clear()
+        self._turns.clear()
+        if self._heartbeats is not None:
+            self._heartbeats.stop()
+
+    def _nap(self, seats: Sequence[GroupSeat], until: float) -> Nap:
+        descriptors = [self._bell.descriptor]
+        for seat in seats:
+            until = min(until, seat.deadline)
+            descriptors += seat.requests.link.descriptors
+        return Nap(tuple(descriptors), until)
+
+
+def _link_to(group: WatchedGroup, client: str) -> AnyLink:
+    context: Context = zmq.Context.instance()
+    return broker_link(context, parse_addresses(group.address), client=client)
+
+
+class ClusterGroupConsumer(ClusterGroupReads, Closing):
+    """A member of a consumer group whose members share the queues of all groups of a cluster.
+
+    In each group of brokers that has a topic it is a member as a ``GroupConsumer`` is, with that
+    group's locks and offsets: groups that are made, spread to, dead or slow change nothing for the
+    queues of the others. Those that have messages take turns. Messages are given at least once:
+    what was read is noted by ``commit``, and before a queue is given away. One thread at a time may
+    use a consumer; its heartbeats have a thread of their own.
+    """
+
+    def poll(self, timeout: float | None = 1.0) -> ClusterBatch:
+        """The next messages of one queue of one group; none when there are none in ``timeout``.
+
+        They count as read: ``commit`` afterwards notes them, and so does the next ``poll`` that
+        gives their queue away. In ordered mode their queue gives no others before ``commit``.
+
+        Args:
+            timeout: seconds; without end when ``None``.
+
+        Raises:
+            LedgerError: a group refused this member, and will again; ``broker_group`` in its
+                details says which one. The next ``poll`` gives what the others have. That a group
+                does not answer is waited out.
+        """
+        return self.run(self._poll_steps(timeout))
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """All messages, also those to come, until the consumer is closed.
+
+        A message counts as read when it is given. After ``seek`` it goes on there.
+        """
+        while not self._is_closed:
+            group, batch = self.poll(ITERATION_POLL_S)
+            if group:
+                yield from self._seat(group).member.reader.messages_of(batch)
+
+    def run(self, steps: Turns[Result]) -> Result:
+        """What ``steps`` come to."""
+        failure: BaseException | None = None
+        while True:
+            try:
+                step = next(steps) if failure is None else steps.throw(failure)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            failure = None
+            if isinstance(step, Nap):
+                take_nap(step)
+                self._bell.clear()
+                continue
+            try:
+                if tell_cluster(self._listener, step) is not None:
+                    raise ConfigError("listener is asynchronous: use AsyncClusterGroupConsumer")
+            except BaseException as error:
+                failure = error
+
+    def close(self) -> None:
+        """Give the queues away, and close; commit before, or in the listener: this does not.
+
+        Raises what the listener raises; the queues are given away all the same.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self.run(self._close_steps())
+        finally:
+            self._end()
