@@ -15,6 +15,7 @@ from tests.unit.client.peer import Peer
 from ledgermq.client import (
     Admin,
     ClusterConsumer,
+    ClusterGroupConsumer,
     ClusterRequester,
     ClusterTransactionalProducer,
     DeadLetters,
@@ -24,6 +25,7 @@ from ledgermq.client import (
 from ledgermq.client.aio import (
     AsyncAdmin,
     AsyncClusterConsumer,
+    AsyncClusterGroupConsumer,
     AsyncClusterRequester,
     AsyncClusterTransactionalProducer,
     AsyncDeadLetters,
@@ -136,6 +138,8 @@ TWINS = [(Admin, AsyncAdmin), (Queries, AsyncQueries), (DeadLetters, AsyncDeadLe
 OF_ALL_GROUPS = [
     (ClusterConsumer.commit, AsyncClusterConsumer.commit),
     (ClusterConsumer.retry_later, AsyncClusterConsumer.retry_later),
+    (ClusterGroupConsumer.commit, AsyncClusterGroupConsumer.commit),
+    (ClusterGroupConsumer.retry_later, AsyncClusterGroupConsumer.retry_later),
     (ClusterRequester.request, AsyncClusterRequester.request),
     (ClusterTransactionalProducer.send, AsyncClusterTransactionalProducer.send),
     (ClusterTransactionalProducer.transaction, AsyncClusterTransactionalProducer.transaction),
