@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import zmq
 
@@ -111,6 +112,7 @@ class ClusterGroupReads:
         self._topics: dict[str, MessageFilter] = {}
         self._places: dict[str, _Place] = {}
         self._turns: list[str] = []
+        self._without: set[str] = set()
         self._is_closed = False
         self._bell = PollerBell()
         self._heartbeats: HeartbeatThread | None = None
@@ -307,7 +309,12 @@ class ClusterGroupReads:
 
     def _find(self, heartbeats: HeartbeatThread) -> Turns[None]:
         """Be a member in all groups that have a topic, and answer."""
-        names = {name for topic in self._topics for name in self._watch.topic_groups(topic).queues}
+        told = [self._watch.topic_groups(topic) for topic in self._topics]
+        names = {name for said in told for name in said.queues}
+        unheard = {name for said in told for name in said.unheard}
+        for group in self._watch.groups():
+            if group.name not in names | unheard:
+                self._without.add(group.name)
         for name in sorted(names | self._places.keys()):
             group, place = self._watch.group(name), self._places.get(name)
             if place is None:
@@ -319,10 +326,14 @@ class ClusterGroupReads:
                 yield from self._drop(place, heartbeats)
 
     def _join(self, group: WatchedGroup, heartbeats: HeartbeatThread) -> _Place:
+        options = self.group_options
+        if group.name in self._without:
+            # What it has came after this member: as queues that a topic gets in one group.
+            options = replace(options, start="first")
         seat = GroupSeat(
             group.name,
             _link_to(group, self.name),
-            self.group_options,
+            options,
             self.options,
             group=self.group,
             client=self.name,
@@ -343,7 +354,7 @@ class ClusterGroupReads:
                 return
             if seat.has_nothing_left(now):
                 seat.leave(seat.member.retire())
-        while (notice := seat.turn(now)) is not None:
+        while (notice := seat.turn(time.monotonic())) is not None:
             try:
                 yield GroupNotice(seat.name, notice)
             except BaseException:

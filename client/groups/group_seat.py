@@ -192,7 +192,7 @@ class GroupSeat:
 
     def break_off(self) -> None:
         """What the application was told has failed: come to the share anew with the next turn."""
-        self._course = None
+        self._course, self.is_leaving = None, False
 
     def take(self, now: float) -> MessageBatch | None:
         """The next batch, if there is one, and the queues are surely this member's.

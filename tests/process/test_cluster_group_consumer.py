@@ -156,7 +156,14 @@ class Told(ClusterRebalanceListener):
 class Member:
     """A member in a thread of its own, which notes what it is given, and commits it."""
 
-    def __init__(self, address: str, journal: Journal, name: str, *, ordered: bool = True) -> None:
+    def __init__(
+        self,
+        address: str,
+        journal: Journal,
+        name: str,
+        *,
+        start: Literal[first, last] = "first",
+    ) -> None:
         self.told = Told()
         self.assignment: frozenset[ClusterQueue] = frozenset()
         self.groups: list[str] = []
@@ -168,7 +175,7 @@ class Member:
             group="billing",
             name=name,
             listener=self.told,
-            group_options=GroupOptions(ordered=ordered),
+            group_options=GroupOptions(ordered=True, start=start),
             options=OPTIONS,
         )
         self._consumer.subscribe(TOPIC)
@@ -226,13 +233,14 @@ def test_queues_are_handed_over_in_order_and_once_while_a_topic_is_spread_and_me
     home, other = pair
     journal = Journal()
     with ExitStack() as stack:
-        first = stack.enter_context(Member(other.address, journal, "first"))
+        first = stack.enter_context(Member(other.address, journal, "first", start="last"))
         wait_shares([first], 3)
         journal.send(home)
-        second = stack.enter_context(Member(home.address, journal, "second"))
+        second = stack.enter_context(Member(home.address, journal, "second", start="last"))
         wait_shares([first, second], 1, 2)
         journal.send(home)
         spread(home, other)
+        journal.send(other)
         # The odd queue of each group goes to another member.
         wait_shares([first, second], 3, 3)
         journal.send(home, other)
