@@ -11,6 +11,8 @@ import sys
 from ledgermq.client import ClusterGroupConsumer, GroupOptions
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 
+BATCH_MAX = 5
+
 
 def main() -> None:
     """Read until killed."""
@@ -20,7 +22,7 @@ def main() -> None:
         group="billing",
         name=name,
         group_options=GroupOptions(ordered=True),
-        options=ConsumerOptions(messages_max=5, hold_ms=500, timeout_s=120.0),
+        options=ConsumerOptions(messages_max=BATCH_MAX, hold_ms=500, timeout_s=120.0),
     ) as consumer:
         consumer.subscribe(topic)
         while True:

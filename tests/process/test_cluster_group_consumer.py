@@ -32,15 +32,18 @@ from ledgermq.client.admin.cluster_admin import ClusterAdmin
 from ledgermq.client.aio import AsyncClusterGroupConsumer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
-from ledgermq.model.errors import ConfigError, TopicUnknownError
+from ledgermq.client.reading.start_offsets import Start
+from ledgermq.model.errors import ConfigError, LedgerError, TopicUnknownError
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 TOPIC, QUEUES = "sales", 3
 HOME, OTHER = "orders-a", "orders-b"
-GROUPS = {"heartbeat_ms": 300, "member_expiry_ms": 3_000, "lock_expiry_ms": 4_000}
-OPTIONS = ConsumerOptions(messages_max=5, hold_ms=500, timeout_s=PATIENCE_S)
+BATCH_MAX = cluster_reader_process.BATCH_MAX
+GROUPS = {"heartbeat_ms": 300}
+DIES_SOON = GROUPS | {"member_expiry_ms": 2_000, "lock_expiry_ms": 2_500}
+OPTIONS = ConsumerOptions(messages_max=BATCH_MAX, hold_ms=500, timeout_s=PATIENCE_S)
 
 Pair = tuple[ClusterNode, ClusterNode]
 
@@ -52,7 +55,12 @@ def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def pair(make_node: Callable[[], Node], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Pair:
+def pair(
+    make_node: Callable[[], Node],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> Pair:
     """A home that has a topic over groups, and another group, which has not."""
     home, other = (
         ClusterNode(
@@ -60,7 +68,7 @@ def pair(make_node: Callable[[], Node], capsys: pytest.CaptureFixture[str], tmp_
             name,
             capsys,
             listen={"produce": f"tcp://127.0.0.1:{free_port()}"},
-            groups=GROUPS,
+            groups=getattr(request, "param", GROUPS),
         )
         for name in (HOME, OTHER)
     )
@@ -123,10 +131,14 @@ class Journal:
         wait_until(have_come, "all messages", PATIENCE_S)
 
     def check_order(self) -> None:
-        """In each queue each message was read for the first time after those before it."""
+        """In each queue each message was read for the first time after those before it.
+
+        What is read again was in a batch that was not noted: the last one of its queue.
+        """
         firsts: dict[tuple[str, int], list[int]] = {}
         for one in self.seen:
             offsets = firsts.setdefault((one.group, one.queue_id), [])
+            assert one.offset >= len(offsets) - BATCH_MAX, one
             if one.offset not in offsets:
                 offsets.append(one.offset)
         for place, offsets in firsts.items():
@@ -162,7 +174,7 @@ class Member:
         journal: Journal,
         name: str,
         *,
-        start: Literal[first, last] = "first",
+        start: Start = "first",
     ) -> None:
         self.told = Told()
         self.assignment: frozenset[ClusterQueue] = frozenset()
@@ -213,10 +225,18 @@ class Member:
                         ]
                     )
                     if group:
-                        consumer.commit()
+                        self._commit()
         except BaseException as error:
             # Told to the test by ``stop``.
             self.error = error
+
+    def _commit(self) -> None:
+        try:
+            self._consumer.commit()
+        except LedgerError as error:
+            # A group is dead: what it gave is noted with what comes, or given again.
+            if not error.retriable:
+                raise
 
 
 def wait_shares(members: Sequence[Member], *counts: int) -> None:
@@ -307,6 +327,7 @@ class Killed:
             self._journal.note([Seen(group, int(queue_id), int(offset), body)])
 
 
+@pytest.mark.parametrize("pair", [DIES_SOON], indirect=True, ids=["soon"])
 def test_what_a_killed_member_had_goes_to_the_others_and_a_group_that_dies_comes_back(
     pair: Pair,
 ) -> None:
@@ -323,9 +344,6 @@ def test_what_a_killed_member_had_goes_to_the_others_and_a_group_that_dies_comes
         wait_shares([lives], 6)
         journal.send(home, other)
         journal.wait_all()
-        # Before the first group dies all was read once, but for what the killed member worked on.
-        repeated = len(journal.seen) - len(journal.sent)
-        assert repeated <= 5 * 3
         home.node.end()
         journal.send(other)
         journal.wait_all()
@@ -337,7 +355,6 @@ def test_what_a_killed_member_had_goes_to_the_others_and_a_group_that_dies_comes
         wait_shares([lives], 6)
 
     journal.check_order()
-    assert len(journal.seen) - len(journal.sent) <= 5 * 3 + repeated
 
 
 async def read(
