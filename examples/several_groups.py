@@ -43,9 +43,10 @@ def main(address: str) -> None:
     send(address, 40)
     billed: list[str] = []
     with ThreadPoolExecutor() as threads:
-        for name in ("first", "second"):
-            # One order comes again, and is refused again.
-            threads.submit(bill, address, name, billed, 39)
+        # One order comes again, and is refused again.
+        members = [threads.submit(bill, address, name, billed, 39) for name in ("one", "two")]
+    for member in members:
+        member.result()
     print(f"billed: {len(billed)} in {len(Counter(billed))} groups")
 
 
