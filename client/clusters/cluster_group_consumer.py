@@ -312,9 +312,8 @@ class ClusterGroupReads:
         told = [self._watch.topic_groups(topic) for topic in self._topics]
         names = {name for said in told for name in said.queues}
         unheard = {name for said in told for name in said.unheard}
-        for group in self._watch.groups():
-            if group.name not in names | unheard:
-                self._without.add(group.name)
+        known = {group.name for group in self._watch.groups()}
+        self._without |= known - names - unheard
         for name in sorted(names | self._places.keys()):
             group, place = self._watch.group(name), self._places.get(name)
             if place is None:
