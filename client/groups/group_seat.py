@@ -26,7 +26,7 @@ from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.reading.retries import GivenBack, given_back
 from ledgermq.model.errors import LedgerError, TopicUnknownError
 
-AGAIN_S = 1.0
+REFUSED_AGAIN_S = 1.0
 """After what a group has refused, and will again, it is asked again no sooner."""
 
 
@@ -208,7 +208,7 @@ class GroupSeat:
             return self.member.reader.take()
         except TopicUnknownError:
             # It is gone, which the group's next news tell, too.
-            self._again_at = now + AGAIN_S
+            self._again_at = now + REFUSED_AGAIN_S
         except LedgerError as error:
             self._rest(now, error)
         return None
@@ -249,7 +249,7 @@ class GroupSeat:
             look = self._look = self._walk(self._is_at_ends())
         if look is None or not look.is_done:
             return False
-        self._look, self._look_at = None, now + AGAIN_S
+        self._look, self._look_at = None, now + REFUSED_AGAIN_S
         return look.error is None and look.result()
 
     def advance(self, now: float) -> None:
@@ -285,7 +285,7 @@ class GroupSeat:
         if error.retriable:
             self._again_at = now + BACKOFF_S
             return
-        self._again_at = now + AGAIN_S
+        self._again_at = now + REFUSED_AGAIN_S
         error.details["broker_group"] = self.name
         raise error
 
