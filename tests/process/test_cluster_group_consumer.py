@@ -204,6 +204,10 @@ class Member:
         assert self.error is None, self.error
         return sum(one.topic == TOPIC for one in self.assignment)
 
+    def knows_without(self, group: str) -> bool:
+        """Whether it has heard that a group has not the topic: what comes there it reads whole."""
+        return group in self._consumer._without
+
     def stop(self) -> None:
         """Leave; raises what went wrong."""
         self._stop.set()
@@ -229,8 +233,8 @@ class Member:
                             for one in batch
                         ]
                     )
-                    if group:
-                        self._commit()
+                    # Also what could not be noted before: its queue gives nothing else meanwhile.
+                    self._commit()
         except BaseException as error:
             # Told to the test by ``stop``.
             self.error = error
@@ -265,6 +269,7 @@ def test_queues_are_handed_over_in_order_and_once_while_a_topic_is_spread_and_me
         second = stack.enter_context(Member(home.address, journal, "second", start="last"))
         wait_shares([first, second], 1, 2)
         journal.send(home)
+        wait_until(lambda: first.knows_without(OTHER) and second.knows_without(OTHER), "answers")
         spread(home, other)
         journal.send(other)
         # The odd queue of each group goes to another member.
