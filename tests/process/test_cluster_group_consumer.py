@@ -334,6 +334,9 @@ class Killed:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
+            if not line.endswith("\n"):
+                # It was killed while it wrote, and so has not noted what this line is about.
+                return
             group, queue_id, offset, body = line.split()
             self._journal.note([Seen(group, int(queue_id), int(offset), body)])
 
