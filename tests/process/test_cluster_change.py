@@ -10,7 +10,7 @@ import pytest
 from tests.process.cluster_change import Cluster, check, native_client, report
 from tests.process.conftest import Node
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def test_a_group_joins_and_one_is_drained_under_load_while_leaders_die_and_nothing_is_lost(
