@@ -101,7 +101,7 @@ def prepare_member(staging: Path, manifest: BackupManifest) -> None:
     """
     members = staging / "ledgermq" / "members"
     if members.exists():
-        RosterFile(members).cut(Index(manifest.index))
+        RosterFile(members).cut_behind(Index(manifest.index))
     if manifest.cluster is not None:
         node = NodeId(manifest.self_id or "")
         draw_identity(staging / "ledgermq" / "identity", bytes.fromhex(manifest.cluster), node)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +31,9 @@ from ledgermq.raft.entry_terms import EntryTerms
 from ledgermq.raft.membership import Membership
 from ledgermq.store.files.checked_document import checked, read_document, write_document
 from ledgermq.store.files.small_file import replace_file
+
+CUT_MAX = 16
+"""Entries that were cut and are remembered: each is a change that was never committed."""
 
 MEMBERS_MAX = 64
 
@@ -134,6 +137,8 @@ class RosterFile:
         entries: in the order of the log; behind the end of the log there may be some that the log
             never got, until ``keep_those_of``.
         proposed: the change whose place in the log is not known yet.
+        cut: the last ones that the log had, and was cut before. A power failure that comes before
+            the cut is durable brings them back, with the members that they say.
     """
 
     def __init__(self, path: Path) -> None:
@@ -145,6 +150,7 @@ class RosterFile:
         """
         self.entries: tuple[RosterEntry, ...] = ()
         self.proposed: Proposal | None = None
+        self.cut: tuple[RosterEntry, ...] = ()
         self._path = path
         try:
             document = read_document(path)
@@ -157,19 +163,32 @@ class RosterFile:
                 reason=str(error),
             ) from error
 
-    def keep_those_of(self, log: EntryTerms) -> None:
-        """Forget the entries that ``log`` does not have.
+    def keep_those_of(self, log: EntryTerms, has: Callable[[RosterEntry], bool]) -> None:
+        """Forget the entries that ``log`` does not have, and know again of those that it has.
+
+        Args:
+            has: whether what stands in the log at the place of one that was cut says the same.
 
         Raises:
             StorageError: that could not be made durable.
         """
-        kept = tuple(
+        kept = [
             entry
             for entry in self.entries
             if entry.index < log.first or log.term_of(entry.index) == entry.term
-        )
-        if kept != self.entries:
-            self._write(kept, self.proposed)
+        ]
+        known = {entry.index for entry in kept}
+        kept += [
+            entry
+            for entry in self.cut
+            if entry.index >= log.first
+            and entry.index not in known
+            and log.term_of(entry.index) == entry.term
+            and has(entry)
+        ]
+        kept.sort(key=lambda entry: entry.index)
+        if tuple(kept) != self.entries:
+            self._keep(kept, self.proposed)
 
     def put(self, entry: RosterEntry) -> None:
         """Remember ``entry``, durably, in the place of all at its index or behind it.
@@ -177,16 +196,15 @@ class RosterFile:
         Raises:
             StorageError: that could not be made durable.
         """
-        kept = tuple(known for known in self.entries if known.index < entry.index)
-        self._write((*kept, entry), None)
+        self._keep([*(known for known in self.entries if known.index < entry.index), entry], None)
 
-    def cut(self, last: Index) -> None:
+    def cut_behind(self, last: Index) -> None:
         """The log ends with ``last`` now.
 
         Raises:
             StorageError: that could not be made durable.
         """
-        self._write(tuple(entry for entry in self.entries if entry.index <= last), self.proposed)
+        self._keep([entry for entry in self.entries if entry.index <= last], self.proposed)
 
     def propose(self, proposal: Proposal | None) -> None:
         """Remember, durably, what the writer is given next; None: it was not taken.
@@ -195,23 +213,23 @@ class RosterFile:
             StorageError: that could not be made durable.
         """
         if proposal != self.proposed:
-            self._write(self.entries, proposal)
+            self._keep(self.entries, proposal)
 
     def content(self) -> bytes:
         """The file's content for another member with the same log; nothing is proposed there."""
-        return _encode(self.entries, None)
+        return _encode(self.entries, None, ())
 
-    def _write(self, entries: tuple[RosterEntry, ...], proposed: Proposal | None) -> None:
-        replace_file(self._path, _encode(entries, proposed))
-        self.entries, self.proposed = entries, proposed
+    def _keep(self, entries: Sequence[RosterEntry], proposed: Proposal | None) -> None:
+        """Remember these; what is not among them any more was cut."""
+        known = {(one.index, one.term) for one in entries}
+        before = {(one.index, one.term): one for one in (*self.cut, *self.entries)}
+        cut = tuple(one for place, one in before.items() if place not in known)[-CUT_MAX:]
+        replace_file(self._path, _encode(entries, proposed, cut))
+        self.entries, self.proposed, self.cut = tuple(entries), proposed, cut
 
     def _take(self, document: dict[str, Any]) -> None:
-        self.entries = tuple(
-            RosterEntry(
-                Index(int(entry["index"])), Term(int(entry["term"])), Roster.of(entry["roster"])
-            )
-            for entry in document["entries"]
-        )
+        self.entries = _decoded(document["entries"])
+        self.cut = _decoded(document.get("cut", []))
         found = document["proposed"]
         self.proposed = found and Proposal(
             Term(int(found["term"])),
@@ -221,16 +239,25 @@ class RosterFile:
         )
 
 
-def _encode(entries: tuple[RosterEntry, ...], proposed: Proposal | None) -> bytes:
+def _decoded(rows: list[dict[str, Any]]) -> tuple[RosterEntry, ...]:
+    return tuple(
+        RosterEntry(Index(int(row["index"])), Term(int(row["term"])), Roster.of(row["roster"]))
+        for row in rows
+    )
+
+
+def _documents(entries: Sequence[RosterEntry]) -> list[dict[str, Any]]:
+    return [
+        {"index": entry.index, "term": entry.term, "roster": json.loads(entry.roster.encode())}
+        for entry in entries
+    ]
+
+
+def _encode(
+    entries: Sequence[RosterEntry], proposed: Proposal | None, cut: Sequence[RosterEntry]
+) -> bytes:
     document = {
-        "entries": [
-            {
-                "index": entry.index,
-                "term": entry.term,
-                "roster": json.loads(entry.roster.encode()),
-            }
-            for entry in entries
-        ],
+        "entries": _documents(entries),
         "proposed": proposed
         and {
             "term": proposed.term,
@@ -239,6 +266,8 @@ def _encode(entries: tuple[RosterEntry, ...], proposed: Proposal | None) -> byte
             "roster": json.loads(proposed.roster.encode()),
         },
     }
+    if cut:
+        document["cut"] = _documents(cut)
     # With spaces, as it always was: members compare these files byte by byte.
     return checked(json.dumps(document, sort_keys=True).encode())
 

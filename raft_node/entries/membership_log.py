@@ -105,7 +105,7 @@ class MembershipLog:
         Raises:
             CorruptLogError, StorageError: log or file cannot be read.
         """
-        self._file.keep_those_of(log)
+        self._file.keep_those_of(log, lambda one: self._roster_at(one.index) == one.roster)
         if self._file.proposed is not None:
             self._searched = self._file.proposed.after
         self.settled(log.last)
@@ -175,7 +175,7 @@ class MembershipLog:
             StorageError: that could not be made durable.
         """
         if self._file.entries and self._file.entries[-1].index > last:
-            self._file.cut(last)
+            self._file.cut_behind(last)
 
     def content(self) -> bytes:
         """What another member with the same log has to remember, as the file has it.

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.members.roster import (
+    CUT_MAX,
     Proposal,
     Roster,
     RosterEntry,
@@ -146,9 +147,38 @@ def test_only_what_the_log_has_is_kept(tmp_path: Path) -> None:
     file = RosterFile(tmp_path / "members")
     for known in (entry(1, 1), entry(3, 1), entry(5, 2), entry(9, 2)):
         file.put(known)
-    file.keep_those_of(log((1, 3), (2, 3)))
+    file.keep_those_of(log((1, 3), (2, 3)), lambda _: True)
 
     assert RosterFile(tmp_path / "members").entries == (entry(1, 1), entry(5, 2))
+
+
+def test_what_was_cut_is_known_again_where_the_log_has_it_again(tmp_path: Path) -> None:
+    path = tmp_path / "members"
+    file = RosterFile(path)
+    for known in (entry(1, 1), entry(5, 2)):
+        file.put(known)
+    file.cut_behind(Index(3))
+    without = file.content()
+    # The power has failed before the log's own cut was durable, once more or less.
+    shorter, longer, other = RosterFile(path), RosterFile(path), RosterFile(path)
+    shorter.keep_those_of(log((1, 4)), lambda _: True)
+    other.keep_those_of(log((1, 3), (2, 3)), lambda _: False)
+    before = [one.entries for one in (file, shorter, other)]
+    longer.keep_those_of(log((1, 3), (2, 3)), lambda one: one == entry(5, 2))
+
+    assert before == [(entry(1, 1),)] * 3
+    assert longer.entries == RosterFile(path).entries == (entry(1, 1), entry(5, 2))
+    assert without != longer.content()
+    assert b"cut" not in path.read_bytes()
+
+
+def test_so_many_that_were_cut_are_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "members"
+    file = RosterFile(path)
+    for term in range(1, CUT_MAX + 4):
+        file.put(entry(9, term))
+
+    assert RosterFile(path).cut == tuple(entry(9, term) for term in range(3, CUT_MAX + 3))
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
