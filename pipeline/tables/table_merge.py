@@ -67,6 +67,7 @@ def merge_files(task: MergeTask) -> list[Merged]:
     except (OSError, pa.ArrowInvalid) as error:
         raise StorageError(
             "files of the table not put together",
+            errno=error.errno if isinstance(error, OSError) else None,
             table=task.staging.as_text(),
             reason=str(error)[:300],
         ) from error

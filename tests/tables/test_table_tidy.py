@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -13,10 +14,11 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.types import LongType, StringType
+from tests.process.full_disk import SmallMemory, why_not
 from tests.tables.lake import NAME, Lake, by_place, places, seen_by_duck
 from tests.unit.pipeline.test_archive_job import expected, grown
 
-from ledgermq.model.errors import ConfigError, StoreLockedError
+from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError
 from ledgermq.pipeline.columns.message_schema import COLUMNS
 from ledgermq.pipeline.tables import table_columns, table_merge, table_tidy_job
 from ledgermq.pipeline.tables.iceberg_table import IcebergTable
@@ -236,3 +238,46 @@ def test_dying_before_any_commit_changes_nothing(
     assert left == before
     assert places(lake.rows()) == expected(30)
     shutil.rmtree(tmp_path / "store")
+
+
+NO_DISK = why_not()
+PAGE = 4_096
+PAGES_MAX = 100
+"""More than all files of a small run take."""
+
+
+@pytest.mark.skipif(bool(NO_DISK), reason=NO_DISK)
+def test_a_full_disk_is_told_and_loses_nothing(lake: Lake, tmp_path: Path) -> None:
+    disk = SmallMemory(tmp_path)
+    disk.make()
+    try:
+        small = Lake({**lake.properties, "warehouse": f"file://{disk.mount}"})
+        filled(small, tmp_path / "store", 20, 31)
+        rows, refusals = small.rows(), []
+        for pages in range(0, PAGES_MAX, 2):
+            ballast = disk.mount / "ballast"
+            with ballast.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, disk.free - pages * PAGE)
+            try:
+                small.tidied()
+                break
+            except StorageError as error:
+                refusals.append(error)
+            finally:
+                ballast.unlink()
+            assert small.rows() == rows
+        merged = len(files_of(small))
+        later = small.tidied(keep=AT_ONCE)
+        filled(small, tmp_path / "store", 42)
+        left = {path.name for path in disk.mount.rglob("*.parquet")}
+        named = files_of(small)
+
+        assert merged == 1
+        assert len({error.message for error in refusals}) > 1
+        assert all(error.details["table"] for error in refusals)
+        assert {error.errno for error in refusals} == {errno.ENOSPC}
+        assert later.deleted > 0
+        assert left == {Path(name).name for name in named}
+        assert places(small.rows()) == expected(42)
+    finally:
+        disk.unmount()
