@@ -9,12 +9,13 @@ The first part starts 1, 3 and 10 nodes, each a group of its own, and looks whil
 The second one makes groups, topics and rows up, and has the product's own code take and encode
 them; bytes and counts depend on no machine.
 
-    python -m bench.cluster [--seconds N] [--smoke] [--directory DIR]
+    python -m bench.cluster [--seconds N] [--routes] [--smoke] [--directory DIR]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 import time
 import tracemalloc
@@ -24,7 +25,7 @@ from pathlib import Path
 
 import psutil
 
-from bench.machine import write
+from bench.machine import RESULTS, write
 from bench.message_cost import spent_by
 from bench.node import bench_node
 from bench.processes import cpu_seconds, end_in_order, memory_mib, processes_of
@@ -179,6 +180,14 @@ def routes_cost(groups: int, topics: int) -> Figures:
     }
 
 
+def routes_figures() -> Figures:
+    """All of ``routes_cost``, up to what there may be."""
+    return {
+        "routes": {count: routes_cost(count, TOPICS) for count in (10, 100, 1_000)},
+        "routes_at_the_bound": routes_cost(1_000, TOPIC_ROWS),
+    }
+
+
 def documents_cost(groups: int, topics: int) -> Figures:
     """The rows of so many groups and topics: all of them, and one change."""
     rows = NumberedRows()
@@ -212,8 +221,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="default: 30, and 1 with --smoke")
     parser.add_argument("--smoke", action="store_true", help="a short run, nothing is kept")
     parser.add_argument("--directory", type=Path, help="where stores are made")
+    parser.add_argument(
+        "--routes", action="store_true", help="routes alone; other figures stay those of before"
+    )
     given = parser.parse_args()
     end_in_order()
+    if given.routes:
+        kept = json.loads((RESULTS / "cluster.json").read_text(encoding="utf-8"))
+        del kept["benchmark"]
+        others = {"others_measured_on": kept.pop("machine")}
+        write("cluster", {**others, **kept, **routes_figures()})
+        return
     seconds = given.seconds or (1.0 if given.smoke else 30.0)
     with tempfile.TemporaryDirectory(dir=given.directory) as scratch:
         nodes = {
@@ -225,8 +243,7 @@ def main() -> None:
         "seconds": seconds,
         "nodes_on_one_host": nodes,
         "topics": TOPICS,
-        "routes": {count: routes_cost(count, TOPICS) for count in (10, 100, 1_000)},
-        "routes_at_the_bound": routes_cost(1_000, TOPIC_ROWS),
+        **routes_figures(),
         "documents": {count: documents_cost(count, TOPICS) for count in (10, 100, 1_000)},
     }
     if given.smoke:
