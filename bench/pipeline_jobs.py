@@ -6,23 +6,28 @@ Estimate beforehand, two cores, 1 KiB, page cache: the dispatcher's kernel takes
 unit and a key 0.1 µs more, so each of two workers builds 2 million rows a second or 2.4 GB/s, and
 the page cache is the limit; a job of Spark costs 0.2 s. Audit computes the CRC of each body and a
 digest of each byte: 2 GB/s a core, 3 GB/s for both, less what the first job costs. Archive makes
-all columns (1 µs a row), checks the CRC, compresses and hashes the file: 2.5 µs a row and core. A
-table of Iceberg has the topic as a column, and its rows are sorted: 0.5 µs more, and the commit.
+all columns (1 µs a row), checks the CRC, compresses and hashes the file: 2.5 µs a row and core; a
+bucket's server takes as much as a fifth of that for what it copies and digests. A table of Iceberg
+has the topic as a column, and its rows are sorted: 0.5 µs more, and the commit.
 
     python -m bench.pipeline_jobs [--smoke] [--directory DIR] [--gib N]
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
 from pathlib import Path
 
+from tests.buckets.object_server import BUCKET, served, variables
+
 from bench.machine import spread, write
 from bench.made_store import BODY_SIZE, asked_for, build_queues, write_log
 from bench.spark_session import spark_session
 from ledgermq.model.config.settings import StoreSection
+from ledgermq.pipeline.archive.archive_folder import store_at
 from ledgermq.pipeline.archive.archive_job import archive, archive_into
 from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.job_defaults import LEVEL_DEFAULT, SPLIT_BYTES
@@ -58,6 +63,23 @@ def archived_rows_per_s(job: Job, root: Path) -> float:
     seconds = time.perf_counter() - begin
     shutil.rmtree(target)
     return found.rows / seconds
+
+
+def bucket_rows_per_s(job: Job, root: Path, number: int) -> float:
+    """Messages a second of wall time, until objects and head are under a prefix of a bucket."""
+    options = parse_options({"path": str(root)}, streaming=False)
+    target = store_at(f"s3a://{BUCKET}/{number}")
+    begin = time.perf_counter()
+    found = archive(job, options, target, split_bytes=SPLIT_BYTES)
+    return found.rows / (time.perf_counter() - begin)
+
+
+def bucket_rates(job: Job, root: Path, folder: Path, runs: int) -> dict[str, float]:
+    """The same of some runs, into a real S3 server of this machine (versitygw)."""
+    with served(folder / "s3") as server:
+        os.environ.update(variables(server.port))
+        rates = [bucket_rows_per_s(job, root, number) for number in range(runs + 1)]
+    return spread([rate / 1_000 for rate in rates[1:]])
 
 
 def tabled_rows_per_s(job: Job, root: Path) -> float:
@@ -114,6 +136,7 @@ def main() -> None:
             archived_rows_per_s(job, roots[0])
             rates = [archived_rows_per_s(job, roots[0]) for _ in range(runs)]
             figures["archive_krows_per_s"] = spread([rate / 1_000 for rate in rates])
+            figures["archive_bucket_krows_per_s"] = bucket_rates(job, roots[0], folder, runs)
             tabled_rows_per_s(job, roots[0])
             rates = [tabled_rows_per_s(job, roots[0]) for _ in range(runs)]
             figures["archive_iceberg_krows_per_s"] = spread([rate / 1_000 for rate in rates])

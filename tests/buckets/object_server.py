@@ -98,14 +98,19 @@ def served(folder: Path) -> Iterator[ObjectServer]:
 
 def use(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     """Let clients of this process and its children ask at that port."""
-    for name, value in {
+    for name, value in variables(port).items():
+        monkeypatch.setenv(name, value)
+
+
+def variables(port: int) -> dict[str, str]:
+    """The environment of clients that ask at that port."""
+    return {
         "AWS_ACCESS_KEY_ID": KEYS["ROOT_ACCESS_KEY"],
         "AWS_SECRET_ACCESS_KEY": KEYS["ROOT_SECRET_KEY"],
         "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{port}",
         "AWS_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():
-        monkeypatch.setenv(name, value)
+    }
 
 
 def bucket_of(store: ObjectStore) -> S3Bucket:
