@@ -33,7 +33,9 @@ class Part(NamedTuple):
 
 
 _BARE = {"LEDGERMQ_BARE": "1", "LEDGERMQ_BARE_LONG": "1"}
-_BOOT = {"LEDGERMQ_BOOT": "1", "LEDGERMQ_BOOT_LONG": "1", "LEDGERMQ_ANSIBLE": "1"}
+_BOOT = {
+    "LEDGERMQ_BOOT": "1", "LEDGERMQ_BOOT_LONG": "1", "LEDGERMQ_ANSIBLE": "1", "LEDGERMQ_S3": "1",
+}  # fmt: skip
 _LONG = {LONG: "1"}
 _COLLECTOR = {"LEDGERMQ_COLLECTOR": "1"}
 _EXEC = {"LEDGERMQ_EXEC_NODES": "1"}
@@ -160,7 +162,7 @@ PARTS = (
     Part("packages", tools=("deb",), command=("packaging/check-deb.sh",)),
     # A test in a root of its own takes all processors.
     Part("bare", tools=("bare",), tests=("tests/bare",), environment=_BARE, workers="0"),
-    Part("boot", tools=("boot",), tests=("tests/boot",), environment=_BOOT, workers="0"),
+    Part("boot", tools=("boot", "s3"), tests=("tests/boot",), environment=_BOOT, workers="0"),
 )  # fmt: skip
 
 SOAKS = tuple(

@@ -20,6 +20,7 @@ from ledgermq.process.systemd.port_addresses import listening_addresses
 FOLDER = Path(__file__).resolve().parents[2] / "packaging" / "systemd"
 SERVICES = ["ledgermq.service", "ledgermq@.service"]
 STREAM = "ledgermq-backup-stream.service"
+BUCKET = "ledgermq-backup-bucket.service"
 SOCKETS = ["ledgermq-remoting.socket", "ledgermq-remoting@.socket"]
 ANALYZE = shutil.which("systemd-analyze")
 
@@ -62,6 +63,26 @@ def test_the_backup_stream_reads_the_store_and_the_node_of_the_service() -> None
     # The store is written, too: how far the stream is stands there.
     assert unit["ReadWritePaths"] == [f"/var/lib/ledgermq -{arguments.target}"]
     assert unit["RestartPreventExitStatus"] == ["1"]
+
+
+def test_the_stream_into_a_bucket_differs_by_what_a_network_needs() -> None:
+    folder, bucket = directives(STREAM), directives(BUCKET)
+    different = {key for key in folder.keys() | bucket.keys() if folder[key] != bucket[key]}
+    words = (
+        bucket["ExecStart"][0].replace("${LEDGERMQ_REPOSITORY}", "s3://backups/orders-a").split()
+    )
+    parser = argparse.ArgumentParser()
+    backup_command.register(parser.add_subparsers())
+    arguments = parser.parse_args(words[1:])
+
+    assert str(arguments.target) == "s3://backups/orders-a"
+    assert bucket["EnvironmentFile"] == ["/etc/ledgermq/backup-bucket.env"]
+    # What is put waits for an answer where a whole file of the log finds room.
+    assert "TMPDIR=/var/tmp" in bucket["Environment"]
+    assert different == {
+        "Description", "Wants", "After", "RequiresMountsFor", "EnvironmentFile", "ExecStart",
+        "Environment", "ReadWritePaths", "PrivateNetwork", "RestrictAddressFamilies",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -144,11 +165,11 @@ def test_the_socket_listens_where_the_documents_have_the_port() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
-@pytest.mark.parametrize("name", [*SERVICES, STREAM, *SOCKETS])
+@pytest.mark.parametrize("name", [*SERVICES, STREAM, BUCKET, *SOCKETS])
 def test_systemd_finds_nothing_to_complain_about(name: str, tmp_path: Path) -> None:
     units = tmp_path / "usr" / "lib" / "systemd" / "system"
     units.mkdir(parents=True)
-    for unit in (*SERVICES, STREAM, *SOCKETS, "ledgermq.target"):
+    for unit in (*SERVICES, STREAM, BUCKET, *SOCKETS, "ledgermq.target"):
         shutil.copy(FOLDER / unit, units)
     others = (
         "network-online",
@@ -174,7 +195,7 @@ def test_systemd_finds_nothing_to_complain_about(name: str, tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
-@pytest.mark.parametrize("name", [*SERVICES, STREAM])
+@pytest.mark.parametrize("name", [*SERVICES, STREAM, BUCKET])
 def test_the_exposure_stays_low(name: str) -> None:
     assert ANALYZE is not None
     command = [ANALYZE, "security", "--offline=true", "--threshold=15", str(FOLDER / name)]
