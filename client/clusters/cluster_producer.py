@@ -13,7 +13,7 @@ from typing import Unpack
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.closing import Closing
 from ledgermq.client.clusters.fail_over import ROOM_S, FailOver, FailoverCourse, Result, kept, waits
-from ledgermq.client.clusters.group_turns import TURN_S, next_turn
+from ledgermq.client.clusters.group_turns import NEVER_STORED, TURN_S, next_turn
 from ledgermq.client.clusters.group_watch import GroupWatch, seeds_of
 from ledgermq.client.clusters.topic_groups import TopicGroups
 from ledgermq.client.clusters.used_group import ClusterSend, UsedGroup
@@ -414,20 +414,40 @@ class ClusterProducer(Closing):
     def _elsewhere(
         self, topic: str, size: int, not_in: Collection[str], last: str
     ) -> UsedGroup | None:
-        """A group that takes a message at once: none of these; ``last`` if no other one does.
-
-        Where none but these answers it is one of them, which is then waited for as long as for any
-        message: sent again and again, it would be slower yet.
-        """
+        """A group that takes a message at once: none of these; ``last`` if no other one does."""
         said = self._watch.topic_groups(topic)
         answering = self._answering(said)
         names = [name for name in answering if name not in not_in]
-        found = [
-            self._knowing(topic, name, said, fails_over=bool(names)) for name in names or answering
-        ]
+        if not names:
+            return self._awaited(topic, size, said, answering, last)
+        found = [self._knowing(topic, name, said, fails_over=True) for name in names]
         ready = [used for used in found if used.producer.is_ready(size)]
         others = [used for used in ready if used.group.name != last] or ready
         return self._turn(others) if others else None
+
+    def _awaited(
+        self, topic: str, size: int, said: TopicGroups, names: Sequence[str], last: str
+    ) -> UsedGroup | None:
+        """Which of these, all of which were too slow, is waited for as long as for any message:
+        sent again and again, it would be slower yet.
+
+        The one that has acknowledged something last: a leader may answer, and store nothing. It is
+        waited for when it has no room now, unless that was long ago.
+        """
+        alive_since = time.monotonic() - self._failing_over.timeout_s
+        stored_at = {name: self._stored_at(name) for name in names}
+        for name in sorted(names, key=lambda one: (stored_at[one], one != last), reverse=True):
+            used = self._knowing(topic, name, said)
+            if used.producer.is_ready(size):
+                return used
+            if stored_at[name] > alive_since and used.producer.failure is None:
+                break
+        return None
+
+    def _stored_at(self, name: str) -> float:
+        """When a group has last stored what was sent to it, as far as that was watched."""
+        found = [self._used.get((name, fails_over)) for fails_over in (False, True)]
+        return max([used.time.stored_at for used in found if used], default=NEVER_STORED)
 
     def _turn(self, choice: Sequence[UsedGroup]) -> UsedGroup:
         with self._lock:

@@ -39,7 +39,7 @@ ROOM_S = 0.02
 
 Choose = Callable[[Collection[str], str], UsedGroup | None]
 """A group that takes the message at once, none of the first ones while another one answers, and the
-second one if no other does."""
+second one, which had it last, if no other does."""
 
 
 class FailOver:
@@ -227,7 +227,7 @@ class FailoverCourse(Generic[Result]):
             return False
         self._group = used.group.name
         try:
-            self._send(used, self._settle, False, self.outcome.unique_id)
+            used.send(self._send, self._settle, block=False, first_id=self.outcome.unique_id)
         except (BusyError, NotLeaderError):
             # Its window was filled just now, or its leader is gone: nothing was sent.
             return False

@@ -31,6 +31,8 @@ STILL_TIMES = 10
 """A group whose watched send waits for longer than both (the second one in times of the fastest)
 gets nothing until that one has an outcome."""
 
+NEVER_STORED = float("-inf")
+
 
 class GroupTime:
     """How long acknowledgements of one group take.
@@ -38,11 +40,13 @@ class GroupTime:
     Attributes:
         average_s: of the watched sends that have an outcome.
         credit: in the turns.
+        stored_at: when one of the watched sends was stored last; ``NEVER_STORED``: none was.
     """
 
     def __init__(self) -> None:
         self.average_s = TIME_S_AT_FIRST
         self.credit = 0.0
+        self.stored_at = NEVER_STORED
         self._begun_at: float | None = None
         self._next_at = 0.0
 
@@ -59,6 +63,7 @@ class GroupTime:
         self._next_at = now + WATCHED_EVERY_S
         if begun_at is not None and is_stored:
             self.average_s += NEWEST_SHARE * (now - begun_at - self.average_s)
+            self.stored_at = now
 
     def seconds(self, now: float) -> float:
         """The time that is to be expected: that of a send without an outcome is its age, so far."""

@@ -74,14 +74,15 @@ class UsedGroup:
         callback: Callable[[SendFuture[Result]], object] | None,
         *,
         block: bool,
+        first_id: str = "",
     ) -> SendFuture[Result]:
-        """Send, and time it where it is the group's turn to be timed."""
+        """Send, and time it where it is the group's turn to be timed; see ``GroupSend``."""
         with self._lock:
             is_watched = self.time.begins(time.monotonic())
         if not is_watched:
-            return send(self, callback, block, "")
+            return send(self, callback, block, first_id)
         try:
-            return send(self, partial(self._settle, callback), block, "")
+            return send(self, partial(self._settle, callback), block, first_id)
         except BaseException:
             self.time.ends(time.monotonic(), is_stored=False)
             raise

@@ -305,6 +305,29 @@ def test_the_only_group_that_is_left_is_waited_for_although_it_may_have_the_mess
     assert ids(peers["b"]).count(late.unique_id) == 3
 
 
+def test_a_message_that_all_groups_were_too_slow_for_is_waited_for_where_others_are_stored(
+    make_cluster: MakeCluster,
+) -> None:
+    peers = make_cluster("ab")
+    make_over(peers, "T", fails_over=True, a=4, b=4)
+    with ClusterProducer(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
+        know(producer)
+        for name in "ab":
+            producer.send("T", b"stays", group=name).result(PATIENCE_S)
+        for peer in peers.values():
+            peer.silent = True
+        fill(producer, peers["a"])
+        late = ids(peers["a"])[-1]
+        wait_until(lambda: late in ids(peers["b"]))
+        # It has stored the newest one of all, and had this one last.
+        peers["b"].do(lambda: setattr(peers["b"], "silent", False))
+        wait_until(lambda: ids(peers["b"]).count(late) == 2)
+
+        assert ids(peers["a"]).count(late) == 1
+        peers["a"].silent = False
+        peers["a"].restart()
+
+
 def test_who_closes_waits_for_what_fails_over_as_long_as_it_says(
     make_cluster: MakeCluster,
 ) -> None:
