@@ -59,9 +59,9 @@ class Typed(NamedTuple):
         for body, identity, _ in BAD:
             self.send(body, {} if identity is None else {SCHEMA_PROPERTY: identity})
 
-    def register(self, subject: str, kind: str, schema: object) -> None:
+    def register(self, subject: str, kind: str, schema: object, rule: str | None = None) -> None:
         with connect_broker(self.address, name="test", timeout_s=PATIENCE_S) as broker:
-            SchemaAdmin(broker).register(subject, kind, json.dumps(schema))
+            SchemaAdmin(broker).register(subject, kind, json.dumps(schema), compatibility=rule)
 
     def send_value(self, value: dict[str, Any]) -> None:
         with connect_broker(self.address, name="test", timeout_s=PATIENCE_S) as broker:

@@ -125,7 +125,7 @@ PARTS = (
         tests=("tests/tables",),
         environment={
             "LEDGERMQ_SPARK": "1", "LEDGERMQ_S3": "1", "LEDGERMQ_ICEBERG_REST": "1",
-            "LEDGERMQ_POSTGRESQL": "1",
+            "LEDGERMQ_ICEBERG_SPARK": "1", "LEDGERMQ_POSTGRESQL": "1",
         } | _LONG,
     ),
     Part("traces", tests=("tests/collector",), environment=_COLLECTOR),

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server of a test's own: a folder, a Unix socket in it, no port.
+"""A real PostgreSQL server of a test's own: a folder, a Unix socket in it, a port if asked for.
 
 ``packaging/install-tools.sh postgresql`` installs it; where there is none its tests are left out,
 which ``LEDGERMQ_POSTGRESQL=1`` makes a failure. It refuses root, so root's tests run it as another
@@ -23,11 +23,13 @@ from tests.suite.patience import PATIENCE_S
 
 IS_REQUIRED = os.environ.get("LEDGERMQ_POSTGRESQL", "") not in ("", "0")
 OWNER = "lake"
+PORT = 5432
+"""In the name of the socket, where no other one is asked for."""
+
 UNPRIVILEGED = "postgres"
 """Who runs it where these tests are root's: Debian's package makes the user."""
 
 SETTINGS = {
-    "listen_addresses": "",
     "fsync": "off",
     "max_connections": "20",
     "shared_buffers": "16MB",
@@ -51,20 +53,26 @@ def missing() -> str:
 class SqlServer:
     """A server that can be killed and started again."""
 
-    def __init__(self, folder: Path) -> None:
-        """Make a cluster of databases in a folder that whoever runs the server may enter."""
+    def __init__(self, folder: Path, port: int | None = None) -> None:
+        """Make a cluster of databases in a folder that whoever runs the server may enter.
+
+        Args:
+            port: of loopback, where passwords are asked for; by the socket, nobody is asked.
+        """
         found = _programs()
         assert found is not None
         self._programs = found
         self._folder = folder
-        self._place = f"user={OWNER} host={folder} dbname=postgres"
+        self._port = port or PORT
+        self._addresses = "" if port is None else "127.0.0.1"
+        self._place = f"user={OWNER} host={folder} port={self._port} dbname=postgres"
         self._databases = 0
         self._process: subprocess.Popen[bytes] | None = None
         if os.geteuid() == 0:
             shutil.chown(folder, UNPRIVILEGED)
         subprocess.run(
-            [found / "initdb", "-D", folder / "data", "-U", OWNER, "--auth=trust", "--no-sync",
-             "--encoding=UTF8", "--locale=C"],
+            [found / "initdb", "-D", folder / "data", "-U", OWNER, "--auth-local=trust",
+             "--auth-host=scram-sha-256", "--no-sync", "--encoding=UTF8", "--locale=C"],
             check=True, capture_output=True, timeout=PATIENCE_S, **self._as_owner(),
         )  # fmt: skip
 
@@ -76,13 +84,14 @@ class SqlServer:
         name = f"lake_{self._databases}"
         with psycopg.connect(self._place, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}".encode())
-        return f"postgresql+psycopg://{OWNER}@/{name}?host={self._folder}"
+        return f"postgresql+psycopg://{OWNER}@/{name}?host={self._folder}&port={self._port}"
 
     def start(self) -> None:
         """Start it, and wait until it takes connections."""
         import psycopg
 
-        words = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        told = {**SETTINGS, "listen_addresses": self._addresses, "port": self._port}
+        words = [word for name, value in told.items() for word in ("-c", f"{name}={value}")]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [self._programs / "postgres", "-D", self._folder / "data", "-k", self._folder,
@@ -121,7 +130,7 @@ class SqlServer:
 
 
 @contextmanager
-def served() -> Iterator[SqlServer]:
+def served(port: int | None = None) -> Iterator[SqlServer]:
     """A server that runs, or tests that are left out."""
     reason = missing()
     if reason and IS_REQUIRED:
@@ -130,7 +139,7 @@ def served() -> Iterator[SqlServer]:
         pytest.skip(reason)
     # Folders of pytest's are closed to other users, and names of sockets are short.
     with tempfile.TemporaryDirectory(prefix="ledgermq-sql-") as folder:
-        server = SqlServer(Path(folder))
+        server = SqlServer(Path(folder), port)
         try:
             server.start()
             yield server
