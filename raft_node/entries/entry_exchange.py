@@ -180,7 +180,7 @@ class EntryExchange:
             return cached[3]
         span = self._opened().span(first, until, size_max=size_max)
         if first <= committed:
-            span = _whole_part(span, self._chain_before(first))
+            span = _whole_part(span, self.chain_before(first))
         self._cached = (first, until, size_max, span)
         return span
 
@@ -192,8 +192,8 @@ class EntryExchange:
         """
         self._opened().will_need(begin, end)
 
-    def _chain_before(self, first: Index) -> int | None:
-        """The chain of CRCs up to an entry; None when that can be read no more.
+    def chain_before(self, first: Index) -> int | None:
+        """chainCrc of the entry before ``first``; None when that can be read no more.
 
         Without it a disk could turn the first entry's own link, and who gets it would refuse it
         for ever.

@@ -207,12 +207,15 @@ class EntrySender:
         self._counters[RaftCounter.ENTRIES_SENT] += len(span.items)
 
     def _check(self, span: EntrySpan) -> None:
-        """Compare entries with their checksums before they are sent."""
+        """Compare entries with their checksums before they are sent.
+
+        The first one's place in the chain, too: whoever refuses that is sent the same bytes again.
+        """
         view = memoryview(span.data)
         try:
             check_span(
                 view, 0, len(view), header_size=ENTRY_HEADER_SIZE, base=span.position,
-                first=span.first,
+                first=span.first, chain=self._exchange.chain_before(span.first),
             )  # fmt: skip
         except CorruptLogError as error:
             written = self._page.read_written()

@@ -20,33 +20,45 @@ from ledgermq.store.files.file_names import file_name
 
 
 def check_span(
-    view: memoryview, at: int, end: int, *, header_size: int, base: int, first: Index | None = None
+    view: memoryview,
+    at: int,
+    end: int,
+    *,
+    header_size: int,
+    base: int,
+    first: Index | None = None,
+    chain: int | None = None,
 ) -> None:
     """Compare the records from ``at`` to ``end``, where records begin or a file ends.
 
     Of a DLedger log the header of the first entry is compared with what follows it: its own
-    checksum goes over the entry before.
+    checksum goes over the entry before. With the ``chain`` of that one it is compared as all
+    others are.
 
     Args:
         view: bytes of one file of the log.
         header_size: of the entries' headers; 0 in a plain CommitLog.
         base: position of the view's first byte.
         first: index that the first entry must have, when that is known.
+        chain: chainCrc of the entry before ``first``; None when that is not known.
 
     Raises:
         CorruptLogError: a record is not whole; names file, position and field.
     """
     if at == end:
         return
-    index, term, chain = -1, 0, 0
+    index, term, before = -1, 0, 0
     if header_size and int.from_bytes(view[at : at + 4], "big") == 1:
         header = check_one(view, at, base=base)
         if first is not None and header.index != first:
             raise _corrupt(base + at, base, RecordFault.ENTRY_INDEX.field)
-        index, term, chain = header.index + 1, header.term, header.chain_crc
-        at += header.size
+        if chain is None:
+            index, term, before = header.index + 1, header.term, header.chain_crc
+            at += header.size
+        else:
+            index, before = header.index, chain
     reached, _, _, _, _, fault = verify_span(
-        view, at, end, header_size, base + at, index, term, chain, bytearray(), crc32
+        view, at, end, header_size, base + at, index, term, before, bytearray(), crc32
     )
     if reached != end and fault != RecordFault.BLANK:
         raise _corrupt(base + reached, base, RecordFault(fault).field)

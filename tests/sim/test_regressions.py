@@ -77,3 +77,11 @@ def test_nobody_leads_with_entries_that_its_writer_never_got() -> None:
     outcome = run_seed(100318, interrupted=False)
 
     assert not outcome.failure, "\n".join(outcome.history[-40:])
+
+
+@pytest.mark.slow
+def test_a_leader_finds_a_turned_link_of_what_nobody_else_has() -> None:
+    """Its followers refused it each time it was sent, and nobody looked at it."""
+    outcome = run_seed(3612173)
+
+    assert not outcome.failure, "\n".join(outcome.history[-40:])

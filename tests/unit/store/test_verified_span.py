@@ -8,6 +8,7 @@ import pytest
 
 from ledgermq.formats.dledger_entry import CHAIN_CRC_AT
 from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.ids import Index
 from ledgermq.store.log.verified_span import check_one, check_span
 from tests.unit.store.test_recovery import FILE_SIZE, Written, write_log
 
@@ -57,3 +58,20 @@ def test_each_turned_bit_of_one_entry_is_found_but_for_the_chain(log: Written) -
 
     # Index and term are compared with the index by those who go by them.
     assert set(missed) <= {*range(8, 24), *range(CHAIN_CRC_AT, CHAIN_CRC_AT + 4)}
+
+
+def test_a_turned_bit_of_the_first_entrys_chain_is_found_by_the_entry_before(log: Written) -> None:
+    content = bytearray(content_of(log))
+    begin, end = log.starts[1], log.starts[4]
+    chain = int.from_bytes(content[CHAIN_CRC_AT : CHAIN_CRC_AT + 4], "big")
+    first = Index(1)
+    check_span(memoryview(content), begin, end, header_size=48, base=0, first=first, chain=chain)
+    content[begin + CHAIN_CRC_AT + 1] ^= 0x04
+
+    with pytest.raises(CorruptLogError) as caught:
+        check_span(
+            memoryview(content), begin, end, header_size=48, base=0, first=first, chain=chain
+        )
+
+    assert caught.value.details["position"] == begin
+    assert caught.value.details["field"] == "entry chain crc"
