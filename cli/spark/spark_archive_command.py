@@ -53,7 +53,7 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--columns",
         choices=[TYPED],
-        help="of a table: bodies are fields, too, by the schema of the one topic that is archived",
+        help="bodies are fields, too, by the schema of the one topic that is archived",
     )
     parser.add_argument(
         "--subject", metavar="NAME", help="whose schema that is (default: the topic's)"

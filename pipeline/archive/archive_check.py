@@ -16,9 +16,10 @@ from ledgermq.model.errors import StorageError
 from ledgermq.pipeline.archive.archive_folder import existing_archive, strange_files
 from ledgermq.pipeline.archive.archive_layout import ArchivedFile, ArchiveState, day_of
 from ledgermq.pipeline.archive.archive_store import CHUNK_BYTES, ArchiveStore
-from ledgermq.pipeline.archive.archive_writer import ARCHIVED_SCHEMA
+from ledgermq.pipeline.archive.archive_writer import PLAIN_FORM, typed_form
 from ledgermq.pipeline.columns.message_schema import MILLISECONDS
 from ledgermq.pipeline.jobs.job_session import Tasks
+from ledgermq.pipeline.typed.lasting_type import type_of_document
 
 
 class ArchiveFault(NamedTuple):
@@ -119,8 +120,10 @@ def _sha256(path: Path) -> str:
 
 def _row_faults(path: Path, file: ArchivedFile) -> Iterator[str]:
     """Whether whole files hold what the manifest says: that is about a bug, or a wrong manifest."""
+    known = file.value
+    form = PLAIN_FORM if known is None else typed_form(type_of_document(known, file=file.path))
     with pq.ParquetFile(path) as parquet:
-        if not parquet.schema_arrow.equals(ARCHIVED_SCHEMA):
+        if not parquet.schema_arrow.equals(form.schema):
             yield "has other columns"
             return
         table = parquet.read(["queueId", "queueOffset", "storeTimestamp"])

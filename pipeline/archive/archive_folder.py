@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from ledgermq.buckets.bucket_address import SCHEMES, without_keys
@@ -28,9 +29,10 @@ from ledgermq.pipeline.archive.archive_store import (
     StagingArea,
     StoreWriter,
 )
-from ledgermq.pipeline.archive.archive_writer import PLAIN_FORM
+from ledgermq.pipeline.archive.archive_writer import PLAIN_FORM, typed_form
 from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.archive.object_store import ObjectStore
+from ledgermq.pipeline.typed.lasting_type import lasting_type, type_document, type_of_document
 from ledgermq.pipeline.typed.subject_type import SubjectType
 
 
@@ -102,17 +104,18 @@ class WritableArchive(ArchiveFolder):
         return self._writer.staging()
 
     def add_fields(self, bodies: SubjectType) -> None:
-        """See ``ArchiveTarget``.
+        """See ``ArchiveTarget``: fields that earlier files have stay.
 
         Raises:
-            ConfigError: always: a column of files in folders could not follow a schema.
+            ConfigError: no schema gives the first ones.
+            CorruptLogError: the manifest has no type for those of earlier runs.
         """
-        raise ConfigError(
-            "bodies are fields in tables only, whose columns may change: archive into one, by"
-            " --iceberg CATALOG.NAMESPACE.TABLE",
-            option="--columns",
-            subjects=list(bodies.subjects),
-        )
+        known = self.state.value
+        found = None if known is None else type_of_document(known, file=self.as_text())
+        wanted = bodies.latest if found is not None else bodies.required()
+        value = found if wanted is None else lasting_type(wanted, found)
+        assert value is not None, known
+        self.form = typed_form(value)
 
     def commit(self, run: ArchiveRun, staged: StagingArea) -> None:
         """Let the files of ``run``, which stand below ``staged``, be part of the archive.
@@ -124,6 +127,10 @@ class WritableArchive(ArchiveFolder):
             StorageError: the store refused.
         """
         assert run.number == self.state.runs + 1, (run.number, self.state.runs)
+        if self.form.value is not None:
+            value = type_document(self.form.value)
+            files = tuple(replace(file, value=value) for file in run.files)
+            run = replace(run, files=files, value=value)
         self._writer.commit(RunDocument(run.number, encode_run(run), ""), staged)
         self.state.add(run)
         self._writer.publish([file.path for file in run.files])

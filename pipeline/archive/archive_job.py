@@ -162,8 +162,7 @@ def archive(
 
     Raises:
         ConfigError: the directory is no archive, or one of another store, or the store has no
-            queues, or there is no such level, or bodies are to be fields: files in folders could
-            not follow a schema that changes.
+            queues, or there is no such level, or bodies are to be fields and no schema says which.
         StoreLockedError: another run writes the archive.
         CorruptLogError: the store or the manifest is damaged.
         StorageError: something cannot be read or written.

@@ -16,7 +16,9 @@ from ledgermq.pipeline.queue_ranges import Queue
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-VERSION = 1
+VERSION_PLAIN, VERSION_TYPED = 1, 2
+"""Of a document: the second one where bodies are fields, too."""
+
 PLAIN, STORED = "plain", "stored"
 """Bodies as the application sent them, or as the store has them."""
 
@@ -58,7 +60,8 @@ class ArchivedFile:
         sha256: of the file's bytes, in hexadecimal digits.
         first_stored, last_stored: least and largest store time, epoch ms.
         damaged: rows whose ``crcOk`` is false.
-        unparsed: rows whose body is not there as fields, where it should be; no document has it.
+        unparsed: rows whose body is not there as fields, where it should be.
+        value: type of the bodies as fields, as Spark writes it; None where they are none.
         footer: what Parquet says of its columns, where a table is to know it; no document has it.
     """
 
@@ -73,6 +76,7 @@ class ArchivedFile:
     damaged: int
     spans: tuple[QueueSpan, ...]
     unparsed: int = 0
+    value: object = None
     footer: pq.FileMetaData | None = None
 
 
@@ -115,7 +119,9 @@ class ArchiveRun:
         position: of the log: all that the archive wants below it is archived; None where the
             source does not tell.
         marks: of the queues that have changed.
-        subjects: by whose schemas bodies are fields, in tables; without them they are none.
+        subjects: by whose schemas bodies are fields; without them they are none.
+        value: the type of those fields in its files, as Spark writes it; None for tables, which
+            have their own.
     """
 
     number: int
@@ -128,6 +134,7 @@ class ArchiveRun:
     gaps: tuple[Gap, ...]
     files: tuple[ArchivedFile, ...]
     subjects: tuple[str, ...] = ()
+    value: object = None
 
 
 @dataclass(slots=True)
@@ -142,6 +149,7 @@ class ArchiveState:
     gaps: list[Gap] = field(default_factory=list)
     files: list[ArchivedFile] = field(default_factory=list)
     subjects: tuple[str, ...] = ()
+    value: object = None
 
     @classmethod
     def of(cls, runs: Iterable[ArchiveRun]) -> ArchiveState:
@@ -157,6 +165,7 @@ class ArchiveState:
         self.bodies = run.bodies
         self.topics = run.topics
         self.subjects = run.subjects
+        self.value = run.value
         if run.position is not None:
             self.position = max(run.position, self.position or 0)
         self.marks |= run.marks
@@ -223,13 +232,16 @@ def escaped(topic: str) -> str:
 
 def encode_run(run: ArchiveRun) -> dict[str, object]:
     """The document of a run."""
+    is_typed = bool(run.subjects)
+    typed = {"subjects": list(run.subjects), "value": run.value} if is_typed else {}
     return {
-        "version": VERSION,
+        "version": VERSION_TYPED if is_typed else VERSION_PLAIN,
         "run": run.number,
         "at": run.at_ms,
         "source": run.source,
         "bodies": run.bodies,
         "topics": run.topics,
+        **typed,
         "position": run.position,
         "queues": encode_marks(run.marks),
         "gaps": [list(gap) for gap in run.gaps],
@@ -243,6 +255,7 @@ def encode_run(run: ArchiveRun) -> dict[str, object]:
                 "sha256": file.sha256,
                 "stored": [file.first_stored, file.last_stored],
                 "damaged": file.damaged,
+                **({"unparsed": file.unparsed} if is_typed else {}),
                 "queues": [list(span) for span in file.spans],
             }
             for file in run.files
@@ -261,9 +274,15 @@ def decode_run(document: Mapping[str, object], *, file: str) -> ArchiveRun:
         CorruptLogError: it is none.
     """
     version = document.get("version")
-    if isinstance(version, int) and version > VERSION:
-        raise ConfigError("archive is of a later layout", file=file, version=version, known=VERSION)
+    if isinstance(version, int) and version > VERSION_TYPED:
+        raise ConfigError(
+            "archive is of a later layout", file=file, version=version, known=VERSION_TYPED
+        )
     take = _Fields(document, file)
+    subjects = tuple(take.texts("subjects")) if version == VERSION_TYPED else ()
+    value = document.get("value") if subjects else None
+    if subjects and value is None:
+        raise take.corrupt("value")
     position = document.get("position")
     return ArchiveRun(
         number=take.value("run", int),
@@ -274,7 +293,9 @@ def decode_run(document: Mapping[str, object], *, file: str) -> ArchiveRun:
         position=position if isinstance(position, int) else None,
         marks=decode_marks(take.value("queues", dict), file=file),
         gaps=tuple(_gap(gap, take) for gap in take.value("gaps", list)),
-        files=tuple(_file(item, take) for item in take.value("files", list)),
+        files=tuple(_file(item, take, value) for item in take.value("files", list)),
+        subjects=subjects,
+        value=value,
     )
 
 
@@ -315,7 +336,7 @@ def _gap(item: object, take: _Fields) -> Gap:
     return Gap(item[0], *take.integers(item[1:], 4))
 
 
-def _file(item: object, take: _Fields) -> ArchivedFile:
+def _file(item: object, take: _Fields, value: object) -> ArchivedFile:
     if not isinstance(item, dict):
         raise take.corrupt("files")
     fields = _Fields(item, take.file)
@@ -331,6 +352,8 @@ def _file(item: object, take: _Fields) -> ArchivedFile:
         last_stored=last,
         damaged=fields.value("damaged", int),
         spans=tuple(QueueSpan(*fields.integers(span, 5)) for span in fields.value("queues", list)),
+        unparsed=0 if value is None else fields.value("unparsed", int),
+        value=value,
     )
 
 
@@ -349,6 +372,13 @@ class _Fields:
         """The field ``field``."""
         found = self._document.get(field)
         if not isinstance(found, kind):
+            raise self.corrupt(field)
+        return found
+
+    def texts(self, field: str) -> list[str]:
+        """The field ``field``, a list of texts."""
+        found = [text for text in self.value(field, list) if isinstance(text, str)]
+        if len(found) != len(self.value(field, list)):
             raise self.corrupt(field)
         return found
 

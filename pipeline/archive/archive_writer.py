@@ -28,12 +28,21 @@ from ledgermq.pipeline.archive.archive_layout import (
 from ledgermq.pipeline.archive.archive_store import StagedFile, StagingArea
 from ledgermq.pipeline.chosen_columns import ChosenColumns, MakeBatch
 from ledgermq.pipeline.columns.arrow_slices import Integers
-from ledgermq.pipeline.columns.message_schema import COLUMNS, UNPARSED, arrow_schema
+from ledgermq.pipeline.columns.message_schema import (
+    COLUMNS,
+    SCHEMA_ID,
+    TYPED_COLUMNS,
+    UNPARSED,
+    UNPARSED_WHY,
+    VALUE,
+    arrow_schema,
+)
 from ledgermq.pipeline.columns.queued_records import QueuedRecords, columns_of
 from ledgermq.pipeline.columns.record_columns import RecordColumns
 from ledgermq.pipeline.queue_ranges import MessageRange
 from ledgermq.pipeline.source.row_source import open_source
 from ledgermq.pipeline.source_options import SourceOptions
+from ledgermq.pipeline.typed.value_columns import value_column
 
 ARCHIVED_COLUMNS = tuple(name for name in COLUMNS if name != "topic")
 """The topic is in the name of the folder, as Spark's partitions have it."""
@@ -122,6 +131,23 @@ PLAIN_FORM = FileForm(
     tuple(name for name in ARCHIVED_COLUMNS if name not in WITHOUT_STATISTICS),
 )
 """Of archives in folders and buckets."""
+
+
+def typed_form(value: DataType) -> FileForm:
+    """Of archives in folders and buckets whose bodies are fields, too, of the type ``value``.
+
+    Raises:
+        ConfigError: no schema's bodies have that type.
+    """
+    types = {
+        VALUE: value_column(value).type,
+        SCHEMA_ID: pa.int32(),
+        UNPARSED: pa.binary(),
+        UNPARSED_WHY: pa.string(),
+    }
+    schema = pa.schema([*ARCHIVED_SCHEMA, *(pa.field(name, types[name]) for name in TYPED_COLUMNS)])
+    statistics = (*PLAIN_FORM.statistics, SCHEMA_ID)
+    return FileForm((*ARCHIVED_COLUMNS, *TYPED_COLUMNS), schema, statistics, value=value)
 
 
 def parquet_writer(

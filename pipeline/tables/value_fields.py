@@ -6,7 +6,7 @@ older messages; one that has another type now keeps its own, and what does not f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ from pyiceberg.types import (
 from pyspark.sql import types as spark
 
 from ledgermq.model.errors import ConfigError
+from ledgermq.pipeline.typed.lasting_type import usable_fields
 
 _PLAIN: tuple[tuple[spark.DataType, IcebergType], ...] = (
     (spark.BooleanType(), BooleanType()),
@@ -75,7 +76,7 @@ def _iceberg_type(kind: spark.DataType, numbers: Iterator[int]) -> IcebergType:
     if isinstance(kind, spark.StructType):
         fields = [
             NestedField(next(numbers), one.name, _iceberg_type(one.dataType, numbers))
-            for one in _usable(kind, ())
+            for one in usable_fields(kind, ())
         ]
         return StructType(*fields) if fields else StringType()
     if isinstance(kind, spark.ArrayType):
@@ -134,7 +135,7 @@ def changes_for(
     """What the column at ``path`` lacks for bodies of the type ``wanted``."""
     if isinstance(found, StructType) and isinstance(wanted, spark.StructType):
         known = {one.name: one for one in found.fields}
-        for field in _usable(wanted, known):
+        for field in usable_fields(wanted, known):
             inner = (*path, field.name)
             if field.name in known:
                 yield from changes_for(known[field.name].field_type, field.dataType, inner)
@@ -168,31 +169,6 @@ def _is_wider(wider: IcebergType, found: IcebergType) -> bool:
     if isinstance(wider, DecimalType) and isinstance(found, DecimalType):
         return wider.scale == found.scale and wider.precision > found.precision
     return (found, wider) in _WIDER
-
-
-def _usable(kind: spark.StructType, known: Iterable[str]) -> Iterator[spark.StructField]:
-    """Fields whose names can stand beside one another, and beside ``known``, for all readers.
-
-    Some engines do not tell ``a`` from ``A``, and a path ``a.b`` may be a field of ``a`` or one of
-    that name.
-    """
-    own = set(known)
-    names = {name.casefold() for name in own}
-    heads = {head for name in names for head in _heads(name)}
-    for field in kind.fields:
-        name = field.name.casefold()
-        if field.name in own:
-            yield field
-        elif name and name not in names and name not in heads and names.isdisjoint(_heads(name)):
-            own.add(field.name)
-            names.add(name)
-            heads.update(_heads(name))
-            yield field
-
-
-def _heads(name: str) -> list[str]:
-    """What stands before each dot."""
-    return [name[:at] for at, letter in enumerate(name) if letter == "."]
 
 
 def _refused(kind: IcebergType, table: str, column: str) -> ConfigError:

@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.buckets.object_server import bucket_of
+from tests.buckets.bucket_archives import check
+from tests.buckets.object_server import bucket_of, mirrored
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made
 from tests.suite.patience import PATIENCE_S
-from tests.unit.pipeline.archives import TasksHere, archived
+from tests.tables.test_typed_table import EARLIER, FIRST, LATER, SECOND, TypedStore
+from tests.unit.pipeline.archives import TasksHere, archived, visible_rows
 from tests.unit.pipeline.test_archive_job import grown
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.archive.archive_folder import existing_archive, store_at
+from ledgermq.pipeline.archive.archive_job import archive
 from ledgermq.pipeline.archive.archive_store import ArchiveStore
 from ledgermq.pipeline.archive.object_store import ObjectStore
 from ledgermq.pipeline.archive.replay_job import ReplayOutcome, replay
@@ -73,3 +76,24 @@ def test_an_archive_in_a_bucket_is_sent_once(
     archived(store, other)
     with pytest.raises(ConfigError, match="begun otherwise"):
         replayed(other, node, tmp_path / "notes")
+
+
+def test_bodies_that_are_fields_too_are_sent_as_they_were(
+    tmp_path: Path, target: ObjectStore, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = TypedStore(tmp_path / "store", monkeypatch)
+    store.register(FIRST)
+    sent = [store.write(EARLIER)]
+    for schema, value in ((SECOND, LATER), (SECOND, LATER)):
+        archive(TasksHere(), store.options(), target, split_bytes=1 << 20)
+        store.register(schema)
+        sent.append(store.write(value))
+    archive(TasksHere(), store.options(), target, split_bytes=1 << 20)
+    rows = visible_rows(mirrored(target, tmp_path / "mirror"))
+    replay = replayed(target, node, tmp_path / "notes", by_sink=True)
+
+    assert sorted(row["body"] for row in rows) == sorted(sent)
+    assert [row["unparsedWhy"] for row in rows] == [None] * 3
+    assert sorted(row["value"]["id"] for row in rows) == [1, 1 << 40, 1 << 40]
+    assert check(target) == []
+    assert replay.sent == 3

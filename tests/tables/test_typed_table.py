@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +16,7 @@ from pyiceberg.types import IntegerType, LongType, StringType, UUIDType
 from tests import small_store
 from tests.small_store import write_store
 from tests.tables.lake import Lake, seen_by_duck
-from tests.unit.pipeline.archives import TasksHere
+from tests.unit.pipeline.archives import TasksHere, visible_rows
 from tests.unit.store.records import TOPIC
 
 from ledgermq.client.admin.schema_admin import RegisteredSchema
@@ -24,9 +24,11 @@ from ledgermq.client.schemas.body_codecs import codec_of
 from ledgermq.formats.records.body_compression import Compression, compress_body
 from ledgermq.formats.records.message import COMPRESSED, Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
-from ledgermq.model.errors import ConfigError, StoreLockedError
+from ledgermq.model.errors import ConfigError, CorruptLogError, StoreLockedError
 from ledgermq.model.names.schemas import SCHEMA_PROPERTY
+from ledgermq.pipeline.archive.archive_check import check_archive, file_faults
 from ledgermq.pipeline.archive.archive_job import Archived, archive
+from ledgermq.pipeline.archive.archive_layout import decode_run
 from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.source_options import SourceOptions, parse_options
 from ledgermq.pipeline.typed.subject_type import subject_type
@@ -383,10 +385,62 @@ def test_who_dies_behind_its_columns_or_comes_late_leaves_a_table_in_order(
     assert lake.table().schema().column_names.count("value.id") == 1
 
 
-def test_a_folder_has_no_fields(store: TypedStore, tmp_path: Path) -> None:
+def test_a_folder_follows_the_schema_and_stays_typed(store: TypedStore, tmp_path: Path) -> None:
+    target = FolderStore(tmp_path / "to")
+
+    def run(**more: str) -> Archived:
+        return archive(TasksHere(), store.options(**more), target, split_bytes=1 << 20)
+
+    store.add(b"none", None)
+    with pytest.raises(ConfigError, match="no subject has a schema"):
+        run()
+    store.register(record_of(("id", "int"), ("at", "long")))
+    store.write({"id": 1, "at": 2})
+    first = run()
+    store.register(record_of(("id", "string"), ("new", "int")))
+    store.write({"id": "x", "new": 3})
+    store.write({"id": None, "new": 4})
+    for more in ({"columns": ""}, {"subject": "other"}, {"inflateBodies": "false"}):
+        with pytest.raises(ConfigError, match="begun otherwise"):
+            run(**more)
+    second = run()
+    schemas = store.schemas.copy()
+    store.schemas.clear()
+    store.add(b"7", "1")
+    third = run()
+    store.schemas += schemas
+    again = run()
+    rows = in_order(visible_rows(target.root))
+    checked = check_archive(TasksHere(), target, split_bytes=1 << 20)
+
+    assert (first.unparsed, second.unparsed, third.unparsed, again.run) == (1, 1, 1, None)
+    assert [row["value"] for row in rows] == [
+        None,
+        {"id": 1, "at": 2},
+        None,
+        {"id": None, "at": None, "new": 4},
+        None,
+    ]
+    assert checked.faults == ()
+
+
+def test_files_of_a_folder_that_have_other_columns_are_found(
+    store: TypedStore, tmp_path: Path
+) -> None:
+    target = FolderStore(tmp_path / "to")
     store.register(FIRST)
     store.write(EARLIER)
-    with pytest.raises(ConfigError, match="in tables only"):
-        archive(TasksHere(), store.options(), FolderStore(tmp_path / "to"), split_bytes=1 << 20)
+    archive(TasksHere(), store.options(), target, split_bytes=1 << 20)
+    (document,) = target.documents()
+    run = decode_run(document.content, file="")
+    (file,) = run.files
+    as_plain = file_faults(target, replace(file, value=None))
+    as_other = file_faults(target, replace(file, value="long"))
 
-    assert not list((tmp_path / "to").rglob("*.parquet"))
+    assert file_faults(target, file) == []
+    assert [one.what for one in as_plain + as_other] == ["has other columns"] * 2
+    for spoiled in ({"value": None}, {"subjects": [7]}):
+        with pytest.raises(CorruptLogError):
+            decode_run({**document.content, **spoiled}, file="")
+    with pytest.raises(ConfigError, match="later layout"):
+        decode_run({**document.content, "version": 3}, file="")
