@@ -88,6 +88,7 @@ class FaultRun:
             sync_ns=random.choice((1, 10, 100)) * MS,
         )
         self.crash_points = 0.1 if self.storm else random.choice((0.0, 0.01))
+        self._asked_to_change: tuple[object, ...] = ()
 
     def go(self) -> None:
         """The whole run.
@@ -206,6 +207,9 @@ class FaultRun:
             return
         if number_of(status, "membership_index") > number_of(status, "commit"):
             return
+        if _standing(status) == self._asked_to_change:
+            # What it was asked for a moment ago is not in its log yet.
+            return
         name = self._some().name
         kind = self.random.choice(("flip", "flip", "page", "power"))
         if kind == "flip":
@@ -239,6 +243,8 @@ class FaultRun:
         else:
             return
         answer = self.world.ask(leader, verb, **asked)
+        if "error" not in answer:
+            self._asked_to_change = _standing(status)
         self.world.events.trace(f"{leader} asked to {verb} {asked}: {answer}")
 
 
@@ -247,6 +253,11 @@ def number_of(status: Mapping[str, object], name: str) -> int:
     value = status[name]
     assert isinstance(value, int), value
     return value
+
+
+def _standing(status: Mapping[str, object]) -> tuple[object, ...]:
+    """Who leads, in which term, and which entry has the membership that it goes by."""
+    return (status["leader"], status["term"], status["membership_index"])
 
 
 def _names(value: object) -> list[NodeId]:
