@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.cli.clusters.drain_verbs import add_drain
+from ledgermq.cli.clusters.drain_verbs import add_drain, leave_cluster, remove_group
 from ledgermq.cli.clusters.home_verbs import add_move_home
 from ledgermq.cli.node_options import NAME
 from ledgermq.cli.node_verbs import asks, confirm
@@ -202,19 +202,20 @@ def _remove(broker: Broker, arguments: argparse.Namespace) -> int:
 def _leave(broker: Broker, arguments: argparse.Namespace) -> int:
     admin = ClusterAdmin(broker)
     known = admin.cluster()
-    if known is None:
-        raise ConfigError(NONE)
-    confirm(arguments, f"have {known.group} leave the cluster {known.cluster}")
+    group = admin.own_name() if known is None else known.group
+    if known is None and not arguments.home:
+        return tell(arguments, {"left": None, "group": group}, NONE)
+    of = "its cluster" if known is None else f"the cluster {known.cluster}"
+    confirm(arguments, f"have {group} leave {of}")
     if arguments.home:
         with connect_broker(arguments.home, name=NAME, timeout_s=arguments.timeout) as home:
-            told = ClusterAdmin(home).cluster()
-            if told is not None and any(one.group == known.group for one in told.groups):
-                ClusterAdmin(home).remove_group(known.group)
-    admin.leave()
-    document = {"left": known.cluster, "group": known.group}
-    text = f"{known.group} belongs to no cluster any more"
-    if not (arguments.home or known.is_home):
-        text += f"; tell the home: ledgermq cluster remove {known.group}"
+            remove_group(ClusterAdmin(home), group)
+    if known is not None:
+        leave_cluster(admin)
+    document = {"left": None if known is None else known.cluster, "group": group}
+    text = f"{group} belongs to no cluster any more"
+    if not (arguments.home or known is None or known.is_home):
+        text += f"; tell the home: ledgermq cluster remove {group}"
     return tell(arguments, document, text)
 
 

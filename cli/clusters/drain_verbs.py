@@ -63,12 +63,11 @@ def add_drain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 def _drain(broker: Broker, arguments: argparse.Namespace) -> int:
     admin, group = ClusterAdmin(broker), arguments.group
     found = admin.cluster()
+    own = admin.own_name() if found is None else found.group
+    if own != group:
+        raise ConfigError("ask the group that is to be drained: --address", group=group, asked=own)
     if found is None:
-        raise ConfigError("group belongs to no cluster")
-    if found.group != group:
-        raise ConfigError(
-            "ask the group that is to be drained: --address", group=group, asked=found.group
-        )
+        return _is_gone(arguments)
     if found.home == group and not arguments.undo:
         raise ConfigError("the home itself is not drained: `ledgermq cluster move-home` first")
     confirm(arguments, f"{'open' if arguments.undo else 'drain'} the group {group}")
@@ -78,11 +77,56 @@ def _drain(broker: Broker, arguments: argparse.Namespace) -> int:
             _set_phase(home, group, is_open=True)
             return tell(arguments, {"opened": group}, f"{group}: open")
         _empty(broker, home, arguments)
-        if _is_in(home, group):
-            home.remove_group(group)
-    admin.leave()
+        remove_group(home, group)
+    leave_cluster(admin)
     text = f"{group} is drained, and belongs to no cluster any more"
-    return tell(arguments, {"drained": group}, text)
+    return tell(arguments, {"drained": group, "before": False}, text)
+
+
+def _is_gone(arguments: argparse.Namespace) -> int:
+    """The group belongs to no cluster: as it does when a drain is asked for again that was done."""
+    group = arguments.group
+    if arguments.undo:
+        raise ConfigError("group belongs to no cluster: it has no share to open", group=group)
+    with connect_broker(arguments.home, name=NAME, timeout_s=arguments.timeout) as link:
+        if _is_in(ClusterAdmin(link), group):
+            raise ConfigError(
+                "group belongs to no cluster, but the home has it in its list: `ledgermq cluster"
+                " remove`, or `ledgermq cluster join` first",
+                group=group,
+            )
+    text = f"{group} belongs to no cluster: nothing is left to do"
+    return tell(arguments, {"drained": group, "before": True}, text)
+
+
+def remove_group(home: ClusterAdmin, group: str) -> None:
+    """Have no such group in the cluster of ``home``, which may have none already.
+
+    Raises:
+        LedgerError: as from ``ClusterAdmin.remove_group``.
+    """
+    if not _is_in(home, group):
+        # This was broken off just before the group left.
+        return
+    try:
+        home.remove_group(group)
+    except ConfigError:
+        # It is asked again when an answer is lost, and then of a home that has done it.
+        if _is_in(home, group):
+            raise
+
+
+def leave_cluster(admin: ClusterAdmin) -> None:
+    """Have the group belong to no cluster, also where the answer to that is lost.
+
+    Raises:
+        LedgerError: as from ``ClusterAdmin.leave``.
+    """
+    try:
+        admin.leave()
+    except ConfigError:
+        if admin.cluster() is not None:
+            raise
 
 
 def _set_phase(home: ClusterAdmin, group: str, *, is_open: bool) -> None:
@@ -91,7 +135,6 @@ def _set_phase(home: ClusterAdmin, group: str, *, is_open: bool) -> None:
 
 
 def _is_in(home: ClusterAdmin, group: str) -> bool:
-    """Not where this was broken off just before the group left."""
     found = home.cluster()
     return found is not None and any(one.group == group for one in found.groups)
 

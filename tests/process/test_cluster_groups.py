@@ -150,16 +150,18 @@ def test_groups_begin_join_and_leave_a_cluster_and_each_step_outlives_all_proces
     assert refused[0] == 1 and "a home leaves as the last group" in refused[2]
 
     left = other.run("leave", "--home", f"ipc://{home.node.runtime}", "--yes")
+    again = other.run("leave", "--home", f"ipc://{home.node.runtime}", "--yes")
     other.start_again()
     home.start_again()
     alone = home.tell("list")
     last = home.run("leave", "--yes")
 
-    assert left == (0, "orders-b belongs to no cluster any more\n", "")
+    assert left == again == (0, "orders-b belongs to no cluster any more\n", "")
     assert other.tell("status") == {"cluster": None}
     assert [one["group"] for one in alone["groups"]] == ["orders-a"]
     assert last[0] == 0, last
     assert home.tell("status") == {"cluster": None}
+    assert home.tell("leave", "--yes") == {"left": None, "group": "orders-a"}
 
 
 def test_a_group_joins_with_one_command_where_its_admin_is_one_of_the_home(

@@ -171,6 +171,12 @@ def test_a_group_is_drained_once_its_messages_are_consumed_and_then_it_leaves(
         ends = {number: broker.queue("sales", number).end for number in range(2)}
         broker.group_commit("readers", "sales", ends)
         drained = other.run(*words)
+    # As whoever has lost the answer asks; of a group that the home still has it would not be true.
+    again, as_json = other.run(*words), other.run(*words, "--json")
+    no_share = other.run(*words, "--undo")
+    home.tell("invite", "orders-b", "--nodes", other.address)
+    still_listed = other.run(*words)
+    left = other.run("leave", "--home", f"ipc://{home.node.runtime}", "--yes")
     wrong = home.run("drain", "orders-b", *words[2:])
     itself = home.run("drain", "orders-a", *words[2:])
 
@@ -178,6 +184,11 @@ def test_a_group_is_drained_once_its_messages_are_consumed_and_then_it_leaves(
     assert "not drained yet" in held_up[2] and "2 messages for readers" in waits[2]
     assert opened[0] == 0, opened
     assert drained[:2] == (0, "orders-b is drained, and belongs to no cluster any more\n"), drained
+    assert again == (0, "orders-b belongs to no cluster: nothing is left to do\n", "")
+    assert json.loads(as_json[1]) == {"drained": "orders-b", "before": True}
+    assert no_share[0] == still_listed[0] == 1
+    assert "no share to open" in no_share[2] and "the home has it in its list" in still_listed[2]
+    assert left == (0, "orders-b belongs to no cluster any more\n", "")
     assert sum(ends.values()) == 2
     assert [one["group"] for one in home.tell("list")["groups"]] == ["orders-a"]
     assert other.tell("status") == {"cluster": None}
