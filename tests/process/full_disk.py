@@ -67,14 +67,14 @@ class SmallDisk:
     def fill(self, *, leave: int = 0) -> None:
         """Take all but ``leave`` bytes."""
         with self._ballast.open("ab") as file:
-            at = file.tell()
-            step = max(0, self.free - leave)
-            while step >= 4_096:
+            at, most = file.tell(), SIZE
+            while (step := min(most, self.free - leave)) >= 4_096:
                 try:
                     os.posix_fallocate(file.fileno(), at, step)
                     at += step
                 except OSError:
-                    step //= 2
+                    # What is free is not all for the bytes of one file.
+                    most = step // 2
 
     def give_back(self) -> None:
         """Free what was taken."""
