@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable
 
 from ledgermq.cli.node_options import NAME
@@ -20,11 +21,12 @@ def naming_the_leader(run: Run) -> Run:
     """
 
     def asked(arguments: argparse.Namespace) -> int:
+        until = time.monotonic() + arguments.timeout
         try:
             return run(arguments)
         except (NotLeaderError, TimedOutError) as error:
             is_refused = isinstance(error, NotLeaderError) or "refused" in error.details
-            if is_refused and (leader := _leader_elsewhere(arguments.address)):
+            if is_refused and (leader := _leader_elsewhere(arguments.address, error, until)):
                 error.details["do"] = (
                     f"type it on the host of {leader}, which leads, or name all nodes: --address"
                 )
@@ -33,14 +35,25 @@ def naming_the_leader(run: Run) -> Run:
     return asked
 
 
-def _leader_elsewhere(address: str) -> str:
+def _leader_elsewhere(address: str, error: LedgerError, until: float) -> str:
     """Who leads where the node at ``address`` is another one; empty if that is not known, and of
     several addresses, among which the client has looked for the leader itself.
+
+    An error that names the leader takes no time. Else the node is asked, until the time of the
+    command is over, or for a moment more where a refusal with a status says that it answers.
+
+    Args:
+        until: when that time is over; by ``time.monotonic``.
     """
     if len(parse_addresses(address)) > 1:
         return ""
+    if leader := error.details.get("leader"):
+        return str(leader)
+    left = _ASK_S if "status" in error.details else min(_ASK_S, until - time.monotonic())
+    if left <= 0:
+        return ""
     try:
-        with connect_broker(address, name=NAME, timeout_s=_ASK_S) as broker:
+        with connect_broker(address, name=NAME, timeout_s=left) as broker:
             welcome = broker.welcome()
     except LedgerError:
         # It cannot be asked either: the first error says all that is known.

@@ -19,7 +19,14 @@ from ledgermq.model.errors import (
     TimedOutError,
 )
 from ledgermq.wire.header import Kind, decode_header
-from ledgermq.wire.session import decode_body, decode_refused, encode_call
+from ledgermq.wire.session import (
+    Standing,
+    Welcome,
+    decode_body,
+    decode_refused,
+    decode_role,
+    encode_call,
+)
 
 BACKOFF_S = 0.05
 
@@ -119,6 +126,7 @@ class RequestPipeline:
         self.link = link
         self._waiting: list[Request] = []
         self._asked: dict[int, Request] = {}
+        self._told: tuple[Welcome | None, Standing] | None = None
 
     @property
     def deadline(self) -> float:
@@ -180,6 +188,10 @@ class RequestPipeline:
 
     def _take(self, parts: list[Part], now: float) -> None:
         header = decode_header(parts[0])
+        if header.kind is Kind.ROLE and len(parts) == 2:
+            # From the only node that there is: a ``Group`` keeps those of its nodes.
+            self._told = self.link.welcome, decode_role(parts[1])
+            return
         request = self._asked.get(header.request_id)
         if request is None:
             return
@@ -252,7 +264,16 @@ class RequestPipeline:
                 error = TimedOutError("no answer in time")
                 if request.refused:
                     error.details["refused"] = request.refused
+                    if leader := self._leader_elsewhere(self.link.welcome):
+                        error.details["leader"] = leader
                 self._finish(request, error=error)
+
+    def _leader_elsewhere(self, welcome: Welcome) -> str:
+        """Who leads, as the node says that is asked; empty: that one does, or knows of none."""
+        standing = welcome.standing
+        if self._told is not None and self._told[0] is welcome:
+            standing = self._told[1]
+        return "" if standing.leads else standing.leader
 
     def _finish(
         self,
