@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Self
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from tests.suite.patience import PATIENCE_S
 
@@ -14,6 +14,8 @@ from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.group_member import GroupOptions
 from ledgermq.client.groups.rebalance_listener import RebalanceListener
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
+
+Queue = TypeVar("Queue", bound=tuple[object, ...])
 
 
 class Seen(NamedTuple):
@@ -52,20 +54,24 @@ class Journal:
         return found
 
 
-class Told(RebalanceListener):
-    """Notes what a member is told."""
+class Told(Generic[Queue]):
+    """Notes what a member is told; a listener of either kind with that kind behind it."""
 
     def __init__(self) -> None:
-        self.notices: list[tuple[str, tuple[TopicQueue, ...]]] = []
+        self.notices: list[tuple[str, tuple[Queue, ...]]] = []
 
-    def on_assigned(self, queues: Sequence[TopicQueue]) -> None:
+    def on_assigned(self, queues: Sequence[Queue]) -> None:
         self.notices.append(("assigned", tuple(queues)))
 
-    def on_revoked(self, queues: Sequence[TopicQueue]) -> None:
+    def on_revoked(self, queues: Sequence[Queue]) -> None:
         self.notices.append(("revoked", tuple(queues)))
 
-    def on_lost(self, queues: Sequence[TopicQueue]) -> None:
+    def on_lost(self, queues: Sequence[Queue]) -> None:
         self.notices.append(("lost", tuple(queues)))
+
+
+class ToldReader(Told[TopicQueue], RebalanceListener):
+    """In one group of brokers."""
 
 
 class Reader:
@@ -82,7 +88,7 @@ class Reader:
         options: GroupOptions | None = None,
         before_commit: Callable[[], object] = lambda: None,
     ) -> None:
-        self.told = Told()
+        self.told = ToldReader()
         self.name = name
         self.errors: list[BaseException] = []
         self.assignment: frozenset[TopicQueue] = frozenset()

@@ -17,6 +17,7 @@ from tests.process import cluster_reader_process
 from tests.process.client_node import SERVE
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import free_port
+from tests.process.group_readers import Told
 from tests.process.test_cluster_groups import ClusterNode
 from tests.suite.patience import PATIENCE_S
 
@@ -154,20 +155,8 @@ class Journal:
         assert sorted(one.body for one in self.seen) == sorted(self.sent)
 
 
-class Told(ClusterRebalanceListener):
-    """Notes what a member is told."""
-
-    def __init__(self) -> None:
-        self.notices: list[tuple[str, frozenset[ClusterQueue]]] = []
-
-    def on_assigned(self, queues: Sequence[ClusterQueue]) -> None:
-        self.notices.append(("assigned", frozenset(queues)))
-
-    def on_revoked(self, queues: Sequence[ClusterQueue]) -> None:
-        self.notices.append(("revoked", frozenset(queues)))
-
-    def on_lost(self, queues: Sequence[ClusterQueue]) -> None:
-        self.notices.append(("lost", frozenset(queues)))
+class ToldMember(Told[ClusterQueue], ClusterRebalanceListener):
+    """In all groups of a cluster."""
 
 
 class Member:
@@ -181,7 +170,7 @@ class Member:
         *,
         start: Start = "first",
     ) -> None:
-        self.told = Told()
+        self.told = ToldMember()
         self.assignment: frozenset[ClusterQueue] = frozenset()
         self.groups: list[str] = []
         self.error: BaseException | None = None
