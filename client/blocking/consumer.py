@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from ledgermq.client.blocking.broker import Broker, wait_for_link
-from ledgermq.client.blocking.errand import Errand
 from ledgermq.client.closing import Closing
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result, Steps
+from ledgermq.client.errand import Errand
 from ledgermq.client.reading.pull_pipeline import OffsetReset, pulled_batch
 from ledgermq.client.reading.retries import GivenBack, Reading, give_back_requests, given_back
 from ledgermq.client.reading.start_offsets import checked_group

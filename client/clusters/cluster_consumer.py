@@ -8,7 +8,6 @@ from typing import NamedTuple, TypeVar
 
 from ledgermq.client.blocking.broker import wait_for_descriptors
 from ledgermq.client.blocking.consumer import ITERATION_POLL_S, Consumer
-from ledgermq.client.blocking.errand import Errand
 from ledgermq.client.blocking.send_driver import PollerBell
 from ledgermq.client.closing import Closing
 from ledgermq.client.clusters.group_watch import (
@@ -22,6 +21,7 @@ from ledgermq.client.core.asked import asked
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.read_traces import ReadTraces
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
+from ledgermq.client.errand import Errand, raise_first
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.reading.retries import GivenBack
 from ledgermq.client.reading.start_offsets import Start, check_start, checked_group
@@ -171,13 +171,8 @@ class ClusterReads:
             errands[name] = reader.consumer.errand(reader.consumer.commit_steps())
         yield from self._run_errands(errands)
         for name, errand in errands.items():
-            if errand.error is None:
-                self._readers[name].has_given = False
-            else:
-                errand.error.details["broker_group"] = name
-                failures.append(errand.error)
-        if failures:
-            raise failures[0]
+            self._readers[name].has_given = errand.error is not None
+        raise_first(failures, errands)
 
     @asked
     def retry_later(

@@ -29,6 +29,7 @@ from ledgermq.client.core.nodes import AnyLink, broker_link
 from ledgermq.client.core.read_traces import Reader, ReadTraces, processing, settling
 from ledgermq.client.core.received import ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result
+from ledgermq.client.errand import raise_first
 from ledgermq.client.groups.allocation import OF_ALL_GROUPS, TopicQueue
 from ledgermq.client.groups.group_member import GroupOptions, Notice, Subscriptions, client_id
 from ledgermq.client.groups.group_seat import GroupSeat, Walk
@@ -198,12 +199,7 @@ class ClusterGroupReads:
                 elif offsets is None or wanted:
                     walks[name] = seat.commit(wanted if offsets is not None else None)
             yield from self._finish(walks)
-            for name, walk in walks.items():
-                if walk.error is not None:
-                    walk.error.details["broker_group"] = name
-                    failures.append(walk.error)
-            if failures:
-                raise failures[0]
+            raise_first(failures, walks)
 
     @asked
     def retry_later(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
-from typing import Any, Generic
+from typing import Any
 
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import queue
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.requests import BACKOFF_S, Request, RequestPipeline, Result, Steps
+from ledgermq.client.errand import StepsUnderWay
 from ledgermq.client.groups.group_member import (
     Course,
     GroupMember,
@@ -30,15 +31,13 @@ REFUSED_AGAIN_S = 1.0
 """After what a group has refused, and will again, it is asked again no sooner."""
 
 
-class Walk(Generic[Result]):
+class Walk(StepsUnderWay[Request | Notice, Result]):
     """Questions and notices of one seat, one after the other; ``go_on`` asks the next one.
 
     Unlike an ``Errand`` it goes on at no other time: not while queues are being read.
 
     Attributes:
         notice: what the application is to be told before it goes on.
-        is_done: whether it has a result or an error.
-        error: why it has no result, once it is done.
         begun_at: by ``time.monotonic``.
     """
 
@@ -49,20 +48,11 @@ class Walk(Generic[Result]):
         *,
         timeout_s: float,
     ) -> None:
-        """Take the first step.
-
-        Args:
-            timeout_s: for each question.
-        """
+        """Take the first step; see ``StepsUnderWay``."""
+        super().__init__(requests, steps, timeout_s=timeout_s)
         self.notice: Notice | None = None
-        self.is_done = False
-        self.error: LedgerError | None = None
         self.begun_at = time.monotonic()
-        self._requests = requests
-        self._steps = steps
-        self._timeout_s = timeout_s
         self._request: Request | None = None
-        self._result: list[Result] = []
         self._take_step()
 
     def go_on(self) -> bool:
@@ -77,34 +67,14 @@ class Walk(Generic[Result]):
         assert self.notice is not None
         self._take_step()
 
-    def result(self) -> Result:
-        """What it has come to; only once it is done.
-
-        Raises:
-            LedgerError: the broker refused a question, or did not answer.
-        """
-        if self.error is not None:
-            raise self.error
-        return self._result[0]
-
     def _take_step(self) -> None:
         self.notice = self._request = None
-        try:
-            step = next(self._steps)
-        except StopIteration as end:
-            self._result.append(end.value)
-            self.is_done = True
-            return
-        except LedgerError as error:
-            self.error = error
-            self.is_done = True
-            return
+        step = self._next()
         if isinstance(step, Notice):
             self.notice = step
-            return
-        step.deadline = time.monotonic() + self._timeout_s
-        self._request = step
-        self._requests.ask(step)
+        elif step is not None:
+            self._request = step
+            self._ask(step)
 
 
 class GroupSeat:
