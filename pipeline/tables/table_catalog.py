@@ -108,17 +108,22 @@ def opened_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
         StorageError: it does not answer.
     """
     check_version()
+    known = dict(properties)
     try:
         configured = Config().get_catalog_config(name) or {}
-        known = {**{key: str(value) for key, value in configured.items()}, **properties}
+        known = {**{key: str(value) for key, value in configured.items()}, **known}
         kind = known.get("type") or str(infer_catalog_type(name, dict(known)).value)  # type: ignore[union-attr]
     except (ValueError, YAMLError) as error:
+        uri = known.get("uri", "")
+        _check_not_of_java(name, uri)
+        # An address may have a password in it.
+        reason = str(error).replace(uri, "…") if uri else str(error)
         raise ConfigError(
             "catalog is not described: .pyiceberg.yaml, PYICEBERG_CATALOG__NAME__URI, or"
             " --catalog-property uri=...",
             catalog=name,
-            reason=" ".join(str(error).split())[:300],
-        ) from error
+            reason=" ".join(reason.split())[:300],
+        ) from None
     if kind.lower() not in KINDS:
         raise ConfigError(
             "no such kind of catalog is taken", catalog=name, type=kind, allowed=list(KINDS)
@@ -135,6 +140,20 @@ def opened_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
             catalog=name,
             reason=str(error)[:300],
         ) from error
+
+
+def _check_not_of_java(name: str, uri: str) -> None:
+    """Whether an address is one that Spark takes of the same catalog, and PyIceberg does not.
+
+    Raises:
+        ConfigError: it is.
+    """
+    if uri.startswith("jdbc:"):
+        raise ConfigError(
+            "catalog's uri is one for Java: write it as SQLAlchemy does",
+            catalog=name,
+            allowed=["postgresql+psycopg://USER@HOST/DATABASE", "sqlite:///FILE"],
+        )
 
 
 class HonestCatalog:

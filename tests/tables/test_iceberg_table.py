@@ -429,11 +429,15 @@ def test_names_and_catalogs_that_are_not_taken_are_told(lake: Lake, tmp_path: Pa
         ({}, "not described"),
         ({"type": "hadoop", "warehouse": str(tmp_path)}, "no such kind"),
         ({"uri": "thrift://somewhere"}, "no such kind"),
+        ({"uri": "jdbc:postgresql://somewhere/lake?password=secret"}, "SQLAlchemy"),
+        ({"uri": "strange://lake:secret@somewhere"}, "not described"),
         ({"uri": "sqlite:////nowhere/at/all.db"}, "catalog not opened"),
         ({"uri": f"sqlite:///{tmp_path}/a.db"}, "warehouse"),
     ):
-        with pytest.raises((ConfigError, StorageError), match=what):
+        with pytest.raises((ConfigError, StorageError), match=what) as refused:
             Lake(properties).opened()
+
+        assert "secret" not in str(refused.value)
 
 
 def test_another_version_of_pyiceberg_is_told(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
