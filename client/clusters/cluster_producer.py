@@ -15,6 +15,7 @@ from ledgermq.client.closing import Closing
 from ledgermq.client.clusters.fail_over import ROOM_S, FailOver, FailoverCourse, Result, kept, waits
 from ledgermq.client.clusters.group_turns import NEVER_STORED, TURN_S, next_turn
 from ledgermq.client.clusters.group_watch import GroupWatch, seeds_of
+from ledgermq.client.clusters.told_topics import ROW_GOOD_S
 from ledgermq.client.clusters.topic_groups import TopicGroups
 from ledgermq.client.clusters.used_group import ClusterSend, UsedGroup
 from ledgermq.client.core.link import NEVER
@@ -315,10 +316,16 @@ class ClusterProducer(Closing):
         said = self._groups_of(topic, until, needs_all=True)
         if queue_id is None:
             assert key is not None
+            if not said.of_keys:
+                raise self._closed(topic)
             queue = said.queue_of(key)
             options["queue_key"] = None
             options["queue_id"] = queue.queue_id
-            return self._knowing(topic, queue.group, said)
+            used = self._used_of(queue.group)
+            # A group may not have followed the row yet: then it refuses.
+            own = said.queues.get(queue.group, 0)
+            used.producer.know_queues(topic, max(own, queue.queue_id + 1))
+            return used
         if len(said.queues) > 1:
             raise ConfigError(
                 "queue_id is of one group: name it", topic=topic, groups=[*said.queues]
@@ -334,15 +341,29 @@ class ClusterProducer(Closing):
             )
         if not said.queues:
             said = self._made(topic, said)
-        if needs_all and not said.is_whole:
-            said = self._watch.wait_for(topic, lambda told: told.is_whole, until)
+        if needs_all and not said.is_good(time.monotonic()):
+            said = self._watch.wait_for(topic, lambda told: told.is_good(time.monotonic()), until)
             if not said.is_whole:
                 raise NotLeaderError(
                     "queues are not known: groups have not said whether they have the topic",
                     topic=topic,
                     groups=[*said.unheard],
                 )
+            if not said.is_good(time.monotonic()):
+                raise NotLeaderError(
+                    "queues are not known: no group has confirmed the cluster's row of the topic"
+                    " for too long",
+                    topic=topic,
+                    limit_s=ROW_GOOD_S,
+                )
         return said
+
+    def _closed(self, topic: str) -> LedgerError:
+        """What to tell who sends to a topic that is closed in all groups; they are asked anew."""
+        self._watch.look_again(topic)
+        return TopicUnknownError(
+            "no group that the topic is over takes messages of it now", topic=topic
+        )
 
     def _made(self, topic: str, said: TopicGroups) -> TopicGroups:
         if not self.groups():
@@ -354,9 +375,7 @@ class ClusterProducer(Closing):
                 groups=[*said.unheard],
             )
         if said.is_over:
-            raise TopicUnknownError(
-                "no group that the topic is over takes messages of it now", topic=topic
-            )
+            raise self._closed(topic)
         # As a producer of one group makes it; what refuses it says why.
         name = self._watch.first.name
         queues = self._used_of(name).producer.write_queues(topic)

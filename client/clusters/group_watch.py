@@ -22,7 +22,13 @@ from ledgermq.client.clusters.known_groups import (
     groups_request,
     known_groups,
 )
-from ledgermq.client.clusters.told_topics import OVER_NONE, AskedTopic, ToldTopic
+from ledgermq.client.clusters.told_topics import (
+    OVER_NONE,
+    ROW_ANSWER_S,
+    ROW_LOOK_S,
+    AskedTopic,
+    ToldTopic,
+)
 from ledgermq.client.clusters.topic_groups import TopicGroups
 from ledgermq.client.core.address import parse_addresses
 from ledgermq.client.core.connection import Context
@@ -265,7 +271,10 @@ class GroupWatch:
             for name, group in self._groups.items():
                 if name not in self._left:
                     told[name] = group.queues.get(topic)
-            said = self._said[topic] = TopicGroups.of(told, self._row_of(topic))
+            row = self._rows.get(topic)
+            good_until = NEVER if row is None else row.good_until
+            said = TopicGroups.of(told, self._row_of(topic), good_until=good_until)
+            self._said[topic] = said
         return said
 
     def _row_of(self, topic: str) -> ToldTopic | None:
@@ -502,6 +511,16 @@ class GroupWatch:
             self._said.pop(topic, None)
         self._tell()
 
+    def _ask_another(self, teller: WatchedGroup) -> None:
+        """Have another group tell of rows, where one answers: this one has not."""
+        others = (
+            one
+            for name, one in self._groups.items()
+            if one is not teller and one.answers and name not in self._left
+        )
+        if teller is self._teller:
+            self._teller = next(others, teller)
+
     def _ask_for_rows_anew(self) -> None:
         with self._news:
             for row in self._rows.values():
@@ -518,17 +537,19 @@ class GroupWatch:
                 if (row := self._rows[topic]).look_at <= now
             ]
             for topic, row in wanted:
-                row.look_at = now + LOOK_S
-                request = row.request(topic, deadline=now + ANSWER_S)
-                request.callback = partial(self._take_row, topic, row)
+                row.look_at = now + min(ROW_LOOK_S, LOOK_S)
+                request = row.request(topic, deadline=now + ROW_ANSWER_S)
+                request.callback = partial(self._take_row, topic, row, teller, now)
                 teller.requests.ask(request)
         if wanted:
             teller.requests.advance(now)
 
-    def _take_row(self, topic: str, row: AskedTopic, request: Request) -> None:
+    def _take_row(
+        self, topic: str, row: AskedTopic, teller: WatchedGroup, asked_at: float, request: Request
+    ) -> None:
         with self._news:
             try:
-                if not row.take(request):
+                if not row.take(request, asked_at=asked_at):
                     row.look_at = time.monotonic() + ASKED_AGAIN_S
                     return
             except (ProtocolError, NoPermissionError):
@@ -537,6 +558,7 @@ class GroupWatch:
             except LedgerError:
                 row.look_at = time.monotonic() + ASKED_AGAIN_S
                 row.is_old = False
+                self._ask_another(teller)
             self._said.pop(topic, None)
         self._tell()
 

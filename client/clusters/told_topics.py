@@ -15,6 +15,15 @@ OPEN = "open"
 """
 
 
+ROW_LOOK_S = 10.0
+"""A row that is used is asked for again so often; who has it is answered by its number alone."""
+
+ROW_ANSWER_S = 5.0
+
+ROW_GOOD_S = 20.0
+"""For so long after it was confirmed a key goes by a row: `topic spread --strict` counts on it."""
+
+
 class ToldTopic(NamedTuple):
     """What the cluster's rows say of a topic.
 
@@ -39,6 +48,7 @@ class AskedTopic:
     Attributes:
         told: what was said last; None: nothing yet.
         is_old: it was said before a pause, and counts no more until nobody says anything else.
+        good_until: keys go by it until then.
         look_at: when it is asked for again.
     """
 
@@ -46,6 +56,7 @@ class AskedTopic:
         self.told: ToldTopic | None = None
         self.is_old = False
         self.look_at = 0.0
+        self.good_until = 0.0
 
     def ask_anew(self) -> None:
         """Ask for it at once."""
@@ -58,7 +69,7 @@ class AskedTopic:
             arguments["known"] = self.told.number
         return call_request("cluster_topic_groups", arguments, deadline=deadline)
 
-    def take(self, request: Request) -> bool:
+    def take(self, request: Request, *, asked_at: float) -> bool:
         """Note the answer; false: the node has no rows yet.
 
         Raises:
@@ -77,6 +88,7 @@ class AskedTopic:
             fails_over = answer.get("fails_over") is True and answer.get("order") is not True
             self.told = ToldTopic(number, dict(told), fails_over)
         self.is_old = False
+        self.good_until = asked_at + ROW_GOOD_S
         return True
 
 

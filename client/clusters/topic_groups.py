@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ledgermq.client.clusters.told_topics import ToldTopic
+from ledgermq.client.core.link import NEVER
 from ledgermq.formats.java_hash import java_hash
 
 
@@ -25,6 +26,10 @@ class TopicGroups(NamedTuple):
         has_row: it is known what the rows say, or that none is about the topic.
         is_over: they say over which groups it is.
         fails_over: and that a message may be sent to another one when one has not stored it.
+        by_row: what keys go by where the topic is over groups: the queues that take messages by
+            the row alone, of the groups that are known. It changes at once for all groups, while
+            these follow one after the other, and are heard when it comes.
+        good_until: keys go by the row until then.
     """
 
     queues: dict[str, int]
@@ -32,9 +37,13 @@ class TopicGroups(NamedTuple):
     has_row: bool = True
     is_over: bool = False
     fails_over: bool = False
+    by_row: dict[str, int] | None = None
+    good_until: float = NEVER
 
     @classmethod
-    def of(cls, said: dict[str, int | None], row: ToldTopic | None) -> TopicGroups:
+    def of(
+        cls, said: dict[str, int | None], row: ToldTopic | None, *, good_until: float = NEVER
+    ) -> TopicGroups:
         """What is known of a topic.
 
         Args:
@@ -42,10 +51,13 @@ class TopicGroups(NamedTuple):
             row: what the rows say; None: nobody has told it yet. Where they say over which groups
                 a topic is, others that have one of its name do not count; and what a group has
                 not said itself is as the row says.
+            good_until: keys go by the row until then.
         """
         names, found = sorted(said), dict(said)
         is_over = row is not None and bool(row.queues)
+        by_row = None
         if row is not None and is_over:
+            by_row = {name: queues for name in names if (queues := row.queues.get(name))}
             for name in names:
                 own = said[name] if name in row.queues else 0
                 found[name] = row.queues[name] if own is None else own
@@ -55,12 +67,23 @@ class TopicGroups(NamedTuple):
             row is not None,
             is_over,
             row is not None and row.fails_over,
+            by_row,
+            good_until if is_over else NEVER,
         )
 
     @property
     def is_whole(self) -> bool:
-        """Whether all is known that a key's queue depends on."""
+        """Whether all is known that a key's queue depends on, though perhaps not any more."""
         return self.has_row and not self.unheard
+
+    @property
+    def of_keys(self) -> dict[str, int]:
+        """The queues that keys go to, as ``queues`` has them."""
+        return self.queues if self.by_row is None else self.by_row
+
+    def is_good(self, now: float) -> bool:
+        """Whether a key's queue can be told: all is known, and was confirmed lately."""
+        return self.is_whole and now < self.good_until
 
     def queue_of(self, key: str) -> GroupQueue:
         """The queue of a key among all queues of all groups.
@@ -69,9 +92,9 @@ class TopicGroups(NamedTuple):
         is one queue at least, and all is known: with a guessed number of queues a key would change
         its queue when the last group has said its own.
         """
-        assert self.queues and self.is_whole
-        number = abs(java_hash(key)) % sum(self.queues.values())
-        for name, queues in self.queues.items():
+        assert self.of_keys and self.is_whole
+        number = abs(java_hash(key)) % sum(self.of_keys.values())
+        for name, queues in self.of_keys.items():
             if number < queues:
                 return GroupQueue(name, number)
             number -= queues
