@@ -9,8 +9,10 @@ from itertools import pairwise
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from ledgermq.model.errors import ConfigError
+from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.pipeline.chosen_columns import ChosenColumns
+from ledgermq.pipeline.clusters.cluster_batch import planned_by_group
+from ledgermq.pipeline.clusters.cluster_groups import GroupPlace
 from ledgermq.pipeline.columns.queued_records import walked_rows, wanted_rows
 from ledgermq.pipeline.columns.row_filter import RowFilter, at_least, at_most
 from ledgermq.pipeline.queue_ranges import MessageRange, Queue
@@ -23,9 +25,14 @@ from ledgermq.pipeline.source_options import SourceOptions
 
 @dataclass
 class RangesPartition(InputPartition):
-    """Messages of queues, for one task."""
+    """Messages of queues, for one task.
+
+    Attributes:
+        place: the group whose queues they are, of a query over several.
+    """
 
     ranges: tuple[MessageRange, ...]
+    place: GroupPlace | None = None
 
 
 @dataclass
@@ -54,11 +61,14 @@ class BatchReader(DataSourceReader):
         Raises:
             LedgerError: the options do not fit what there is, or it cannot be read.
         """
+        if self._options.groups is not None:
+            planned_of = planned_by_group(self._options, self._plan)
+            return [RangesPartition(part, place) for place, parts in planned_of for part in parts]
         source = open_to_plan(self._options)
         try:
             if isinstance(source, FileSource) and not source.has_queues:
                 return self._walks(source)
-            planned = steady(lambda: self._plan(source), again=source.refresh)
+            planned = steady(lambda: self._plan(source, self._options), again=source.refresh)
             return [RangesPartition(ranges) for ranges in planned]
         finally:
             source.close()
@@ -73,6 +83,8 @@ class BatchReader(DataSourceReader):
             # What Spark makes of a plan without tasks: nothing is there to be read.
             return
         options = self._options
+        if isinstance(partition, RangesPartition) and partition.place is not None:
+            options = options.of_group(*partition.place)
         source = open_source(options)
         inflates = self._columns.inflates(options)
         try:
@@ -86,11 +98,14 @@ class BatchReader(DataSourceReader):
                 rows = wanted_rows(read, self._wanted, inflate=inflates)
             with self._columns.opened(options) as made:
                 yield from sent_ahead(map(made, rows))
+        except LedgerError as error:
+            if options.broker_group:
+                error.details["broker_group"] = options.broker_group
+            raise
         finally:
             source.close()
 
-    def _plan(self, source: RowSource) -> list[tuple[MessageRange, ...]]:
-        options = self._options
+    def _plan(self, source: RowSource, options: SourceOptions) -> list[tuple[MessageRange, ...]]:
         ranges = chosen_ranges(source, options)
         narrowed = [self._narrowed(source, range_) for range_ in ranges if self._has(range_.queue)]
         return source.plan(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
+from ledgermq.pipeline.columns.message_schema import BROKER_GROUP
 from ledgermq.pipeline.columns.record_columns import RecordColumns
 from ledgermq.pipeline.source_options import SourceOptions
 from ledgermq.pipeline.typed.schema_source import open_schemas
@@ -34,11 +35,26 @@ class ChosenColumns(NamedTuple):
         Raises:
             LedgerError: schemas cannot be asked for.
         """
+        names = tuple(name for name in self.names if name != BROKER_GROUP)
         if self.value is None:
-            yield lambda rows: rows.batch(self.names)
+            yield self._with_group(lambda rows: rows.batch(names), options.broker_group)
             return
         schemas = open_schemas(options)
         try:
-            yield TypedColumns(self.names, self.value, schemas, inflate=options.inflate).batch
+            typed = TypedColumns(names, self.value, schemas, inflate=options.inflate)
+            yield self._with_group(typed.batch, options.broker_group)
         finally:
             schemas.close()
+
+    def _with_group(self, make: MakeBatch, group: str) -> MakeBatch:
+        """``make``, and the column of the group where it is wanted."""
+        if BROKER_GROUP not in self.names:
+            return make
+        at, names = self.names.index(BROKER_GROUP), list(self.names)
+
+        def made(rows: RecordColumns) -> pa.RecordBatch:
+            columns = make(rows).columns
+            columns.insert(at, pa.repeat(pa.scalar(group, pa.string()), len(rows)))
+            return pa.RecordBatch.from_arrays(columns, names=names)
+
+        return made

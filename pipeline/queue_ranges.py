@@ -56,13 +56,30 @@ def parse_queue_table(text: str, *, option: str) -> dict[Queue, int]:
     Raises:
         ConfigError: it is something else; names the option.
     """
+    return queue_table(_parsed(text, option), option=option)
+
+
+def parse_group_tables(text: str, *, option: str) -> dict[str, Place]:
+    """``{"group": {"topic": {"0": 23, "1": -2}}}``: tables of queues by the group's name.
+
+    Raises:
+        ConfigError: it is something else; names the option.
+    """
+    document = _parsed(text, option)
+    if not isinstance(document, dict):
+        form = '{"group": {"topic": {"queue id": queue offset}}}'
+        raise ConfigError("option has another form", option=option, value=document, form=form)
+    return {group: queue_table(table, option=option) for group, table in document.items()}
+
+
+def _parsed(text: str, option: str) -> object:
     try:
-        document = json.loads(text)
+        document: object = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(
             "option is not JSON", option=option, value=text, reason=error.msg, at=error.pos
         ) from error
-    return queue_table(document, option=option)
+    return document
 
 
 def queue_table(document: object, *, option: str) -> dict[Queue, int]:

@@ -10,20 +10,27 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.system_topics import is_system_topic
 from ledgermq.pipeline.columns.message_schema import (
+    BROKER_GROUP,
     COLUMNS,
     TYPED_COLUMNS,
     checked_columns,
 )
 from ledgermq.pipeline.job_defaults import SPLIT_BYTES, TYPED
-from ledgermq.pipeline.queue_ranges import Place, Queue, parse_queue_table
+from ledgermq.pipeline.queue_ranges import (
+    Place,
+    Queue,
+    parse_group_tables,
+    parse_queue_table,
+)
 
 SPLIT_BYTES_MIN = 1024 * 1024
+ALL_GROUPS = "all"
 
 _BOTH = {
     "path",
@@ -43,20 +50,36 @@ _BOTH = {
     "subject",
     "timeoutMs",
     "readFrom",
+    "brokerGroups",
+    "failOnDeadGroup",
 }
 _BATCH = {"endingOffsets", "endingTimestamp", "pushFilters"}
-_PLACES = {"path", "nodes", "subscribe", "subscribePattern", "assign", "timeoutMs", "subject"}
+_PLACES = {
+    "path",
+    "nodes",
+    "brokerGroups",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "timeoutMs",
+    "subject",
+}
 _STREAM = {"maxOffsetsPerTrigger", "group"}
 _BY_LOWER = {name.lower(): name for name in _BOTH | _BATCH | _STREAM}
 
 
 @dataclass(frozen=True, slots=True)
 class TopicChoice:
-    """Which queues are read; all but those of the system when nothing was said."""
+    """Which queues are read; all but those of the system when nothing was said.
+
+    Attributes:
+        is_partial: what is named may be elsewhere: this is about one of several groups.
+    """
 
     topics: frozenset[str] | None = None
     pattern: str | None = None
     queues: frozenset[Queue] | None = None
+    is_partial: bool = False
 
     def has(self, queue: Queue) -> bool:
         """Whether the queue is one of them."""
@@ -74,6 +97,8 @@ class TopicChoice:
         Raises:
             ConfigError: a topic or a queue that was named is not there.
         """
+        if self.is_partial:
+            return
         topics = {topic for topic, _ in found}
         if self.topics is not None and not self.topics <= topics:
             missing = sorted(self.topics - topics)
@@ -81,6 +106,28 @@ class TopicChoice:
         if self.queues is not None and not self.queues <= found:
             missing_queues = [f"{topic}/{queue}" for topic, queue in sorted(self.queues - found)]
             raise ConfigError("no such queue", option="assign", queues=missing_queues)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupChoice:
+    """Which groups of a cluster are read.
+
+    Attributes:
+        seeds: addresses of the nodes of one group each, as clients of a cluster take them.
+        names: None: all groups.
+        starting, ending: by the name of a group; of others the options' own.
+        fails_on_dead: a group that does not answer for ``timeout_ms`` is an error.
+    """
+
+    seeds: tuple[str, ...]
+    names: frozenset[str] | None
+    starting: Mapping[str, Place] = field(default_factory=dict)
+    ending: Mapping[str, Place] = field(default_factory=dict)
+    fails_on_dead: bool = True
+
+    def has(self, name: str) -> bool:
+        """Whether the group is one of them."""
+        return self.names is None or name in self.names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +143,9 @@ class SourceOptions:
         read_from: ``leader``, or ``followers``: old messages come from the one that it suggests.
         starting_ms, ending_ms: store times, epoch ms, instead of offsets.
         group: a consumer group: where it is, a stream begins; None: the options say where.
+        groups: of a cluster, all of which are read; None: one group is.
+        broker_group: the one of them that these options are about; empty: none, or not yet.
+        answer_ms: how long one question may take, where it is asked again; None: ``timeout_ms``.
     """
 
     paths: tuple[Path, ...]
@@ -117,6 +167,23 @@ class SourceOptions:
     typed: bool = False
     subject: str | None = None
     group: str | None = None
+    groups: GroupChoice | None = None
+    broker_group: str = ""
+    answer_ms: int | None = None
+
+    def of_group(self, name: str, nodes: str, *, answer_ms: int | None = None) -> SourceOptions:
+        """The same for one group of a cluster, whose nodes have these addresses."""
+        assert self.groups is not None, "groups are chosen"
+        return replace(
+            self,
+            nodes=tuple(nodes.split(",")),
+            choice=replace(self.choice, is_partial=True),
+            starting=self.groups.starting.get(name, self.starting),
+            ending=self.groups.ending.get(name, self.ending),
+            groups=None,
+            broker_group=name,
+            answer_ms=answer_ms,
+        )
 
 
 def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
@@ -126,14 +193,23 @@ def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
         ConfigError: a column that there is not.
     """
     given = _canonical(options)
+    known = known_columns(given)
     if "columns" in given:
         names = _named_columns(given)
-        columns = _typed(names) if TYPED in names else checked_columns(names, option="columns")
+        if TYPED in names:
+            columns = _typed(names, known)
+        else:
+            columns = checked_columns(names, option="columns", known=known)
     else:
-        columns = COLUMNS
+        columns = known
     if not flag_option(given, "includeBody", default=True):
         columns = tuple(name for name in columns if name != "body")
     return columns
+
+
+def known_columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    """All columns that there are of messages: of several groups, the group as well."""
+    return (*COLUMNS, BROKER_GROUP) if "brokerGroups" in _canonical(options) else COLUMNS
 
 
 def schema_options(options: Mapping[str, str]) -> SourceOptions:
@@ -169,14 +245,14 @@ def _named_columns(given: Mapping[str, str]) -> list[str]:
     return [name.strip() for name in given.get("columns", "").split(",")]
 
 
-def _typed(names: list[str]) -> tuple[str, ...]:
+def _typed(names: list[str], known: tuple[str, ...]) -> tuple[str, ...]:
     others = [name for name in names if name != TYPED]
     if "body" in others:
         raise ConfigError(
             "typed columns have the body: where it was not read it is in `unparsed`",
             option="columns",
         )
-    plain = checked_columns(others, option="columns") if others else COLUMNS
+    plain = checked_columns(others, option="columns", known=known) if others else known
     return (*(name for name in plain if name != "body"), *TYPED_COLUMNS)
 
 
@@ -196,14 +272,16 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
     ):
         if timestamp in given and offsets in given:
             raise ConfigError("options exclude one another", options=[timestamp, offsets])
-    starting = _place(
+    starting, starting_of = _places(
         given,
         "startingOffsets",
         default="latest" if streaming else "earliest",
         refused=None if streaming else "latest",
     )
+    ending, ending_of = _places(given, "endingOffsets", default="latest", refused="earliest")
     paths = tuple(Path(item.strip()) for item in given.get("path", "").split(",") if item.strip())
-    nodes = tuple(item.strip() for item in given.get("nodes", "").split(",") if item.strip())
+    seeds = seeds_option(given)
+    nodes = tuple(seeds[0].split(",")) if seeds else ()
     if len(paths) > 1 and "selfId" in given:
         raise ConfigError(
             "each of several directories has the log of one node",
@@ -221,7 +299,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
         self_id=given.get("selfId"),
         choice=_choice(given),
         starting=starting,
-        ending=_place(given, "endingOffsets", default="latest", refused="earliest"),
+        ending=ending,
         starting_ms=starting_ms,
         ending_ms=ending_ms,
         min_partitions=number_option(given, "minPartitions", minimum=1) or 1,
@@ -235,6 +313,67 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
         typed=TYPED in _named_columns(given),
         subject=given.get("subject"),
         group=_group(given, nodes),
+        groups=_groups(given, seeds, starting_of, ending_of),
+    )
+
+
+def seeds_option(given: Mapping[str, str]) -> list[str]:
+    """Addresses of ``nodes``, those of one group in a text each; one without ``brokerGroups``."""
+    texts = (
+        given.get("nodes", "").split(";") if "brokerGroups" in given else [given.get("nodes", "")]
+    )
+    each = ([item.strip() for item in one.split(",") if item.strip()] for one in texts)
+    return [",".join(items) for items in each if items]
+
+
+def names_option(text: str) -> frozenset[str] | None:
+    """The groups that ``brokerGroups`` names; None: all.
+
+    Raises:
+        ConfigError: it names none.
+    """
+    names = frozenset(item.strip() for item in text.split(",") if item.strip())
+    if not names:
+        raise ConfigError("option names no group", option="brokerGroups", value=text)
+    return None if names == {ALL_GROUPS} else names
+
+
+def _groups(
+    given: Mapping[str, str],
+    seeds: list[str],
+    starting: Mapping[str, Place],
+    ending: Mapping[str, Place],
+) -> GroupChoice | None:
+    text = given.get("brokerGroups")
+    if text is None:
+        if "failOnDeadGroup" in given:
+            raise ConfigError(
+                "option needs another one", option="failOnDeadGroup", needs="brokerGroups"
+            )
+        return None
+    if not seeds:
+        raise ConfigError(
+            "groups are those of a cluster: give addresses of its nodes",
+            options=["brokerGroups", "nodes"],
+        )
+    if "group" in given:
+        raise ConfigError(
+            "offsets of a consumer group are committed with rows in one group of brokers alone",
+            options=["brokerGroups", "group"],
+        )
+    names = names_option(text)
+    for option, tables in (("startingOffsets", starting), ("endingOffsets", ending)):
+        strange = sorted(set(tables) - names) if names is not None else []
+        if strange:
+            raise ConfigError(
+                "option names a group that is not read", option=option, broker_group=strange[0]
+            )
+    return GroupChoice(
+        seeds=tuple(seeds),
+        names=names,
+        starting=starting,
+        ending=ending,
+        fails_on_dead=flag_option(given, "failOnDeadGroup", default=True),
     )
 
 
@@ -321,20 +460,27 @@ def _assigned(text: str) -> frozenset[Queue]:
     return frozenset((topic, id_) for topic, ids in document.items() for id_ in ids)
 
 
-def _place(given: Mapping[str, str], option: str, *, default: Place, refused: str | None) -> Place:
+def _places(
+    given: Mapping[str, str], option: str, *, default: Place, refused: str | None
+) -> tuple[Place, Mapping[str, Place]]:
+    """A place for all queues, and those of groups by their names where groups are chosen."""
     text = given.get(option)
     if text is None:
-        return default
+        return default, {}
     plain = text.strip().lower()
     if plain == refused:
         raise ConfigError(
             "place cannot be used here: nothing would be read", option=option, value=text
         )
     if plain == "earliest":
-        return "earliest"
+        return "earliest", {}
     if plain == "latest":
-        return "latest"
-    return parse_queue_table(text, option=option)
+        return "latest", {}
+    if "brokerGroups" not in given:
+        return parse_queue_table(text, option=option), {}
+    # As in a table of queues: what is not named is read from its beginning, or to its end.
+    others: Place = "earliest" if option == "startingOffsets" else "latest"
+    return others, parse_group_tables(text, option=option)
 
 
 def number_option(given: Mapping[str, str], option: str, *, minimum: int) -> int | None:

@@ -20,8 +20,8 @@ from pyspark.sql.types import StructType
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.batch_reader import BatchReader, FilteringReader
 from ledgermq.pipeline.chosen_columns import ChosenColumns
+from ledgermq.pipeline.clusters.cluster_stream import ClusterStreamReader
 from ledgermq.pipeline.columns.message_schema import (
-    COLUMNS,
     TYPED_COLUMNS,
     VALUE,
     checked_columns,
@@ -32,6 +32,7 @@ from ledgermq.pipeline.sink.sink_options import parse_sink_options
 from ledgermq.pipeline.sink.spark_sink import BatchSink, StreamSink
 from ledgermq.pipeline.source_options import (
     columns_of,
+    known_columns,
     parse_options,
     schema_options,
 )
@@ -71,7 +72,7 @@ class LedgermqSource(DataSource):
         """
         options = parse_options(self.options, streaming=False)
         kind = FilteringReader if options.push_filters else BatchReader
-        return kind(options, _columns_in(schema))
+        return kind(options, _columns_in(schema, known_columns(self.options)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The stream reader of the columns in ``schema``.
@@ -79,7 +80,11 @@ class LedgermqSource(DataSource):
         Raises:
             ConfigError: an option or the schema cannot be used.
         """
-        return StreamReader(parse_options(self.options, streaming=True), _columns_in(schema))
+        options = parse_options(self.options, streaming=True)
+        columns = _columns_in(schema, known_columns(self.options))
+        if options.groups is not None:
+            return ClusterStreamReader(options, columns)
+        return StreamReader(options, columns)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The writer of a batch job.
@@ -111,8 +116,8 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(LedgermqSource)
 
 
-def _columns_in(schema: StructType) -> ChosenColumns:
-    known = (*COLUMNS, *TYPED_COLUMNS)
+def _columns_in(schema: StructType, plain: tuple[str, ...]) -> ChosenColumns:
+    known = (*plain, *TYPED_COLUMNS)
     names = checked_columns(schema.names, option="schema", known=known)
     for field in schema.fields:
         if field.name == VALUE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import (
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.batch_reader import RangesPartition
 from ledgermq.pipeline.chosen_columns import ChosenColumns
+from ledgermq.pipeline.clusters.group_offsets import GROUPS, groups_in
 from ledgermq.pipeline.columns.queued_records import wanted_rows
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.queue_ranges import (
@@ -68,6 +69,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._lost: set[Queue] = set()
         self._behind_since: dict[Queue, float] = {}
+
+    @property
+    def bounds(self) -> dict[Queue, MessageRange]:
+        """What the queues held when they were looked at last."""
+        return self._bounds
 
     def initialOffset(self) -> StreamDocument:  # noqa: N802 - Spark's name
         """Where a query without a checkpoint begins.
@@ -243,17 +249,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
 
+AnyQueue = TypeVar("AnyQueue", bound=tuple[str | int, ...])
+
+
 def limited(
-    starts: Mapping[Queue, int],
-    ends: Mapping[Queue, int],
-    bounds: Mapping[Queue, MessageRange],
+    starts: Mapping[AnyQueue, int],
+    ends: Mapping[AnyQueue, int],
+    bounds: Mapping[AnyQueue, MessageRange],
     rows_max: int,
-) -> Offsets:
+) -> dict[AnyQueue, int]:
     """``ends``, no more than ``rows_max`` messages behind ``starts``, shared by what each lacks.
 
     Exactly so many when there are so many: what the shares leave goes to the largest remainders.
     """
-    lacks: dict[Queue, int] = {}
+    lacks: dict[AnyQueue, int] = {}
     for queue, end in ends.items():
         held = bounds.get(queue)
         begin = starts.get(queue, held.first if held is not None else end)
@@ -270,16 +279,29 @@ def limited(
     return {queue: ends[queue] - lacks[queue] + share for queue, share in shares.items()}
 
 
-def lag(progress: Mapping[str, object]) -> Document:
+def lag(progress: Mapping[str, object]) -> Document | dict[str, Document]:
     """Messages of each queue that a query has not read yet, from one of its progress reports.
 
     Args:
         progress: an item of ``query.recentProgress``'s ``sources``, with the offsets as objects.
+
+    Returns:
+        By topic and queue; of a query over several groups by the group before that.
     """
-    ends, latest = (
-        checkpoint_table(_document(progress, name), option=name)
-        for name in ("endOffset", "latestOffset")
-    )
+    ends, latest = (_document(progress, name) for name in ("endOffset", "latestOffset"))
+    if GROUPS not in latest:
+        return _lag(
+            checkpoint_table(ends, option="endOffset"),
+            checkpoint_table(latest, option="latestOffset"),
+        )
+    read = groups_in(ends, option="endOffset") if ends else {}
+    return {
+        name: _lag(read[name].offsets if name in read else {}, group.offsets)
+        for name, group in groups_in(latest, option="latestOffset").items()
+    }
+
+
+def _lag(ends: Offsets, latest: Offsets) -> Document:
     return queue_document({queue: end - ends.get(queue, 0) for queue, end in latest.items()})
 
 

@@ -172,14 +172,19 @@ class GroupWatch:
         with self._news:
             return [self._groups[name] for name in sorted(self._groups) if name not in self._left]
 
-    def wait_for_groups(self, until: float) -> list[WatchedGroup]:
+    def wait_for_groups(self, until: float, *, whole: bool = False) -> list[WatchedGroup]:
         """The groups, once somebody has told which there are.
+
+        Args:
+            whole: of groups that are in no cluster, each address has to tell its own.
 
         Raises:
             NotLeaderError: nobody has at ``until``.
         """
 
         def are_known() -> bool:
+            if not self._cluster and whole and self._seeds:
+                return False
             return bool(self._groups) and bool(self._number or not self._cluster)
 
         with self._news:

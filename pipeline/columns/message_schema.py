@@ -41,6 +41,9 @@ ARROW_SCHEMA = pa.schema(
 
 COLUMNS: tuple[str, ...] = tuple(ARROW_SCHEMA.names)
 
+BROKER_GROUP = "brokerGroup"
+"""Column of the group that a message is in, of queries over several groups."""
+
 VALUE, SCHEMA_ID, UNPARSED, UNPARSED_WHY = "value", "schemaId", "unparsed", "unparsedWhy"
 TYPED_COLUMNS = (VALUE, SCHEMA_ID, UNPARSED, UNPARSED_WHY)
 """Columns of bodies that are read by a schema."""
@@ -54,7 +57,7 @@ _DDL = {
     _TIME: "timestamp",
     ARROW_SCHEMA.field("properties").type: "map<string,string>",
 }
-_TYPED_DDL = {SCHEMA_ID: "int", UNPARSED: "binary", UNPARSED_WHY: "string"}
+_OTHER_DDL = {BROKER_GROUP: "string", SCHEMA_ID: "int", UNPARSED: "binary", UNPARSED_WHY: "string"}
 
 
 def spark_schema(columns: Iterable[str] = COLUMNS) -> str:
@@ -64,7 +67,7 @@ def spark_schema(columns: Iterable[str] = COLUMNS) -> str:
 
 def spark_type(column: str) -> str:
     """The type of one column in Spark's notation; ``value`` has its schema's."""
-    return _TYPED_DDL.get(column) or _DDL[ARROW_SCHEMA.field(column).type]
+    return _OTHER_DDL.get(column) or _DDL[ARROW_SCHEMA.field(column).type]
 
 
 def arrow_schema(columns: Iterable[str]) -> pa.Schema:

@@ -67,7 +67,7 @@ def open_source(options: SourceOptions) -> RowSource:
     if options.nodes:
         return NodeSource(
             options.nodes,
-            timeout_ms=options.timeout_ms,
+            timeout_ms=options.answer_ms or options.timeout_ms,
             from_followers=options.read_from == "followers",
         )
     if len(options.paths) > 1:

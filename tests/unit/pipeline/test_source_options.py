@@ -53,6 +53,22 @@ def test_queues_are_chosen_by_each_of_the_three_ways() -> None:
     assert [choice.has(("ab", 0)) for choice in choices] == [False, True, False]
 
 
+def test_all_groups_are_chosen_by_their_names_and_have_offsets_of_their_own() -> None:
+    nodes = {"nodes": "tcp://a:1,tcp://b:1 ; tcp://c:1"}
+    starts = {"startingOffsets": '{"orders-a": {"orders": {"0": 5}}}'}
+    options = parse_options({**nodes, "brokerGroups": "all", **starts}, streaming=True)
+    some = parse_options({**nodes, "brokerGroups": "orders-a, orders-b"}, streaming=True)
+    assert options.groups is not None and some.groups is not None
+    first, second = (options.of_group(name, "tcp://a:1,tcp://b:1") for name in ("orders-a", "x"))
+
+    assert options.groups.seeds == ("tcp://a:1,tcp://b:1", "tcp://c:1")
+    assert options.groups.has("x") and some.groups.has("orders-b") and not some.groups.has("x")
+    assert (first.nodes, first.broker_group) == (("tcp://a:1", "tcp://b:1"), "orders-a")
+    assert (first.starting, second.starting) == ({("orders", 0): 5}, "earliest")
+    assert columns_of({**nodes, "brokerGroups": "all"}) == (*COLUMNS, "brokerGroup")
+    second.choice.check_found(set())
+
+
 def test_what_was_named_must_be_there() -> None:
     found = {("a", 0), ("a", 1)}
     TopicChoice(topics=frozenset({"a"})).check_found(found)
@@ -74,6 +90,8 @@ def test_what_was_named_must_be_there() -> None:
             "exclude one another (options=['subscribe', 'assign'])",
         ),
         ({"subscribe": " , "}, "names no topic (option='subscribe'"),
+        ({"brokerGroups": "all"}, "give addresses of its nodes"),
+        ({"failOnDeadGroup": "false"}, "needs='brokerGroups'"),
         ({"subscribePattern": "("}, "no regular expression (option='subscribePattern'"),
         ({"startingOffsets": "latest"}, "option='startingOffsets', value='latest'"),
         ({"endingOffsets": "earliest"}, "option='endingOffsets', value='earliest'"),
