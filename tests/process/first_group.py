@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.process.conftest import Node
+from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import SIZES, Group, Member, free_port
 from tests.process.node_start import run_command
 
@@ -68,10 +68,15 @@ class FirstGroup:
         """As the page says, on the member that leads; that one."""
         for member in self.group.members:
             member.node.wait_ready()
-        leader = self.group.leader()
-        done = run_command("access", "apply", str(self.made), "--address", leader.address)
-        assert done.returncode == 0, done.stderr
-        return leader
+
+        def applied() -> Member | None:
+            leader = self.group.leader()
+            done = run_command("access", "apply", str(self.made), "--address", leader.address)
+            # Who leads no more says who does, and whoever typed it asks there.
+            assert done.returncode == 0 or not leader.leads, done.stderr
+            return leader if done.returncode == 0 else None
+
+        return wait_until(applied, "users to be let in")
 
 
 def _put(made: Path, node: Node) -> None:
