@@ -19,8 +19,10 @@ from ledgermq.rules.cluster.cluster_table import ClusterTable
 from ledgermq.rules.cluster.json_objects import NUMBER_MAX, texts_of
 from ledgermq.rules.cluster.topic_rows import (
     ClusterTopic,
+    SharePhase,
     TopicPromises,
     plan_topic_over,
+    plan_topic_phase,
     plan_topic_promises,
     plan_topic_release,
     plan_topic_spread,
@@ -41,6 +43,7 @@ class TopicRowCalls:
         self.verbs: Verbs = (
             Verb("cluster_topic_set", self._set, CHANGE),
             Verb("cluster_topic_alter", self._alter, CHANGE),
+            Verb("cluster_topic_phase", self._set_phase, CHANGE),
             Verb("cluster_topic_release", self._release, CHANGE),
             Verb("cluster_topic_show", self._show, shown(topic_right(ANY))),
             Verb("cluster_topic_groups", self._groups_of, shown(topic_right(ANY))),
@@ -92,16 +95,17 @@ class TopicRowCalls:
         return self._follower.refused.get(name, "")
 
     def _set(self, call: Call) -> None:
-        """Have a topic over groups; with ``spread`` over more than it is."""
+        """Have a topic over groups; with ``spread`` over more, ``closed`` ones if it says so."""
         name, over = text(call.arguments, "topic"), _groups(call.arguments)
         queues = optional_integer(call.arguments, "queues", 1, QUEUE_ID_MAX)
         adopts, spreads = (flag(call.arguments, one) for one in ("adopt", "spread"))
+        phase = SharePhase.CLOSED if flag(call.arguments, "closed") else SharePhase.OPEN
         promises = _promises(call.arguments)
 
         def plan() -> Plan:
             self._check(name)
             if spreads:
-                return plan_topic_spread(self._table, name, over, queues=queues)
+                return plan_topic_spread(self._table, name, over, queues=queues, phase=phase)
             self._check_adopted(name, over, adopts=adopts)
             own = QUEUES_DEFAULT if queues is None else queues
             return plan_topic_over(
@@ -119,6 +123,16 @@ class TopicRowCalls:
 
         def plan() -> Plan:
             return plan_topic_promises(self._table, name, promises)
+
+        self._submit(call, name, plan, lambda: self._shown(name))
+
+    def _set_phase(self, call: Call) -> None:
+        """Close a topic for producers in all of its groups, or open it."""
+        name = text(call.arguments, "topic")
+        phase = SharePhase.OPEN if flag(call.arguments, "open") else SharePhase.CLOSED
+
+        def plan() -> Plan:
+            return plan_topic_phase(self._table, name, phase)
 
         self._submit(call, name, plan, lambda: self._shown(name))
 

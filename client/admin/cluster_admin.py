@@ -268,7 +268,12 @@ class ClusterVerbs:
 
     @asked
     def spread_topic(
-        self, topic: str, groups: Sequence[str], *, queues: int | None = None
+        self,
+        topic: str,
+        groups: Sequence[str],
+        *,
+        queues: int | None = None,
+        closed: bool | None = None,
     ) -> Steps[TopicOverGroups]:
         """Have a topic over more groups; what the others have of it stays as it is.
 
@@ -276,12 +281,26 @@ class ClusterVerbs:
             groups: by name; none: all that there are.
             queues: each of them has at least so many from now on; by default as many as the one
                 that has most, where it has none yet.
+            closed: new ones take nothing until the topic is opened.
 
         Raises:
             ConfigError: the node's group is not the home, or there is no such group or topic.
             NoPermissionError: this client is no admin there.
         """
-        return _topic((yield from _set_topic(topic, groups, queues, spread=True)))
+        flags = {"spread": True, "closed": closed}
+        return _topic((yield from _set_topic(topic, groups, queues, **flags)))
+
+    @asked
+    def set_topic_phase(self, topic: str, *, is_open: bool) -> Steps[TopicOverGroups]:
+        """Close a topic for producers in all of its groups, or open it, by one change of its row.
+
+        Raises:
+            ConfigError: the node's group is not the home.
+            TopicUnknownError: the topic is over no groups.
+            NoPermissionError: this client is no admin there.
+            ProtocolError: the home is of a version from before there was this.
+        """
+        return _topic((yield from ask("cluster_topic_phase", topic=topic, open=is_open)))
 
     @asked
     def release_topic(self, topic: str) -> Steps[None]:

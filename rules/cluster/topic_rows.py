@@ -157,7 +157,12 @@ def plan_topic_over(
 
 
 def plan_topic_spread(
-    table: ClusterTable, topic: str, over: Sequence[str], *, queues: int | None
+    table: ClusterTable,
+    topic: str,
+    over: Sequence[str],
+    *,
+    queues: int | None,
+    phase: SharePhase = SharePhase.OPEN,
 ) -> Plan:
     """A topic is over these groups, too; what the others have of it stays as it is.
 
@@ -165,6 +170,7 @@ def plan_topic_spread(
         over: names of groups; none: all that there are.
         queues: each of them has at least so many from now on; None: as many as the group that has
             most, where it has none yet.
+        phase: of groups that have none yet.
 
     Raises:
         ConfigError: this is not the home, or there is no such group, or no such topic.
@@ -178,7 +184,7 @@ def plan_topic_spread(
             topic=topic,
         )
     most = max((share.queues for share in known.shares.values()), default=1)
-    wanted = _checked_share(most if queues is None else queues)
+    wanted = _checked_share(most if queues is None else queues)._replace(phase=phase)
     shares = dict(known.shares)
     for group in _groups(table, over):
         share = shares.setdefault(group, wanted)
@@ -199,6 +205,27 @@ def plan_topic_promises(table: ClusterTable, topic: str, promises: TopicPromises
     if known is None:
         raise TopicUnknownError("topic is over no groups of a cluster", topic=topic)
     return plan_row(table, RowKey(TOPIC_KIND, topic), promises.of(known).to_value())
+
+
+def plan_topic_phase(table: ClusterTable, topic: str, phase: SharePhase) -> Plan:
+    """All shares of a topic are so, of the groups that are in the cluster; nothing where they are.
+
+    One that was removed keeps what its share was: whoever comes back finds it.
+
+    Raises:
+        ConfigError: this is not the home, or the row cannot be read.
+        TopicUnknownError: the topic is over no groups.
+    """
+    table.check_home()
+    known = topic_row(table, topic)
+    if known is None:
+        raise TopicUnknownError("topic is over no groups of a cluster", topic=topic)
+    there_are = {group for group, _ in table.rows.of_kind(GROUP_KIND)}
+    shares = {
+        group: share._replace(phase=phase) if group in there_are else share
+        for group, share in known.shares.items()
+    }
+    return plan_row(table, RowKey(TOPIC_KIND, topic), known._replace(shares=shares).to_value())
 
 
 def plan_group_phase(table: ClusterTable, group: str, phase: SharePhase) -> Plan:

@@ -62,6 +62,7 @@ ONCE = frozenset(
         "cluster_group_phase",
         "cluster_topic_set",
         "cluster_topic_alter",
+        "cluster_topic_phase",
         "cluster_topic_release",
     }
 )

@@ -212,6 +212,7 @@ def verbs(stored: Stored) -> Mapping[str, Callable[[About], Arguments]]:
         "cluster_remains": lambda _: {},
         "cluster_topic_release": lambda about: {"topic": about.topic},
         "cluster_topic_alter": lambda about: {"topic": about.topic},
+        "cluster_topic_phase": lambda about: {"topic": about.topic},
         "cluster_topic_groups": lambda about: {"topic": about.topic},
         "cluster_topic_show": lambda about: {"topic": about.topic},
         "name_set": lambda _: {"namespace": "n", "key": "k"},

@@ -211,6 +211,25 @@ def test_a_topic_is_made_and_spread_at_the_home() -> None:
     assert (told["follows"], told["refused"], told["group"]) == (True, "", "a")
 
 
+def test_a_topic_is_closed_spread_closed_and_opened_at_the_home() -> None:
+    leader = Leader()
+    leader.ask("cluster_topic_set", topic="orders", groups=["a"], queues=4)
+    leader.ask("cluster_topic_phase", topic="orders")
+    spread = leader.ask("cluster_topic_set", topic="orders", groups=[], spread=True, closed=True)
+    leader.turn()
+    before = leader.topics.get("orders")
+    opened = leader.ask("cluster_topic_phase", topic="orders", open=True)
+    leader.turn()
+    after = leader.topics.get("orders")
+
+    assert {(one["group"], one["phase"]) for one in spread["groups"]} == {
+        ("a", "closed"), ("b", "closed"),
+    }  # fmt: skip
+    assert {one["phase"] for one in opened["groups"]} == {"open"}
+    assert before is not None and not before.is_writable
+    assert after is not None and after.is_writable
+
+
 def test_clients_are_told_of_a_topic_where_its_groups_are_and_what_it_promises() -> None:
     leader = Leader()
     before = leader.ask("cluster_topic_groups", topic="orders")

@@ -25,6 +25,7 @@ from ledgermq.rules.cluster.topic_rows import (
     TopicShare,
     plan_group_phase,
     plan_topic_over,
+    plan_topic_phase,
     plan_topic_promises,
     plan_topic_release,
     plan_topic_spread,
@@ -92,6 +93,31 @@ def test_a_closed_share_that_gets_more_queues_stays_closed() -> None:
     applied(table, plan_topic_spread(table, "orders", ["a"], queues=6))
 
     assert topic_row(table, "orders") == ClusterTopic({"a": TopicShare(6, SharePhase.CLOSED)})
+
+
+def test_a_topic_is_closed_and_opened_in_all_of_its_groups_at_once() -> None:
+    table = over(two_groups(), "a", queues=4)
+    applied(table, plan_topic_phase(table, "orders", SharePhase.CLOSED))
+    plan = plan_topic_spread(table, "orders", ["b"], queues=None, phase=SharePhase.CLOSED)
+    applied(table, plan)
+    shut = TopicShare(4, SharePhase.CLOSED)
+
+    assert topic_row(table, "orders") == ClusterTopic({"a": shut, "b": shut})
+    assert plan_topic_phase(table, "orders", SharePhase.CLOSED) == []
+    opened = plan_topic_phase(table, "orders", SharePhase.OPEN)
+    applied(table, opened)
+    assert len(opened) == 1
+    assert topic_row(table, "orders") == ClusterTopic({"a": TopicShare(4), "b": TopicShare(4)})
+    with pytest.raises(TopicUnknownError, match="over no groups"):
+        plan_topic_phase(table, "other", SharePhase.OPEN)
+
+
+def test_a_share_of_a_group_that_was_removed_is_neither_closed_nor_opened() -> None:
+    table = over(two_groups(), "a", "b")
+    applied(table, plan_group_phase(table, "b", SharePhase.CLOSED))
+    applied(table, plan_row(table, RowKey(GROUP_KIND, "b"), None))
+
+    assert plan_topic_phase(table, "orders", SharePhase.OPEN) == []
 
 
 def test_the_shares_of_one_group_are_closed_some_at_a_time_and_opened_again() -> None:
