@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from ledgermq.cli.clusters.strict_spread import add_strict, reopen, spread_strictly
 from ledgermq.cli.node_options import NAME
 from ledgermq.cli.node_verbs import ON_OFF, asks
 from ledgermq.cli.output import print_table, tell
@@ -25,8 +26,8 @@ def register_spread(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
             help=text,
             description=f"{text[0].upper()}{text[1:]}. Is asked of the cluster's home. What other"
             " groups have of it stays as it is. A key may change its queue at that moment: of each"
-            " key, what was sent before is in order, and what is sent after; without --over and"
-            " promises the groups are shown.",
+            " key, what was sent before is in order, and what is sent after; with --strict all of"
+            " it is. Without --over and promises the groups are shown.",
         ),
         connect_broker,
         _spread,
@@ -38,6 +39,7 @@ def register_spread(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="at least so many in each of these groups (default: as many as the one that has most,"
         " where a group has none yet)",
     )  # fmt: skip
+    add_strict(spread)
     add_fails_over(spread)
     spread.add_argument(
         "--order", choices=tuple(ON_OFF), help="an order topic in its groups: nothing fails over"
@@ -97,9 +99,18 @@ def create_over(arguments: argparse.Namespace, others: Sequence[str]) -> int:
 def _spread(broker: Broker, arguments: argparse.Namespace) -> int:
     cluster, topic, promises = ClusterAdmin(broker), arguments.topic, _promises(arguments)
     found = None
-    if arguments.over is not None:
+    if arguments.reopen and (arguments.over is not None or arguments.strict):
+        raise ConfigError("--reopen opens a topic as it is, without --over and --strict")
+    if arguments.strict and arguments.over is None:
+        raise ConfigError("--strict needs the groups that the topic is to be over: --over")
+    if arguments.reopen:
+        found = reopen(cluster, topic)
+    elif arguments.over is not None:
         groups = _groups(arguments.over)
-        found = cluster.spread_topic(topic, groups, queues=arguments.queues)
+        if arguments.strict:
+            found = spread_strictly(broker, arguments, groups)
+        else:
+            found = cluster.spread_topic(topic, groups, queues=arguments.queues)
     if any(value is not None for value in promises.values()):
         found = cluster.promise(topic, **promises)
     return _tell(arguments, found or cluster.topic_groups(topic))

@@ -253,7 +253,9 @@ class ClusterVerbs:
                 topic of its own, or it is over other groups.
             NoPermissionError: this client is no admin there.
         """
-        return _topic((yield from _set_topic(topic, groups, queues, adopt=adopt, **promises)))
+        return topic_over_groups(
+            (yield from _set_topic(topic, groups, queues, adopt=adopt, **promises))
+        )
 
     @asked
     def promise(self, topic: str, **promises: Unpack[PromisedFields]) -> Steps[TopicOverGroups]:
@@ -264,7 +266,7 @@ class ClusterVerbs:
             TopicUnknownError: the topic is over no groups.
             NoPermissionError: this client is no admin there.
         """
-        return _topic((yield from ask("cluster_topic_alter", topic=topic, **promises)))
+        return topic_over_groups((yield from ask("cluster_topic_alter", topic=topic, **promises)))
 
     @asked
     def spread_topic(
@@ -288,7 +290,7 @@ class ClusterVerbs:
             NoPermissionError: this client is no admin there.
         """
         flags = {"spread": True, "closed": closed}
-        return _topic((yield from _set_topic(topic, groups, queues, **flags)))
+        return topic_over_groups((yield from _set_topic(topic, groups, queues, **flags)))
 
     @asked
     def set_topic_phase(self, topic: str, *, is_open: bool) -> Steps[TopicOverGroups]:
@@ -300,7 +302,7 @@ class ClusterVerbs:
             NoPermissionError: this client is no admin there.
             ProtocolError: the home is of a version from before there was this.
         """
-        return _topic((yield from ask("cluster_topic_phase", topic=topic, open=is_open)))
+        return topic_over_groups((yield from ask("cluster_topic_phase", topic=topic, open=is_open)))
 
     @asked
     def release_topic(self, topic: str) -> Steps[None]:
@@ -334,7 +336,7 @@ class ClusterVerbs:
             TopicUnknownError: it is over none.
             NoPermissionError: this client has no right to the topic.
         """
-        return _topic((yield from ask("cluster_topic_show", topic=topic)))
+        return topic_over_groups((yield from ask("cluster_topic_show", topic=topic)))
 
 
 class ClusterAdmin(ClusterVerbs):
@@ -364,7 +366,8 @@ def _set_topic(
     return (yield from ask("cluster_topic_set", topic=topic, groups=[*groups], **number, **given))
 
 
-def _topic(answer: Fields) -> TopicOverGroups:
+def topic_over_groups(answer: Fields) -> TopicOverGroups:
+    """A topic over groups, as ``cluster_topic_show`` answers."""
     return TopicOverGroups(
         text(answer, "topic"),
         rows(answer, "groups", _share),

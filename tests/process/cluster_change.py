@@ -136,7 +136,7 @@ class Cluster:
             nodes = ",".join(first.nodes)
             first.tell("cluster", "init", CLUSTER, "--root-key", str(root_key), "--nodes", nodes)
             for group in (second, third):
-                self._join(group, home=first)
+                self.join(group, home=first)
         with self._step("two topics over three groups"):
             over = ("--over", "all", "--queues", QUEUES)
             first.tell("topic", "create", KEYED, *over, "--order", "on")
@@ -161,7 +161,7 @@ class Cluster:
                 later.start(self._make_node, self.name_servers, is_patient=self.is_patient)
                 later.wait_ready()
                 kills.add(later)
-                self._join(later, home=first)
+                self.join(later, home=first)
                 goes_on(clients)
             with self._step("both topics are spread to it"):
                 for topic in (KEYED, ANY):
@@ -207,7 +207,8 @@ class Cluster:
             for group in self.groups[1:]:
                 assert group.group.stop() == [0] * len(group.nodes)
 
-    def _join(self, group: ClusterGroup, *, home: ClusterGroup) -> None:
+    def join(self, group: ClusterGroup, *, home: ClusterGroup) -> None:
+        """A group belongs to the cluster from now on."""
         nodes = ",".join(group.nodes)
         group.tell("cluster", "join", "--home", home.address, "--nodes", nodes)
 

@@ -82,6 +82,8 @@ class ClusterGroup:
                     "produce": f"tcp://127.0.0.1:{free_port()}",
                     "remoting": port,
                 },
+                # A topic is spread strictly by whom all groups take for an admin.
+                "access": {"admin_over_clients": True},
                 "remoting": {
                     "addresses": [f"n{other}-{at}" for other, at in enumerate(self.ports)],
                     "name_servers": list(name_servers),
