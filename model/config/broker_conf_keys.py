@@ -64,7 +64,10 @@ SAME_WHEN: dict[str, tuple[frozenset[str], str]] = {
     "duplicationEnable": (_OFF, "logs are not duplicated"),
     "enableLmq": (_OFF, "light queues are not kept"),
     "enableMultiDispatch": (_OFF, "light queues are not kept"),
-    "aclEnable": (_OFF, "access control lists are not read: keep the sockets to their users"),
+    "aclEnable": (
+        _OFF,
+        "plain_acl.yml is not read: `ledgermq acl import` takes its users when the node runs",
+    ),
     "offsetCheckInSlave": (_OFF, "offsets are checked on every node"),
     "slaveReadEnable": (
         frozenset({"true", "false"}),
