@@ -265,6 +265,28 @@ class StageWriter:
         self._offsets.append(self._sent.popleft().result().queue_offset)
 
 
+def commit_arguments(
+    staged: Iterable[StagedRows], consumed: ConsumedQueues | None = None
+) -> dict[str, object]:
+    """What a commit says of its batch.
+
+    Raises:
+        MessageIllegalError: it is too much for one call.
+    """
+    stages = [[one.stage.name, ranges_of(one.offsets)] for one in staged if one.offsets]
+    arguments: dict[str, object] = {"stages": stages}
+    if consumed is not None:
+        arguments |= {"group": consumed.group, "consumed": consumed.by_topic()}
+    size = len(json.dumps(arguments))
+    if size > BODY_SIZE_MAX - 4_096:
+        raise MessageIllegalError(
+            "batch has too many packs for one commit: make larger packs, or smaller batches",
+            size=size,
+            limit=BODY_SIZE_MAX - 4_096,
+        )
+    return arguments
+
+
 class SinkClient(BrokerClient):
     """Commits and drops what was staged; one thread at a time may ask."""
 
@@ -306,17 +328,7 @@ class SinkClient(BrokerClient):
             OutcomeUnknownError: no answer; ask again.
             LedgerError: refused; nothing is committed.
         """
-        stages = [[one.stage.name, ranges_of(one.offsets)] for one in staged if one.offsets]
-        arguments: dict[str, object] = {"stages": stages}
-        if consumed is not None:
-            arguments |= {"group": consumed.group, "consumed": consumed.by_topic()}
-        size = len(json.dumps(arguments))
-        if size > BODY_SIZE_MAX - 4_096:
-            raise MessageIllegalError(
-                "batch has too many packs for one commit: make larger packs, or smaller batches",
-                size=size,
-                limit=BODY_SIZE_MAX - 4_096,
-            )
+        arguments = commit_arguments(staged, consumed)
         verb = "sink_commit" if consumed is None else "sink_commit_consumed"
         answer = self._call(verb, sink=sink, batch=batch, once=is_once, **arguments)
         rows, already = answer.get("rows"), answer.get("already")

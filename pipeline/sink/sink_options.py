@@ -17,18 +17,35 @@ from ledgermq.client.staging import PACK_BYTES
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.model.limits import BODY_SIZE_MAX
 from ledgermq.model.names.stages import check_sink_name
-from ledgermq.pipeline.source_options import flag_option, number_option
+from ledgermq.pipeline.source_options import (
+    GroupChoice,
+    flag_option,
+    names_option,
+    number_option,
+    seeds_option,
+)
 
 PACK_BYTES_MIN = 4_096
 TIMEOUT_MS = 120_000
 
-_BOTH = {"nodes", "topic", "packBytes", "timeoutMs", "awaitMessages"}
+_BOTH = {
+    "nodes",
+    "topic",
+    "packBytes",
+    "timeoutMs",
+    "awaitMessages",
+    "brokerGroups",
+    "commitFolder",
+}
 _BATCH = {"jobId", "jobBatch"}
 _STREAM = {"commitOffsets"}
 _SPARKS = {"checkpointlocation", "queryname"}
 """Options of Spark's own, which it hands to sinks of streams, too."""
 
 CHECKPOINT = "checkpointLocation"
+PLANS = "ledgermq"
+"""Folder of plans in the checkpoint of a query over several groups."""
+
 _BY_LOWER = {name.lower(): name for name in _BOTH | _BATCH | _STREAM}
 
 
@@ -46,6 +63,9 @@ class SinkOptions:
         is_once: nobody else will use that name.
         checkpoint: where Spark keeps a query's offsets, which are to be committed with its rows;
             None: they are not.
+        groups: of a cluster, over which rows are spread; None: they go to one.
+        plans: folder where it is decided what a batch over groups is, before it is committed; None:
+            nobody runs it again.
     """
 
     nodes: tuple[str, ...]
@@ -57,6 +77,8 @@ class SinkOptions:
     job_batch: int
     is_once: bool
     checkpoint: Path | None = None
+    groups: GroupChoice | None = None
+    plans: Path | None = None
 
 
 def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
@@ -77,7 +99,8 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
     if strange:
         kind = "a batch" if streaming else "a stream"
         raise ConfigError(f"option is for {kind} alone", option=strange[0])
-    nodes = tuple(item.strip() for item in given.get("nodes", "").split(",") if item.strip())
+    seeds = seeds_option(given)
+    nodes = tuple(seeds[0].split(",")) if seeds else ()
     if not nodes:
         raise ConfigError("rows are written to nodes: give their addresses", option="nodes")
     parse_addresses(nodes)
@@ -101,24 +124,68 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         job_batch=number_option(given, "jobBatch", minimum=0) or 0,
         is_once="jobId" not in given,
         checkpoint=_checkpoint(given, options),
+        groups=_groups(given, seeds),
+        plans=_plans(given, options, streaming=streaming),
     )
+
+
+def _groups(given: Mapping[str, str], seeds: list[str]) -> GroupChoice | None:
+    text = given.get("brokerGroups")
+    if text is None:
+        if "commitFolder" in given:
+            raise ConfigError(
+                "option needs another one", option="commitFolder", needs="brokerGroups"
+            )
+        return None
+    if "commitOffsets" in given:
+        raise ConfigError(
+            "offsets of a consumer group are committed with rows in one group of brokers alone",
+            options=["brokerGroups", "commitOffsets"],
+        )
+    return GroupChoice(seeds=tuple(seeds), names=names_option(text))
+
+
+def _plans(given: Mapping[str, str], options: Mapping[str, str], *, streaming: bool) -> Path | None:
+    """Where plans of batches over groups are."""
+    if "brokerGroups" not in given:
+        return None
+    folder = given.get("commitFolder")
+    if folder is not None:
+        return _folder("commitFolder", folder)
+    if streaming:
+        checkpoint = _location(options)
+        if checkpoint is None:
+            raise ConfigError("option needs another one", option="brokerGroups", needs=CHECKPOINT)
+        return _folder(CHECKPOINT, checkpoint) / PLANS
+    if "jobId" in given:
+        raise ConfigError("option needs another one", option="jobId", needs="commitFolder")
+    return None
 
 
 def _checkpoint(given: Mapping[str, str], options: Mapping[str, str]) -> Path | None:
     if not flag_option(given, "commitOffsets", default=False):
         return None
-    folder = next((v for name, v in options.items() if name.lower() == CHECKPOINT.lower()), None)
+    folder = _location(options)
     if folder is None:
         raise ConfigError("option needs another one", option="commitOffsets", needs=CHECKPOINT)
-    parts = urlsplit(folder)
+    return _folder(CHECKPOINT, folder)
+
+
+def _location(options: Mapping[str, str]) -> str | None:
+    """Spark's own option, which has any case."""
+    return next((v for name, v in options.items() if name.lower() == CHECKPOINT.lower()), None)
+
+
+def _folder(option: str, text: str) -> Path:
+    parts = urlsplit(text)
     if parts.scheme not in ("", "file") or parts.netloc:
         raise ConfigError(
-            "offsets are committed from a checkpoint in a folder of the driver's host alone",
-            option=CHECKPOINT,
+            "batches are committed by a checkpoint in a folder of the driver's host alone",
+            option=option,
             value=f"{parts.scheme}://...",
             allowed=["a path", "file:///…"],
         )
-    return Path(unquote(parts.path) if parts.scheme else folder)
+    return Path(unquote(parts.path) if parts.scheme else text)
 
 
 def _job(given: Mapping[str, str]) -> str:

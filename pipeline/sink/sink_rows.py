@@ -14,9 +14,10 @@ The columns of a sink, all but ``body`` left out at will, or null in a row:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledgermq.client.sending.record_encoder import Column, RowColumns
-from ledgermq.client.staging import StageWriter
 from ledgermq.formats.java_hash import java_hash
 from ledgermq.formats.records.properties import KEYS, TAGS, UNIQ_KEY
 from ledgermq.model.errors import ConfigError, MessageIllegalError
@@ -49,12 +49,13 @@ NO_FLAGS = np.zeros(0, np.int32)
 Integers = npt.NDArray[np.int64]
 
 
-def check_sink_columns(types: dict[str, str], *, topic: str) -> None:
+def check_sink_columns(types: dict[str, str], *, topic: str, is_over_groups: bool = False) -> None:
     """Refuse a schema that is none of a sink's.
 
     Args:
         types: in Spark's notation, by the columns' names.
         topic: of rows without one.
+        is_over_groups: a number alone is no queue.
 
     Raises:
         ConfigError: names the column and what is allowed.
@@ -65,10 +66,22 @@ def check_sink_columns(types: dict[str, str], *, topic: str) -> None:
             raise ConfigError("sink has no such column", column=name, columns=list(COLUMNS))
         if given not in allowed:
             raise ConfigError("column has another type", column=name, type=given, allowed=allowed)
+    if is_over_groups and "queueId" in types:
+        raise ConfigError(
+            "a queue is one group's: rows over several groups have a queueKey, or go to any queue",
+            column="queueId",
+        )
     if "body" not in types:
         raise ConfigError("sink needs the column body", columns=list(types))
     if "topic" not in types and not topic:
         raise ConfigError("rows have no topic: give the column, or the option", option="topic")
+
+
+class RowWriter(Protocol):
+    """What stages rows: a ``StageWriter``, or one of several groups."""
+
+    def add_rows(self, topic: str, queue_id: int, rows: RowColumns) -> None:
+        """Stage rows for one queue."""
 
 
 @dataclass(slots=True)
@@ -78,12 +91,14 @@ class RowStager:
     Attributes:
         queues_of: how many queues a topic has.
         first_queue: where rows without a queue begin, so that not all tasks begin with the same.
+        open_queues: which ones of a topic take turns; None: all.
     """
 
-    writer: StageWriter
+    writer: RowWriter
     queues_of: Callable[[str], int]
     topic: str
     first_queue: int = 0
+    open_queues: Callable[[str], Sequence[int]] | None = None
     _turns: dict[str, int] = field(default_factory=dict)
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -161,7 +176,8 @@ class RowStager:
         if is_open.any():
             turn = self._turns.get(topic, self.first_queue)
             self._turns[topic] = turn + 1
-            queues[is_open] = turn % count
+            takers = range(count) if self.open_queues is None else self.open_queues(topic)
+            queues[is_open] = takers[turn % len(takers)]
         return queues
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -30,6 +31,9 @@ from ledgermq.client.staging import (
 )
 from ledgermq.model.errors import ConfigError, LedgerError, ProtocolError
 from ledgermq.pipeline.sink.checkpoint_offsets import consumed_by
+from ledgermq.pipeline.sink.commit_plan import GroupStage
+from ledgermq.pipeline.sink.group_commits import commit_in_groups, drop_in_groups
+from ledgermq.pipeline.sink.group_stages import GroupStages
 from ledgermq.pipeline.sink.sink_options import SinkOptions
 from ledgermq.pipeline.sink.sink_rows import RowStager, check_sink_columns
 
@@ -45,6 +49,19 @@ class StagedMessage(WriterCommitMessage):
     """What a task has staged, for the driver."""
 
     staged: StagedRows
+
+
+@dataclass
+class GroupsStagedMessage(WriterCommitMessage):
+    """The same of a task whose rows are spread over groups, by their names.
+
+    Attributes:
+        sink, batch: for which it is; a task without rows has staged in no group.
+    """
+
+    sink: str
+    batch: int
+    groups: dict[str, GroupStage]
 
 
 Messages = Sequence[WriterCommitMessage | None]
@@ -69,7 +86,7 @@ class BatchSink(DataSourceArrowWriter):
             LedgerError: a row cannot be a message, or the rows are not staged.
         """
         options = self._options
-        return StagedMessage(stage_rows(options, options.job, options.job_batch, iterator))
+        return _staged_message(options, options.job, options.job_batch, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Have all rows become messages; those of a job that was committed before are dropped.
@@ -78,11 +95,20 @@ class BatchSink(DataSourceArrowWriter):
             LedgerError: nothing is committed, or it is not known.
         """
         options = self._options
+        if options.groups is not None:
+            stages = _group_stages(messages)
+            commit_in_groups(
+                options, options.job, options.job_batch, stages, is_once=options.is_once
+            )
+            return
         commit_batch(options, options.job, options.job_batch, messages, is_once=options.is_once)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop what was staged; when no node answers it is dropped after its time."""
         options = self._options
+        if options.groups is not None:
+            drop_in_groups(options, options.job, options.job_batch, _group_stages(messages))
+            return
         # Nobody else writes under a name that was drawn, so tasks that failed are dropped, too.
         staged = None if options.is_once else _staged(messages)
         drop_batch(options, options.job, options.job_batch, staged)
@@ -114,7 +140,7 @@ class StreamSink(DataSourceStreamArrowWriter):
                 "Spark does not tell its tasks which query and batch they are of",
                 properties=[QUERY_ID, BATCH_ID],
             )
-        return StagedMessage(stage_rows(self._options, f"spark-{query}", int(batch), iterator))
+        return _staged_message(self._options, f"spark-{query}", int(batch), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Have the batch become messages; one that was committed before is dropped.
@@ -124,6 +150,11 @@ class StreamSink(DataSourceStreamArrowWriter):
             LedgerError: nothing is committed, or it is not known: the query ends, and runs the
                 batch again when it is started again.
         """
+        if self._options.groups is not None:
+            stages = _group_stages(messages)
+            for sink in _sinks_in_groups(messages, batchId):
+                commit_in_groups(self._options, sink, batchId, stages)
+            return
         checkpoint = self._options.checkpoint
         consumed = None if checkpoint is None else consumed_by(checkpoint, batchId)
         for sink in _sinks_of(messages, batchId):
@@ -131,8 +162,30 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop what was staged; what is not named here is dropped after its time."""
+        stages = _group_stages(messages)
+        for sink in _sinks_in_groups(messages, batchId):
+            drop_in_groups(self._options, sink, batchId, stages)
         for sink in _sinks_of(messages, batchId):
             drop_batch(self._options, sink, batchId, _staged(messages))
+
+
+def _staged_message(
+    options: SinkOptions, sink: str, batch: int, batches: Iterator[pa.RecordBatch]
+) -> WriterCommitMessage:
+    if options.groups is None:
+        return StagedMessage(stage_rows(options, sink, batch, batches))
+    with closing(GroupStages(options, sink, batch)) as stages:
+        stager = RowStager(
+            stages, stages.queues_of, options.topic, _first_queue(), stages.open_queues
+        )
+        for rows in batches:
+            stager.add(rows)
+        return GroupsStagedMessage(sink, batch, stages.finish())
+
+
+def _first_queue() -> int:
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
 
 
 def stage_rows(
@@ -143,13 +196,11 @@ def stage_rows(
     Raises:
         LedgerError: a row cannot be a message, or the rows are not staged.
     """
-    context = TaskContext.get()
-    first_queue = 0 if context is None else context.partitionId()
     with staging_producer(
         options.nodes, name="spark", timeout_s=options.timeout_ms / 1_000
     ) as producer:
         writer = StageWriter(producer, sink, batch, pack_bytes=options.pack_bytes)
-        stager = RowStager(writer, producer.write_queues, options.topic, first_queue)
+        stager = RowStager(writer, producer.write_queues, options.topic, _first_queue())
         for rows in batches:
             stager.add(rows)
         return writer.finish()
@@ -200,13 +251,31 @@ def _staged(messages: Messages) -> list[StagedRows]:
     return [message.staged for message in messages if isinstance(message, StagedMessage)]
 
 
+def _group_stages(messages: Messages) -> list[dict[str, GroupStage]]:
+    """What tasks have staged in groups, a task each."""
+    return [one.groups for one in messages if isinstance(one, GroupsStagedMessage)]
+
+
 def _sinks_of(messages: Messages, batch: int) -> list[str]:
     """The sink of a batch's messages, nothing when no task has staged anything.
 
     Raises:
         ProtocolError: they are of another batch, or of several queries.
     """
-    stages = {(one.stage.sink, one.stage.batch) for one in _staged(messages)}
+    return _sinks_among({(one.stage.sink, one.stage.batch) for one in _staged(messages)}, batch)
+
+
+def _sinks_in_groups(messages: Messages, batch: int) -> list[str]:
+    """The same of tasks whose rows are spread over groups.
+
+    Raises:
+        ProtocolError: they are of another batch, or of several queries.
+    """
+    own = (one for one in messages if isinstance(one, GroupsStagedMessage))
+    return _sinks_among({(one.sink, one.batch) for one in own}, batch)
+
+
+def _sinks_among(stages: set[tuple[str, int]], batch: int) -> list[str]:
     if len(stages) > 1 or any(number != batch for _, number in stages):
         raise ProtocolError("tasks have staged for another batch", batch=batch, found=list(stages))
     return [sink for sink, _ in stages]
@@ -214,4 +283,4 @@ def _sinks_of(messages: Messages, batch: int) -> list[str]:
 
 def _check_schema(schema: StructType, options: SinkOptions) -> None:
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
-    check_sink_columns(types, topic=options.topic)
+    check_sink_columns(types, topic=options.topic, is_over_groups=options.groups is not None)

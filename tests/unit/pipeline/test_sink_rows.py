@@ -44,7 +44,7 @@ def values(column: Column) -> list[bytes]:
 
 
 def stager(written: Written, topic: str = "t", first_queue: int = 0) -> RowStager:
-    return RowStager(written, lambda _: QUEUES, topic, first_queue)  # type: ignore[arg-type]
+    return RowStager(written, lambda _: QUEUES, topic, first_queue)
 
 
 def batch(**columns: pa.Array) -> pa.RecordBatch:
