@@ -35,9 +35,6 @@ TOPICS_PER_LOOK_MIN = 50
 APPLY_S = 0.05
 """Of a scrape's time for commands of the log that changed offsets and topics."""
 
-MANY_QUEUES = 64
-"""Of a topic with more, its folder is listed first: while the log grows, each queue that has no
-files yet would be looked for, and RocketMQ's own BenchmarkTest has 1,024 of them."""
 
 TIMES_PER_LOOK_MAX = 256
 """Store times read from the log in one scrape, of messages that were not met before."""
@@ -227,8 +224,10 @@ class LagSurvey:
 
     def _with_files(self, topic: str, count: int) -> Container[int]:
         """Numbers of a topic's queues that may have a message."""
-        if count <= MANY_QUEUES:
+        if count == 1:
             return range(count)
+        # While the log grows each queue that has no files yet would be looked for, in its own
+        # folder; RocketMQ's BenchmarkTest has 1,024 of them, and most topics have some.
         try:
             names = [path.name for path in (self._queues / topic).iterdir()]
         except FileNotFoundError:

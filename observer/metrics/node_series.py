@@ -31,7 +31,7 @@ from ledgermq.store.files.disk_space import measure
 ASK_S = 1.0
 """A process that hangs does not hold a scrape up for longer: its series are left out."""
 
-PROPORTIONAL_EVERY_NS = 10_000_000_000
+PROPORTIONAL_EVERY_NS = 60_000_000_000
 PROCESSES_MAX = 64
 
 _CURSORS = ("written", "durable", "committed")

@@ -1,10 +1,9 @@
-"""Samples of one scrape, and how they are written."""
+"""Samples of one scrape, also as prometheus-client collects them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 
 from ledgermq.ipc.time_histogram import BOUNDS_NS, Times
@@ -12,29 +11,34 @@ from ledgermq.observer.metrics.series import CATALOG, Series, SeriesKind
 
 
 class Samples:
-    """Values by series; whatever is put has its row in the catalogue."""
+    """Values by series; whatever is put has its row in the catalogue.
+
+    Attributes:
+        values: of a series, each with its labels' values.
+        times: histograms, by the series' names.
+    """
 
     def __init__(self) -> None:
-        self._values: dict[str, list[tuple[tuple[str, ...], float]]] = {}
-        self._times: dict[str, Times] = {}
+        self.values: dict[str, list[tuple[tuple[str, ...], float]]] = {}
+        self.times: dict[str, Times] = {}
 
     def put(self, name: str, value: float, *labels: str) -> None:
         """A value of series ``name``, with values of its labels in their order."""
         assert len(labels) == len(CATALOG[name].labels), (name, labels)
-        self._values.setdefault(name, []).append((labels, value))
+        self.values.setdefault(name, []).append((labels, value))
 
     def put_times(self, name: str, times: Times) -> None:
         """A histogram of times, in seconds."""
         assert CATALOG[name].kind is SeriesKind.HISTOGRAM, name
-        self._times[name] = times
+        self.times[name] = times
 
     def collect(self) -> Iterator[Metric]:
         """For prometheus-client."""
         for name, series in CATALOG.items():
-            if name in self._times:
-                yield _histogram(series, self._times[name])
+            if name in self.times:
+                yield _histogram(series, self.times[name])
                 continue
-            values = self._values.get(name)
+            values = self.values.get(name)
             if values is None:
                 continue
             is_counter = series.kind is SeriesKind.COUNTER
@@ -43,11 +47,6 @@ class Samples:
             for labels, value in values:
                 metric.add_sample(name, dict(zip(series.labels, labels, strict=True)), value)
             yield metric
-
-    def encode(self, accept: str) -> tuple[bytes, str]:
-        """OpenMetrics, or Prometheus' older text, as the scraper takes it; and the content type."""
-        encoder, content_type = choose_encoder(accept)
-        return encoder(self), content_type
 
 
 def _histogram(series: Series, times: Times) -> Metric:

@@ -12,6 +12,7 @@ from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import LedgerError
 from ledgermq.observer.health_source import HealthSource
+from ledgermq.observer.metrics.exposition import Exposition
 from ledgermq.observer.metrics.lag_survey import LagSurvey
 from ledgermq.observer.metrics.node_series import NodeSeries
 from ledgermq.observer.metrics.samples import Samples
@@ -48,6 +49,7 @@ class Scrapes:
         self._counters = counters
         self._thread = thread
         self._node = NodeSeries(page, settings)
+        self._exposition = Exposition()
         self._survey: LagSurvey | None = None
         self._trouble = ""
         self._asked: asyncio.Future[Samples] | None = None
@@ -57,7 +59,7 @@ class Scrapes:
         """The values as the scraper takes them, and their content type."""
         samples = await self._samples()
         loop = asyncio.get_running_loop()
-        encoded = await loop.run_in_executor(self._thread, samples.encode, accept)
+        encoded = await loop.run_in_executor(self._thread, self._exposition.encode, samples, accept)
         self._counters[ObserverCounter.SCRAPES] += 1
         return encoded
 

@@ -116,7 +116,7 @@ _OF_NODE = (
     _gauge("ledgermq_process_resident_bytes", "Resident memory, what is shared included",
            "process"),
     _gauge("ledgermq_process_proportional_bytes",
-           "Memory, what is shared divided among those who share it; counted every ten seconds",
+           "Memory, what is shared divided among those who share it; counted once a minute",
            "process"),
     _gauge("ledgermq_process_open_files", "Open descriptors", "process"),
     _gauge("ledgermq_process_threads", "Threads", "process"),

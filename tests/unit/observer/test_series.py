@@ -12,6 +12,7 @@ from ledgermq.ipc.counters import COUNTER_NAMES
 from ledgermq.ipc.cursor_page import PORTS, Role
 from ledgermq.observer.metrics.certificates import expiry_s
 from ledgermq.observer.metrics.counter_help import COUNTER_HELP, SUPERVISOR_HELP
+from ledgermq.observer.metrics.exposition import Exposition
 from ledgermq.observer.metrics.samples import Samples
 from ledgermq.observer.metrics.series import CATALOG, SeriesKind
 
@@ -50,7 +51,7 @@ def test_what_no_label_can_break() -> None:
     hostile = 'a"} 1\nledgermq_ready 9\\'
     samples.put("ledgermq_topic_messages_total", 3, hostile)
     for accept in ("", "application/openmetrics-text; version=1.0.0"):
-        text = samples.encode(accept)[0].decode()
+        text = Exposition().encode(samples, accept)[0].decode()
         (line,) = [one for one in text.splitlines() if not one.startswith("#")]
 
         assert line == ('ledgermq_topic_messages_total{topic="a\\"} 1\\nledgermq_ready 9\\\\"} 3.0')
