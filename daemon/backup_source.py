@@ -93,6 +93,15 @@ def committed_position(directory: StoreDirectory, runtime: Path) -> int:
     return _committed_now(runtime).position
 
 
+def committed_end(runtime: Path) -> int:
+    """The same of whichever node is in ``runtime``, by its cursors alone: to look often.
+
+    Raises:
+        NotLeaderError, StaleGenerationError: as ``committed_position``.
+    """
+    return _committed_now(runtime).position
+
+
 def prepare_member(staging: Path, manifest: BackupManifest) -> None:
     """Let a restored store be that of the same member, on a disk that the others do not know.
 

@@ -1,6 +1,7 @@
 """Backup stream of a running node: a turn every few seconds, for ever.
 
-A turn puts what was committed since the last one, and now and then the broker's tables. What fails
+A turn puts what was committed since the last one, and now and then the broker's tables. It begins
+sooner where much is waiting: so a stream is behind by seconds at any load. What fails
 is tried again with the next turn, since what made it fail may pass; only what no other turn would
 change ends the stream. It holds nothing open between turns: files may come and go, and the node may
 be started anew.
@@ -19,11 +20,12 @@ from ledgermq.conversion.stream.log_stream import LogStream, Streamed, Told
 from ledgermq.conversion.stream.repository import Repository, StreamAbout
 from ledgermq.conversion.stream.stream_keep import keep_since
 from ledgermq.conversion.stream.table_pieces import put_tables
-from ledgermq.daemon.backup_source import committed_position, describe_running
+from ledgermq.daemon.backup_source import committed_end, committed_position, describe_running
 from ledgermq.daemon.store_lock import acting_as_owner
 from ledgermq.formats.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
 from ledgermq.members.peer_identity import identity_of
 from ledgermq.model.errors import ConfigError, LedgerError, StorageError
+from ledgermq.model.units import MIB
 from ledgermq.store.files.mapped_files import MappedFiles
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import StoreDirectory, open_directory
@@ -33,6 +35,13 @@ logger = logging.getLogger(__name__)
 TABLES_EVERY_S = 1_800
 """What a restored store has to apply when it starts is what came since; each file of the log gets
 tables of its own besides."""
+
+SOON_BYTES = 128 * MIB
+"""With so much waiting a turn begins at once. Of a file of 1 GiB these are eight pieces: not so
+many that they are put once more as one."""
+
+LOOK_S = 0.5
+"""How often it is looked between turns, by the cursors of the node alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,19 +79,20 @@ class BackupStreaming:
         self._tables_end = -1
 
     def run(self, interval_s: float, *, pause: Callable[[float], None] = time.sleep) -> None:
-        """A turn each ``interval_s`` seconds; returns never.
+        """A turn each ``interval_s`` seconds, or when ``SOON_BYTES`` are waiting; returns never.
 
         Raises:
             ConfigError: no other turn would do better.
         """
         failed = ""
         while True:
-            began_s = time.monotonic()
+            until_s = time.monotonic() + interval_s
+            end: int | None = None
             try:
                 done = self.turn()
                 if failed:
                     logger.info("backup stream goes on: end=%d", done.end)
-                failed = ""
+                failed, end = "", done.end
             except ConfigError:
                 raise
             except LedgerError as error:
@@ -91,7 +101,7 @@ class BackupStreaming:
                 if str(error) != failed:
                     logger.warning("backup stream waits: %s", error)
                 failed = str(error)
-            pause(max(0.0, began_s + interval_s - time.monotonic()))
+            self._wait(until_s, end, pause)
 
     def turn(self) -> Streamed:
         """Put all that is committed now.
@@ -132,6 +142,19 @@ class BackupStreaming:
             with acting_as_owner(order.root):
                 write_last_backup(order.root, LastBackup(now_ms, done.end), name=STREAM_NAME)
         return done
+
+    def _wait(self, until_s: float, end: int | None, pause: Callable[[float], None]) -> None:
+        """Until ``until_s``, or until much is behind ``end``; None: a turn has failed."""
+        while (left_s := until_s - time.monotonic()) > 0:
+            pause(min(left_s, LOOK_S))
+            if end is None:
+                continue
+            try:
+                if committed_end(self._order.runtime) - end >= SOON_BYTES:
+                    return
+            except LedgerError:
+                # The node is away: the next turn says so.
+                end = None
 
     def _opened(self, directory: StoreDirectory) -> tuple[Repository, LogStream]:
         if self._repository is None or self._stream is None:

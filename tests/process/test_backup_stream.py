@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,9 +19,15 @@ from tests.process.test_backup import SERVE, bodies, faults
 
 from ledgermq.client import Producer
 from ledgermq.conversion.last_backup import STREAM_NAME, read_last_backup
+from ledgermq.conversion.stream.repository import Repository
+from ledgermq.conversion.stream.stream_places import places_at
+from ledgermq.daemon import backup_streaming
+from ledgermq.daemon.backup_streaming import BackupStreaming, StreamOrder
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor
 
 pytestmark = pytest.mark.slow
+
+PATIENCE_S = 120.0
 
 
 class RealStream:
@@ -110,3 +117,41 @@ def test_a_moment_between_two_changes_is_restored_with_the_tables_of_it(
         producer.send_batch(TOPIC, [b"after"] * BATCH).result()
     assert again.stop() == 0
     assert bodies(again.root).count(b"after") == BATCH
+
+
+class LevelError(Exception):
+    """The stream has all that there is."""
+
+
+def test_where_much_is_waiting_a_turn_does_not_wait_for_its_time(
+    make_node: Callable[[], Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup_streaming, "SOON_BYTES", 1_000)
+    node = make_node()
+    node.configure(store=dict(SIZES))
+    node.launch([*SERVE, str(node.config)])
+    node.wait_ready()
+    places = places_at(str(node.folder / "streams"))
+    order = StreamOrder(root=node.root, runtime=node.runtime, self_id=None, keep_ms=None)
+    had: list[int] = []
+    until_s = time.monotonic() + PATIENCE_S
+
+    with Producer(f"ipc://{node.runtime}") as producer:
+        producer.send(TOPIC, b"first").result()
+
+        def pause(seconds: float) -> None:
+            note = read_last_backup(node.root, name=STREAM_NAME)
+            assert note is not None
+            if not had or note.end > had[-1]:
+                had.append(note.end)
+                if len(had) == 3:
+                    raise LevelError
+                producer.send(TOPIC, b"x" * 1_000).result()
+            assert time.monotonic() < until_s, had
+            time.sleep(min(seconds, 0.5))
+
+        streaming = BackupStreaming(order, lambda: Repository(places.writable("n0"), None))
+        with pytest.raises(LevelError):
+            streaming.run(3_600.0, pause=pause)
+        assert had[2] - had[1] >= 1_000
+    assert node.stop() == 0
