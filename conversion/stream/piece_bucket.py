@@ -16,6 +16,7 @@ from ledgermq.buckets.bucket_address import S3Place
 from ledgermq.buckets.object_reader import open_object
 from ledgermq.buckets.s3_bucket import NO_CONDITIONS, S3Bucket
 from ledgermq.conversion.stream.piece_folder import missing_piece
+from ledgermq.conversion.stream.sealed_piece import Bytes
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 
 MEMORY_BYTES = 16 << 20
@@ -82,7 +83,7 @@ class PieceBucket:
         """
         return (one.removesuffix("/") for one in self._bucket.level("") if one.endswith("/"))
 
-    def put(self, name: str, parts: Iterable[bytes]) -> bool:
+    def put(self, name: str, parts: Iterable[Bytes]) -> bool:
         """As ``PiecePlace``; False also where an answer was lost, and this piece is there."""
         try:
             with SpooledTemporaryFile(MEMORY_BYTES) as file:

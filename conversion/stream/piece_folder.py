@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from ledgermq.conversion.stream.sealed_piece import Bytes
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
 
@@ -39,7 +40,7 @@ class PiecePlace(Protocol):
         """
         ...
 
-    def put(self, name: str, parts: Iterable[bytes]) -> bool:
+    def put(self, name: str, parts: Iterable[Bytes]) -> bool:
         """Have the piece, all or nothing, durable on return; False if there is one of that name,
         which is not written over.
 
@@ -87,7 +88,7 @@ class PieceFolder:
             raise _refused("not listed", self._root / folder, error) from error
         return sorted(name for name in found if not name.startswith("."))
 
-    def put(self, name: str, parts: Iterable[bytes]) -> bool:
+    def put(self, name: str, parts: Iterable[Bytes]) -> bool:
         """As ``PiecePlace``; a crash leaves a file ``.partial-…`` at most."""
         path = self._root / name
         try:

@@ -273,7 +273,7 @@ class Repository:
                 runs[-1].append(piece)
         return [LogRun(tuple(run)) for run in runs]
 
-    def _sealed(self, name: str, header: Header, content: Bytes = b"") -> Iterator[bytes]:
+    def _sealed(self, name: str, header: Header, content: Bytes = b"") -> Iterator[Bytes]:
         return seal(name, header, content, key=self._key)
 
     def _log_piece(self, folder: str, name: str) -> LogPiece:

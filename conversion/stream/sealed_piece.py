@@ -53,8 +53,10 @@ class OpenedPiece(NamedTuple):
     content: Iterator[bytes]
 
 
-def seal(name: str, header: Header, content: Bytes, *, key: bytes | None) -> Iterator[bytes]:
+def seal(name: str, header: Header, content: Bytes, *, key: bytes | None) -> Iterator[Bytes]:
     """The bytes of the piece ``name``, one part after the other.
+
+    Without a key parts are views of ``content``, which is copied nowhere.
 
     Args:
         header: what the piece says of itself, but for its name and size.
@@ -65,9 +67,11 @@ def seal(name: str, header: Header, content: Bytes, *, key: bytes | None) -> Ite
     cipher = _PLAIN if key is None else _AES
     head = _HEAD.pack(_MAGIC, _VERSION, cipher, 0, len(line), _key_id(key), os.urandom(32))
     sealed = _sealer(head, key)
-    yield head + sealed(0, line)
-    for number, at in enumerate(range(0, len(content), SEALED_BLOCK_SIZE), 1):
-        yield sealed(number, content[at : at + SEALED_BLOCK_SIZE])
+    yield head
+    yield from sealed(0, line)
+    whole = memoryview(content)
+    for number, at in enumerate(range(0, len(whole), SEALED_BLOCK_SIZE), 1):
+        yield from sealed(number, whole[at : at + SEALED_BLOCK_SIZE])
 
 
 def open_piece(file: BinaryIO, name: str, *, key: bytes | None, where: str) -> OpenedPiece:
@@ -133,13 +137,13 @@ def _header(line: bytes, name: str, where: str) -> Header:
     return header
 
 
-def _sealer(head: bytes, key: bytes | None) -> Callable[[int, Bytes], bytes]:
+def _sealer(head: bytes, key: bytes | None) -> Callable[[int, Bytes], tuple[Bytes, ...]]:
     if key is None:
-        return lambda number, content: bytes(content) + _digest(head, number, content)
+        return lambda number, content: (content, _digest(head, number, content))
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     box = AESGCM(_derived(key, head))
-    return lambda number, content: box.encrypt(number.to_bytes(12, "big"), bytes(content), head)
+    return lambda number, content: (box.encrypt(number.to_bytes(12, "big"), content, head),)
 
 
 def _opener(head: bytes, key: bytes | None, where: str) -> Callable[[int, bytes], bytes]:

@@ -76,7 +76,7 @@ def value_text(value: float) -> str:
     """A value as Go writes it, and the end of the line."""
     if isinstance(value, int) and 0 <= value < _WHOLE_MAX:
         return f"{int(value)}.0\n"
-    return f"{floatToGoString(value)}\n"
+    return f"{floatToGoString(value)}\n"  # type: ignore[no-untyped-call]
 
 
 def _head(series: Series, labels: Labels) -> str:
