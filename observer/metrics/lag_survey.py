@@ -26,7 +26,7 @@ from ledgermq.rules.consumers.group_plans import is_builtin
 from ledgermq.rules.tables.archives import ArchiveMark
 from ledgermq.store.files.store_paths import StorePaths
 
-LOOK_S = 0.08
+LOOK_S = 0.05
 """Of a scrape's time for topics that are told by name, and for the others, each."""
 
 TOPICS_PER_LOOK_MIN = 50
