@@ -46,8 +46,8 @@ _HEAD = Struct(">8sBBHI8s32s")
 _MAGIC = b"LMQPIECE"
 _VERSION = 1
 _DIGESTED, _AES, _TAGGED = 0, 1, 2
-_TAG_SIZE = 16
-_TAG_SIZES = {_DIGESTED: DIGEST_SIZE, _AES: _TAG_SIZE, _TAGGED: _TAG_SIZE}
+_PIECE_TAG_SIZE = 16
+_TAG_SIZES = {_DIGESTED: DIGEST_SIZE, _AES: _PIECE_TAG_SIZE, _TAGGED: _PIECE_TAG_SIZE}
 _CIPHER_AT = 9
 _NO_KEY = bytes(8)
 
@@ -171,8 +171,8 @@ def _opener(head: bytes, key: bytes | None, where: str) -> Callable[[int, bytes]
         try:
             if key is not None:
                 return box.decrypt(_nonce(number), sealed, head)
-            content = memoryview(sealed)[:-_TAG_SIZE]
-            box.decrypt(_nonce(number), sealed[-_TAG_SIZE:], content)
+            content = memoryview(sealed)[:-_PIECE_TAG_SIZE]
+            box.decrypt(_nonce(number), sealed[-_PIECE_TAG_SIZE:], content)
             return bytes(content)
         except InvalidTag as error:
             raise _corrupt(where) from error

@@ -26,7 +26,7 @@ from ledgermq.rules.consumers.group_plans import is_builtin
 from ledgermq.rules.tables.archives import ArchiveMark
 from ledgermq.store.files.store_paths import StorePaths
 
-LOOK_S = 0.05
+TOPICS_LOOK_S = 0.05
 """Of a scrape's time for topics that are told by name, and for the others, each."""
 
 TOPICS_PER_LOOK_MIN = 50
@@ -180,7 +180,7 @@ class LagSurvey:
         """Those that were looked at longest ago first: in short scrapes it takes several."""
         names = {topic for topic, _, _ in self.greatest_pairs(count)}
         names.update(self._greatest_topics(count))
-        until = time.monotonic() + LOOK_S
+        until = time.monotonic() + TOPICS_LOOK_S
         for name in sorted(names, key=lambda name: self._topics[name].looked_ns):
             if time.monotonic() >= until:
                 return
@@ -188,7 +188,7 @@ class LagSurvey:
 
     def _look_at_others(self, began_ns: int) -> None:
         """Those that were not looked at since ``began_ns``."""
-        until = time.monotonic() + LOOK_S
+        until = time.monotonic() + TOPICS_LOOK_S
         if not self._left:
             names = [topic.name for topic in self._tables.topics]
             for gone in self._topics.keys() - set(names):
