@@ -1,3 +1,3 @@
 """LedgerMQ: a replicated message broker that keeps RocketMQ's store."""
 
-__version__ = "0.3.0"
+__version__ = "0.3.1"
