@@ -30,6 +30,9 @@ LOOK_AGAIN_S = 0.02
 HEARD_OF_S = 5.0
 """A node that is to be added talks with the members each second, if it runs."""
 
+ANSWER_MAX_S = 30.0
+"""A node that says nothing for so long hangs, however long a change may take."""
+
 ASK_AGAIN_S = 0.1
 
 MEMBER_KINDS = ("voters", "learners", "witnesses", "bodiless")
@@ -337,4 +340,7 @@ def _ask(arguments: argparse.Namespace, verb: str, **fields: object) -> dict[str
         listen = load_settings(config).listen if config else ListenSection()
         directory = listen.runtime_dir
     path = RuntimePaths(directory).raft_control
-    return control.ask(path, verb, timeout_s=control.ANSWER_TIMEOUT_S, **fields)
+    # Who gives a change its time gives it to the answers, too: a node may be busy for a while.
+    given_s: float = getattr(arguments, "timeout", 0.0)
+    timeout_s = max(control.ANSWER_TIMEOUT_S, min(given_s, ANSWER_MAX_S))
+    return control.ask(path, verb, timeout_s=timeout_s, **fields)

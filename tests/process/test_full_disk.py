@@ -290,7 +290,7 @@ def test_a_full_leader_hands_over_and_a_full_follower_comes_back(
     wait_prepared(group)
     sender = Sender(group)
     first = group.leader()
-    assert sender.goes_through()
+    wait_until(sender.goes_through, "the first message", timeout_s=PATIENCE_S)
     disk_of(first.node).fill()
 
     def another_leads() -> bool:

@@ -77,17 +77,24 @@ def rows(page: ConsoleClient, table: str, **headers: str) -> list[dict[str, Any]
 
 
 def test_a_mirror_shows_what_it_is_and_lacks_as_its_command_does(sites: Sites) -> None:
-    told = sites.api.get("/mirrors").document
     runtime = str(sites.mirror.node.runtime)
-    status = json.loads(run_command("mirror", "status", "--runtime-dir", runtime, "--json").stdout)
+
+    def asked() -> tuple[Any, Any, Any] | None:
+        """Page, API and command, once they were asked while nothing more was copied."""
+        told = sites.api.get("/mirrors").document
+        done = run_command("mirror", "status", "--runtime-dir", runtime, "--json")
+        (shown,) = rows(sites.console, "mirror")
+        status = json.loads(done.stdout)
+        is_still = told["own"]["held"] == status["held"] == shown["held"]
+        return (told, status, shown) if is_still else None
+
+    told, status, shown = wait_until(asked, "a moment in which nothing is copied")
     page = sites.console.get("/").text
-    (shown,) = rows(sites.console, "mirror")
     (url,) = sites.source.urls
 
     assert told["is_mirror"] and told["own"].keys() == status.keys()
     for one in (told["own"], status, shown):
         assert (one["source"], one["state"], one["lag_messages"]) == (url, "copies", 0)
-    assert told["own"]["held"] == status["held"] == shown["held"]
     roles = {row["node"]: row["role"] for row in rows(sites.console, "members")}
     assert roles == {"m0": "mirror", "source": "source"}
     assert "This node is read only" in page and "0 messages, 0 B" in page

@@ -47,6 +47,16 @@ class Administered:
         content = b"" if body is None else json.dumps(body).encode()
         return self.tool.ask(code, fields, content)
 
+    def answer(self, code: int, body: Any) -> Command:
+        """The reply, once the node is not too busy to give one: a change waits for its commit."""
+
+        def replied() -> Command | None:
+            reply = self.ask(code, body)
+            return None if reply.code == ResponseCode.SERVICE_NOT_AVAILABLE else reply
+
+        found: Command = wait_until(replied, f"an answer to {code}")
+        return found
+
     def told(self, code: int, body: Any = None, **fields: object) -> dict[str, Any]:
         """The body of a reply that is no refusal."""
         reply = self.ask(code, body, **fields)
@@ -117,7 +127,7 @@ def test_lists_of_topics_and_groups_are_made_or_refused_by_name(node: Administer
             "topicSysFlag": 0, "order": False, "attributes": {"+message.type": "FIFO"}}  # fmt: skip
 
     def put(*topics: dict[str, object]) -> Command:
-        return node.ask(Code.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": list(topics)})
+        return node.answer(Code.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": list(topics)})
 
     made = put(*({**wish, "topicName": f"listed-{number}"} for number in range(30)))
     again = put({**wish, "topicName": "listed-3", "perm": 4}, {**wish, "topicName": "listed-30"})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, cast
 
 from tests.readable import is_readable
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.names.registrations import Registrations
@@ -16,8 +18,6 @@ from ledgermq.gateway.transport.server_links import ServerLinks
 from ledgermq.model.config.settings import NodeSection, RemotingSection, Settings, StoreSection
 from ledgermq.rules.tables.topics import Topic, TopicTable
 from ledgermq.wire.session import Standing
-
-TURNS_MAX = 2_000
 
 
 class Tables(NamedTuple):
@@ -68,7 +68,8 @@ class RegisteredNode:
         self.registrations.tell_standing(standing)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        for _ in range(TURNS_MAX):
+        until_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until_s:
             self.links.turn(self.now_ms)
             self.registrations.turn(self.now_ms)
             if condition():
