@@ -7,6 +7,7 @@ was tried again may find its own first attempt: what is there is read, and told 
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,6 +15,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
 from http import HTTPStatus
+from io import RawIOBase
 from pathlib import Path
 from typing import IO, NamedTuple, TypedDict, TypeVar
 from urllib.parse import urlsplit
@@ -248,18 +250,25 @@ class S3Bucket:
         found = self.get(key, bytes_max=OBJECT_BYTES_MAX)
         return found.version if found is not None and found.content == content else None
 
-    def put_new(self, key: str, content: IO[bytes]) -> bool:
+    def put_new(self, key: str, content: IO[bytes] | RawIOBase, crc: int) -> bool:
         """Write the object with all bytes of ``content``, 5 GiB at most, if there is none.
 
         Where this raises it may be written or not.
+
+        Args:
+            crc: CRC-32 of the content, which the store compares with what came.
 
         Returns:
             False if there is one, which may be this one: an answer was lost, and asked for anew.
         """
 
+        told = b64encode(crc.to_bytes(4, "big")).decode()
+
         def done() -> None:
             content.seek(0)
-            self._client.put_object(**self._named(key), Body=content, IfNoneMatch="*")
+            self._client.put_object(
+                **self._named(key), Body=content, ChecksumCRC32=told, IfNoneMatch="*"
+            )
 
         for left in reversed(range(ANSWER_TRIES)):
             try:

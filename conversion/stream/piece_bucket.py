@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
-from tempfile import SpooledTemporaryFile, gettempdir
+from tempfile import TemporaryFile, gettempdir
 from typing import BinaryIO
 
 from ledgermq.buckets.bucket_address import S3Place
 from ledgermq.buckets.object_reader import open_object
+from ledgermq.buckets.parts_file import PartsFile
 from ledgermq.buckets.s3_bucket import NO_CONDITIONS, S3Bucket
 from ledgermq.conversion.stream.piece_folder import missing_piece
 from ledgermq.conversion.stream.sealed_piece import Bytes
+from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 
 MEMORY_BYTES = 16 << 20
-"""A larger piece stands in the temporary folder until it is put: it may have to be sent twice."""
+"""A piece with more bytes of its own, as encrypted ones have, stands in the temporary folder until
+it is put, for it may have to be sent twice; what is a view of the log is sent from there."""
 
 NAMES_MAX = 10_000_000
 """Of one folder: 100 TB in the smallest pieces are a sixth of it, and a gigabyte of memory."""
@@ -51,8 +54,8 @@ class PieceBucket:
             ConfigError: it does not, so that two streams would write over each other's pieces.
             StorageError: it refused.
         """
-        self._bucket.put_new(_TRIAL, BytesIO(b"put"))
-        if self._bucket.put_new(_TRIAL, BytesIO(b"put in spite of it")):
+        trials = [b"put", b"put in spite of it"]
+        if [self._bucket.put_new(_TRIAL, BytesIO(one), crc32(one, 0)) for one in trials][1]:
             raise ConfigError(
                 NO_CONDITIONS, file=self._bucket.as_text(_TRIAL), condition="If-None-Match"
             )
@@ -86,10 +89,23 @@ class PieceBucket:
     def put(self, name: str, parts: Iterable[Bytes]) -> bool:
         """As ``PiecePlace``; False also where an answer was lost, and this piece is there."""
         try:
-            with SpooledTemporaryFile(MEMORY_BYTES) as file:
-                for part in parts:
+            crc, own, kept, rest = 0, 0, list[Bytes](), iter(parts)
+            for part in rest:
+                crc = crc32(part, crc)
+                kept.append(part)
+                own += len(part) if isinstance(part, bytes) else 0
+                if own > MEMORY_BYTES:
+                    break
+            else:
+                with PartsFile(kept) as content:
+                    return self._bucket.put_new(name, content, crc)
+            with TemporaryFile() as file:
+                while kept:
+                    file.write(kept.pop(0))
+                for part in rest:
+                    crc = crc32(part, crc)
                     file.write(part)
-                return self._bucket.put_new(name, file)
+                return self._bucket.put_new(name, file, crc)
         except OSError as error:
             raise StorageError(
                 "piece of a backup stream not written",
