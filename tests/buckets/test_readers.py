@@ -90,6 +90,7 @@ def test_arrow_sees_the_rows_and_the_partitions(
     assert {str(row["day"]) for row in rows}
 
 
+@pytest.mark.long
 def test_the_commands_write_and_check_it_and_spark_reads_it(
     tmp_path: Path, proxy: FaultyProxy, target: ObjectStore
 ) -> None:

@@ -185,6 +185,7 @@ def give_things(host: Host, group: Group, shop: TransactionalProducer) -> None:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="not installed: curl")
+@pytest.mark.long
 def test_every_command_that_is_told_does_what_it_says(host: Host) -> None:
     wrong = []
     run: set[str] = set()
