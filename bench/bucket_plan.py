@@ -17,7 +17,7 @@ import io
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import ceil
 from typing import BinaryIO, NamedTuple
 
@@ -230,7 +230,9 @@ class MadeRepository:
         else:
             piece = self._pieces[rest]
             header, content = _head_of(piece), _Unread(piece.end - piece.start)
-        yield io.BytesIO(next(seal(name, header, content, key=None)))  # type: ignore[arg-type]
+        # Head, what the piece says, and the tag behind that.
+        parts = islice(seal(name, header, content, key=None), 3)  # type: ignore[arg-type]
+        yield io.BytesIO(b"".join(parts))
 
 
 class _Unread:
