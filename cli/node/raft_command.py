@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -29,6 +30,9 @@ from ledgermq.process.settings.settings_loading import load_settings
 LOOK_AGAIN_S = 0.02
 HEARD_OF_S = 5.0
 """A node that is to be added talks with the members each second, if it runs."""
+
+TRANSFER_AGAIN_S = 1.0
+"""Each time stands in the node's log."""
 
 ANSWER_MAX_S = 30.0
 """A node that says nothing for so long hangs, however long a change may take."""
@@ -167,12 +171,12 @@ def _why_no_leader(arguments: argparse.Namespace) -> int:
 
 
 def _transfer(arguments: argparse.Namespace) -> int:
-    """Hand over, and wait until the target leads.
+    """Hand over, and wait until the target leads; one that raft has abandoned is asked for again.
 
     Raises:
         TimedOutError: it does not, in time; the old leader leads on, or there is another one.
     """
-    begin = time.monotonic()
+    begin = asked = time.monotonic()
     _ask(arguments, "transfer", target=arguments.target)
     while True:
         status = _ask(arguments, "status")
@@ -185,6 +189,12 @@ def _transfer(arguments: argparse.Namespace) -> int:
                 leader=status["leader"],
                 waited_s=arguments.timeout,
             )
+        is_abandoned = status["role"] == "leader" and status.get("transfer", "") is None
+        if is_abandoned and time.monotonic() - asked >= TRANSFER_AGAIN_S:
+            # It took longer than raft.transfer_timeout_ms.
+            asked = time.monotonic()
+            with suppress(BusyError, NotLeaderError):
+                _ask(arguments, "transfer", target=arguments.target)
         time.sleep(LOOK_AGAIN_S)
     took_ms = round((time.monotonic() - begin) * 1_000)
     document = {"leader": status["leader"], "term": status["term"], "took_ms": took_ms}

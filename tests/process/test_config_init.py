@@ -143,7 +143,7 @@ def test_users_are_let_in_where_the_group_is_led_and_a_follower_says_where_that_
     shown = follower.command("status").stdout
     everywhere = ",".join(member.address for member in first.group.members)
     at_all = run_command("acl", "remove", "nobody", "--address", everywhere)
-    moved = leader.command("raft", "transfer", follower.name)
+    moved = leader.command("raft", "transfer", follower.name, "--timeout", str(PATIENCE_S))
     wait_until(lambda: follower.leads, "the other one to lead")
     done = run_command(*words)
 

@@ -139,7 +139,7 @@ def test_the_leadership_is_handed_over_on_demand(group: Group) -> None:
     leader = group.leader()
     group.wait_equal()
     target = group.others(leader)[0]
-    done = leader.command("raft", "transfer", target.name, "--json")
+    done = leader.command("raft", "transfer", target.name, "--json", "--timeout", str(PATIENCE_S))
     status = json.loads(target.command("raft", "status", "--json").stdout)
     again = leader.command("raft", "transfer", target.name, "--json")
     nobody = target.command("raft", "transfer", "n9")

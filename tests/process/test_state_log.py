@@ -231,6 +231,7 @@ def test_a_leaders_files_from_outside_become_those_of_all(group: Group) -> None:
         broker.group_commit("g", TOPIC, {1: 30})
         broker.create_topic("ours", 2)
     group.wait_equal()
+    wait_same_tables(group)
     group.stop()
 
     def add_topic(content: dict[str, object]) -> None:
