@@ -7,6 +7,8 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from tests.process.conftest import Node, wait_until
@@ -24,6 +26,12 @@ STOPS_MAX = 5
 @pytest.fixture(params=MODES)
 def group(request: pytest.FixtureRequest, make_node: Callable[[], Node]) -> Group:
     return make_group(make_node, ack=request.param)
+
+
+def go_on(pid: int) -> None:
+    """Let a process go on that was stopped; its supervisor may have ended it by then."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
 
 
 def bodies(prefix: str, count: int) -> list[bytes]:
@@ -304,3 +312,23 @@ def test_a_leader_whose_writer_hangs_hands_over_and_follows_when_it_wakes(
     assert sick
     assert group.has_one_log()
     assert all(len(member.bodies()) == 40 for member in group.members)
+
+
+def test_a_hand_over_that_took_too_long_is_asked_for_again(group: Group) -> None:
+    leader = group.leader()
+    group.wait_equal()
+    target = group.others(leader)[0]
+    pid = target.node.pid("raft")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            words = ("raft", "transfer", target.name, "--json", "--timeout", str(PATIENCE_S))
+            asked = thread.submit(leader.command, *words)
+            wait_until(lambda: leader.node.logged("it took too long"), "raft to abandon it")
+            go_on(pid)
+            done = asked.result()
+    finally:
+        go_on(pid)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["leader"] == target.name
