@@ -338,6 +338,16 @@ def names_option(text: str) -> frozenset[str] | None:
     return None if names == {ALL_GROUPS} else names
 
 
+def refuse_without_groups(given: Mapping[str, str], option: str) -> None:
+    """Refuse an option that says something of several groups of brokers, where there is one.
+
+    Raises:
+        ConfigError: it is given.
+    """
+    if option in given:
+        raise ConfigError("option needs another one", option=option, needs="brokerGroups")
+
+
 def _groups(
     given: Mapping[str, str],
     seeds: list[str],
@@ -346,10 +356,7 @@ def _groups(
 ) -> GroupChoice | None:
     text = given.get("brokerGroups")
     if text is None:
-        if "failOnDeadGroup" in given:
-            raise ConfigError(
-                "option needs another one", option="failOnDeadGroup", needs="brokerGroups"
-            )
+        refuse_without_groups(given, "failOnDeadGroup")
         return None
     if not seeds:
         raise ConfigError(

@@ -22,6 +22,7 @@ from ledgermq.pipeline.source_options import (
     flag_option,
     names_option,
     number_option,
+    refuse_without_groups,
     seeds_option,
 )
 
@@ -132,10 +133,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
 def _groups(given: Mapping[str, str], seeds: list[str]) -> GroupChoice | None:
     text = given.get("brokerGroups")
     if text is None:
-        if "commitFolder" in given:
-            raise ConfigError(
-                "option needs another one", option="commitFolder", needs="brokerGroups"
-            )
+        refuse_without_groups(given, "commitFolder")
         return None
     if "commitOffsets" in given:
         raise ConfigError(
