@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
+from ledgermq.buckets.amazon_bucket import PART_BYTES
+from ledgermq.buckets.bucket import LIST_MAX
 from ledgermq.buckets.object_reader import FIRST_BYTES
-from ledgermq.buckets.s3_bucket import LIST_MAX, PART_BYTES
 from ledgermq.conversion.stream.log_stream import PIECES_MAX
 
 GB = 10**9

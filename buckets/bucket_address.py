@@ -13,22 +13,32 @@ SCHEMES = ("s3", "s3a")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
 
 
-class S3Place(NamedTuple):
+class BucketPlace(NamedTuple):
     """Where a bucket is, for all processes alike; keys to it are those of each host.
 
     Attributes:
         prefix: of all keys, with ``/`` at its end; or empty.
-        endpoint, region: None for what boto3 finds in its files and variables.
+        endpoint, region: None for what the store's client finds in its files and variables.
+        scheme: of the store, as addresses have it.
     """
 
     bucket: str
     prefix: str
     endpoint: str | None = None
     region: str | None = None
+    scheme: str = "s3"
 
-    def below(self, name: str) -> S3Place:
+    def below(self, name: str) -> BucketPlace:
         """The place of what stands under ``name`` here."""
         return self._replace(prefix=f"{self.prefix}{name}/")
+
+    def as_text(self, key: str = "") -> str:
+        """Address of the object ``key`` here."""
+        return f"{self.scheme}://{self.bucket}/{self.prefix}{key}"
+
+
+S3Place = BucketPlace
+"""The name that backup streams know it by."""
 
 
 def is_address(text: str) -> bool:
@@ -36,7 +46,7 @@ def is_address(text: str) -> bool:
     return "://" in text
 
 
-def parse_address(text: str, *, of: str, reserved: Collection[str] = ()) -> S3Place:
+def parse_address(text: str, *, of: str, reserved: Collection[str] = ()) -> BucketPlace:
     """The place that ``text`` names.
 
     Args:
@@ -58,7 +68,7 @@ def parse_address(text: str, *, of: str, reserved: Collection[str] = ()) -> S3Pl
             value=without_keys(text),
             form="s3://BUCKET/PREFIX, or s3a://",
         )
-    return S3Place(bucket, f"{prefix}/" if prefix else "")
+    return BucketPlace(bucket, f"{prefix}/" if prefix else "")
 
 
 def without_keys(place: str) -> str:

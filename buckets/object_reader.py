@@ -9,7 +9,7 @@ from __future__ import annotations
 from io import BufferedReader, RawIOBase
 from typing import cast
 
-from ledgermq.buckets.s3_bucket import TRIES, S3Bucket
+from ledgermq.buckets.bucket import TRIES, Bucket
 from ledgermq.model.errors import StorageError
 
 FIRST_BYTES = 64 << 10
@@ -18,7 +18,7 @@ FIRST_BYTES = 64 << 10
 BUFFER_BYTES = 1 << 20
 
 
-def open_object(bucket: S3Bucket, key: str) -> BufferedReader:
+def open_object(bucket: Bucket, key: str) -> BufferedReader:
     """The object ``key``, to be read once and closed.
 
     Raises:
@@ -31,7 +31,7 @@ def open_object(bucket: S3Bucket, key: str) -> BufferedReader:
 class _ObjectBytes(RawIOBase):
     """Invariant: what was read ends at ``_at``, where ``_stretch`` goes on, or nothing does."""
 
-    def __init__(self, bucket: S3Bucket, key: str) -> None:
+    def __init__(self, bucket: Bucket, key: str) -> None:
         self._bucket = bucket
         self._key = key
         self._at = 0

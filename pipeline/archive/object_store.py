@@ -22,8 +22,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.buckets.bucket_address import S3Place, parse_address
-from ledgermq.buckets.s3_bucket import NO_CONDITIONS, S3Bucket
+from ledgermq.buckets.bucket import NO_CONDITIONS, Bucket
+from ledgermq.buckets.bucket_address import BucketPlace, parse_address
+from ledgermq.buckets.bucket_opening import open_bucket
 from ledgermq.model.errors import (
     ConfigError,
     CorruptLogError,
@@ -56,8 +57,6 @@ _DOCUMENT = re.compile(r"([0-9]{8,18})-([0-9]{8,18})\.json")
 _STAGED = re.compile(r"([0-9]{8,18})-[0-9a-f]{32}/(.+)", re.DOTALL)
 _HEAD_TRIES = 3
 """Of a head that finds itself replaced by a put of its own."""
-_NEVER = '"00000000000000000000000000000000"'
-"""A version that no object has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ class ObjectStore:
     """An archive in a bucket; ``text`` is how the operator has named it."""
 
     text: str
-    place: S3Place
+    place: BucketPlace
 
     @classmethod
     def at(cls, text: str) -> ObjectStore:
@@ -104,7 +103,7 @@ class ObjectStore:
             ConfigError: no bucket, or its client is not installed.
         """
         place = parse_address(text, of="an archive", reserved=(OWN_FOLDER,))
-        return cls(text, S3Bucket(place).place)
+        return cls(text, open_bucket(place).place)
 
     def as_text(self) -> str:
         """As it was named."""
@@ -112,7 +111,7 @@ class ObjectStore:
 
     def documents(self) -> Iterator[RunDocument]:
         """See ``ArchiveStore``."""
-        bucket = S3Bucket(self.place)
+        bucket = open_bucket(self.place)
         # First the head: what it counts is listed then.
         found = _head(bucket)
         if found is None:
@@ -132,7 +131,7 @@ class ObjectStore:
         """See ``ArchiveStore``."""
         return [
             key
-            for key in S3Bucket(self.place).listed()
+            for key in open_bucket(self.place).listed()
             if key.endswith(".parquet") and not key.startswith(f"{OWN_FOLDER}/")
         ]
 
@@ -141,13 +140,13 @@ class ObjectStore:
         """A copy in the temporary folder, which goes with the block."""
         with tempfile.TemporaryDirectory(prefix="ledgermq-archive-") as folder:
             file = Path(folder) / "file.parquet"
-            S3Bucket(self.place).fetch(path, file)
+            open_bucket(self.place).fetch(path, file)
             yield file
 
     @contextmanager
     def written(self) -> Iterator[ObjectWriter]:
         """See ``ArchiveStore``; who was killed holds it for ``LEASE_S`` more."""
-        writer = ObjectWriter(S3Bucket(self.place), self.text)
+        writer = ObjectWriter(open_bucket(self.place), self.text)
         writer.begin()
         try:
             yield writer
@@ -159,16 +158,16 @@ class ObjectStore:
 class StagingPrefix:
     """A prefix for the files of one run."""
 
-    place: S3Place
+    place: BucketPlace
     prefix: str
 
     def as_text(self) -> str:
         """The prefix."""
-        return f"s3://{self.place.bucket}/{self.place.prefix}{self.prefix}"
+        return self.place.as_text(self.prefix)
 
     def create(self, path: str) -> StagedFile:
         """See ``StagingArea``; uploaded when it is closed, from a file without a name."""
-        bucket = S3Bucket(self.place)
+        bucket = open_bucket(self.place)
         file = tempfile.TemporaryFile("w+b", buffering=0)  # noqa: SIM115
 
         def upload() -> None:
@@ -183,14 +182,14 @@ class StagingPrefix:
 class ObjectWriter:
     """The one whose epoch the head has; it is renewed in a thread until ``end``."""
 
-    def __init__(self, bucket: S3Bucket, text: str) -> None:
+    def __init__(self, bucket: Bucket, text: str) -> None:
         """Nothing is asked or changed yet."""
         self._bucket = bucket
         self._text = text
         self._holder = f"{socket.gethostname()[:255]}:{os.getpid()}:{uuid.uuid4().hex}"
         self._guard = threading.Lock()
         self._is_ended = threading.Event()
-        self._renewing = threading.Thread(target=self._renew, name="s3-lease", daemon=True)
+        self._renewing = threading.Thread(target=self._renew, name="bucket-lease", daemon=True)
         self._head = ArchiveHead(0, 0, "", "")
         self._version: str | None = None
 
@@ -304,7 +303,7 @@ class ObjectWriter:
         """Whether the store refuses what it must, tried with an object that is thrown away."""
         probe = f"{self._new_prefix()}probe"
         self._bucket.put(probe, b"put", over=None)
-        for over, condition in ((None, "If-None-Match"), (_NEVER, "If-Match")):
+        for over, condition in ((None, "If-None-Match"), (self._bucket.no_version, "If-Match")):
             if self._bucket.put(probe, b"put in spite of it", over=over) is not None:
                 raise ConfigError(
                     NO_CONDITIONS,
@@ -337,7 +336,7 @@ def _is_held(found: FoundHead) -> bool:
     return found.head.holder != "" and found.age_s < LEASE_S
 
 
-def _head(bucket: S3Bucket) -> FoundHead | None:
+def _head(bucket: Bucket) -> FoundHead | None:
     """The head; None without one."""
     found = bucket.get(_HEAD, bytes_max=HEAD_BYTES_MAX)
     if found is None:
@@ -366,7 +365,7 @@ def _encode(head: ArchiveHead) -> bytes:
     return encode_document({"version": HEAD_VERSION, **asdict(head)})
 
 
-def _documents(bucket: S3Bucket) -> Iterator[tuple[int, int, str]]:
+def _documents(bucket: Bucket) -> Iterator[tuple[int, int, str]]:
     """Number, epoch and key of all documents, in this order."""
     found = []
     for key in bucket.listed(_MANIFEST):

@@ -12,7 +12,7 @@ from botocore.httpsession import URLLib3Session
 from tests.buckets.object_server import BUCKET
 from tests.unit.conversion.streamed_store import StreamedStore, exit_status_of, files_of
 
-from ledgermq.buckets import s3_bucket
+from ledgermq.buckets import amazon_bucket
 
 TURNS = (1, 3, 9)
 """Records that are committed at each turn: two in the first file, and all in the last one."""
@@ -46,7 +46,7 @@ class BucketStream(StreamedStore):
 
         def work() -> None:
             # Connections are not to be shared.
-            s3_bucket._client.cache_clear()
+            amazon_bucket._client.cache_clear()
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(URLLib3Session, "send", _dying(change))
                 assert self.stream_turns() == [0, 0, 0]

@@ -41,16 +41,16 @@ def proxy(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fau
     """Before the server; what this test asks goes through it."""
     from tests.buckets.object_server import FaultyProxy, use
 
-    from ledgermq.buckets import s3_bucket
+    from ledgermq.buckets import amazon_bucket
     from ledgermq.pipeline.archive import archive_job
 
     monkeypatch.setattr(archive_job, "PART_BYTES_MIN", 600)
     made = FaultyProxy(server.port)
     use(monkeypatch, made.port)
-    s3_bucket._client.cache_clear()
+    amazon_bucket._client.cache_clear()
     yield made
     made.close()
-    s3_bucket._client.cache_clear()
+    amazon_bucket._client.cache_clear()
 
 
 @pytest.fixture
@@ -58,12 +58,12 @@ def straight(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     """What this test and its children ask goes to the server itself: no thread is in between."""
     from tests.buckets.object_server import use
 
-    from ledgermq.buckets import s3_bucket
+    from ledgermq.buckets import amazon_bucket
 
     use(monkeypatch, server.port)
-    s3_bucket._client.cache_clear()
+    amazon_bucket._client.cache_clear()
     yield server
-    s3_bucket._client.cache_clear()
+    amazon_bucket._client.cache_clear()
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.buckets.s3_bucket import S3Bucket
+from ledgermq.buckets.amazon_bucket import S3Bucket
 from ledgermq.pipeline.archive.object_store import ObjectStore
 
 IS_REQUIRED = os.environ.get("LEDGERMQ_S3", "") not in ("", "0")

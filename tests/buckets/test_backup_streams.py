@@ -14,9 +14,9 @@ from tests.buckets.object_server import BUCKET, FaultyProxy, ObjectServer
 from tests.small_store import BEGIN_MS, LOG_FILE_SIZE
 from tests.unit.conversion.streamed_store import MESSAGES, StreamedStore, records_of
 
-from ledgermq.buckets import object_reader, s3_bucket
-from ledgermq.buckets.bucket_address import S3Place
-from ledgermq.buckets.s3_bucket import S3Bucket
+from ledgermq.buckets import amazon_bucket, object_reader
+from ledgermq.buckets.amazon_bucket import S3Bucket
+from ledgermq.buckets.bucket_address import BucketPlace
 from ledgermq.cli.main import main
 from ledgermq.conversion.stream import log_stream, piece_bucket, stream_places
 from ledgermq.conversion.stream.stream_places import places_at
@@ -122,7 +122,7 @@ def test_two_streams_of_one_log_do_each_other_no_harm(
     for step in (2, 3):
         child = os.fork()
         if child == 0:
-            s3_bucket._client.cache_clear()
+            amazon_bucket._client.cache_clear()
             for number in range(0, MESSAGES, step):
                 store.commit(number)
                 # A piece that it looks at may just have become part of a whole one: it asks again.
@@ -173,8 +173,8 @@ def test_a_store_that_stays_away_is_told_and_the_next_turn_has_everything(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(s3_bucket, "TRIES", 2)
-    s3_bucket._client.cache_clear()
+    monkeypatch.setattr(amazon_bucket, "TRIES", 2)
+    amazon_bucket._client.cache_clear()
     store = BucketStream(tmp_path, "streams/away")
     store.commit(4)
     proxy.fault = lambda _number, head: "busy" if b"/data/" in head and b"PUT" in head else ""
@@ -276,7 +276,7 @@ def test_a_store_without_conditions_is_refused(
 ) -> None:
     store = BucketStream(tmp_path, "streams/without-conditions")
     store.commit(4)
-    client = S3Bucket(S3Place(BUCKET, ""))._client
+    client = S3Bucket(BucketPlace(BUCKET, ""))._client
 
     def forget(request: Any, **_rest: Any) -> None:
         del request.headers["If-None-Match"]
@@ -308,7 +308,7 @@ def test_keys_are_told_nowhere_and_wrong_ones_by_their_setting(
     assert told.count("not the place of a repository of backup streams") == 2
     store.place = place
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    s3_bucket._client.cache_clear()
+    amazon_bucket._client.cache_clear()
     assert store.stream() == EXIT_CONFIG
     wrong = "".join(capsys.readouterr())
     assert "AWS_SECRET_ACCESS_KEY" in wrong

@@ -12,7 +12,7 @@ from tests.buckets.object_server import FaultyProxy, ObjectServer, bucket_of
 from tests.unit.pipeline.archives import archived
 from tests.unit.pipeline.test_archive_job import expected, grown
 
-from ledgermq.buckets import s3_bucket
+from ledgermq.buckets import amazon_bucket
 from ledgermq.model.errors import StorageError, StoreLockedError
 from ledgermq.pipeline.archive import object_store
 from ledgermq.pipeline.archive.archive_folder import ArchiveFolder
@@ -34,8 +34,8 @@ def is_of_object(head: bytes) -> bool:
 @pytest.fixture
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that fails is not tried again."""
-    monkeypatch.setattr(s3_bucket, "TRIES", 1)
-    s3_bucket._client.cache_clear()
+    monkeypatch.setattr(amazon_bucket, "TRIES", 1)
+    amazon_bucket._client.cache_clear()
 
 
 FAULTS = {
@@ -67,8 +67,8 @@ def test_a_store_that_answers_badly_costs_time_and_nothing_else(
 def test_a_store_that_stays_away_is_told_and_the_next_run_has_everything(
     tmp_path: Path, proxy: FaultyProxy, target: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_bucket, "TRIES", 2)
-    s3_bucket._client.cache_clear()
+    monkeypatch.setattr(amazon_bucket, "TRIES", 2)
+    amazon_bucket._client.cache_clear()
     store = grown(tmp_path / "store", 30)
     proxy.fault = lambda _number, head: "busy" if b".parquet" in head else ""
     with pytest.raises(StorageError, match="object not written") as found:
@@ -183,7 +183,7 @@ def test_a_large_file_whose_end_is_not_answered_is_sent_again(
     tmp_path: Path, proxy: FaultyProxy, target: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its parts were put together: who asks for that once more is told that there are none."""
-    monkeypatch.setattr(s3_bucket, "PART_BYTES", 8 << 20)
+    monkeypatch.setattr(amazon_bucket, "PART_BYTES", 8 << 20)
     content = os.urandom(20 << 20)
     (tmp_path / "large").write_bytes(content)
     bucket = bucket_of(target)

@@ -18,7 +18,7 @@ from tests.buckets.object_server import BUCKET, KEYS, FaultyProxy, bucket_of, mi
 from tests.unit.pipeline.archives import archived, places, visible_rows
 from tests.unit.pipeline.test_archive_job import expected, grown
 
-from ledgermq.buckets import s3_bucket
+from ledgermq.buckets import amazon_bucket
 from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StoreLockedError
 from ledgermq.pipeline.archive import archive_writer, object_store
 from ledgermq.pipeline.archive.archive_folder import (
@@ -290,7 +290,7 @@ def test_large_files_are_several_and_go_in_parts(
     tmp_path: Path, target: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file has no more than a store copies in one go; what is uploaded in parts is whole."""
-    monkeypatch.setattr(s3_bucket, "PART_BYTES", 8 << 20)
+    monkeypatch.setattr(amazon_bucket, "PART_BYTES", 8 << 20)
     monkeypatch.setattr(archive_writer, "GROUP_BYTES", 1)
     monkeypatch.setattr(archive_writer, "FILE_BYTES_MAX", 1)
     store = grown(tmp_path / "store", 30)
@@ -358,7 +358,7 @@ SECRET = "wJalrXUtnFEMI-of-nobody"
 
 
 def refusal(store: Path, target: ObjectStore) -> LedgerError:
-    s3_bucket._client.cache_clear()
+    amazon_bucket._client.cache_clear()
     with pytest.raises(LedgerError) as found:
         archived(store, target)
     return found.value
@@ -391,7 +391,7 @@ def test_keys_are_told_nowhere_and_wrong_ones_by_their_setting(
     told.append(refusal(store, target))
     url = os.environ["AWS_ENDPOINT_URL_S3"]
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url.replace("//", f"//AKIA:{SECRET}@"))
-    s3_bucket._client.cache_clear()
+    amazon_bucket._client.cache_clear()
     with pytest.raises(ConfigError, match="endpoint with keys") as found:
         store_at("s3a://archives/a")
     told.append(found.value)

@@ -24,7 +24,7 @@ from tests.unit.conversion.streamed_store import MESSAGES
 from tests.unit.pipeline.archives import archived
 from tests.unit.pipeline.test_archive_job import grown
 
-from ledgermq.buckets import s3_bucket
+from ledgermq.buckets import amazon_bucket
 from ledgermq.pipeline.archive import object_store
 from ledgermq.pipeline.archive.object_store import ObjectStore
 
@@ -89,7 +89,7 @@ def test_a_file_that_goes_in_parts(
     tmp_path: Path, proxy: FaultyProxy, target: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part = 8 << 20
-    monkeypatch.setattr(s3_bucket, "PART_BYTES", part)
+    monkeypatch.setattr(amazon_bucket, "PART_BYTES", part)
     (tmp_path / "large").write_bytes(os.urandom(20 << 20))
     for size in (20 << 20, part, part - 1):
         os.truncate(tmp_path / "large", size)

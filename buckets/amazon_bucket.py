@@ -1,0 +1,441 @@
+"""S3 bucket: objects below a prefix, put on condition, by Amazon's client.
+
+Busy answers (503, 429), lost connections and answers that do not come are tried again, each within
+``READ_TIMEOUT_S`` and ``TRIES`` times; then they are a ``StorageError``. A put on condition that
+was tried again may find its own first attempt: what is there is read, and told by its bytes.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import lru_cache, partial
+from http import HTTPStatus
+from io import RawIOBase
+from pathlib import Path
+from typing import IO, TypedDict, TypeVar
+from urllib.parse import urlsplit
+
+try:
+    from boto3 import Session
+    from boto3.exceptions import Boto3Error
+    from boto3.s3.transfer import TransferConfig
+    from botocore.client import BaseClient
+    from botocore.config import Config
+    from botocore.exceptions import (
+        BotoCoreError,
+        ClientError,
+        FlexibleChecksumError,
+        IncompleteReadError,
+        NoCredentialsError,
+        PartialCredentialsError,
+        ReadTimeoutError,
+        ResponseStreamingError,
+    )
+    from botocore.parsers import ResponseParserError
+    from botocore.response import StreamingBody
+
+    IS_INSTALLED = True
+except ModuleNotFoundError:
+    IS_INSTALLED = False
+
+from ledgermq.buckets.bucket import (
+    ANSWER_TRIES,
+    CONNECT_TIMEOUT_S,
+    LIST_MAX,
+    NO_CONDITIONS,
+    OBJECT_BYTES_MAX,
+    READ_TIMEOUT_S,
+    REASON_MAX,
+    REQUESTS_AT_ONCE,
+    TRIES,
+    Bucket,
+    StoredObject,
+    Stretch,
+)
+from ledgermq.buckets.bucket_address import BucketPlace
+from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
+
+FETCH_BYTES = 1 << 20
+"""So much of an object is written to a file at once."""
+
+PART_BYTES = 64 << 20
+"""A file of so many bytes is uploaded in parts, a request each: that is what uploads cost most."""
+
+_KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or the role of a machine"
+_ENDPOINT = "AWS_ENDPOINT_URL_S3"
+
+_SETTINGS = {
+    "InvalidAccessKeyId": ("object store does not know the key", _KEYS),
+    "XAdminUserNotFound": ("object store does not know the key", _KEYS),
+    "SignatureDoesNotMatch": ("object store does not take the secret key", _KEYS),
+    "NoSuchBucket": ("no such bucket", "s3a://BUCKET/PREFIX"),
+}
+"""Answers that waiting does not change, and what would."""
+
+_NO_OBJECT = {"NoSuchKey", "NoSuchUpload"}
+"""Not all that is answered 404: some say so of a key that signs, or of the bucket."""
+
+_OTHERWISE = {HTTPStatus.PRECONDITION_FAILED, HTTPStatus.CONFLICT}
+"""What a put is answered whose condition is not met, or was not while another put was done."""
+
+
+Value = TypeVar("Value")
+
+
+class _Body:
+    """An object's bytes, as ``StretchBody``."""
+
+    def __init__(self, body: StreamingBody) -> None:
+        self._body = body
+
+    def read(self, size: int) -> bytes:
+        try:
+            return bytes(self._body.read(size))
+        except (BotoCoreError, OSError) as error:
+            raise ConnectionError(str(error)[:REASON_MAX]) from error
+
+    def close(self) -> None:
+        self._body.close()
+
+
+class _Metadata(TypedDict):
+    HTTPHeaders: dict[str, str]
+
+
+class _Answer(TypedDict):
+    """What is looked at of an object's answer."""
+
+    ResponseMetadata: _Metadata
+    LastModified: datetime
+
+
+class _Key(TypedDict):
+    Key: str
+
+
+class _Prefix(TypedDict):
+    Prefix: str
+
+
+class _Page(TypedDict, total=False):
+    """What is looked at of a listing's answer."""
+
+    Contents: list[_Key]
+    CommonPrefixes: list[_Prefix]
+    IsTruncated: bool
+    NextContinuationToken: str
+
+
+class S3Bucket(Bucket):
+    """Objects of S3, or of what speaks its protocol; a version is an ETag."""
+
+    no_version = '"00000000000000000000000000000000"'
+
+    def __init__(self, place: BucketPlace) -> None:
+        """Nothing is asked yet.
+
+        Raises:
+            ConfigError: boto3 is not installed, or does not take the place.
+        """
+        if not IS_INSTALLED:
+            raise ConfigError(
+                "object stores need boto3: pip install 'ledgermq[buckets]'",
+                bucket=place.bucket,
+            )
+        try:
+            self._client = _client(place.endpoint, place.region)
+        except (BotoCoreError, ValueError) as error:
+            raise ConfigError(
+                "object store not known", bucket=place.bucket, reason=str(error)
+            ) from error
+        meta = self._client.meta
+        asked = urlsplit(meta.endpoint_url)
+        if asked.username is not None or asked.password is not None:
+            # It would stand in errors.
+            raise ConfigError("endpoint with keys in it", setting=_ENDPOINT, allowed=_KEYS)
+        self._endpoint = meta.endpoint_url
+        endpoint = None if _is_amazon(asked.hostname or "", meta.region_name) else self._endpoint
+        self.place = place._replace(endpoint=endpoint, region=meta.region_name)
+
+    def get(self, key: str, *, bytes_max: int) -> StoredObject | None:
+        """See ``Bucket``."""
+
+        def got() -> StoredObject:
+            found = self._client.get_object(**self._named(key))
+            if found["ContentLength"] > bytes_max:
+                raise CorruptLogError(
+                    "object is too large for what it is to be",
+                    file=self.as_text(key),
+                    bytes=found["ContentLength"],
+                    allowed=bytes_max,
+                )
+            return StoredObject(found["Body"].read(), found["ETag"], _age_s(found))
+
+        try:
+            return self._ask("object not read", key, got)
+        except FileNotFoundError:
+            return None
+
+    def put(self, key: str, content: bytes, *, over: str | None) -> str | None:
+        """See ``Bucket``."""
+        condition = {"IfNoneMatch": "*"} if over is None else {"IfMatch": over}
+
+        def done() -> str:
+            return str(
+                self._client.put_object(**self._named(key), Body=content, **condition)["ETag"]
+            )
+
+        try:
+            return self._ask("object not written", key, done)
+        except FileNotFoundError:
+            return None
+        except StorageError as error:
+            if _status(error.__cause__) == HTTPStatus.NOT_IMPLEMENTED:
+                raise ConfigError(NO_CONDITIONS, **error.details) from error
+            if _status(error.__cause__) not in _OTHERWISE:
+                raise
+        found = self.get(key, bytes_max=OBJECT_BYTES_MAX)
+        return found.version if found is not None and found.content == content else None
+
+    def put_new(self, key: str, content: IO[bytes] | RawIOBase, crc: int) -> bool:
+        """See ``Bucket``."""
+
+        told = b64encode(crc.to_bytes(4, "big")).decode()
+
+        def done() -> None:
+            content.seek(0)
+            self._client.put_object(
+                **self._named(key), Body=content, ChecksumCRC32=told, IfNoneMatch="*"
+            )
+
+        for left in reversed(range(ANSWER_TRIES)):
+            try:
+                self._ask("object not written", key, done)
+            except StorageError as error:
+                status = _status(error.__cause__)
+                if status == HTTPStatus.NOT_IMPLEMENTED:
+                    raise ConfigError(NO_CONDITIONS, **error.details) from error
+                if status == HTTPStatus.PRECONDITION_FAILED:
+                    return False
+                # Another put of it was under way: whether it is there by now is asked anew.
+                if status != HTTPStatus.CONFLICT or not left:
+                    raise
+            else:
+                return True
+        raise AssertionError("unreachable")
+
+    def stretch(self, key: str, start: int, end: int | None, *, version: str | None) -> Stretch:
+        """See ``Bucket``."""
+        asked = self._named(key)
+        asked["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
+        if version is not None:
+            asked["IfMatch"] = version
+        try:
+            found = self._ask("object not read", key, partial(self._client.get_object, **asked))
+        except StorageError as error:
+            if _status(error.__cause__) != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                raise
+            return Stretch(None, start, version or "")
+        _, _, whole = found.get("ContentRange", "").partition("/")
+        size = int(whole) if whole.isdecimal() else start + found["ContentLength"]
+        return Stretch(_Body(found["Body"]), size, found["ETag"])
+
+    def upload(self, key: str, file: Path) -> None:
+        """See ``Bucket``."""
+        named = self._named(key)
+        self._ask(
+            "object not written",
+            key,
+            lambda: self._client.upload_file(
+                str(file), named["Bucket"], named["Key"], Config=_alone()
+            ),
+        )
+
+    def fetch(self, key: str, file: Path) -> None:
+        """See ``Bucket``."""
+
+        def fetched() -> None:
+            # Not by s3transfer: it believes a size that was cut off.
+            body = self._client.get_object(**self._named(key))["Body"]
+            with file.open("wb", buffering=0) as target:
+                for chunk in body.iter_chunks(FETCH_BYTES):
+                    target.write(chunk)
+
+        self._ask("object not read", key, fetched)
+
+    def copy(self, source: str, target: str) -> bool:
+        """See ``Bucket``."""
+        named = self._named(target)
+        try:
+            self._ask(
+                "object not copied",
+                target,
+                lambda: self._client.copy_object(**named, CopySource=self._named(source)),
+            )
+        except FileNotFoundError:
+            return False
+        return True
+
+    def listed(self, prefix: str = "", *, at_most: int = LIST_MAX) -> Iterator[str]:
+        """See ``Bucket``."""
+        for page in self._pages(prefix, MaxKeys=at_most):
+            for item in page.get("Contents", ()):
+                yield item["Key"].removeprefix(self.place.prefix)
+
+    def level(self, folder: str) -> Iterator[str]:
+        """See ``Bucket``."""
+        for page in self._pages(folder, Delimiter="/"):
+            keys = [item["Key"] for item in page.get("Contents", ())]
+            keys += [item["Prefix"] for item in page.get("CommonPrefixes", ())]
+            yield from (key.removeprefix(self.place.prefix + folder) for key in keys)
+
+    def _pages(self, prefix: str, **how: object) -> Iterator[_Page]:
+        asked = {"Bucket": self.place.bucket, "Prefix": self.place.prefix + prefix, **how}
+        while True:
+            page = self._ask(
+                "objects not listed", prefix, partial(self._client.list_objects_v2, **asked)
+            )
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            asked["ContinuationToken"] = page["NextContinuationToken"]
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """See ``Bucket``."""
+        waiting = [{"Key": self.place.prefix + key} for key in keys]
+        for begin in range(0, len(waiting), LIST_MAX):
+            asked = {"Objects": waiting[begin : begin + LIST_MAX], "Quiet": True}
+            done = self._ask(
+                "objects not deleted",
+                "",
+                partial(self._client.delete_objects, Bucket=self.place.bucket, Delete=asked),
+            )
+            for fault in done.get("Errors", ()):
+                raise StorageError(
+                    "object not deleted",
+                    file=f"s3://{self.place.bucket}/{fault.get('Key')}",
+                    endpoint=self._endpoint,
+                    reason=str(fault.get("Message"))[:REASON_MAX],
+                )
+
+    def unended(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """See ``Bucket``."""
+        asked = {"Bucket": self.place.bucket, "Prefix": self.place.prefix + prefix}
+        while True:
+            ask = partial(self._client.list_multipart_uploads, **asked)
+            try:
+                page = self._ask("uploads not listed", prefix, ask)
+            except StorageError as error:
+                if _status(error.__cause__) == HTTPStatus.NOT_IMPLEMENTED:
+                    return
+                raise
+            for upload in page.get("Uploads", ()):
+                yield upload["Key"].removeprefix(self.place.prefix), upload["UploadId"]
+            if not page.get("IsTruncated"):
+                return
+            asked["KeyMarker"] = page["NextKeyMarker"]
+            asked["UploadIdMarker"] = page["NextUploadIdMarker"]
+
+    def give_up(self, key: str, upload: str) -> None:
+        """See ``Bucket``."""
+        asked = partial(self._client.abort_multipart_upload, **self._named(key), UploadId=upload)
+        with suppress(FileNotFoundError):
+            self._ask("upload not given up", key, asked)
+
+    def _named(self, key: str) -> dict[str, str]:
+        return {"Bucket": self.place.bucket, "Key": self.place.prefix + key}
+
+    def _ask(self, what: str, key: str, call: Callable[[], Value]) -> Value:
+        """What the store answers, with what may come of it as our errors.
+
+        ``call`` is made again when its answer is not what the store has, which the client does not
+        do.
+        """
+        for left in reversed(range(ANSWER_TRIES)):
+            try:
+                return call()
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") in _NO_OBJECT:
+                    raise FileNotFoundError(self.as_text(key)) from error
+                raise self._refused(what, key, error) from error
+            except (BotoCoreError, Boto3Error, OSError, KeyError, ValueError) as error:
+                if not (left and _is_not_whole(error)):
+                    raise self._refused(what, key, error) from error
+        raise AssertionError("unreachable")
+
+    def _refused(self, what: str, key: str, error: Exception) -> LedgerError:
+        place = {"file": self.as_text(key), "endpoint": self._endpoint}
+        if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
+            return ConfigError("no keys for the object store", **place, setting=_KEYS)
+        reason = str(error)[:REASON_MAX]
+        told = next((_SETTINGS[code] for code in _SETTINGS if f"({code})" in reason), None)
+        if told is not None:
+            return ConfigError(told[0], **place, setting=told[1], reason=reason)
+        return StorageError(what, errno=getattr(error, "errno", None), **place, reason=reason)
+
+
+def _age_s(answer: _Answer) -> float:
+    """Seconds since an object was written; without the store's clock by ours."""
+    try:
+        text = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
+        now = parsedate_to_datetime(text).astimezone(UTC)
+    except (KeyError, ValueError):
+        now = datetime.now(UTC)
+    return max(0.0, (now - answer["LastModified"]).total_seconds())
+
+
+def _status(error: BaseException | None) -> int | None:
+    """HTTP's status of what a store has answered."""
+    if not isinstance(error, ClientError):
+        return None
+    found = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return found if isinstance(found, int) else None
+
+
+def _is_not_whole(error: Exception) -> bool:
+    """Whether an answer has ended within its lines or bytes; a line that is not there is a
+    ``KeyError``, and half of one a ``ValueError``. Or its bytes were changed on their way, or are
+    of two objects, as a server that keeps files may answer while one is replaced.
+    """
+    if isinstance(error, Boto3Error):
+        # Parts were put together, and the answer was lost: asked once more, there are none.
+        return "(NoSuchUpload)" in str(error)
+    return isinstance(
+        error,
+        (
+            *(IncompleteReadError, ReadTimeoutError, ResponseStreamingError, ResponseParserError),
+            *(FlexibleChecksumError, KeyError, ValueError),
+        ),
+    )
+
+
+def _is_amazon(host: str, region: str) -> bool:
+    """Whether it is what a client finds by the region alone; private endpoints are not."""
+    return host in {"s3.amazonaws.com", *(f"s3.{region}.amazonaws.com{end}" for end in ("", ".cn"))}
+
+
+def _alone() -> TransferConfig:
+    """Spark has as many tasks at once as there is to do: none of them needs threads."""
+    return TransferConfig(
+        use_threads=False, multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES
+    )
+
+
+@lru_cache(maxsize=8)
+def _client(endpoint: str | None, region: str | None) -> BaseClient:
+    """A client of this process; its threads share it, but not the session that makes it."""
+    return Session().client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name=region,
+        config=Config(
+            connect_timeout=CONNECT_TIMEOUT_S,
+            read_timeout=READ_TIMEOUT_S,
+            max_pool_connections=REQUESTS_AT_ONCE,
+            retries={"mode": "standard", "total_max_attempts": TRIES},
+        ),
+    )

@@ -1,0 +1,17 @@
+"""Opening a bucket: the client of the store that a place is of, imported when it is asked for."""
+
+from __future__ import annotations
+
+from ledgermq.buckets.bucket import Bucket
+from ledgermq.buckets.bucket_address import BucketPlace
+
+
+def open_bucket(place: BucketPlace) -> Bucket:
+    """The bucket of the place; nothing is asked yet.
+
+    Raises:
+        ConfigError: its store's client is not installed, or does not take the place.
+    """
+    from ledgermq.buckets.amazon_bucket import S3Bucket
+
+    return S3Bucket(place)
