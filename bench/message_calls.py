@@ -202,7 +202,7 @@ def measured(group: BenchGroup, folder: Path, way: Way, messages: int, top: int)
         called = {function: times / each for function, times in calls.items()}
         row = {
             "calls": sum(called.values()) - idle[name].total() * seconds / IDLE_S / each,
-            "turns": _of(called, "CursorPage.beat"),
+            "turns": _of(called, "Worker.turn"),
             "switches": switches[name] / each,
         }
         if name.endswith("broker"):

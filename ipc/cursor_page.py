@@ -81,6 +81,9 @@ _OBSERVER_COUNTERS = 256
 COUNTERS_MAX = _COUNTER_SLOTS * FIELDS
 """Counters that each process has."""
 
+BEAT_AT, TURNS_AT = 1, 5
+"""Where in a process slot stand the time of its last sign of life, and whether its loop turns."""
+
 Made = TypeVar("Made")
 
 _NEVER_READ = -1, None
@@ -300,6 +303,10 @@ class CursorPage:
 
     def read_written(self) -> LogCursor:
         """End of what the writer has put in the log."""
+        known, made = self._made[_WRITTEN]
+        if self._cells[_WRITTEN * FIELDS] == known:
+            cursor: LogCursor = made
+            return cursor
         return self._known(_WRITTEN, 3, _cursor)
 
     def read_written_position(self) -> int:
@@ -458,8 +465,8 @@ class CursorPage:
     def beat(self, role: Role, now_ns: int) -> None:
         """Tell that the loop of ``role`` turns."""
         at = _PROCESS_AT[role]
-        self._cells[at + 1] = now_ns
-        self._cells[at + 5] = 1
+        self._cells[at + BEAT_AT] = now_ns
+        self._cells[at + TURNS_AT] = 1
 
     def take_settings(self, role: Role, number: int) -> None:
         """Tell that ``role`` goes by the settings of that ``settings_number``, or later ones."""
@@ -476,6 +483,12 @@ class CursorPage:
     def asleep_cell(self, role: Role) -> memoryview:
         """The one cell of ``set_asleep`` and ``is_asleep``, for who needs it with each message."""
         return self.lend(_PROCESS_AT[role] + 2, 1)
+
+    def sign_cells(self, role: Role) -> memoryview:
+        """The cells of ``role``'s process slot, for a loop that writes two of them each turn: at
+        ``BEAT_AT`` the time, at ``TURNS_AT`` a 1 (``beat``).
+        """
+        return self.lend(_PROCESS_AT[role], TURNS_AT + 1)
 
     def cursor_cells(self) -> tuple[memoryview, ...]:
         """Cells that change with what is published: written, durable, committed, the grant."""

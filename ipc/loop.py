@@ -13,7 +13,7 @@ from typing import Protocol
 
 import zmq
 
-from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.ipc.cursor_page import BEAT_AT, TURNS_AT, CursorPage, Role
 from ledgermq.ipc.zmq_flags import POLLIN
 from ledgermq.model.config.settings import Settings
 
@@ -47,9 +47,11 @@ class Worker(Protocol):
         """How long the process may sleep now; 0 while there is work left."""
         ...
 
-    def hears_bells(self, now_ns: int) -> bool:
-        """Whether a bell may end the sleep that begins now; a wake-up that changes nothing costs
-        those their processor who wait for an answer.
+    @property
+    def hears_bells(self) -> Callable[[int], bool] | None:
+        """Says of a time whether a bell may end the sleep that begins then; None: any may.
+
+        A wake-up that changes nothing costs those their processor who wait for an answer.
         """
         ...
 
@@ -126,10 +128,11 @@ def run(
     signals = stop.fileno()
     if signals >= 0:
         polled.append((signals, POLLIN))
-    asleep = page.asleep_cell(role)
+    asleep, signs = page.asleep_cell(role), page.sign_cells(role)
+    hears_bells = worker.hears_bells
     while not stop.reason:
         now_ns = time.monotonic_ns()
-        asleep[0] = worker.hears_bells(now_ns)
+        asleep[0] = hears_bells is None or hears_bells(now_ns)
         wait_ms = worker.sleep_ms(now_ns)
         if wait_ms <= 0:
             wait_ms = asleep[0] = 0
@@ -147,4 +150,5 @@ def run(
             page.take_settings(role, number)
         now_ns = time.monotonic_ns()
         worker.turn(ready, now_ns)
-        page.beat(role, now_ns)
+        # As ``page.beat`` does it, without a call.
+        signs[BEAT_AT], signs[TURNS_AT] = now_ns, 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict, deque
 from collections.abc import Mapping
+from typing import Final
 
 from ledgermq.ipc.counters import BrokerCounter, RaftCounter
 from ledgermq.ipc.cursor_page import Grant, LogCursor, Role
@@ -33,6 +34,7 @@ from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import NO_EFFECTS, AppendEntries, Effects, LeaderChange
 from ledgermq.raft.message_codec import decode_message, encode_message
 from ledgermq.raft.messages import Append, Attest, EntryId, Message, RaftRole
+from ledgermq.raft.roles.node_state import WriterState
 from ledgermq.raft.timing import NEVER
 from ledgermq.raft_node.alone import Alone
 from ledgermq.raft_node.entries.membership_log import Told
@@ -66,6 +68,9 @@ _PAGE_ROLES = {
 
 class RaftWorker:
     """Carries events from the page, the writer and the peers into the core, and its effects out."""
+
+    # Any: others wait for what it does.
+    hears_bells: Final = None
 
     def __init__(self, environment: Environment, term_file: TermFile, peers: Peers) -> None:
         settings = environment.settings
@@ -110,6 +115,8 @@ class RaftWorker:
         self._parts |= dict.fromkeys(self._log.sources, _LOG)
         self._parts[self._control.source] = _CONTROL
         self._log_due_ns = self._log_wake_ns = 0
+        # The core's, as it was before the sleep: it may be later by now.
+        self._core_due = 0
         self._noted = ""
         self._is_cutting = self._was_recovered = False
         self._held = self._written = _UNSEEN
@@ -144,17 +151,13 @@ class RaftWorker:
             repeat = None
         else:
             repeat = self._writer.repeat_ms(now_ns)
-        wait = min(self._look_again_ms, self._core.deadline - now_ns // TICK_NS)
+        self._core_due = self._core.deadline
+        wait = min(self._look_again_ms, self._core_due - now_ns // TICK_NS)
         if repeat is not None and repeat < wait:
             wait = repeat
         if self._log_wake_ns != NEVER and self._log_wake_ns - now_ns < wait * 1_000_000:
             wait = (self._log_wake_ns - now_ns) // 1_000_000
         return wait if wait > 0 else 0
-
-    def hears_bells(self, now_ns: int) -> bool:
-        """Always: others wait for what it does."""
-        del now_ns
-        return True
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Answers first, then the peers, then the cursors, then what time brings."""
@@ -181,7 +184,7 @@ class RaftWorker:
                 self._look_at_written()
         else:
             self._writer.repeat_when_due(now_ns)
-        if now >= self._core.deadline:
+        if now >= self._core_due and now >= self._core.deadline:
             self._carry_out(self._core.tick(now))
         if now_ns >= self._looks.due_ns:
             self._looks.turn(now_ns)
@@ -199,17 +202,21 @@ class RaftWorker:
             self._log_wake_ns = NEVER if wait is None else now_ns + wait * 1_000_000
 
     def _hear_peers(self, now: int) -> None:
-        """A bounded number of messages."""
-        receive, line = self._peers.receive, self._core.line
+        """A bounded number of messages: those of direct connections, or else the others."""
+        arrived, line = self._peers.arrived(), self._core.line
+        is_direct = bool(arrived)
         for _ in range(MESSAGES_PER_TURN_MAX):
-            received = receive()
-            if received is None:
-                return
-            source, parts = received
-            count = len(parts)
-            if count <= 2 and line.receive(now, source, parts[0], count == 2):
+            if arrived:
+                source, parts = arrived.popleft()
+            else:
+                received = None if is_direct else self._peers.receive()
+                if received is None:
+                    return
+                source, parts = received
+            first, *rest = parts
+            if not rest[1:] and line.receive(now, source, first, bool(rest)):
                 self._counters[RaftCounter.MESSAGES_RECEIVED] += 1
-                self._entries = parts[1] if count == 2 else None
+                self._entries = rest[0] if rest else None
                 self._carry_out_line()
                 self._entries = None
             else:
@@ -239,7 +246,7 @@ class RaftWorker:
         written = self._page.read_written()
         if written is not self._written:
             self._written = written
-            if self._core.granted:
+            if self._core.line.state.writer is WriterState.GRANTED:
                 # Before the entries are told: a membership counts from its own entry on (thesis,
                 # section 4.1), and they may be committed at once.
                 told = self._memberships.written(written.index)
@@ -390,7 +397,7 @@ class RaftWorker:
         if line.first >= 0:
             self._append(AppendEntries(Index(line.first), Index(line.last)))
         if reply is not None:
-            leader = self._core.leader
+            leader = line.state.leader
             assert leader is not None
             self._say(leader, reply)
         if wants:
@@ -433,11 +440,11 @@ class RaftWorker:
         assert self._entries is not None
         told = None
         # A new writer has not said yet where its log ends: it may lack what the old ring held.
-        if self._writer.is_read:
+        if self._writer.is_settled or self._writer.is_read:
             told = self._log.append(accepted, self._entries, self._announced)
         if told is None:
             self._carry_out(self._core.entries_dropped(self._log.end))
-        else:
+        elif told:
             self._tell_memberships(told)
 
     def _tell_memberships(self, told: Told) -> None:
@@ -485,7 +492,7 @@ class RaftWorker:
         if self._memberships.becomes_certain(index):
             self._know_members(index)
         self._counters[RaftCounter.COMMITS] += 1
-        if self._core.role is RaftRole.LEADER:
+        if self._core.line.state.role is RaftRole.LEADER:
             # It has acknowledgements to give; a follower's has not.
             self._writer.ring()
         self._dispatcher.ring()

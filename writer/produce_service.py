@@ -221,7 +221,7 @@ class ProduceService:
             self._refuse_waiting()
             return False
         begin = self._log.end
-        batch = PutBatch(self._log, self._offsets, term=term, now_ms=self._now_ms)
+        batch = PutBatch(self._log, self._offsets, term=term, now_ns=self._clock.epoch_ns)
         with self._put_lock:
             try:
                 size = taken = 0
@@ -263,7 +263,7 @@ class ProduceService:
         largest = max(max(part.sizes) for part in group)
         if largest > self._record_max:
             raise MessageIllegalError("record is too large", size=largest, limit=self._record_max)
-        batch = PutBatch(self._log, self._offsets, term=term, now_ms=self._now_ms)
+        batch = PutBatch(self._log, self._offsets, term=term, now_ns=self._clock.epoch_ns)
         begin = int(self._log.end.position)
         append_own(batch, group, self._put_lock, has_reserve=has_reserve, written=written)
         try:

@@ -13,7 +13,9 @@ import errno
 import logging
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Mapping
+from typing import Final
 
 from ledgermq.formats.dledger_index import ITEM_SIZE as INDEX_ITEM_SIZE
 from ledgermq.ipc.append_ring import (
@@ -88,12 +90,17 @@ SMALL_APPEND = 4_096
 
 READY_REPEAT_NS = 200_000_000
 
+_ORDERS, _GUARD = 1, 2
+
 SWITCH_INTERVAL_S = 0.000_2
 """The flusher's thread gets the interpreter this soon when it comes back from a sync."""
 
 
 class WriterWorker:
     """Orders from raft and the broker on one side, the producers on the other."""
+
+    # Any: others wait for what it does.
+    hears_bells: Final = None
 
     def __init__(
         self,
@@ -164,12 +171,16 @@ class WriterWorker:
 
         forget = self._service.forget_before
         self._socket, self._due = self._service.socket, self._service.due.waiting
-        self._guards = frozenset(self._socket.guards)
+        # What each source is for; 0: the producers' own.
+        self._parts: defaultdict[Pollable, int] = defaultdict(int)
+        self._parts |= dict.fromkeys(self._socket.guards, _GUARD)
+        self._parts |= dict.fromkeys(environment.inbox.sources, _ORDERS)
         self._looks = RareLooks(self._socket, gate, retention, log.writer, forget_before=forget)
 
     def sources(self) -> list[Pollable]:
         """The inbox, the producers' socket, and who lets them in."""
-        return [*self._environment.inbox.sources, *self._service.socket.sources, *self._guards]
+        guards = self._service.socket.guards
+        return [*self._environment.inbox.sources, *self._service.socket.sources, *guards]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Nothing to do while no acknowledgement is due, raft has put nothing into the ring, and
@@ -194,22 +205,17 @@ class WriterWorker:
             return max(0, (self._ready_sent_ns + READY_REPEAT_NS - now_ns) // 1_000_000)
         return self._looks.sleep_ms(now_ns)
 
-    def hears_bells(self, now_ns: int) -> bool:
-        """Always: others wait for what it does."""
-        del now_ns
-        return True
-
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Orders, raft's entries, frames (staged, written and published once), then answers."""
         is_due = now_ns >= self._looks.due_ns or self._gate.state is not SpaceState.ROOMY
         has_room = is_due and self._looks.turn(now_ns)
-        for message in self._environment.inbox.drain(ready):
-            self._take(message)
-        if self._unsettled is not None and self._page.has_queues():
-            self._settle_tables(self._unsettled)
-        if self._postponed is not None and self._can_obey(self._postponed):
-            order, self._postponed = self._postponed, None
-            self._carry_out(order)
+        heard = 0
+        for source in ready:
+            heard |= self._parts[source]
+        if heard & _ORDERS:
+            self._take_orders(ready)
+        if self._unsettled is not None or self._postponed is not None:
+            self._do_what_waited()
         if self._grant_cell[0] != self._told_version or self._term != self._told_term:
             self._tell_standing()
         ring = self._ring
@@ -217,7 +223,7 @@ class WriterWorker:
             has_room or (self._starved is None and ring.head[0] != ring.taken)
         ):
             self._take_entries(ring)
-        if not self._guards.isdisjoint(ready):
+        if heard & _GUARD:
             self._socket.let_in()
             self._looks.hasten()
         if self._socket.hears(ready) and self._service.take_frames(self._term):
@@ -228,13 +234,8 @@ class WriterWorker:
                 self._look_at_committed()
             if due[0].position <= self._committed:
                 self._service.due.acknowledge(self._committed)
-        if self._damage is not None:
-            self._look_at_damage(self._damage)
-        is_late = now_ns - self._ready_sent_ns >= READY_REPEAT_NS
-        if not self._known_by_raft and self._unsettled is None and is_late:
-            self._ready_sent_ns = now_ns
-            end = self._log.end
-            self._raft.send(encode(Ready(end.index_, end.position, end.term)))
+        if self._damage is not None or not self._known_by_raft:
+            self._look_at_beginnings(now_ns)
 
     def finish(self) -> None:
         """Nothing: ``close`` answers whoever waits."""
@@ -256,6 +257,28 @@ class WriterWorker:
         if self._retention is not None:
             self._retention.take_settings(settings.retention)
         self._looks.hasten()
+
+    def _take_orders(self, ready: Mapping[Pollable, int]) -> None:
+        for message in self._environment.inbox.drain(ready):
+            self._take(message)
+
+    def _do_what_waited(self) -> None:
+        """What had to wait until the dispatcher has looked at the queues."""
+        if self._unsettled is not None and self._page.has_queues():
+            self._settle_tables(self._unsettled)
+        if self._postponed is not None and self._can_obey(self._postponed):
+            order, self._postponed = self._postponed, None
+            self._carry_out(order)
+
+    def _look_at_beginnings(self, now_ns: int) -> None:
+        """At damage that is to be repaired; and tell raft, which answers, where the log ends."""
+        if self._damage is not None:
+            self._look_at_damage(self._damage)
+        is_late = now_ns - self._ready_sent_ns >= READY_REPEAT_NS
+        if not self._known_by_raft and self._unsettled is None and is_late:
+            self._ready_sent_ns = now_ns
+            end = self._log.end
+            self._raft.send(encode(Ready(end.index_, end.position, end.term)))
 
     def _look_at_committed(self) -> None:
         # The version first: what comes between the two is looked at once more.

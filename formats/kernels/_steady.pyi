@@ -1,6 +1,8 @@
 from collections.abc import Hashable
+from typing import Any
 
 class SteadyLine:
+    state: Any
     first: int
     last: int
     reply: bytes | None

@@ -87,7 +87,7 @@ class EntrySender:
             CorruptLogError: they are wrong, and no member has others.
         """
         line, lagging = self._core.line, self._lagging
-        end = self._page.read_written()
+        end, commit = self._page.read_written(), self._core.commit
         written = end.index
         if lagging:
             self._pace.note(self._core.now, end.position)
@@ -99,7 +99,7 @@ class EntrySender:
             while until >= first:
                 if lagging and not self._may_send(peer, written):
                     break
-                span = self._read(peer, Index(first), Index(until))
+                span = self._read(peer, Index(first), Index(until), commit)
                 if span is None:
                     break
                 head = line.replicated(peer, first, span.last, len(span.data))
@@ -138,7 +138,7 @@ class EntrySender:
             if not self._may_send(request.peer, end.index):
                 # The core asks again with the next entries, and with the member's next reply.
                 return
-        span = self._read(request.peer, request.next, until)
+        span = self._read(request.peer, request.next, until, self._core.commit)
         if span is None:
             return
         effects = self._core.replicated(request, span.last, len(span.data))
@@ -177,13 +177,12 @@ class EntrySender:
                 self._asked_for[peer] = until
                 self._exchange.will_need(begin, until)
 
-    def _read(self, peer: str, first: Index, until: Index) -> EntrySpan | None:
+    def _read(self, peer: str, first: Index, until: Index, commit: Index) -> EntrySpan | None:
         """The entries as far as one frame holds them; None where they are damaged.
 
         Raises:
             LogDamagedError, CorruptLogError: as ``replicate``.
         """
-        commit = self._core.commit
         try:
             size = self._pace.frame_bytes(peer) if self._lagging else self._frame_bytes
             span = self._exchange.read(first, until, size_max=size, committed=commit)

@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import time
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,7 +35,7 @@ from ledgermq.raft_node.mirroring.source_feed import FeedStatus, SourceFeed
 from ledgermq.raft_node.mirroring.source_link import SourceLink
 from ledgermq.raft_node.peers.peer_admission import agreed_settings
 from ledgermq.raft_node.peers.peer_presence import ABSENT_S
-from ledgermq.raft_node.peers.peers import PeerMessage
+from ledgermq.raft_node.peers.peers import Arrived, PeerMessage
 from ledgermq.store.files.small_file import replace_file
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.wire.mirror_frames import SourceState
@@ -140,6 +141,10 @@ class MirrorPeers:
             # is behind names a lesser one. In that nothing would ever be taken.
             self._feed.follow_term(reply.term)
         return True
+
+    def arrived(self) -> deque[Arrived]:
+        """See ``Peers``: what comes is asked for one by one."""
+        return deque()
 
     def receive(self) -> PeerMessage | None:
         """See ``Peers``."""

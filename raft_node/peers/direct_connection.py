@@ -11,9 +11,9 @@ import select
 import socket
 import ssl
 from collections import deque
-from collections.abc import Sequence
 
 from ledgermq.model.errors import ProtocolError
+from ledgermq.model.ids import NodeId
 from ledgermq.raft_node.peers.peer_sockets import PART_SIZE_MAX, SILENCE_MS
 from ledgermq.wire.byte_stream import HEAD_SIZE, pack_head, unpack_head
 
@@ -49,6 +49,7 @@ class DirectConnection:
         descriptor: of its socket; it is in the poll set that it was made with.
         is_open: the handshake is over, and messages may be sent.
         failure: why it has ended; empty while it has not.
+        peer: whose it is, as its owner has found.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class DirectConnection:
         self.descriptor = connected.fileno()
         self.is_open = False
         self.failure = ""
+        self.peer: NodeId | None = None
         self._socket = connected
         self._poll = poll
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -85,21 +87,20 @@ class DirectConnection:
         """The other side's (DER), once it is open."""
         return self._tls.getpeercert(binary_form=True) or b""
 
-    def send(self, parts: Sequence[bytes]) -> bool:
+    def send(self, first: bytes, second: bytes | None = None) -> bool:
         """Send a message of one part or of two; false when none is taken now, or it has ended."""
         if self.failure or self._unsent_bytes > UNSENT_MAX:
             return False
         write = self._tls.write
-        first = parts[0]
         try:
-            if len(parts) == 1:
+            if second is None:
                 write(pack_head(len(first), 0) + first)
             else:
-                second = parts[1]
                 size = len(second)
                 head = pack_head(len(first), size + 1)
                 if size <= _JOINED_MAX:
-                    write(b"".join((head, first, second)))
+                    # Joined by copies, which are short: a list of parts costs more.
+                    write(head + first + second)
                 else:
                     write(head + first)
                     write(second)

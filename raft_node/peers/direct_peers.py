@@ -22,8 +22,7 @@ from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import NodeId
 from ledgermq.raft_node.peers.direct_connection import DirectConnection
 from ledgermq.raft_node.peers.own_certificate import OwnCertificate
-from ledgermq.raft_node.peers.peers import PeerMessage
-from ledgermq.wire.byte_stream import PARTS_MAX
+from ledgermq.raft_node.peers.peers import Arrived, PeerMessage
 from ledgermq.wire.direct_offer import DirectOffer, OfferKind, decode_offer, encode_offer
 
 logger = logging.getLogger(__name__)
@@ -45,8 +44,6 @@ WAITING_MAX = 32
 """With more messages than that the process is woken for those that its turn leaves."""
 
 Say = Callable[[NodeId, bytes], bool]
-
-_new_tuple = tuple.__new__
 
 
 class DirectPeers:
@@ -77,13 +74,12 @@ class DirectPeers:
         self._believed: dict[NodeId, bytes] = {}
         self._shaking: dict[DirectConnection, tuple[float, NodeId | None]] = {}
         self._by_descriptor: dict[int, DirectConnection] = {}
-        self._nodes: dict[DirectConnection, NodeId] = {}
         self._listener: socket.socket | None = None
         self._listen_until = 0.0
         self._accepted = 0
         self._again: dict[NodeId, tuple[float, float]] = {}
         self._told: dict[NodeId, str] = {}
-        self._messages: deque[PeerMessage] = deque()
+        self._messages: deque[Arrived] = deque()
         self._was_looked = False
         self._poll = select.epoll()
         self.source = self._poll.fileno()
@@ -94,9 +90,10 @@ class DirectPeers:
     def send(self, peer: NodeId, parts: Sequence[bytes]) -> bool | None:
         """Send a message; false when none is taken now, None when it has to go over ZeroMQ."""
         connection = self.open.get(peer)
-        if connection is None or len(parts) > PARTS_MAX:
+        first, *rest = parts
+        if connection is None or rest[1:]:
             return None
-        is_sent = connection.send(parts)
+        is_sent = connection.send(first, rest[0] if rest else None)
         if connection.failure:
             # Nothing tells of that later: its socket has left the poll set.
             self._note_end(connection, peer)
@@ -113,22 +110,31 @@ class DirectPeers:
             if self._was_looked:
                 self._was_looked = False
                 return None
-            for descriptor, events in self._poll.poll(0):
-                connection = self._by_descriptor.get(descriptor)
-                if connection is not None:
-                    self._serve(connection, events)
-                elif self._listener is not None and descriptor == self._listener.fileno():
-                    self._accept(self._listener)
-            if not messages:
+            if not self.arrived():
                 return None
             self._was_looked = True
-            if len(messages) > WAITING_MAX:
-                self._is_rung = True
-                os.eventfd_write(self._bell, 1)
-        message = messages.popleft()
+        node, parts = messages.popleft()
         if self._is_rung:
             self._unring()
-        return message
+        return PeerMessage(node, parts)
+
+    def arrived(self) -> deque[Arrived]:
+        """All messages that wait, for the caller to take: see ``Peers``."""
+        messages = self._messages
+        if messages:
+            return messages
+        if self._is_rung:
+            self._unring()
+        for descriptor, events in self._poll.poll(0):
+            connection = self._by_descriptor.get(descriptor)
+            if connection is not None:
+                self._serve(connection, events)
+            elif self._listener is not None and descriptor == self._listener.fileno():
+                self._accept(self._listener)
+        if len(messages) > WAITING_MAX:
+            self._is_rung = True
+            os.eventfd_write(self._bell, 1)
+        return messages
 
     def watch(self, now: float, wanted: Collection[NodeId]) -> None:
         """Begin what is due, end what takes too long; a few times a second.
@@ -204,7 +210,7 @@ class DirectPeers:
         if connection is not None:
             connection.end("no longer let in")
             self._forget(connection)
-            kept = [message for message in self._messages if message.node != peer]
+            kept = [message for message in self._messages if message[0] != peer]
             self._messages.clear()
             self._messages.extend(kept)
             self._unring()
@@ -221,25 +227,25 @@ class DirectPeers:
         self._poll.close()
 
     def _serve(self, connection: DirectConnection, events: int) -> None:
-        node = self._nodes.get(connection)
+        node = connection.peer
         if node is not None and events == select.EPOLLIN:
+            messages = self._messages
             for parts in connection.receive():
-                self._messages.append(_new_tuple(PeerMessage, (node, parts)))
+                messages += ((node, parts),)
             if connection.failure:
                 self._note_end(connection, node)
             return
-        messages: list[list[memoryview]] = []
+        received: list[list[memoryview]] = []
         if events & select.EPOLLOUT:
             connection.go_on()
         if not connection.failure and events & ~select.EPOLLOUT:
-            messages = connection.receive()
+            received = connection.receive()
         if connection.is_open and connection in self._shaking:
             self._opened(connection)
-        node = self._nodes.get(connection)
-        if node is not None and not connection.failure:
-            self._messages.extend([PeerMessage(node, parts) for parts in messages])
+        if connection.peer is not None and not connection.failure:
+            self._messages += [(connection.peer, parts) for parts in received]
         if connection.failure:
-            known = self._nodes.get(connection)
+            known = connection.peer
             _, dialled = self._shaking.get(connection, (0.0, None))
             self._note_end(connection, known or dialled)
 
@@ -256,7 +262,7 @@ class DirectPeers:
             older.end("a newer connection")
             self._forget(older)
         self.open[node] = connection
-        self._nodes[connection] = node
+        connection.peer = node
         self._told.pop(node, None)
         logger.info("direct connection: peer=%s", node)
 
@@ -269,7 +275,7 @@ class DirectPeers:
 
     def _forget(self, connection: DirectConnection) -> None:
         self._by_descriptor.pop(connection.descriptor, None)
-        self._nodes.pop(connection, None)
+        connection.peer = None
         self._shaking.pop(connection, None)
 
     def _dial(self, peer: NodeId, address: str, port: int, now: float) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -44,7 +45,7 @@ from ledgermq.raft_node.peers.peer_sockets import (
     last_failure,
     open_inbox,
 )
-from ledgermq.raft_node.peers.peers import PeerMessage
+from ledgermq.raft_node.peers.peers import Arrived, PeerMessage
 from ledgermq.sessions.keys.peer_keys import PeerKeys, is_alone, keys_directory, load_keys
 from ledgermq.wire.direct_offer import OFFER_MAGIC
 from ledgermq.wire.peer_preamble import decode_refusal, encode_refusal
@@ -321,6 +322,10 @@ class PeerGroup:
         if reason:
             raise ConfigError(reason, node=node)
         return True
+
+    def arrived(self) -> deque[Arrived]:
+        """See ``Peers``: what came over direct connections."""
+        return deque() if self._direct is None else self._direct.arrived()
 
     def receive(self) -> PeerMessage | None:
         """The next message of a peer, None when none waits.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ledgermq.ipc.loop import Pollable
 from ledgermq.model.ids import NodeId
+
+Arrived = tuple[NodeId, list[memoryview]]
+"""Fields of a ``PeerMessage``, which the way of each message does without."""
 
 
 class PeerMessage(NamedTuple):
@@ -55,6 +59,14 @@ class Peers(Protocol):
 
     def send(self, peer: NodeId, parts: Sequence[bytes]) -> bool:
         """Hand over a message; false when none is taken for that peer now."""
+        ...
+
+    def arrived(self) -> deque[Arrived]:
+        """Messages of peers that came together, for the caller to take from the left at once.
+
+        What is left there is given again the next time, and wakes the process. Empty: there are
+        none, or ``receive`` has to be asked for them.
+        """
         ...
 
     def receive(self) -> PeerMessage | None:

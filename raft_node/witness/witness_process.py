@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from ledgermq.ipc.counters import RaftCounter
 from ledgermq.ipc.cursor_page import CursorPage, Grant, Role
@@ -77,6 +77,9 @@ class WitnessSurroundings(Protocol):
 class WitnessWorker:
     """Carries messages of the peers into the core, and what it has to say out."""
 
+    # Any: others wait for what it does.
+    hears_bells: Final = None
+
     def __init__(self, environment: WitnessSurroundings, file: WitnessFile, peers: Peers) -> None:
         """Go on from ``file``, and with the members that were told last.
 
@@ -127,11 +130,6 @@ class WitnessWorker:
     def sleep_ms(self, now_ns: int) -> int:
         """Until the peers are watched again: nothing else is due by itself."""
         return min(LOOK_AGAIN_MS, max(0, (self._watch_due_ns - now_ns) // 1_000_000))
-
-    def hears_bells(self, now_ns: int) -> bool:
-        """Always: others wait for what it does."""
-        del now_ns
-        return True
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """All that waits first, up to a bound; then one sync for all of it, and the answers."""

@@ -10,7 +10,7 @@ from random import Random
 from ledgermq.ipc.loop import Pollable
 from ledgermq.model.features import LEVEL
 from ledgermq.model.ids import NodeId
-from ledgermq.raft_node.peers.peers import PeerMessage
+from ledgermq.raft_node.peers.peers import Arrived, PeerMessage
 from ledgermq.sim.machine.events import MS, Events
 
 PEERS_SOURCE = -100
@@ -132,6 +132,10 @@ class PeersEnd:
         """See ``Peers``."""
         self._network.carry(self.node, peer, parts)
         return True
+
+    def arrived(self) -> deque[Arrived]:
+        """See ``Peers``: all are asked for one by one."""
+        return deque()
 
     def receive(self) -> PeerMessage | None:
         """See ``Peers``."""

@@ -135,7 +135,8 @@ class Process:
             if not self.alive:
                 return
             now_ns = self._clock.monotonic_ns()
-            self._page.set_asleep(self.role, worker.hears_bells(now_ns))
+            hears_bells = worker.hears_bells
+            self._page.set_asleep(self.role, hears_bells is None or hears_bells(now_ns))
             wait_ms = min(worker.sleep_ms(now_ns), SLEEP_MAX_MS)
         except Exception as error:  # whatever it is, the process dies of it
             self.alive = False

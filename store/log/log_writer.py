@@ -83,9 +83,9 @@ class LogWriter:
         self._index = index
         self._store_host = store_host
         self._published = end
-        self._batch = bytearray(_ARENA_SIZE)
+        self._batch, self._batch_size = bytearray(_ARENA_SIZE), _ARENA_SIZE
         self._staged = 0
-        self._items = bytearray(_ARENA_SIZE // 8)
+        self._items, self._items_size = bytearray(_ARENA_SIZE // 8), _ARENA_SIZE // 8
         self._staged_items = 0
         self._one_size = memoryview(array("I", [0]))
 
@@ -336,13 +336,15 @@ class LogWriter:
         at = self._staged
         size = len(chunk)
         position = self._data.position + at
-        if at + size > len(self._batch):
+        if at + size > self._batch_size:
             self._batch = _grown(self._batch, at, at + size)
+            self._batch_size = len(self._batch)
         self._batch[at : at + size] = chunk
         items_at = self._staged_items
         items_end = items_at + (count * INDEX_ITEM_SIZE if self.header_size else 0)
-        if items_end > len(self._items):
+        if items_end > self._items_size:
             self._items = _grown(self._items, items_at, items_end)
+            self._items_size = len(self._items)
         chain = stamp_run(
             self._batch,
             at,

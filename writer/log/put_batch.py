@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import DiskFullError, StorageError
 from ledgermq.model.ids import Position, QueueId, QueueOffset, Term
+from ledgermq.process.clock import NS_PER_MS
 from ledgermq.store.log.log_writer import LogWriter, Span, StampedRun
 from ledgermq.store.queues.queue_offsets import QueueOffsets
 from ledgermq.wire.send_frame import Duplicate, SendRun
@@ -32,16 +33,16 @@ class PutBatch:
     """Used inside the put lock: ``stage`` frames, then ``publish`` them, any number of times."""
 
     def __init__(
-        self, log: LogWriter, offsets: QueueOffsets, *, term: Term, now_ms: Callable[[], int]
+        self, log: LogWriter, offsets: QueueOffsets, *, term: Term, now_ns: Callable[[], int]
     ) -> None:
         """Nothing is staged.
 
         Args:
-            now_ms: epoch; asked for each frame. A frame may come in long after the batch was begun,
+            now_ns: epoch; asked for each frame. A frame may come in long after the batch was begun,
                 and a message is not to be older in the store than where it was born.
         """
         self.term = term
-        self._now_ms = now_ms
+        self._now_ns = now_ns
         self._timestamp = 0
         self._log = log
         self._offsets = offsets
@@ -52,7 +53,7 @@ class PutBatch:
     @property
     def store_timestamp(self) -> int:
         """Of the frame that was staged last, epoch ms; before the first one, of now."""
-        return self._timestamp or self._now_ms()
+        return self._timestamp or self._now_ns() // NS_PER_MS
 
     @property
     def published_end(self) -> Position:
@@ -80,7 +81,7 @@ class PutBatch:
         Raises:
             StorageError: see ``publish``: a file's end was reached, and the write there failed.
         """
-        timestamp = self._timestamp = max(self._timestamp, self._now_ms())
+        timestamp = self._timestamp = max(self._timestamp, self._now_ns() // NS_PER_MS)
         placed: list[StampedRun] = []
         for run in runs:
             queue_id = QueueId(run.queue_id)
@@ -109,8 +110,9 @@ class PutBatch:
 
         Then nothing has changed: the file has no room for it, or no blocks.
         """
-        timestamp, queue = self._now_ms(), (topic, QueueId(queue_id))
-        timestamp = max(timestamp, self._timestamp)
+        timestamp, queue = self._now_ns() // NS_PER_MS, (topic, QueueId(queue_id))
+        if self._timestamp:
+            timestamp = max(timestamp, self._timestamp)
         offset = self._offsets.next_offset(*queue)
         span = self._log.put_one(
             record, size, term=self.term, queue_offset=offset, store_timestamp=timestamp

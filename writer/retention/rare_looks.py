@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ledgermq.ipc.loop import LOOK_AGAIN_MS, SLEEP_MAX_MS
 from ledgermq.ipc.space_slots import SpaceState
 from ledgermq.model.ids import Position
+from ledgermq.process.clock import NS_PER_MS
 from ledgermq.sessions.client_socket import ClientSocket
 from ledgermq.store.log.log_writer import LogWriter
 from ledgermq.writer.retention.log_retention import Retention
@@ -14,8 +15,6 @@ from ledgermq.writer.retention.space_gate import SpaceGate
 
 CLIENTS_LOOK_NS = 20_000_000
 """Connections that hold too much are looked for so often, and what else changes seldom."""
-
-_NS_PER_MS = 1_000_000
 
 
 class RareLooks:
@@ -60,14 +59,14 @@ class RareLooks:
         self._socket.look(now_ns)
         self._rest_ms = LOOK_AGAIN_MS if self._socket.is_watched else SLEEP_MAX_MS
         has_room = self._gate.turn(now_ns, files_made)
-        self._wake_ns = now_ns + SLEEP_MAX_MS * _NS_PER_MS
+        self._wake_ns = now_ns + SLEEP_MAX_MS * NS_PER_MS
         retention = self._retention
         if retention is not None:
             if retention.turn(now_ns, files_made):
                 self._forget_before(retention.wanted)
             due_ms = retention.sleep_ms(now_ns)
             if due_ms is not None:
-                self._wake_ns = now_ns + due_ms * _NS_PER_MS
+                self._wake_ns = now_ns + due_ms * NS_PER_MS
             if retention.is_busy:
                 # What it waits for comes with a bell, or with none.
                 self.due_ns = now_ns
@@ -79,7 +78,7 @@ class RareLooks:
         wait = self._rest_ms
         if self._gate.state is not SpaceState.ROOMY:
             wait = min(wait, self._gate.sleep_ms(now_ns) or 0)
-        left = (self._wake_ns - now_ns) // _NS_PER_MS
+        left = (self._wake_ns - now_ns) // NS_PER_MS
         return wait if left >= wait else max(0, left)
 
     def note_grown(self) -> None:

@@ -67,7 +67,7 @@ def batch_of(log: Log) -> PutBatch:
     offsets = QueueOffsets(
         log.root / "consumequeue", file_size=FILE_SIZE, log_end=log.writer.end.position
     )
-    return PutBatch(log.writer, offsets, term=Term(1), now_ms=lambda: 1_700)
+    return PutBatch(log.writer, offsets, term=Term(1), now_ns=lambda: 1_700_000_000)
 
 
 def put_lock(log: Log) -> PutLockHolder:

@@ -19,14 +19,14 @@ class Times:
     now_ms = 1_700_000_000_000
 
     def __call__(self) -> int:
-        return self.now_ms
+        return self.now_ms * 1_000_000
 
 
 def batch_of(log: Log, times: Times) -> PutBatch:
     offsets = QueueOffsets(
         log.root / "consumequeue", file_size=FILE_SIZE, log_end=log.writer.end.position
     )
-    return PutBatch(log.writer, offsets, term=Term(1), now_ms=times)
+    return PutBatch(log.writer, offsets, term=Term(1), now_ns=times)
 
 
 def stage(batch: PutBatch, body: bytes) -> None:
