@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command, decode_command, encode_command
@@ -27,6 +27,7 @@ class RawNameServer:
         self.code = int(ResponseCode.SUCCESS)
         self.fields: dict[str, str] = {}
         self.ended = 0
+        self._lock = threading.Lock()
         self._listener = socket.create_server((host, port))
         self._open: list[socket.socket] = []
         self._thread = threading.Thread(target=self._accept, daemon=True)
@@ -70,15 +71,15 @@ class RawNameServer:
             threading.Thread(target=self._serve, args=[sock], daemon=True).start()
 
     def _serve(self, sock: socket.socket) -> None:
+        # An answer to one that has ended meanwhile is an end, too.
+        with suppress(OSError):
+            self._answer(sock)
+        with self._lock:
+            self.ended += 1
+
+    def _answer(self, sock: socket.socket) -> None:
         splitter = FrameSplitter()
-        while True:
-            try:
-                data = sock.recv(65_536)
-            except OSError:
-                data = b""
-            if not data:
-                self.ended += 1
-                return
+        while data := sock.recv(65_536):
             for frame in splitter.feed(data):
                 command = decode_command(memoryview(bytes(frame)))
                 self.told.append(command)
