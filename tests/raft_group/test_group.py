@@ -12,7 +12,7 @@ import pytest
 from tests.raft_group.runs import Run, failure
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
-COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "80"))
+COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "40"))
 SHARES = 4
 
 

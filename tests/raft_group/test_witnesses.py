@@ -26,7 +26,7 @@ from ledgermq.raft.roles.node_state import NodeState
 from ledgermq.raft.roles.witness import WitnessCore
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
-COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "80"))
+COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "40"))
 SHARES = 4
 MUTANT_SEEDS = 200
 

@@ -14,7 +14,7 @@ from ledgermq.sim.__main__ import main
 from ledgermq.sim.runs.runs import run_seed
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
-COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "20"))
+COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "12"))
 SHARES = 4
 
 

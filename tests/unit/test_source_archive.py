@@ -31,6 +31,7 @@ def test_the_kernels_are_translated_from_the_source_archive_alone(folder: Path) 
     assert {path.stem for path in (folder / "build" / "cython").rglob("*.c")} == names
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_source_archive_has_every_module_and_nothing_of_the_tests(folder: Path) -> None:
     packages = sorted(path.parent for path in ROOT.glob("*/__init__.py") if is_ours(path.parent))
