@@ -115,7 +115,7 @@ class RaftWorker:
         self._parts |= dict.fromkeys(self._log.sources, _LOG)
         self._parts[self._control.source] = _CONTROL
         self._log_due_ns = self._log_wake_ns = 0
-        # The core's, as it was before the sleep: it may be later by now.
+        # The core's, as it was before the sleep: the straight line only makes it later.
         self._core_due = 0
         self._noted = ""
         self._is_cutting = self._was_recovered = False
@@ -369,6 +369,8 @@ class RaftWorker:
 
     def _carry_out(self, effects: Effects) -> None:
         """In the order that ``Effects`` demands."""
+        # Whatever goes the long way may have work for the core at once: a new leader says so.
+        self._core_due = 0
         if effects is NO_EFFECTS:
             return
         if effects.persist is not None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TypeVar, cast
 
-from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.ipc.cursor_page import CursorPage, LogCursor, Role
 from ledgermq.sim.machine.log_flusher import FlusherMaker
 from ledgermq.sim.machine.process import Process
 
@@ -93,6 +93,16 @@ class InterruptedPage(CursorPage):
         """See ``CursorPage``: what is read of them by their number is a look."""
         cells = [_Cell(self, cell) for cell in super().cursor_cells()]
         return cast("tuple[memoryview, ...]", tuple(cells))
+
+    def read_written(self) -> LogCursor:
+        """See ``CursorPage``, which looks by itself where nothing has changed."""
+        self.point()
+        return super().read_written()
+
+    def read_committed(self) -> LogCursor:
+        """See ``CursorPage``, which looks by itself where nothing has changed."""
+        self.point()
+        return super().read_committed()
 
     def _snapshot(self, slot: int, count: int) -> list[int]:
         self.point()
