@@ -128,7 +128,8 @@ def test_a_minority_acknowledges_nothing_and_says_why(group: Group) -> None:
     for other in group.others(leader):
         other.kill()
     wait_until(lambda: not leader.leads, "the leader to step down")
-    with producer(leader, timeout_s=0.5) as one:
+    # In that time it learns its queues, too.
+    with producer(leader, timeout_s=5.0) as one:
         error = one.send(TOPIC, b"nobody has this").exception(PATIENCE_S)
 
     def reasons_of_an_election() -> list[str]:
