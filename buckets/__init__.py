@@ -1,1 +1,1 @@
-"""Object stores: buckets of S3 and of what speaks its protocol, with puts on condition."""
+"""Object stores: buckets of S3, of its protocol, and of Google, with puts on condition."""

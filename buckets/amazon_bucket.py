@@ -47,6 +47,7 @@ from ledgermq.buckets.bucket import (
     CONNECT_TIMEOUT_S,
     LIST_MAX,
     NO_CONDITIONS,
+    NOT_MET,
     OBJECT_BYTES_MAX,
     READ_TIMEOUT_S,
     REASON_MAX,
@@ -78,9 +79,6 @@ _SETTINGS = {
 
 _NO_OBJECT = {"NoSuchKey", "NoSuchUpload"}
 """Not all that is answered 404: some say so of a key that signs, or of the bucket."""
-
-_OTHERWISE = {HTTPStatus.PRECONDITION_FAILED, HTTPStatus.CONFLICT}
-"""What a put is answered whose condition is not met, or was not while another put was done."""
 
 
 Value = TypeVar("Value")
@@ -196,7 +194,7 @@ class S3Bucket(Bucket):
         except StorageError as error:
             if _status(error.__cause__) == HTTPStatus.NOT_IMPLEMENTED:
                 raise ConfigError(NO_CONDITIONS, **error.details) from error
-            if _status(error.__cause__) not in _OTHERWISE:
+            if _status(error.__cause__) not in NOT_MET:
                 raise
         found = self.get(key, bytes_max=OBJECT_BYTES_MAX)
         return found.version if found is not None and found.content == content else None

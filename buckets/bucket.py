@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from http import HTTPStatus
 from io import RawIOBase
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
@@ -35,6 +36,9 @@ OBJECT_BYTES_MAX = 1 << 30
 
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 60
+
+NOT_MET = {HTTPStatus.PRECONDITION_FAILED, HTTPStatus.CONFLICT}
+"""What a put is answered whose condition is not met, or was not while another put was done."""
 
 NO_CONDITIONS = "object store does not keep to conditions of a put, which writing there needs"
 

@@ -1,4 +1,4 @@
-"""Bucket address: ``s3://BUCKET/PREFIX`` as operators write it, never with keys in it."""
+"""Bucket address: ``s3://BUCKET/PREFIX`` or another store's, never with keys in it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError
 
-SCHEMES = ("s3", "s3a")
+SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs"}
+"""Of addresses, and the store that each means."""
 
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
+FORM = "s3://BUCKET/PREFIX (or s3a://), gs://BUCKET/PREFIX"
+"""What is taken."""
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
+"""Google's names that are of a domain are the longest; a name that is none, the store refuses."""
 
 
 class BucketPlace(NamedTuple):
@@ -64,11 +69,11 @@ def parse_address(text: str, *, of: str, reserved: Collection[str] = ()) -> Buck
     is_strange = {"", ".", "..", *reserved} & set(parts)
     if scheme not in SCHEMES or not _BUCKET.fullmatch(bucket) or is_strange:
         raise ConfigError(
-            f"not the place of {of}; keys go into Amazon's own settings",
+            f"not the place of {of}; keys go into the settings of the store's own client",
             value=without_keys(text),
-            form="s3://BUCKET/PREFIX, or s3a://",
+            form=FORM,
         )
-    return BucketPlace(bucket, f"{prefix}/" if prefix else "")
+    return BucketPlace(bucket, f"{prefix}/" if prefix else "", scheme=SCHEMES[scheme])
 
 
 def without_keys(place: str) -> str:

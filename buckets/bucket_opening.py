@@ -12,6 +12,10 @@ def open_bucket(place: BucketPlace) -> Bucket:
     Raises:
         ConfigError: its store's client is not installed, or does not take the place.
     """
+    if place.scheme == "gs":
+        from ledgermq.buckets.google_bucket import GoogleBucket
+
+        return GoogleBucket(place)
     from ledgermq.buckets.amazon_bucket import S3Bucket
 
     return S3Bucket(place)

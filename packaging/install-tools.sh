@@ -10,8 +10,19 @@
 #   install-tools.sh metrics promtool, which checks metrics (Debian's prometheus)
 #   install-tools.sh postgresql  a server of databases, for the tests of tables; none is started
 #   install-tools.sh s3      versitygw, an S3 server, for the tests of archives; by Go 1.25 or later
+#   install-tools.sh gs      fake-gcs-server, which speaks as Google's store; by Go, too
 #   install-tools.sh power   a compiler and FUSE, for the tests of power failures
 set -euo pipefail
+
+# Builds the program $1, where it is not on the path, from the Go module $2, and ends this one.
+go_install() {
+    ! command -v "$1" >/dev/null || exit 0
+    command -v go >/dev/null ||
+        { echo "install-tools: $1 needs Go: https://go.dev/dl" >&2 && exit 1; }
+    [ "$(id -u)" != 0 ] || export GOBIN=/usr/local/bin
+    echo "install-tools: go install $1 to ${GOBIN:-$(go env GOPATH)/bin}" >&2
+    exec go install "$2"
+}
 
 packages=(dpkg-dev mmdebstrap python3-venv)
 case ${1:-deb} in
@@ -22,16 +33,10 @@ case ${1:-deb} in
     browser) packages=(chromium) ;;
     metrics) packages=(prometheus) ;;
     postgresql) packages=(postgresql) ;;
-    s3)
-        ! command -v versitygw >/dev/null || exit 0
-        command -v go >/dev/null ||
-            { echo "install-tools: versitygw needs Go: https://go.dev/dl" >&2 && exit 1; }
-        [ "$(id -u)" != 0 ] || export GOBIN=/usr/local/bin
-        echo "install-tools: go install versitygw to ${GOBIN:-$(go env GOPATH)/bin}" >&2
-        exec go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
-        ;;
+    s3) go_install versitygw github.com/versity/versitygw/cmd/versitygw@v1.8.0 ;;
+    gs) go_install fake-gcs-server github.com/fsouza/fake-gcs-server@v1.56.1 ;;
     power) packages=(fuse3 g++ libfuse3-dev pkg-config) ;;
-    *) echo "install-tools: not known: $1; it takes deb, repository, boot, bare, browser, metrics, postgresql, s3 or power" >&2 && exit 1 ;;
+    *) echo "install-tools: not known: $1; it takes deb, repository, boot, bare, browser, metrics, postgresql, s3, gs or power" >&2 && exit 1 ;;
 esac
 
 missing=()

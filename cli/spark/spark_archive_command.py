@@ -42,7 +42,7 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     place.add_argument(
         "--to",
         metavar="DIR",
-        help="the archive; workers must see it: a directory, or s3a://BUCKET/PREFIX",
+        help="the archive; workers must see it: a directory, or s3a://BUCKET/PREFIX, gs://…",
     )
     place.add_argument(
         "--iceberg",
@@ -84,7 +84,9 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Read all files of an archive, and compare them with its manifest. Exit status:"
         " 0 they are the same, 5 they are not.",
     )
-    verify.add_argument("directory", metavar="DIR", help="the archive, or s3a://BUCKET/PREFIX")
+    verify.add_argument(
+        "directory", metavar="DIR", help="the archive, or s3a://BUCKET/PREFIX, gs://…"
+    )
     add_job_options(verify)
     verify.set_defaults(func=_verify)
 

@@ -22,7 +22,9 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "one, with body, tag, keys, properties and flag, and new offsets. A run that was stopped "
         "goes on by its name, and sends nothing twice.",
     )
-    parser.add_argument("directory", metavar="DIR", help="the archive, or s3a://BUCKET/PREFIX")
+    parser.add_argument(
+        "directory", metavar="DIR", help="the archive, or s3a://BUCKET/PREFIX, gs://…"
+    )
     parser.add_argument(
         "--nodes", required=True, metavar="ADDRESSES", help="of the cluster, with commas"
     )

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ledgermq.buckets.bucket_address import SCHEMES, without_keys
+from ledgermq.buckets.bucket_address import FORM, SCHEMES, without_keys
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.pipeline.archive.archive_layout import (
     ArchiveRun,
@@ -156,9 +156,9 @@ def store_at(place: str) -> ArchiveStore:
         return FolderStore(Path(place).absolute())
     if scheme not in SCHEMES:
         raise ConfigError(
-            "archives are in directories, or in buckets of S3 and what speaks its protocol",
+            "archives are in directories, or in buckets of an object store",
             value=without_keys(place),
-            allowed=("DIR", *(f"{one}://BUCKET/PREFIX" for one in SCHEMES)),
+            allowed=f"DIR, {FORM}",
         )
     return ObjectStore.at(place)
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 from botocore.httpsession import URLLib3Session
-from tests.buckets.object_server import BUCKET
+from requests.adapters import HTTPAdapter
+from tests.buckets.object_server import BUCKET, forget_clients
 from tests.unit.conversion.streamed_store import StreamedStore, exit_status_of, files_of
-
-from ledgermq.buckets import amazon_bucket
 
 TURNS = (1, 3, 9)
 """Records that are committed at each turn: two in the first file, and all in the last one."""
@@ -21,15 +20,18 @@ TURNS = (1, 3, 9)
 class BucketStream(StreamedStore):
     """As a ``StreamedStore``, with its repository below a prefix of the bucket."""
 
-    def __init__(self, folder: Path, prefix: str, *, key: str = "") -> None:
+    def __init__(
+        self, folder: Path, prefix: str, *, key: str = "", root: str = f"s3://{BUCKET}"
+    ) -> None:
         super().__init__(folder, key=key)
         self.prefix = prefix
-        self.place = f"s3://{BUCKET}/{prefix}"
+        self.root_address = root.replace("s3a:", "s3:")
+        self.place = f"{self.root_address}/{prefix}"
 
     def begin_anew(self, prefix: str) -> None:
         """Stream into another repository from now on."""
         self.prefix = prefix
-        self.place = f"s3://{BUCKET}/{prefix}"
+        self.place = f"{self.root_address}/{prefix}"
 
     def stream_turns(self) -> list[int]:
         """A turn for each of ``TURNS``; the exit statuses."""
@@ -46,9 +48,9 @@ class BucketStream(StreamedStore):
 
         def work() -> None:
             # Connections are not to be shared.
-            amazon_bucket._client.cache_clear()
+            forget_clients()
             with pytest.MonkeyPatch.context() as patched:
-                patched.setattr(URLLib3Session, "send", _dying(change))
+                dying_at(patched, change)
                 assert self.stream_turns() == [0, 0, 0]
 
         status = exit_status_of(work)
@@ -56,19 +58,23 @@ class BucketStream(StreamedStore):
         return status != 0
 
 
-def _dying(change: int) -> Any:
-    send = URLLib3Session.send
+def dying_at(patched: pytest.MonkeyPatch, change: int) -> None:
+    """Let this process die of SIGKILL before that request of those that change a bucket."""
     left = change
 
-    def dying(session: URLLib3Session, request: Any) -> Any:
-        nonlocal left
-        if request.method != "GET":
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            left -= 1
-        return send(session, request)
+    def dying_of(send: Any) -> Any:
+        def dying(session: Any, request: Any, **how: Any) -> Any:
+            nonlocal left
+            if request.method != "GET":
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                left -= 1
+            return send(session, request, **how)
 
-    return dying
+        return dying
+
+    for sender in (URLLib3Session, HTTPAdapter):
+        patched.setattr(sender, "send", dying_of(sender.send))
 
 
 def log_of(root: Path) -> dict[str, bytes]:

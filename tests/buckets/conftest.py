@@ -39,37 +39,39 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
 @pytest.fixture
 def proxy(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
     """Before the server; what this test asks goes through it."""
-    from tests.buckets.object_server import FaultyProxy, use
+    from tests.buckets.object_server import FaultyProxy, forget_clients, use
 
-    from ledgermq.buckets import amazon_bucket
     from ledgermq.pipeline.archive import archive_job
 
     monkeypatch.setattr(archive_job, "PART_BYTES_MIN", 600)
     made = FaultyProxy(server.port)
-    use(monkeypatch, made.port)
-    amazon_bucket._client.cache_clear()
+    use(monkeypatch, server, made.port)
+    forget_clients()
     yield made
     made.close()
-    amazon_bucket._client.cache_clear()
+    forget_clients()
 
 
 @pytest.fixture
 def straight(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
     """What this test and its children ask goes to the server itself: no thread is in between."""
-    from tests.buckets.object_server import use
+    from tests.buckets.object_server import forget_clients, use
 
-    from ledgermq.buckets import amazon_bucket
-
-    use(monkeypatch, server.port)
-    amazon_bucket._client.cache_clear()
+    use(monkeypatch, server, server.port)
+    forget_clients()
     yield server
-    amazon_bucket._client.cache_clear()
+    forget_clients()
 
 
 @pytest.fixture
-def target(proxy: FaultyProxy, request: pytest.FixtureRequest) -> ObjectStore:
+def root(server: ObjectServer) -> str:
+    """Address of the bucket."""
+    return server.root
+
+
+@pytest.fixture
+def target(proxy: FaultyProxy, root: str, request: pytest.FixtureRequest) -> ObjectStore:
     """No archive yet, at a place of this test alone."""
     from tests.buckets.bucket_archives import opened
-    from tests.buckets.object_server import BUCKET
 
-    return opened(f"s3a://{BUCKET}/{request.node.name}/messages")
+    return opened(f"{root}/{request.node.name}/messages")

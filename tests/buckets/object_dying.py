@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from botocore.httpsession import URLLib3Session
+from requests.adapters import HTTPAdapter
 from tests.unit.pipeline.archives import archived
 
 from ledgermq.pipeline.archive import archive_job
@@ -26,17 +27,20 @@ def run(store: str, target: str, call: int) -> None:
     """Archive, and die meanwhile."""
     counted = 0
     guard = threading.Lock()
-    send = URLLib3Session.send
 
-    def dying(session: URLLib3Session, request: Any) -> Any:
-        nonlocal counted
-        with guard:
-            counted += 1
-            if counted == call:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return send(session, request)
+    def dying_of(send: Any) -> Any:
+        def dying(session: Any, request: Any, **how: Any) -> Any:
+            nonlocal counted
+            with guard:
+                counted += 1
+                if counted == call:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return send(session, request, **how)
 
-    URLLib3Session.send = dying
+        return dying
+
+    for sender in (URLLib3Session, HTTPAdapter):
+        sender.send = dying_of(sender.send)
     archived(Path(store), store_at(target))
 
 

@@ -21,7 +21,9 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.buckets.amazon_bucket import S3Bucket
+from ledgermq.buckets import amazon_bucket, google_bucket
+from ledgermq.buckets.bucket import Bucket
+from ledgermq.buckets.bucket_opening import open_bucket
 from ledgermq.pipeline.archive.object_store import ObjectStore
 
 IS_REQUIRED = os.environ.get("LEDGERMQ_S3", "") not in ("", "0")
@@ -45,6 +47,9 @@ def program() -> str | None:
 class ObjectServer:
     """The server over a folder; it can be killed and started again at the same port."""
 
+    root = f"s3a://{BUCKET}"
+    """Address of its bucket."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         (folder / "store" / BUCKET).mkdir(parents=True)
@@ -58,13 +63,8 @@ class ObjectServer:
 
     def start(self) -> None:
         """Start it, and wait until it takes connections."""
-        found = program()
-        assert found is not None
         self._process = subprocess.Popen(
-            [
-                *(found, "--port", f"127.0.0.1:{self.port}", "--quiet", "posix"),
-                *("--sidecar", str(self._folder / "sidecar"), str(self._folder / "store")),
-            ],
+            self._command(),
             env={**os.environ, **KEYS},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -74,6 +74,18 @@ class ObjectServer:
             assert self._process.poll() is None, "the server has ended"
             assert time.monotonic() < deadline, "the server takes no connections"
             time.sleep(0.02)
+
+    def _command(self) -> list[str]:
+        found = program()
+        assert found is not None
+        return [
+            *(found, "--port", f"127.0.0.1:{self.port}", "--quiet", "posix"),
+            *("--sidecar", str(self._folder / "sidecar"), str(self._folder / "store")),
+        ]
+
+    def variables(self, port: int) -> dict[str, str]:
+        """The environment of clients that ask at that port."""
+        return variables(port)
 
     def kill(self) -> None:
         """Kill it, as a machine that goes."""
@@ -96,9 +108,9 @@ def served(folder: Path) -> Iterator[ObjectServer]:
         server.kill()
 
 
-def use(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+def use(monkeypatch: pytest.MonkeyPatch, server: ObjectServer, port: int) -> None:
     """Let clients of this process and its children ask at that port."""
-    for name, value in variables(port).items():
+    for name, value in server.variables(port).items():
         monkeypatch.setenv(name, value)
 
 
@@ -113,9 +125,15 @@ def variables(port: int) -> dict[str, str]:
     }
 
 
-def bucket_of(store: ObjectStore) -> S3Bucket:
+def bucket_of(store: ObjectStore) -> Bucket:
     """Its objects."""
-    return S3Bucket(store.place)
+    return open_bucket(store.place)
+
+
+def forget_clients() -> None:
+    """Make clients anew, with the settings and the connections of this process."""
+    amazon_bucket._client.cache_clear()
+    google_bucket._client.cache_clear()
 
 
 def mirrored(store: ObjectStore, folder: Path) -> Path:
@@ -131,6 +149,13 @@ def mirrored(store: ObjectStore, folder: Path) -> Path:
 
 Fault = Callable[[int, bytes], str]
 """What becomes of a request, of its number from 1 and its head: see ``FaultyProxy``."""
+
+
+def is_put_of(key: str, head: bytes) -> bool:
+    """Whether a request puts an object whose key has ``key`` in it."""
+    line = head.partition(b"\r\n")[0]
+    where = head if b"uploadType=multipart" in line else line
+    return line.startswith((b"PUT", b"POST")) and key.encode() in where
 
 
 class FaultyProxy:
@@ -180,6 +205,9 @@ class FaultyProxy:
             if not chunk:
                 return
             head += chunk
+        # Google's client says the name of what it puts behind the head, as JSON.
+        while b"uploadType=multipart" in head and b"}" not in head.partition(b"\r\n\r\n")[2]:
+            head += client.recv(4096)
         with self._guard:
             self.count += 1
             fault = self.fault(self.count, head)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from tests.buckets.bucket_streams import BucketStream, log_of
-from tests.buckets.object_server import BUCKET, FaultyProxy, ObjectServer
+from tests.buckets.object_server import BUCKET, FaultyProxy, ObjectServer, forget_clients, is_put_of
 from tests.small_store import BEGIN_MS, LOG_FILE_SIZE
 from tests.unit.conversion.streamed_store import MESSAGES, StreamedStore, records_of
 
-from ledgermq.buckets import amazon_bucket, object_reader
+from ledgermq.buckets import amazon_bucket, google_bucket, object_reader
 from ledgermq.buckets.amazon_bucket import S3Bucket
 from ledgermq.buckets.bucket_address import BucketPlace
 from ledgermq.cli.main import main
@@ -33,7 +33,7 @@ CHANGES_MAX = 100
 @pytest.fixture
 def store(tmp_path: Path, straight: ObjectServer, request: pytest.FixtureRequest) -> BucketStream:
     """Its repository is a prefix of this test alone."""
-    return BucketStream(tmp_path, f"streams/{request.node.name}")
+    return BucketStream(tmp_path, f"streams/{request.node.name}", root=straight.root)
 
 
 @pytest.mark.parametrize("key", ["", KEY], ids=["plain", "encrypted"])
@@ -43,7 +43,7 @@ def test_what_is_restored_is_the_log_that_was_streamed(
     """Also from the address of the one stream itself, and from pieces that memory does not take."""
     monkeypatch.setattr(piece_bucket, "MEMORY_BYTES", 16)
     monkeypatch.setattr(log_stream, "PIECES_MAX", 1)
-    store = BucketStream(tmp_path, f"streams/whole-{bool(key)}", key=key)
+    store = BucketStream(tmp_path, f"streams/whole-{bool(key)}", key=key, root=straight.root)
     assert store.stream_turns() == [0, 0, 0]
 
     assert store.verify() == 0
@@ -122,7 +122,7 @@ def test_two_streams_of_one_log_do_each_other_no_harm(
     for step in (2, 3):
         child = os.fork()
         if child == 0:
-            amazon_bucket._client.cache_clear()
+            forget_clients()
             for number in range(0, MESSAGES, step):
                 store.commit(number)
                 # A piece that it looks at may just have become part of a whole one: it asks again.
@@ -154,10 +154,10 @@ def test_of_two_puts_of_one_piece_the_first_stays(store: BucketStream) -> None:
 
 
 def test_a_store_that_answers_badly_costs_time_and_nothing_else(
-    tmp_path: Path, proxy: FaultyProxy
+    tmp_path: Path, proxy: FaultyProxy, root: str
 ) -> None:
     """Of four answers one is bad: busy, lost, cut off or late."""
-    store = BucketStream(tmp_path, "streams/badly")
+    store = BucketStream(tmp_path, "streams/badly", root=root)
     kinds = ("busy", "lost", "half", "late")
     proxy.fault = lambda number, _head: kinds[number // 4 % 4] if number % 4 == 0 else ""
     assert store.stream_turns() == [0, 0, 0]
@@ -170,14 +170,16 @@ def test_a_store_that_answers_badly_costs_time_and_nothing_else(
 def test_a_store_that_stays_away_is_told_and_the_next_turn_has_everything(
     tmp_path: Path,
     proxy: FaultyProxy,
+    root: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(amazon_bucket, "TRIES", 2)
-    amazon_bucket._client.cache_clear()
-    store = BucketStream(tmp_path, "streams/away")
+    monkeypatch.setattr(google_bucket, "RETRY_S", 0.001)
+    forget_clients()
+    store = BucketStream(tmp_path, "streams/away", root=root)
     store.commit(4)
-    proxy.fault = lambda _number, head: "busy" if b"/data/" in head and b"PUT" in head else ""
+    proxy.fault = lambda _number, head: "busy" if is_put_of("/data/", head) else ""
     assert store.stream() == EXIT_STORAGE
     told = capsys.readouterr().err
     proxy.fault = lambda _number, _head: ""
@@ -190,10 +192,10 @@ def test_a_store_that_stays_away_is_told_and_the_next_turn_has_everything(
 
 
 def test_an_object_that_is_cut_off_is_read_on_from_there(
-    proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+    proxy: FaultyProxy, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = os.urandom(3 << 20)
-    place = places_at(f"s3://{BUCKET}/streams/cut-off").writable("n0")
+    place = places_at(f"{root}/streams/cut-off").writable("n0")
     place.put("data/large", [content[: 1 << 20], content[1 << 20 :]])
     ranges: list[bytes] = []
 
@@ -308,7 +310,7 @@ def test_keys_are_told_nowhere_and_wrong_ones_by_their_setting(
     assert told.count("not the place of a repository of backup streams") == 2
     store.place = place
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    amazon_bucket._client.cache_clear()
+    forget_clients()
     assert store.stream() == EXIT_CONFIG
     wrong = "".join(capsys.readouterr())
     assert "AWS_SECRET_ACCESS_KEY" in wrong

@@ -14,7 +14,14 @@ from typing import Any
 
 import pytest
 from tests.buckets.bucket_archives import HEAD, STAGING, check, later, opened, seen
-from tests.buckets.object_server import BUCKET, KEYS, FaultyProxy, bucket_of, mirrored
+from tests.buckets.object_server import (
+    BUCKET,
+    KEYS,
+    FaultyProxy,
+    bucket_of,
+    forget_clients,
+    mirrored,
+)
 from tests.unit.pipeline.archives import archived, places, visible_rows
 from tests.unit.pipeline.test_archive_job import expected, grown
 
@@ -172,11 +179,11 @@ def deaths_of(store: Path, targets: list[str]) -> list[str]:
 
 @pytest.mark.long
 def test_a_run_that_dies_before_any_request_leaves_nothing_twice(
-    tmp_path: Path, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, proxy: FaultyProxy, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Meanwhile readers see no row twice, and none of half a run; the next run puts it right."""
     store = tmp_path / "store"
-    targets = [f"s3a://{BUCKET}/deaths/{number}" for number in REQUESTS]
+    targets = [f"{root}/deaths/{number}" for number in REQUESTS]
     grown(store, 6)
     for place in targets:
         archived(store, opened(place))
@@ -343,8 +350,8 @@ def test_what_is_no_place_of_an_archive_is_refused(tmp_path: Path, target: Objec
 
     assert "no-such-bucket" in str(found.value.details["file"])
 
-    for place in ("gs://bucket/archive", "abfs://container@account/archive", "ftp://host/a"):
-        with pytest.raises(ConfigError, match="buckets of S3 and what speaks its protocol"):
+    for place in ("abfs://container@account/archive", "ftp://host/a"):
+        with pytest.raises(ConfigError, match="buckets of an object store"):
             store_at(place)
     for place in ("s3a:///archive", "s3a://a/../b", "s3a://archives/a//b", "s3a://b/_ledgermq"):
         with pytest.raises(ConfigError, match="not the place") as found:
@@ -358,7 +365,7 @@ SECRET = "wJalrXUtnFEMI-of-nobody"
 
 
 def refusal(store: Path, target: ObjectStore) -> LedgerError:
-    amazon_bucket._client.cache_clear()
+    forget_clients()
     with pytest.raises(LedgerError) as found:
         archived(store, target)
     return found.value
@@ -391,7 +398,7 @@ def test_keys_are_told_nowhere_and_wrong_ones_by_their_setting(
     told.append(refusal(store, target))
     url = os.environ["AWS_ENDPOINT_URL_S3"]
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url.replace("//", f"//AKIA:{SECRET}@"))
-    amazon_bucket._client.cache_clear()
+    forget_clients()
     with pytest.raises(ConfigError, match="endpoint with keys") as found:
         store_at("s3a://archives/a")
     told.append(found.value)

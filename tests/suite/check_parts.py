@@ -115,9 +115,9 @@ PARTS = (
     ),
     Part(
         "buckets",
-        tools=("s3",),
+        tools=("s3", "gs"),
         tests=("tests/buckets",),
-        environment={"LEDGERMQ_S3": "1"} | _LONG,
+        environment={"LEDGERMQ_S3": "1", "LEDGERMQ_GS": "1"} | _LONG,
     ),
     Part(
         "tables",

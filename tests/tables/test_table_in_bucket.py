@@ -31,7 +31,7 @@ def server(folder: Path) -> Iterator[ObjectServer]:
 def proxy(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
     made = FaultyProxy(server.port)
     # PyArrow asks a machine of Amazon's for a role else.
-    use(monkeypatch, made.port)
+    use(monkeypatch, server, made.port)
     yield made
     made.close()
 

@@ -43,7 +43,15 @@ def test_buckets_need_boto3_and_folders_do_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["gs://bucket/a", "s3://", "s3:///a", "s3://b", "s3://bucket/a/../b", "s3://bucket/a//b"],
+    [
+        "ftp://bucket/a",
+        "gs://",
+        "s3://",
+        "s3:///a",
+        "s3://b",
+        "s3://bucket/a/../b",
+        "s3://bucket/a//b",
+    ],
 )
 def test_an_address_of_something_else_is_refused(text: str) -> None:
     with pytest.raises(

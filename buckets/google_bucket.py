@@ -1,0 +1,477 @@
+"""Google bucket: objects below a prefix, put on condition of their generation, by Google's client.
+
+Busy answers, lost connections and answers that do not come are tried again by the client, for
+``RETRY_S``. A put on condition that was tried again may find its own first attempt: what is there
+is read, and told by its bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import lru_cache, partial
+from http import HTTPStatus
+from io import SEEK_END, RawIOBase
+from pathlib import Path
+from typing import IO, TypeVar
+from urllib.parse import urlsplit
+
+try:
+    from google.api_core.client_options import ClientOptions
+    from google.api_core.exceptions import GoogleAPICallError, NotFound, RetryError
+    from google.auth.credentials import AnonymousCredentials
+    from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
+    from google.cloud.storage import Blob, Client
+    from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
+    from google.cloud.storage.retry import DEFAULT_RETRY
+    from requests import RequestException, Response
+    from requests.adapters import HTTPAdapter
+
+    IS_INSTALLED = True
+except ModuleNotFoundError:
+    IS_INSTALLED = False
+
+from ledgermq.buckets.bucket import (
+    ANSWER_TRIES,
+    CONNECT_TIMEOUT_S,
+    LIST_MAX,
+    NO_CONDITIONS,
+    NOT_MET,
+    OBJECT_BYTES_MAX,
+    READ_TIMEOUT_S,
+    REASON_MAX,
+    REQUESTS_AT_ONCE,
+    Bucket,
+    StoredObject,
+    Stretch,
+)
+from ledgermq.buckets.bucket_address import BucketPlace
+from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
+
+RETRY_S = 90
+"""So long is a request tried again, with drawn pauses between that grow to 20 s."""
+
+RANGE_BYTES = 8 << 20
+"""So much of an object is asked for, and stands in memory, at once."""
+
+_KEYS = "GOOGLE_APPLICATION_CREDENTIALS, or gcloud's own, or the account of a machine"
+_ENDPOINT = "STORAGE_EMULATOR_HOST"
+_NOTHING = "0"
+"""The generation of an object that is not there."""
+
+_TIMEOUT_S = (CONNECT_TIMEOUT_S, READ_TIMEOUT_S)
+
+Value = TypeVar("Value")
+
+
+class GoogleBucket(Bucket):
+    """Objects of Google Cloud Storage; a version is a generation."""
+
+    # A generation is the microsecond of a put.
+    no_version = "1"
+
+    def __init__(self, place: BucketPlace) -> None:
+        """Nothing is asked yet, but for credentials.
+
+        Raises:
+            ConfigError: google-cloud-storage is not installed, or has no credentials.
+        """
+        if not IS_INSTALLED:
+            raise ConfigError(
+                "Google's object stores need google-cloud-storage: "
+                "pip install 'ledgermq[buckets-google]'; the Debian package has no such client",
+                bucket=place.bucket,
+            )
+        endpoint = place.endpoint or os.environ.get(_ENDPOINT) or None
+        asked = urlsplit(endpoint or "")
+        if asked.username is not None or asked.password is not None:
+            # It would stand in errors.
+            raise ConfigError("endpoint with keys in it", setting=_ENDPOINT, allowed=_KEYS)
+        try:
+            self._client = _client(endpoint)
+        except (GoogleAuthError, OSError, ValueError) as error:
+            raise ConfigError(
+                "no keys for the object store",
+                bucket=place.bucket, setting=_KEYS, reason=_reason(error),
+            ) from error  # fmt: skip
+        self._bucket = self._client.bucket(place.bucket)
+        self._endpoint = endpoint or "storage.googleapis.com"
+        self.place = place._replace(endpoint=endpoint)
+
+    def get(self, key: str, *, bytes_max: int) -> StoredObject | None:
+        """See ``Bucket``."""
+
+        def got() -> StoredObject:
+            blob = self._found(key)
+            age_s = max(0.0, (_store_time() - blob.updated).total_seconds())
+            if blob.size > bytes_max:
+                raise CorruptLogError(
+                    "object is too large for what it is to be",
+                    file=self.as_text(key), bytes=blob.size, allowed=bytes_max,
+                )  # fmt: skip
+            sent = self._blob(key).download_as_bytes(**_of(blob), **_patience())
+            return StoredObject(_whole(sent, blob.size), _version(blob), age_s)
+
+        try:
+            return self._ask("object not read", key, got)
+        except FileNotFoundError:
+            return None
+
+    def put(self, key: str, content: bytes, *, over: str | None) -> str | None:
+        """See ``Bucket``."""
+
+        def done() -> str:
+            blob = self._blob(key)
+            blob.upload_from_string(
+                content, if_generation_match=int(over or _NOTHING), **_sending()
+            )
+            return _version(blob)
+
+        try:
+            return self._ask("object not written", key, done)
+        except FileNotFoundError as error:
+            raise self._no_bucket(key) from error
+        except StorageError as error:
+            self._check_refusal(error)
+        found = self.get(key, bytes_max=OBJECT_BYTES_MAX)
+        return found.version if found is not None and found.content == content else None
+
+    def put_new(self, key: str, content: IO[bytes] | RawIOBase, crc: int) -> bool:
+        """See ``Bucket``; the client sends a CRC-32C of what it reads, and Google compares it."""
+        size = content.seek(0, SEEK_END)
+
+        def done() -> None:
+            content.seek(0)
+            self._blob(key).upload_from_file(
+                content, size=size, if_generation_match=int(_NOTHING), **_sending()
+            )
+
+        try:
+            self._ask("object not written", key, done)
+        except FileNotFoundError as error:
+            raise self._no_bucket(key) from error
+        except StorageError as error:
+            self._check_refusal(error)
+            return False
+        return True
+
+    def stretch(self, key: str, start: int, end: int | None, *, version: str | None) -> Stretch:
+        """See ``Bucket``; it is asked for in ranges, each of which the client tries again."""
+        blob = self._ask("object not read", key, partial(self._found, key))
+        found = _version(blob)
+        if version not in (None, found):
+            raise StorageError(
+                "object not read",
+                file=self.as_text(key), reason="there is another one meanwhile",
+            )  # fmt: skip
+        size = blob.size
+        stop = size if end is None else min(end, size)
+        if start >= size:
+            return Stretch(None, size, found)
+        return Stretch(_Ranges(self._ranged(key, blob), start, stop), size, found)
+
+    def _ranged(self, key: str, blob: Blob) -> Callable[[int, int], bytes]:
+        def read(start: int, end: int) -> bytes:
+            def got() -> bytes:
+                found = self._blob(key).download_as_bytes(
+                    start=start, end=end - 1, checksum=None, **_of(blob), **_patience()
+                )
+                return _whole(found, end - start)
+
+            return self._ask("object not read", key, got)
+
+        return read
+
+    def upload(self, key: str, file: Path) -> None:
+        """See ``Bucket``; what is left of an upload in parts goes by itself, and costs nothing."""
+
+        def sent() -> None:
+            with file.open("rb") as content:
+                size = content.seek(0, SEEK_END)
+                content.seek(0)
+                self._blob(key).upload_from_file(content, size=size, **_sending())
+
+        self._ask("object not written", key, sent)
+
+    def fetch(self, key: str, file: Path) -> None:
+        """See ``Bucket``."""
+
+        def fetched() -> None:
+            blob = self._found(key)
+            with file.open("wb") as target:
+                self._blob(key).download_to_file(target, **_of(blob), **_patience())
+                _check_size(target.tell(), blob.size)
+
+        self._ask("object not read", key, fetched)
+
+    def copy(self, source: str, target: str) -> bool:
+        """See ``Bucket``; the target is there when all of it is."""
+
+        def copied() -> None:
+            made, token = self._blob(target), None
+            while True:
+                token, _, _ = made.rewrite(self._blob(source), token=token, **_patience())
+                if token is None:
+                    return
+
+        try:
+            self._ask("object not copied", target, copied)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def listed(self, prefix: str = "", *, at_most: int = LIST_MAX) -> Iterator[str]:
+        """See ``Bucket``."""
+        for names, _ in self._pages(prefix, page_size=at_most):
+            for name in names:
+                yield name.removeprefix(self.place.prefix)
+
+    def level(self, folder: str) -> Iterator[str]:
+        """See ``Bucket``."""
+        for names, folders in self._pages(folder, page_size=LIST_MAX, delimiter="/"):
+            yield from (
+                name.removeprefix(self.place.prefix + folder) for name in (*names, *folders)
+            )
+
+    def _pages(
+        self, prefix: str, *, page_size: int, delimiter: str | None = None
+    ) -> Iterator[tuple[list[str], list[str]]]:
+        """Names of objects and of folders, page by page."""
+
+        def page(token: str | None) -> tuple[list[str], list[str], str | None]:
+            found = self._client.list_blobs(
+                self._bucket, prefix=self.place.prefix + prefix, delimiter=delimiter,
+                page_size=page_size, page_token=token,
+                fields="items(name),prefixes,nextPageToken", **_patience(),
+            )  # fmt: skip
+            names = [blob.name for blob in next(found.pages, ())]
+            return names, sorted(found.prefixes), found.next_page_token
+
+        token = None
+        while True:
+            try:
+                names, folders, token = self._ask(
+                    "objects not listed", prefix, partial(page, token)
+                )
+            except FileNotFoundError as error:
+                raise self._no_bucket(prefix) from error
+            yield names, folders
+            if not token:
+                return
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """See ``Bucket``; a request each, several at once."""
+
+        def deleted(key: str) -> None:
+            with suppress(FileNotFoundError):
+                self._ask("object not deleted", key, partial(self._blob(key).delete, **_patience()))
+
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="bucket") as pool:
+            list(pool.map(deleted, keys))
+
+    def unended(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """None: Google lists no such uploads, takes nothing for them, and drops them in a week."""
+        return iter(())
+
+    def give_up(self, key: str, upload: str) -> None:
+        """Nothing is to be done."""
+
+    def _blob(self, key: str) -> Blob:
+        return self._bucket.blob(self.place.prefix + key)
+
+    def _found(self, key: str) -> Blob:
+        """What is known of the object.
+
+        Not what to read it by: the client would ask at the address that this has of it.
+        """
+        blob = self._blob(key)
+        blob.reload(**_patience())
+        return blob
+
+    def _no_bucket(self, key: str) -> ConfigError:
+        return ConfigError(
+            "no such bucket",
+            file=self.as_text(key), endpoint=self._endpoint, setting="gs://BUCKET/PREFIX",
+        )  # fmt: skip
+
+    def _check_refusal(self, error: StorageError) -> None:
+        """Raise what is no answer to a condition that is not met."""
+        status = _status(error.__cause__)
+        if status == HTTPStatus.NOT_IMPLEMENTED:
+            raise ConfigError(NO_CONDITIONS, **error.details) from error
+        if status not in NOT_MET:
+            raise error
+
+    def _ask(self, what: str, key: str, call: Callable[[], Value]) -> Value:
+        """What the store answers, with what may come of it as our errors.
+
+        ``call`` is made again when its answer is not what the store has, or when what it was about
+        was replaced meanwhile.
+        """
+        for left in reversed(range(ANSWER_TRIES)):
+            try:
+                return call()
+            except NotFound as error:
+                if not (left and _is_session_gone(error)):
+                    raise FileNotFoundError(self.as_text(key)) from error
+            except LedgerError:
+                raise
+            except (
+                *(GoogleAPICallError, GoogleAuthError, InvalidResponse, DataCorruption, RetryError),
+                *(RequestException, OSError, AttributeError, KeyError, TypeError, ValueError),
+            ) as error:
+                if not (left and _is_not_whole(error)):
+                    raise self._refused(what, key, error) from error
+        raise AssertionError("unreachable")
+
+    def _refused(self, what: str, key: str, error: Exception) -> LedgerError:
+        place = {"file": self.as_text(key), "endpoint": self._endpoint}
+        if isinstance(error, DefaultCredentialsError):
+            return ConfigError("no keys for the object store", **place, setting=_KEYS)
+        is_away = isinstance(error, TransportError)
+        is_unknown = _status(error) == HTTPStatus.UNAUTHORIZED
+        if is_unknown or (isinstance(error, GoogleAuthError) and not is_away):
+            return ConfigError(
+                "object store does not know the key", **place, setting=_KEYS, reason=_reason(error)
+            )
+        number = getattr(error, "errno", None)
+        return StorageError(what, errno=number, **place, reason=_reason(error))
+
+
+class _Ranges:
+    """Bytes of an object from ``start`` to ``end``, as ``StretchBody``."""
+
+    def __init__(self, ranged: Callable[[int, int], bytes], start: int, end: int) -> None:
+        self._ranged = ranged
+        self._at = start
+        self._end = end
+        self._kept = memoryview(b"")
+
+    def read(self, size: int) -> bytes:
+        if not self._kept and self._at < self._end:
+            self._kept = memoryview(self._ranged(self._at, min(self._end, self._at + RANGE_BYTES)))
+            self._at += len(self._kept)
+        chunk, self._kept = self._kept[:size], self._kept[size:]
+        return bytes(chunk)
+
+    def close(self) -> None:
+        self._kept = memoryview(b"")
+        self._at = self._end
+
+
+_answered = threading.local()
+"""``date``: what the store's clock said last to this thread."""
+
+
+def _note_date(answer: Response, *_how: object, **_more: object) -> None:
+    _answered.date = answer.headers.get("Date")
+
+
+def _store_time() -> datetime:
+    """By the clock of the store; without it by ours."""
+    try:
+        return parsedate_to_datetime(_answered.date or "").astimezone(UTC)
+    except (AttributeError, ValueError):
+        return datetime.now(UTC)
+
+
+def _patience() -> dict[str, object]:
+    retry = DEFAULT_RETRY.with_delay(initial=0.5, maximum=20).with_timeout(RETRY_S)
+    return {"timeout": _TIMEOUT_S, "retry": retry}
+
+
+def _sending() -> dict[str, object]:
+    return {"content_type": "application/octet-stream", "checksum": "crc32c", **_patience()}
+
+
+def _of(blob: Blob) -> dict[str, int]:
+    """The condition that it is still what was found."""
+    return {"if_generation_match": blob.generation}
+
+
+def _version(blob: Blob) -> str:
+    if blob.generation is None:
+        raise ValueError("no generation in the answer")
+    return str(blob.generation)
+
+
+def _whole(content: bytes, size: int) -> bytes:
+    """The content, if it is all that was asked for."""
+    _check_size(len(content), size)
+    return content
+
+
+def _check_size(found: int, size: int) -> None:
+    if found != size:
+        raise ValueError(f"{found} bytes came, and not {size}")
+
+
+def _reason(error: BaseException) -> str:
+    # What was tried again says so, and what for.
+    cause = error.__cause__ if isinstance(error, RetryError) and error.__cause__ else error
+    answer = getattr(cause, "response", None)
+    told = f": {answer.text}" if isinstance(answer, Response) else ""
+    return f"{cause}{told}"[:REASON_MAX]
+
+
+def _status(error: BaseException | None) -> int | None:
+    """HTTP's status of what the store has answered."""
+    if isinstance(error, RetryError):
+        error = error.__cause__
+    if isinstance(error, InvalidResponse):
+        return int(error.response.status_code)
+    return int(error.code) if isinstance(error, GoogleAPICallError) and error.code else None
+
+
+def _is_not_whole(error: Exception) -> bool:
+    """Whether an answer was changed on its way, ended too early, or is of what was replaced.
+
+    One that ended within its head has neither its sum nor its type, which the client takes for
+    what it is not: an ``AttributeError`` or a ``TypeError``.
+    """
+    is_replaced = _status(error) == HTTPStatus.PRECONDITION_FAILED and _is_read(error)
+    is_gone = _status(error) == HTTPStatus.GONE and _is_session_gone(error)
+    return (
+        is_replaced
+        or is_gone
+        or (
+            isinstance(error, (DataCorruption, AttributeError, KeyError, TypeError, ValueError))
+            and not isinstance(error, GoogleAPICallError)
+        )
+    )
+
+
+def _is_session_gone(error: Exception) -> bool:
+    """Whether an upload in parts has to begin anew: the store no longer knows of this one."""
+    asked = getattr(getattr(error, "response", None), "request", None)
+    return "upload_id=" in (getattr(asked, "url", None) or "")
+
+
+def _is_read(error: Exception) -> bool:
+    asked = getattr(getattr(error, "response", None), "request", None)
+    return getattr(asked, "method", "") == "GET"
+
+
+@lru_cache(maxsize=8)
+def _client(endpoint: str | None) -> Client:
+    """A client of this process; its threads share it."""
+    if endpoint is None:
+        client = Client(project=None)
+    else:
+        # As the client has it of an emulator: a driver's may not be in a worker's environment.
+        client = Client(
+            project=None,
+            credentials=AnonymousCredentials(),
+            client_options=ClientOptions(api_endpoint=endpoint),
+        )
+    session = client._http
+    if not session.is_mtls:
+        for scheme in ("https://", "http://"):
+            session.mount(scheme, HTTPAdapter(pool_maxsize=REQUESTS_AT_ONCE))
+    session.hooks["response"].append(_note_date)
+    return client
