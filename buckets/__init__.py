@@ -1,1 +1,1 @@
-"""Object stores: buckets of S3, of its protocol, and of Google, with puts on condition."""
+"""Object stores: buckets of S3, of its protocol, of Google and Azure, with puts on condition."""

@@ -6,7 +6,7 @@ Which store a place is of is the matter of ``bucket_opening``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http import HTTPStatus
@@ -33,6 +33,9 @@ LIST_MAX = 1_000
 
 OBJECT_BYTES_MAX = 1 << 30
 """Of one that is read into memory: a document of the manifest has some 300 bytes a file."""
+
+RANGE_BYTES = 8 << 20
+"""So much of an object that is read in ranges is asked for, and stands in memory, at once."""
 
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 60
@@ -97,6 +100,34 @@ class Stretch(NamedTuple):
         """What did not come yet is not wanted."""
         if self.body is not None:
             self.body.close()
+
+
+class RangedBody:
+    """Bytes of an object from ``start`` to ``end``, as ``StretchBody``, range by range."""
+
+    def __init__(
+        self, ranged: Callable[[int, int], bytes], start: int, end: int, step: int
+    ) -> None:
+        """``ranged`` has all bytes from one place to another one; ``step`` are asked of it."""
+        self._ranged = ranged
+        self._at = start
+        self._end = end
+        self._step = step
+        self._kept = memoryview(b"")
+
+    def read(self, size: int) -> bytes:
+        """See ``StretchBody``."""
+        if not self._kept and self._at < self._end:
+            stop = min(self._end, self._at + self._step)
+            self._kept = memoryview(self._ranged(self._at, stop))
+            self._at = stop
+        chunk, self._kept = self._kept[:size], self._kept[size:]
+        return bytes(chunk)
+
+    def close(self) -> None:
+        """See ``StretchBody``."""
+        self._kept = memoryview(b"")
+        self._at = self._end
 
 
 class Bucket(ABC):

@@ -16,6 +16,10 @@ def open_bucket(place: BucketPlace) -> Bucket:
         from ledgermq.buckets.google_bucket import GoogleBucket
 
         return GoogleBucket(place)
+    if place.scheme == "abfss":
+        from ledgermq.buckets.azure_bucket import AzureBucket
+
+        return AzureBucket(place)
     from ledgermq.buckets.amazon_bucket import S3Bucket
 
     return S3Bucket(place)

@@ -43,10 +43,12 @@ from ledgermq.buckets.bucket import (
     NO_CONDITIONS,
     NOT_MET,
     OBJECT_BYTES_MAX,
+    RANGE_BYTES,
     READ_TIMEOUT_S,
     REASON_MAX,
     REQUESTS_AT_ONCE,
     Bucket,
+    RangedBody,
     StoredObject,
     Stretch,
 )
@@ -55,9 +57,6 @@ from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, Sto
 
 RETRY_S = 90
 """So long is a request tried again, with drawn pauses between that grow to 20 s."""
-
-RANGE_BYTES = 8 << 20
-"""So much of an object is asked for, and stands in memory, at once."""
 
 _KEYS = "GOOGLE_APPLICATION_CREDENTIALS, or gcloud's own, or the account of a machine"
 _ENDPOINT = "STORAGE_EMULATOR_HOST"
@@ -173,7 +172,7 @@ class GoogleBucket(Bucket):
         stop = size if end is None else min(end, size)
         if start >= size:
             return Stretch(None, size, found)
-        return Stretch(_Ranges(self._ranged(key, blob), start, stop), size, found)
+        return Stretch(RangedBody(self._ranged(key, blob), start, stop, RANGE_BYTES), size, found)
 
     def _ranged(self, key: str, blob: Blob) -> Callable[[int, int], bytes]:
         def read(start: int, end: int) -> bytes:
@@ -341,27 +340,6 @@ class GoogleBucket(Bucket):
             )
         number = getattr(error, "errno", None)
         return StorageError(what, errno=number, **place, reason=_reason(error))
-
-
-class _Ranges:
-    """Bytes of an object from ``start`` to ``end``, as ``StretchBody``."""
-
-    def __init__(self, ranged: Callable[[int, int], bytes], start: int, end: int) -> None:
-        self._ranged = ranged
-        self._at = start
-        self._end = end
-        self._kept = memoryview(b"")
-
-    def read(self, size: int) -> bytes:
-        if not self._kept and self._at < self._end:
-            self._kept = memoryview(self._ranged(self._at, min(self._end, self._at + RANGE_BYTES)))
-            self._at += len(self._kept)
-        chunk, self._kept = self._kept[:size], self._kept[size:]
-        return bytes(chunk)
-
-    def close(self) -> None:
-        self._kept = memoryview(b"")
-        self._at = self._end
 
 
 _answered = threading.local()

@@ -19,7 +19,7 @@ all=server,test,check
 [ "${LEDGERMQ_BROWSER:-}" != 1 ] || all+=,browser
 [ "${LEDGERMQ_ANSIBLE:-}" != 1 ] || all+=,ansible
 # What reads and writes tables comes with Spark, whose jobs make them.
-readonly spark=,spark,buckets-google,iceberg,iceberg-postgresql,readers
+readonly spark=,spark,buckets-google,buckets-azure,iceberg,iceberg-postgresql,readers
 [ "${LEDGERMQ_WITHOUT_SPARK:-}" = 1 ] || all+=$spark
 case ${1:-all} in
     all) extras=$all ;;

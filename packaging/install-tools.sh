@@ -11,6 +11,7 @@
 #   install-tools.sh postgresql  a server of databases, for the tests of tables; none is started
 #   install-tools.sh s3      versitygw, an S3 server, for the tests of archives; by Go 1.25 or later
 #   install-tools.sh gs      fake-gcs-server, which speaks as Google's store; by Go, too
+#   install-tools.sh abfs    Azurite, which speaks as Azure's store, to ~/.cache/ledgermq-azurite; by npm
 #   install-tools.sh power   a compiler and FUSE, for the tests of power failures
 set -euo pipefail
 
@@ -35,8 +36,16 @@ case ${1:-deb} in
     postgresql) packages=(postgresql) ;;
     s3) go_install versitygw github.com/versity/versitygw/cmd/versitygw@v1.8.0 ;;
     gs) go_install fake-gcs-server github.com/fsouza/fake-gcs-server@v1.56.1 ;;
+    abfs)
+        folder=${XDG_CACHE_HOME:-$HOME/.cache}/ledgermq-azurite
+        [ ! -x "$folder/node_modules/.bin/azurite-blob" ] || exit 0
+        command -v npm >/dev/null || { echo "install-tools: Azurite needs npm (Node)" >&2 && exit 1; }
+        echo "install-tools: npm install azurite to $folder" >&2
+        mkdir -p "$folder"
+        exec npm install --prefix "$folder" --no-fund --no-audit --loglevel=error azurite@3.35.0
+        ;;
     power) packages=(fuse3 g++ libfuse3-dev pkg-config) ;;
-    *) echo "install-tools: not known: $1; it takes deb, repository, boot, bare, browser, metrics, postgresql, s3, gs or power" >&2 && exit 1 ;;
+    *) echo "install-tools: not known: $1; it takes deb, repository, boot, bare, browser, metrics, postgresql, s3, gs, abfs or power" >&2 && exit 1 ;;
 esac
 
 missing=()

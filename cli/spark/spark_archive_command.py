@@ -42,7 +42,7 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     place.add_argument(
         "--to",
         metavar="DIR",
-        help="the archive; workers must see it: a directory, or s3a://BUCKET/PREFIX, gs://…",
+        help="the archive; workers must see it: a directory, or s3a://BUCKET/PREFIX, gs://…, abfss://…",
     )
     place.add_argument(
         "--iceberg",
@@ -85,7 +85,7 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         " 0 they are the same, 5 they are not.",
     )
     verify.add_argument(
-        "directory", metavar="DIR", help="the archive, or s3a://BUCKET/PREFIX, gs://…"
+        "directory", metavar="DIR", help="the archive, or s3a://BUCKET/PREFIX, gs://…, abfss://…"
     )
     add_job_options(verify)
     verify.set_defaults(func=_verify)

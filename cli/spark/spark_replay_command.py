@@ -23,7 +23,7 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "goes on by its name, and sends nothing twice.",
     )
     parser.add_argument(
-        "directory", metavar="DIR", help="the archive, or s3a://BUCKET/PREFIX, gs://…"
+        "directory", metavar="DIR", help="the archive, or s3a://BUCKET/PREFIX, gs://…, abfss://…"
     )
     parser.add_argument(
         "--nodes", required=True, metavar="ADDRESSES", help="of the cluster, with commas"

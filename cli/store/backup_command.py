@@ -77,7 +77,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     verify.add_argument(
         "backup", metavar="BACKUP",
-        help="one backup, or the repository of streams: a folder, or s3://BUCKET/PREFIX, gs://…",
+        help="one backup, or the repository of streams: a folder, or s3://BUCKET/PREFIX, gs://…, abfss://…",
     )  # fmt: skip
     add_verify_options(verify)
     verify.set_defaults(func=_verify)
@@ -92,7 +92,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     restore.add_argument(
         "backup", metavar="BACKUP",
-        help="one backup, or the repository of streams: a folder, or s3://BUCKET/PREFIX, gs://…",
+        help="one backup, or the repository of streams: a folder, or s3://BUCKET/PREFIX, gs://…, abfss://…",
     )  # fmt: skip
     restore.add_argument("directory", type=Path, help="storePathRootDir: an empty folder")
     restore.add_argument("--group", help="node.group of the group that is to begin")

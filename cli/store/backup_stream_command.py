@@ -50,7 +50,7 @@ def add_stream_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
     stream.add_argument("directory", type=Path, help="storePathRootDir")
     stream.add_argument(
         "target", nargs="?", metavar="REPOSITORY",
-        help="the repository: a folder, or s3://BUCKET/PREFIX, gs://…",
+        help="the repository: a folder, or s3://BUCKET/PREFIX, gs://…, abfss://…",
     )  # fmt: skip
     stream.add_argument("--to", metavar="REPOSITORY", help="the same, as spark archive has it")
     stream.add_argument(

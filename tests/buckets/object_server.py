@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.buckets import amazon_bucket, google_bucket
+from ledgermq.buckets import amazon_bucket, azure_bucket, google_bucket
 from ledgermq.buckets.bucket import Bucket
 from ledgermq.buckets.bucket_opening import open_bucket
 from ledgermq.pipeline.archive.object_store import ObjectStore
@@ -134,6 +134,7 @@ def forget_clients() -> None:
     """Make clients anew, with the settings and the connections of this process."""
     amazon_bucket._client.cache_clear()
     google_bucket._client.cache_clear()
+    azure_bucket._service.cache_clear()
 
 
 def mirrored(store: ObjectStore, folder: Path) -> Path:

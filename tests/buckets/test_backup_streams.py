@@ -14,7 +14,7 @@ from tests.buckets.object_server import BUCKET, FaultyProxy, ObjectServer, forge
 from tests.small_store import BEGIN_MS, LOG_FILE_SIZE
 from tests.unit.conversion.streamed_store import MESSAGES, StreamedStore, records_of
 
-from ledgermq.buckets import amazon_bucket, google_bucket, object_reader
+from ledgermq.buckets import amazon_bucket, azure_bucket, google_bucket, object_reader
 from ledgermq.buckets.amazon_bucket import S3Bucket
 from ledgermq.buckets.bucket_address import BucketPlace
 from ledgermq.cli.main import main
@@ -176,6 +176,7 @@ def test_a_store_that_stays_away_is_told_and_the_next_turn_has_everything(
 ) -> None:
     monkeypatch.setattr(amazon_bucket, "TRIES", 2)
     monkeypatch.setattr(google_bucket, "RETRY_S", 0.001)
+    monkeypatch.setattr(azure_bucket, "RETRIES", 0)
     forget_clients()
     store = BucketStream(tmp_path, "streams/away", root=root)
     store.commit(4)

@@ -18,7 +18,7 @@ from tests.buckets.object_server import (
 from tests.unit.pipeline.archives import archived
 from tests.unit.pipeline.test_archive_job import expected, grown
 
-from ledgermq.buckets import amazon_bucket, google_bucket
+from ledgermq.buckets import amazon_bucket, azure_bucket, google_bucket
 from ledgermq.model.errors import StorageError, StoreLockedError
 from ledgermq.pipeline.archive import object_store
 from ledgermq.pipeline.archive.archive_folder import ArchiveFolder
@@ -34,6 +34,8 @@ def is_put_of_head(head: bytes) -> bool:
 def is_of_object(head: bytes) -> bool:
     """A request whose answer has a checksum: of a whole object, and no list of them."""
     line = head.partition(b"\r\n")[0]
+    if b"x-ms-version" in head.lower():
+        return line.startswith(b"GET") and b"x-ms-range-get-content-md5" in head.lower()
     is_of_google = b"/storage/v1/" in line
     is_media = b"alt=media" in line if is_of_google else b"list-type" not in line
     return line.startswith(b"GET") and is_media and b"range:" not in head.lower()
@@ -44,6 +46,7 @@ def once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that fails is not tried again."""
     monkeypatch.setattr(amazon_bucket, "TRIES", 1)
     monkeypatch.setattr(google_bucket, "RETRY_S", 0.001)
+    monkeypatch.setattr(azure_bucket, "RETRIES", 0)
     forget_clients()
 
 
@@ -78,6 +81,7 @@ def test_a_store_that_stays_away_is_told_and_the_next_run_has_everything(
 ) -> None:
     monkeypatch.setattr(amazon_bucket, "TRIES", 2)
     monkeypatch.setattr(google_bucket, "RETRY_S", 0.001)
+    monkeypatch.setattr(azure_bucket, "RETRIES", 0)
     forget_clients()
     store = grown(tmp_path / "store", 30)
     proxy.fault = lambda _number, head: "busy" if b".parquet" in head else ""

@@ -350,7 +350,7 @@ def test_what_is_no_place_of_an_archive_is_refused(tmp_path: Path, target: Objec
 
     assert "no-such-bucket" in str(found.value.details["file"])
 
-    for place in ("abfs://container@account/archive", "ftp://host/a"):
+    for place in ("hdfs://host/archive", "ftp://host/a"):
         with pytest.raises(ConfigError, match="buckets of an object store"):
             store_at(place)
     for place in ("s3a:///archive", "s3a://a/../b", "s3a://archives/a//b", "s3a://b/_ledgermq"):

@@ -115,9 +115,9 @@ PARTS = (
     ),
     Part(
         "buckets",
-        tools=("s3", "gs"),
+        tools=("s3", "gs", "abfs"),
         tests=("tests/buckets",),
-        environment={"LEDGERMQ_S3": "1", "LEDGERMQ_GS": "1"} | _LONG,
+        environment={"LEDGERMQ_S3": "1", "LEDGERMQ_GS": "1", "LEDGERMQ_ABFS": "1"} | _LONG,
     ),
     Part(
         "tables",

@@ -1,0 +1,445 @@
+"""Azure bucket: blobs of a container below a prefix, put on condition of ETags, by Azure's client.
+
+Busy answers, lost connections and answers that do not come are tried again by the client. A put on
+condition that was tried again may find its own first attempt: what is there is read, and told by
+its bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import lru_cache, partial
+from http import HTTPStatus
+from io import SEEK_END, BytesIO, RawIOBase
+from pathlib import Path
+from typing import IO, TypeVar
+
+try:
+    from azure.core import MatchConditions
+    from azure.core.exceptions import (
+        AzureError,
+        HttpResponseError,
+        ResourceNotFoundError,
+        ServiceRequestError,
+        ServiceResponseError,
+    )
+    from azure.core.paging import ItemPaged
+    from azure.storage.blob import (
+        BlobBlock,
+        BlobClient,
+        BlobProperties,
+        BlobServiceClient,
+        ExponentialRetry,
+    )
+
+    IS_INSTALLED = True
+except ModuleNotFoundError:
+    IS_INSTALLED = False
+
+from ledgermq.buckets.bucket import (
+    ANSWER_TRIES,
+    CONNECT_TIMEOUT_S,
+    LIST_MAX,
+    NO_CONDITIONS,
+    NOT_MET,
+    OBJECT_BYTES_MAX,
+    RANGE_BYTES,
+    READ_TIMEOUT_S,
+    REASON_MAX,
+    REQUESTS_AT_ONCE,
+    Bucket,
+    RangedBody,
+    StoredObject,
+    Stretch,
+)
+from ledgermq.buckets.bucket_address import BucketPlace
+from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
+
+RETRIES = 6
+"""Of one request, with pauses between that double: a minute."""
+
+BLOCK_BYTES = 8 << 20
+"""What has more goes in blocks of so many, each of which stands in memory."""
+
+COPY_POLL_S = 0.2
+"""While the store copies on; within one account it has copied when it answers."""
+
+_CONNECTION = "AZURE_STORAGE_CONNECTION_STRING"
+_KEY = "AZURE_STORAGE_KEY"
+_TOKEN = "AZURE_STORAGE_SAS_TOKEN"  # noqa: S105
+_KEYS = f"{_CONNECTION}, {_KEY} or {_TOKEN}, or azure-identity for what az and machines have"
+_UNKNOWN = {
+    "AuthenticationFailed",
+    "AuthorizationFailure",
+    "InvalidAuthenticationInfo",
+    "NoAuthenticationInformation",
+}
+
+Value = TypeVar("Value")
+
+
+class AzureBucket(Bucket):
+    """Blobs of one of Azure's containers; a version is an ETag."""
+
+    no_version = '"0x0"'
+
+    def __init__(self, place: BucketPlace) -> None:
+        """Nothing is asked yet.
+
+        Raises:
+            ConfigError: azure-storage-blob is not installed, or has no keys.
+        """
+        if not IS_INSTALLED:
+            raise ConfigError(
+                "Azure's object stores need azure-storage-blob: "
+                "pip install 'ledgermq[buckets-azure]'; the Debian package has no such client",
+                bucket=place.bucket,
+            )
+        try:
+            service = _service(place.host)
+        except ValueError as error:
+            raise ConfigError(
+                "object store not known", bucket=place.bucket, setting=_KEYS
+            ) from error
+        self._container = service.get_container_client(place.bucket)
+        self.place = place
+
+    def get(self, key: str, *, bytes_max: int) -> StoredObject | None:
+        """See ``Bucket``."""
+
+        def got() -> StoredObject:
+            told: dict[str, str] = {}
+            found = self._blob(key).download_blob(
+                validate_content=True,
+                raw_response_hook=lambda answer: told.update(_headers(answer.http_response)),
+            )
+            if found.size > bytes_max:
+                raise CorruptLogError(
+                    "object is too large for what it is to be",
+                    file=self.as_text(key), bytes=found.size, allowed=bytes_max,
+                )  # fmt: skip
+            content = _whole(found.readall(), found.size)
+            age_s = (_time_of(told) - found.properties.last_modified).total_seconds()
+            return StoredObject(content, str(found.properties.etag), max(0.0, age_s))
+
+        try:
+            return self._ask("object not read", key, got)
+        except FileNotFoundError:
+            return None
+
+    def put(self, key: str, content: bytes, *, over: str | None) -> str | None:
+        """See ``Bucket``."""
+        condition = _if_none() if over is None else _if_still(over)
+        try:
+            return self._sent(key, BytesIO(content), condition)
+        except StorageError as error:
+            _check_refusal(error)
+        found = self.get(key, bytes_max=OBJECT_BYTES_MAX)
+        return found.version if found is not None and found.content == content else None
+
+    def put_new(self, key: str, content: IO[bytes] | RawIOBase, crc: int) -> bool:
+        """See ``Bucket``; the client sends an MD5 of what it reads, and Azure compares it."""
+        try:
+            self._sent(key, content, _if_none())
+        except StorageError as error:
+            _check_refusal(error)
+            return False
+        return True
+
+    def upload(self, key: str, file: Path) -> None:
+        """See ``Bucket``; blocks of an upload that was killed go by themselves, in a week."""
+        with file.open("rb") as content:
+            self._sent(key, content, {})
+
+    def _sent(
+        self, key: str, content: IO[bytes] | RawIOBase, condition: Mapping[str, object]
+    ) -> str:
+        """Send all of the content; the version of what was made of it."""
+        size = content.seek(0, SEEK_END)
+        blob = self._blob(key)
+
+        def sent() -> str:
+            content.seek(0)
+            if size <= BLOCK_BYTES:
+                done = blob.upload_blob(
+                    _read(content, size), overwrite=True, validate_content=True, **condition
+                )
+                return str(done["etag"])
+            # With names of its own: two that put the same key must not get one another's blocks.
+            word, blocks = uuid.uuid4().hex, []
+            for number, begin in enumerate(range(0, size, BLOCK_BYTES)):
+                name = f"{word}{number:08d}"
+                chunk = _read(content, min(BLOCK_BYTES, size - begin))
+                blob.stage_block(name, chunk, validate_content=True)
+                blocks.append(BlobBlock(block_id=name))
+            return str(blob.commit_block_list(blocks, **condition)["etag"])
+
+        try:
+            return self._ask("object not written", key, sent)
+        except FileNotFoundError as error:
+            raise self._no_container(key) from error
+
+    def stretch(self, key: str, start: int, end: int | None, *, version: str | None) -> Stretch:
+        """See ``Bucket``; it is asked for in ranges, each of which the client tries again."""
+        condition = {} if version is None else _if_still(version)
+        ask = partial(self._blob(key).get_blob_properties, **condition)
+        found = self._ask("object not read", key, ask)
+        size, etag = int(found.size), str(found.etag)
+        stop = size if end is None else min(end, size)
+        if start >= size:
+            return Stretch(None, size, etag)
+        return Stretch(RangedBody(self._ranged(key, etag), start, stop, RANGE_BYTES), size, etag)
+
+    def _ranged(self, key: str, version: str) -> Callable[[int, int], bytes]:
+        def read(start: int, end: int) -> bytes:
+            def got() -> bytes:
+                found = self._blob(key).download_blob(
+                    offset=start, length=end - start, **_if_still(version)
+                )
+                return _whole(found.readall(), end - start)
+
+            return self._ask("object not read", key, got)
+
+        return read
+
+    def fetch(self, key: str, file: Path) -> None:
+        """See ``Bucket``."""
+
+        def fetched() -> None:
+            found = self._blob(key).download_blob(validate_content=True)
+            with file.open("wb") as target:
+                _check_size(found.readinto(target), found.size)
+
+        self._ask("object not read", key, fetched)
+
+    def copy(self, source: str, target: str) -> bool:
+        """See ``Bucket``."""
+
+        def copied() -> None:
+            made = self._blob(target)
+            status = made.start_copy_from_url(self._blob(source).url)["copy_status"]
+            while status == "pending":
+                time.sleep(COPY_POLL_S)
+                status = made.get_blob_properties().copy.status
+            if status != "success":
+                raise OSError(f"the store has ended a copy: {status}")
+
+        try:
+            self._ask("object not copied", target, copied)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def listed(self, prefix: str = "", *, at_most: int = LIST_MAX) -> Iterator[str]:
+        """See ``Bucket``."""
+        # Folders of a hierarchical namespace are listed as blobs, and said to be some by a note.
+        list_page = partial(
+            self._container.list_blobs,
+            name_starts_with=self.place.prefix + prefix,
+            include=["metadata"],
+            results_per_page=at_most,
+        )
+        for page in self._pages(prefix, list_page):
+            for blob in page:
+                if (blob.metadata or {}).get("hdi_isfolder") != "true":
+                    yield blob.name.removeprefix(self.place.prefix)
+
+    def level(self, folder: str) -> Iterator[str]:
+        """See ``Bucket``."""
+        list_page = partial(
+            self._container.walk_blobs, name_starts_with=self.place.prefix + folder, delimiter="/"
+        )
+        for page in self._pages(folder, list_page):
+            yield from (one.name.removeprefix(self.place.prefix + folder) for one in page)
+
+    def _pages(
+        self, prefix: str, list_page: Callable[[], ItemPaged]
+    ) -> Iterator[list[BlobProperties]]:
+        token = None
+        while True:
+
+            def page(token: str | None = token) -> tuple[list[BlobProperties], str | None]:
+                found = list_page().by_page(continuation_token=token)
+                return list(next(found, ())), found.continuation_token
+
+            try:
+                names, token = self._ask("objects not listed", prefix, page)
+            except FileNotFoundError as error:
+                raise self._no_container(prefix) from error
+            yield names
+            if not token:
+                return
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """See ``Bucket``; a request each, several at once."""
+
+        def deleted(key: str) -> None:
+            with suppress(FileNotFoundError):
+                self._ask("object not deleted", key, self._blob(key).delete_blob)
+
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="bucket") as pool:
+            list(pool.map(deleted, keys))
+
+    def unended(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """None: blocks that nobody has put together go by themselves, in a week."""
+        return iter(())
+
+    def give_up(self, key: str, upload: str) -> None:
+        """Nothing is to be done."""
+
+    def _blob(self, key: str) -> BlobClient:
+        return self._container.get_blob_client(self.place.prefix + key)
+
+    def _no_container(self, key: str) -> ConfigError:
+        return ConfigError(
+            "no such bucket",
+            file=self.as_text(key), setting="abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX",
+        )  # fmt: skip
+
+    def _ask(self, what: str, key: str, call: Callable[[], Value]) -> Value:
+        """What the store answers, with what may come of it as our errors.
+
+        ``call`` is made again when its answer is not what the store has.
+        """
+        for left in reversed(range(ANSWER_TRIES)):
+            try:
+                return call()
+            except ResourceNotFoundError as error:
+                raise FileNotFoundError(self.as_text(key)) from error
+            except LedgerError:
+                raise
+            except (AzureError, OSError, *_MALFORMED) as error:
+                if not (left and _is_not_whole(error)):
+                    raise self._refused(what, key, error) from error
+        raise AssertionError("unreachable")
+
+    def _refused(self, what: str, key: str, error: Exception) -> LedgerError:
+        place = {"file": self.as_text(key), "endpoint": self._container.primary_hostname}
+        reason = " ".join(str(error).split())[:REASON_MAX]
+        is_unknown = _status(error) == HTTPStatus.UNAUTHORIZED or _code(error) in _UNKNOWN
+        # No credential that azure-identity has tried is one.
+        if is_unknown or type(error).__name__ == "CredentialUnavailableError":
+            return ConfigError(
+                "object store does not know the key", **place, setting=_KEYS, reason=reason
+            )
+        number = getattr(error, "errno", None)
+        return StorageError(what, errno=number, **place, reason=reason)
+
+
+_MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
+"""What the client makes of an answer that has ended within its head or its lines."""
+
+
+def _check_refusal(error: StorageError) -> None:
+    """Raise what is no answer to a condition that is not met."""
+    status = _status(error.__cause__)
+    if status == HTTPStatus.NOT_IMPLEMENTED:
+        raise ConfigError(NO_CONDITIONS, **error.details) from error
+    if status not in NOT_MET:
+        raise error
+
+
+def _is_not_whole(error: Exception) -> bool:
+    """Whether an answer was changed on its way or ended too early; or another put of the same blob
+    has dropped the blocks of this one.
+    """
+    if isinstance(error, AzureError) and "IncompleteRead" in str(error):
+        return True
+    if isinstance(error, HttpResponseError):
+        return _code(error) == "InvalidBlockList" or _status(error) in (None, HTTPStatus.OK)
+    if isinstance(error, AzureError):
+        # Others were tried again by the client; a sum that is wrong is not.
+        return not isinstance(error, (ServiceRequestError, ServiceResponseError))
+    return isinstance(error, _MALFORMED)
+
+
+def _status(error: BaseException | None) -> int | None:
+    """HTTP's status of what the store has answered."""
+    found = error.status_code if isinstance(error, HttpResponseError) else None
+    return int(found) if found is not None else None
+
+
+def _code(error: BaseException) -> str:
+    found = getattr(error, "error_code", None)
+    return str(getattr(found, "value", found) or "")
+
+
+def _if_none() -> dict[str, object]:
+    return {"match_condition": MatchConditions.IfMissing}
+
+
+def _if_still(version: str) -> dict[str, object]:
+    return {"etag": version, "match_condition": MatchConditions.IfNotModified}
+
+
+def _headers(answer: object) -> dict[str, str]:
+    headers: Mapping[str, str] = getattr(answer, "headers", {})
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def _time_of(headers: Mapping[str, str]) -> datetime:
+    """When it was answered, by the clock of the store; without it by ours."""
+    try:
+        return parsedate_to_datetime(headers["date"]).astimezone(UTC)
+    except (KeyError, ValueError):
+        return datetime.now(UTC)
+
+
+def _read(content: IO[bytes] | RawIOBase, size: int) -> bytes:
+    return _whole(content.read(size) or b"", size)
+
+
+def _whole(content: bytes, size: int) -> bytes:
+    """The content, if it is all that was asked for."""
+    _check_size(len(content), size)
+    return content
+
+
+def _check_size(found: int, size: int) -> None:
+    if found != size:
+        raise ValueError(f"{found} bytes came, and not {size}")
+
+
+@lru_cache(maxsize=8)
+def _service(host: str) -> BlobServiceClient:
+    """A client of this process; its threads share it.
+
+    Raises:
+        ConfigError: there are no keys, or those of another account.
+    """
+    how = {
+        "connection_timeout": CONNECT_TIMEOUT_S,
+        "read_timeout": READ_TIMEOUT_S,
+        "retry_policy": ExponentialRetry(
+            initial_backoff=0, increment_base=2, retry_total=RETRIES, random_jitter_range=1
+        ),
+    }
+    account = host.partition(".")[0]
+    text = os.environ.get(_CONNECTION)
+    if text:
+        service = BlobServiceClient.from_connection_string(text, **how)
+        if service.account_name != account:
+            raise ConfigError(
+                "keys are of another account",
+                setting=_CONNECTION, found=service.account_name, expected=account,
+            )  # fmt: skip
+        return service
+    url = f"https://{host.replace('.dfs.', '.blob.', 1)}"
+    credential = os.environ.get(_KEY) or os.environ.get(_TOKEN) or _identity()
+    return BlobServiceClient(url, credential=credential, **how)
+
+
+def _identity() -> object:
+    """What az, a machine or a workload has, by azure-identity."""
+    try:
+        from azure.identity import DefaultAzureCredential
+    except ModuleNotFoundError as error:
+        raise ConfigError("no keys for the object store", setting=_KEYS) from error
+    return DefaultAzureCredential()
