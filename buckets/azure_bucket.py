@@ -127,7 +127,7 @@ class AzureBucket(Bucket):
                 )  # fmt: skip
             content = _whole(found.readall(), found.size)
             age_s = (_time_of(told) - found.properties.last_modified).total_seconds()
-            return StoredObject(content, str(found.properties.etag), max(0.0, age_s))
+            return StoredObject(content, _etag(found.properties.etag), max(0.0, age_s))
 
         try:
             return self._ask("object not read", key, got)
@@ -171,7 +171,7 @@ class AzureBucket(Bucket):
                 done = blob.upload_blob(
                     _read(content, size), overwrite=True, validate_content=True, **condition
                 )
-                return str(done["etag"])
+                return _etag(done["etag"])
             # With names of its own: two that put the same key must not get one another's blocks.
             word, blocks = uuid.uuid4().hex, []
             for number, begin in enumerate(range(0, size, BLOCK_BYTES)):
@@ -179,7 +179,7 @@ class AzureBucket(Bucket):
                 chunk = _read(content, min(BLOCK_BYTES, size - begin))
                 blob.stage_block(name, chunk, validate_content=True)
                 blocks.append(BlobBlock(block_id=name))
-            return str(blob.commit_block_list(blocks, **condition)["etag"])
+            return _etag(blob.commit_block_list(blocks, **condition)["etag"])
 
         try:
             return self._ask("object not written", key, sent)
@@ -228,6 +228,8 @@ class AzureBucket(Bucket):
             while status == "pending":
                 time.sleep(COPY_POLL_S)
                 status = made.get_blob_properties().copy.status
+            if status is None:
+                raise ValueError("no status in the answer")
             if status != "success":
                 raise OSError(f"the store has ended a copy: {status}")
 
@@ -350,7 +352,8 @@ def _is_not_whole(error: Exception) -> bool:
     """Whether an answer was changed on its way or ended too early; or another put of the same blob
     has dropped the blocks of this one.
     """
-    if isinstance(error, AzureError) and "IncompleteRead" in str(error):
+    # The client hands on what its transport says of a body that was cut off.
+    if "IncompleteRead" in str(error):
         return True
     if isinstance(error, HttpResponseError):
         return _code(error) == "InvalidBlockList" or _status(error) in (None, HTTPStatus.OK)
@@ -390,6 +393,12 @@ def _time_of(headers: Mapping[str, str]) -> datetime:
         return parsedate_to_datetime(headers["date"]).astimezone(UTC)
     except (KeyError, ValueError):
         return datetime.now(UTC)
+
+
+def _etag(found: object) -> str:
+    if found is None:
+        raise ValueError("no ETag in the answer")
+    return str(found)
 
 
 def _read(content: IO[bytes] | RawIOBase, size: int) -> bytes:
