@@ -453,7 +453,7 @@ class RaftCore:
         state.full = full
         lead = state.leadership
         if full and lead is not None:
-            transfer.disk_full(state, lead)
+            transfer.leave_to_others(state, lead)
         return self._effects()
 
     def version_is_outdated(self) -> Effects:

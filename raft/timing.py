@@ -11,9 +11,10 @@ ELECTION_DOUBLINGS_MAX = 5
 """Behind so many failed elections a member waits 32 times as long for the next one, and no
 longer: who comes back may be awaited."""
 
-SICK_WAITS = 3
-"""After so many elections that were due and brought no leader a member with a sick disk campaigns,
-too: then nobody who could do it better is there."""
+LAST_WAITS = 3
+"""After so many elections that were due and brought no leader a member campaigns, too, that leaves
+it to others: one with a sick disk, or a witness with a log. Then nobody who could do it better is
+there, or the witness's log is the longer one, and they cannot be elected without its vote."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add.add_argument("address", metavar="HOST:PORT", nargs="?", help="where it talks with members")
     kind = add.add_mutually_exclusive_group()
     kind.add_argument("--learner", action="store_true", help="a copy that does not vote")
-    kind.add_argument("--witness", action="store_true", help="a voter that never leads")
+    kind.add_argument(
+        "--witness", action="store_true", help="a voter that leads only while nobody else can"
+    )
     add.add_argument(
         "--without-bodies",
         action="store_true",

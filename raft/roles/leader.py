@@ -19,6 +19,7 @@ def begin(state: NodeState) -> None:
     """Won the election: ask every peer where its log parts from ours, and have the writer stamp."""
     timing = state.policy.timing
     following = Index(state.log.last.index + 1)
+    is_witness = state.node in state.membership.witnesses
     state.role = RaftRole.LEADER
     state.know_leader(state.node)
     state.poll = None
@@ -26,7 +27,8 @@ def begin(state: NodeState) -> None:
     state.leadership = Leadership(
         began=state.now,
         progress={peer: Progress(following, state.now) for peer in sorted(_peers(state))},
-        next_preferred=state.now + timing.preferred_wait,
+        # A witness leads until another one has what it has.
+        next_preferred=state.now + (0 if is_witness else timing.preferred_wait),
         preferred_wait=timing.preferred_wait,
     )
     assert state.writer is WriterState.IDLE, state.writer
@@ -126,7 +128,7 @@ def pump(state: NodeState, lead: Leadership, peer: NodeId) -> None:
         attesting.attest(state, lead, peer, progress)
         return
     if peer in state.membership.witnesses:
-        # If a witness alone were left with an entry, nobody who may lead could be elected.
+        # If a witness alone were left with an entry, it would have to lead before others can.
         last = min(last, state.held)
     if progress.next > last or not progress.has_room(state.policy.flow):
         return

@@ -33,7 +33,7 @@ from ledgermq.raft.messages import (
     VoteRefusal,
 )
 from ledgermq.raft.roles.leadership import Leadership
-from ledgermq.raft.timing import ELECTION_DOUBLINGS_MAX, SICK_WAITS, FlowLimits, Timing
+from ledgermq.raft.timing import ELECTION_DOUBLINGS_MAX, LAST_WAITS, FlowLimits, Timing
 
 
 class WriterState(StrEnum):
@@ -206,16 +206,19 @@ class NodeState:
     def barriers(self) -> list[str]:
         """Why this node may not campaign; empty when it may.
 
-        A sick disk is a reason until those with better ones have had their time: a slow leader is
-        more than none.
+        A sick disk and being a witness are reasons until others have had their time: a slow leader
+        is more than none, and what a witness alone has others get from a witness that leads.
         """
         found = []
         if not self.history.is_needed(self.node, self.commit):
             found.append("this node is no voter")
-        if self.node in self.membership.witnesses:
-            found.append("this node is a witness, and never leads")
+        leaves_it = self.waits_without_leader <= LAST_WAITS
+        if self.node in self.membership.bodiless:
+            found.append("this node is a witness without bodies, and never leads")
+        elif self.node in self.membership.witnesses and leaves_it:
+            found.append("this node is a witness, and leaves it to others as long as one can lead")
         others = len(self.membership.electable) > 1
-        if self.sick and others and self.waits_without_leader <= SICK_WAITS:
+        if self.sick and others and leaves_it:
             found.append("its disk is sick")
         if self.outdated:
             found.append("its log needs a newer version than it runs")

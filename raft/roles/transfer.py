@@ -48,9 +48,9 @@ def tick(state: NodeState, lead: Leadership) -> None:
     transfer = lead.transfer
     if transfer is None and state.sick:
         disk_sick(state, lead)
-    elif transfer is None and state.full:
+    elif transfer is None and (state.full or state.node in state.membership.witnesses):
         if state.now >= lead.next_preferred:
-            disk_full(state, lead)
+            leave_to_others(state, lead)
     elif transfer is None:
         _prefer(state, lead)
     elif state.now >= transfer.deadline:
@@ -90,8 +90,10 @@ def disk_sick(state: NodeState, lead: Leadership) -> None:
     start(state, lead, best, hurried=True)
 
 
-def disk_full(state: NodeState, lead: Leadership) -> None:
-    """Our disk is full: hand over to the best member with room, if there is one; else lead on."""
+def leave_to_others(state: NodeState, lead: Leadership) -> None:
+    """Our disk is full, or this is a witness: hand over to the best member, if there is one that
+    has room and lacks little; else lead on.
+    """
     if lead.transfer is not None or state.writer is not WriterState.GRANTED:
         return
     able = [
@@ -101,7 +103,7 @@ def disk_full(state: NodeState, lead: Leadership) -> None:
     ]
     if able:
         best = max(able, key=lambda peer: lead.progress[peer].match)
-        state.note("its disk is full")
+        state.note("its disk is full" if state.full else "it is a witness")
         start(state, lead, best, hurried=False)
 
 

@@ -13,7 +13,7 @@ from ledgermq.raft.messages import EntryId, HardState, VoteRefusal, VoteRequest
 from ledgermq.raft.roles import candidate, follower, leader
 from ledgermq.raft.roles.leadership import Leadership
 from ledgermq.raft.roles.node_state import NodeState
-from ledgermq.raft.timing import SICK_WAITS
+from ledgermq.raft.timing import LAST_WAITS
 
 SEEDS = 500
 
@@ -108,7 +108,7 @@ def outdated_members_campaign_after_a_while(patch: Patch) -> None:
 
     def forget(state: NodeState) -> list[str]:
         outdated = state.outdated
-        state.outdated = outdated and state.waits_without_leader <= SICK_WAITS
+        state.outdated = outdated and state.waits_without_leader <= LAST_WAITS
         found = barriers(state)
         state.outdated = outdated
         return found

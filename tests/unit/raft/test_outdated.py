@@ -21,7 +21,7 @@ from ledgermq.raft.messages import (
     Vote,
     VoteReply,
 )
-from ledgermq.raft.timing import SICK_WAITS, FlowLimits, Timing
+from ledgermq.raft.timing import LAST_WAITS, FlowLimits, Timing
 
 LAST = EntryId(Term(3), Index(0))
 WHY = "its log needs a newer version than it runs"
@@ -42,7 +42,7 @@ def test_no_wait_is_long_enough_for_it_to_campaign() -> None:
     node.version_is_outdated()
     node.disk_is_sick(True)
     node.disk_is_sick(False)
-    noted = [node.tick(node.deadline) for _ in range(SICK_WAITS * 10)]
+    noted = [node.tick(node.deadline) for _ in range(LAST_WAITS * 10)]
 
     assert {effects.notes for effects in noted} == {(f"no candidate: {WHY}",)}
     assert not any(effects.send or effects.persist for effects in noted)

@@ -7,7 +7,7 @@ from tests.unit.raft.test_full_disk import TERM, A, B, C, follower, leader
 from ledgermq.model.ids import Index, Term
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.messages import Append, AppendReply, EntryId, PreVoteReply, RaftRole, VoteReply
-from ledgermq.raft.timing import SICK_WAITS, Timing
+from ledgermq.raft.timing import LAST_WAITS, Timing
 
 LAST = EntryId(Term(3), Index(0))
 
@@ -41,13 +41,13 @@ def test_a_leader_leads_on_while_no_other_disk_is_better_and_hands_over_then() -
 def test_a_member_campaigns_only_when_others_had_their_time() -> None:
     node = follower()
     node.disk_is_sick(True)
-    before = [wait_in_vain(node) for _ in range(SICK_WAITS)]
+    before = [wait_in_vain(node) for _ in range(LAST_WAITS)]
     now = node.deadline
     asked = node.tick(now).send
     stood = node.receive(now, B, PreVoteReply(Term(3), TERM, None))
     node.receive(now, B, VoteReply(TERM, TERM, None))
 
-    assert before == [("no candidate: its disk is sick",)] * SICK_WAITS
+    assert before == [("no candidate: its disk is sick",)] * LAST_WAITS
     assert [target for target, _ in asked] == [B, C]
     assert stood.persist is not None and stood.persist.vote == A
     assert node.role is RaftRole.LEADER
@@ -56,7 +56,7 @@ def test_a_member_campaigns_only_when_others_had_their_time() -> None:
 def test_who_hears_of_a_leader_waits_as_long_again() -> None:
     node = follower()
     node.disk_is_sick(True)
-    for _ in range(SICK_WAITS):
+    for _ in range(LAST_WAITS):
         wait_in_vain(node)
     heard = node.receive(node.deadline - 1, B, Append(TERM, LAST, (), Index(-1), 1))
     ((_, told),) = heard.send
