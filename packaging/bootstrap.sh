@@ -104,12 +104,15 @@ make_venv() {
     fi
 }
 
+# Also when only a kernel has changed, the kernels are compiled.
 install_project() {
-    local inputs
+    local inputs compiling
     inputs=$(digest pyproject.toml setup.py packaging/constraints.txt)
     # Who has all has what a node needs, too.
-    ! is_done installed "$PWD $all $inputs" || return 0
-    ! is_done installed "$PWD $extras $inputs" || return 0
+    if is_done installed "$PWD $all $inputs" || is_done installed "$PWD $extras $inputs"; then
+        compile_kernels
+        return
+    fi
     say "installing the project and its libraries into $venv"
     # PySpark is built of 2.5 GB of files, more than fit where /tmp is kept in memory.
     local -x TMPDIR="$PWD/$venv/tmp"
@@ -117,9 +120,12 @@ install_project() {
     # Python compiles what is imported when it is; most of the libraries' modules never are.
     "$venv/bin/python" -m pip install --quiet --no-compile \
         --constraint packaging/constraints.txt setuptools wheel cython
-    # The kernels are compiled by the next step, which also sees when one of them changes.
+    # They are compiled beside the rest, which waits for disks and registries.
+    compile_kernels &
+    compiling=$!
     LEDGERMQ_PURE=1 "$venv/bin/python" -m pip install --quiet --no-compile --use-pep517 \
         --no-build-isolation --constraint packaging/constraints.txt --editable ".[$extras]"
+    wait "$compiling"
     rm -rf "$TMPDIR"
     echo "$PWD $extras $inputs" >"$venv/installed"
 }
@@ -160,7 +166,6 @@ main() {
     leave_spark_out_without_java
     make_venv "$python"
     install_project
-    compile_kernels
 }
 
 main
