@@ -52,10 +52,6 @@ class BucketPlace(NamedTuple):
         return f"{self.scheme}://{self.bucket}{at}/{self.prefix}{key}"
 
 
-S3Place = BucketPlace
-"""The name that backup streams know it by."""
-
-
 def is_address(text: str) -> bool:
     """Whether it is an address, of whatever kind, and no path."""
     return "://" in text

@@ -103,7 +103,7 @@ def is_repository(text: str) -> bool:
     """Whether ``text`` is the place of streams, or of one; what is in a bucket is nothing else.
 
     Raises:
-        ConfigError: it is an address of something else, or boto3 is not installed.
+        ConfigError: it is an address of something else, or the store's client is not installed.
         StorageError: the place refused.
     """
     return is_address(text) or bool(places_at(text).streams())

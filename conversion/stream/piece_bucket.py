@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from io import BytesIO
+from io import BytesIO, RawIOBase
 from tempfile import TemporaryFile, gettempdir
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
-from ledgermq.buckets.bucket_address import S3Place
+from ledgermq.buckets.bucket import NO_CONDITIONS
+from ledgermq.buckets.bucket_address import BucketPlace
+from ledgermq.buckets.bucket_opening import open_bucket
 from ledgermq.buckets.object_reader import open_object
 from ledgermq.buckets.parts_file import PartsFile
-from ledgermq.buckets.s3_bucket import NO_CONDITIONS, S3Bucket
 from ledgermq.conversion.stream.piece_folder import missing_piece
 from ledgermq.conversion.stream.sealed_piece import Bytes
 from ledgermq.formats.kernels.crc32 import crc32
@@ -35,13 +36,13 @@ _TRIAL = ".conditions"
 class PieceBucket:
     """Pieces as objects below the prefix of a place."""
 
-    def __init__(self, place: S3Place) -> None:
+    def __init__(self, place: BucketPlace) -> None:
         """Nothing is asked yet.
 
         Raises:
-            ConfigError: boto3 is not installed, or does not take the place.
+            ConfigError: the store's client is not installed, or does not take the place.
         """
-        self._bucket = S3Bucket(place)
+        self._bucket = open_bucket(place)
 
     def as_text(self, name: str = "") -> str:
         """Address of the piece's object."""
@@ -54,11 +55,15 @@ class PieceBucket:
             ConfigError: it does not, so that two streams would write over each other's pieces.
             StorageError: it refused.
         """
-        trials = [b"put", b"put in spite of it"]
-        if [self._bucket.put_new(_TRIAL, BytesIO(one), crc32(one, 0)) for one in trials][1]:
+        self._try(b"put")
+        if self._try(b"put in spite of it"):
             raise ConfigError(
                 NO_CONDITIONS, file=self._bucket.as_text(_TRIAL), condition="If-None-Match"
             )
+
+    def _try(self, content: bytes) -> bool:
+        """Whether the store has put it, in the place of nothing."""
+        return self._bucket.put_new(_TRIAL, BytesIO(content), crc32(content, 0))
 
     def names(self, folder: str) -> list[str]:
         """As ``PiecePlace``.
@@ -89,23 +94,9 @@ class PieceBucket:
     def put(self, name: str, parts: Iterable[Bytes]) -> bool:
         """As ``PiecePlace``; False also where an answer was lost, and this piece is there."""
         try:
-            crc, own, kept, rest = 0, 0, list[Bytes](), iter(parts)
-            for part in rest:
-                crc = crc32(part, crc)
-                kept.append(part)
-                own += len(part) if isinstance(part, bytes) else 0
-                if own > MEMORY_BYTES:
-                    break
-            else:
-                with PartsFile(kept) as content:
-                    return self._bucket.put_new(name, content, crc)
-            with TemporaryFile() as file:
-                while kept:
-                    file.write(kept.pop(0))
-                for part in rest:
-                    crc = crc32(part, crc)
-                    file.write(part)
-                return self._bucket.put_new(name, file, crc)
+            content, crc = _readable(parts)
+            with content:
+                return self._bucket.put_new(name, content, crc)
         except OSError as error:
             raise StorageError(
                 "piece of a backup stream not written",
@@ -125,3 +116,31 @@ class PieceBucket:
     def delete(self, name: str) -> None:
         """As ``PiecePlace``."""
         self._bucket.delete([name])
+
+
+def _readable(parts: Iterable[Bytes]) -> tuple[RawIOBase | IO[bytes], int]:
+    """What can be read of the parts, again and again, and their CRC-32.
+
+    Parts that are maps of the log stay where they are; of bytes no more than ``MEMORY_BYTES`` do,
+    and with more of them all parts go into a temporary file.
+    """
+    crc, own, kept, rest = 0, 0, list[Bytes](), iter(parts)
+    for part in rest:
+        crc = crc32(part, crc)
+        kept.append(part)
+        own += len(part) if isinstance(part, bytes) else 0
+        if own > MEMORY_BYTES:
+            break
+    else:
+        return PartsFile(kept), crc
+    file = TemporaryFile()  # noqa: SIM115 - the caller's to close
+    try:
+        while kept:
+            file.write(kept.pop(0))
+        for part in rest:
+            crc = crc32(part, crc)
+            file.write(part)
+    except BaseException:
+        file.close()
+        raise
+    return file, crc

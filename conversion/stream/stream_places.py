@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ledgermq.buckets.bucket_address import S3Place, is_address, parse_address
+from ledgermq.buckets.bucket_address import BucketPlace, is_address, parse_address
 from ledgermq.conversion.stream.piece_folder import ABOUT, PieceFolder, PiecePlace
 from ledgermq.model.errors import ConfigError
 
@@ -52,7 +52,7 @@ def places_at(text: str) -> StreamPlaces:
     """The repository ``text``: a path, or ``s3://BUCKET/PREFIX``.
 
     Raises:
-        ConfigError: it is an address of something else, or boto3 is not installed.
+        ConfigError: it is an address of something else, or the store's client is not installed.
     """
     if not is_address(text):
         return FolderPlaces(Path(text))
@@ -89,11 +89,11 @@ class FolderPlaces:
 class BucketPlaces:
     """Streams below a prefix of a bucket."""
 
-    def __init__(self, place: S3Place) -> None:
+    def __init__(self, place: BucketPlace) -> None:
         """Nothing is asked yet.
 
         Raises:
-            ConfigError: boto3 is not installed, or does not take the place.
+            ConfigError: the store's client is not installed, or does not take the place.
         """
         self._place = place
         self._own = _pieces(place)
@@ -125,8 +125,8 @@ class BucketPlaces:
         return place
 
 
-def _pieces(place: S3Place) -> PieceBucket:
-    # With it comes boto3, which most have not, and which takes its time.
+def _pieces(place: BucketPlace) -> PieceBucket:
+    # With it comes the store's client, which most have not, and which takes its time.
     from ledgermq.conversion.stream.piece_bucket import PieceBucket
 
     return PieceBucket(place)
