@@ -4,10 +4,10 @@
     python -m tests.suite.seed_ledger spoil plain   of these
     python -m tests.suite.seed_ledger --list        how many have passed; 1 while any is left
 
-2,000 take half an hour to an hour of one processor, and most changes touch nothing of what the
-simulator runs. So what has passed is kept in ``tests/sim/passed_seeds.json``, which is tracked,
-beside a digest of all modules that were loaded after some runs of the kind: a change of one of
-them begins anew, and at other seeds; any other change does not.
+2,000 take half an hour to an hour of one processor, of whole clusters six, and most changes touch
+nothing of what the simulator runs. So what has passed is kept in ``tests/sim/passed_seeds.json``,
+which is tracked, beside a digest of all modules that were loaded after some runs of the kind: a
+change of one of them begins anew, and at other seeds; any other change does not.
 """
 
 from __future__ import annotations
