@@ -19,6 +19,8 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.buckets.object_server import BUCKET, served, variables
@@ -74,12 +76,21 @@ def bucket_rows_per_s(job: Job, root: Path, number: int) -> float:
     return found.rows / (time.perf_counter() - begin)
 
 
-def bucket_rates(job: Job, root: Path, folder: Path, runs: int) -> dict[str, float]:
-    """The same of some runs, into a real S3 server of this machine (versitygw)."""
-    with served(folder / "s3") as server:
-        os.environ.update(variables(server.port))
-        rates = [bucket_rows_per_s(job, root, number) for number in range(runs + 1)]
+def bucket_rates(job: Job, root: Path, runs: int) -> dict[str, float]:
+    """The same of some runs; the first one, which is not counted, warms the clients."""
+    rates = [bucket_rows_per_s(job, root, number) for number in range(runs + 1)]
     return spread([rate / 1_000 for rate in rates[1:]])
+
+
+@contextmanager
+def known_server(folder: Path) -> Iterator[None]:
+    """A real S3 server of this machine (versitygw), which all processes begun meanwhile know.
+
+    Spark's workers have the environment with which its session began.
+    """
+    with served(folder) as server:
+        os.environ.update(variables(server.port))
+        yield
 
 
 def tabled_rows_per_s(job: Job, root: Path) -> float:
@@ -120,7 +131,7 @@ def main() -> None:
         build_queues(roots[0])
         for root in roots[1:]:
             shutil.copytree(roots[0], root)
-        with spark_session(folder, slots=2) as session:
+        with known_server(folder / "s3"), spark_session(folder, slots=2) as session:
             job = Job(session, lambda _done, _all: None)
             # The first of each starts Python's workers and warms the caches.
             rebuilt_rows_per_s(job, roots[0], with_index=True)
@@ -136,7 +147,7 @@ def main() -> None:
             archived_rows_per_s(job, roots[0])
             rates = [archived_rows_per_s(job, roots[0]) for _ in range(runs)]
             figures["archive_krows_per_s"] = spread([rate / 1_000 for rate in rates])
-            figures["archive_bucket_krows_per_s"] = bucket_rates(job, roots[0], folder, runs)
+            figures["archive_bucket_krows_per_s"] = bucket_rates(job, roots[0], runs)
             tabled_rows_per_s(job, roots[0])
             rates = [tabled_rows_per_s(job, roots[0]) for _ in range(runs)]
             figures["archive_iceberg_krows_per_s"] = spread([rate / 1_000 for rate in rates])
