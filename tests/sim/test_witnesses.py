@@ -31,6 +31,8 @@ COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "8"))
 SHARES = 4
 MUTANT_SEEDS = 200
 
+SEEDS_FOR_A_LOSS = 60
+
 Patch = pytest.MonkeyPatch
 
 
@@ -50,12 +52,14 @@ def test_a_group_with_a_witness_keeps_its_promises_and_heals(share: int) -> None
 def test_a_member_is_lost_and_the_group_goes_on_leaning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    status = main(["--witness", "--seed", "1", "--count", "2", "--trace"])
-
-    said = capsys.readouterr().out
-    assert status == 0
-    assert "is lost for good" in said
-    assert "leans on its witness" in said
+    # Which seeds come to that, one of ten or so, changes with whatever draws of the same numbers.
+    for seed in range(22, 22 + SEEDS_FOR_A_LOSS):
+        status = main(["--witness", "--seed", str(seed), "--count", "1", "--trace"])
+        said = capsys.readouterr().out
+        assert status == 0, said
+        if "is lost for good" in said and "leans on its witness" in said:
+            return
+    pytest.fail(f"no member was lost in {SEEDS_FOR_A_LOSS} seeds")
 
 
 def its_file_is_not_synced(patch: Patch) -> None:
