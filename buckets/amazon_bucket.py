@@ -58,7 +58,7 @@ from ledgermq.buckets.bucket import (
     Stretch,
 )
 from ledgermq.buckets.bucket_address import BucketPlace
-from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
+from ledgermq.model.errors import ConfigError, LedgerError, StorageError
 
 FETCH_BYTES = 1 << 20
 """So much of an object is written to a file at once."""
@@ -164,13 +164,7 @@ class S3Bucket(Bucket):
 
         def got() -> StoredObject:
             found = self._client.get_object(**self._named(key))
-            if found["ContentLength"] > bytes_max:
-                raise CorruptLogError(
-                    "object is too large for what it is to be",
-                    file=self.as_text(key),
-                    bytes=found["ContentLength"],
-                    allowed=bytes_max,
-                )
+            self.check_bound(key, found["ContentLength"], bytes_max)
             return StoredObject(found["Body"].read(), found["ETag"], _age_s(found))
 
         try:

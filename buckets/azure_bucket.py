@@ -58,9 +58,11 @@ from ledgermq.buckets.bucket import (
     RangedBody,
     StoredObject,
     Stretch,
+    check_size,
+    whole,
 )
 from ledgermq.buckets.bucket_address import BucketPlace
-from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
+from ledgermq.model.errors import ConfigError, LedgerError, StorageError
 
 RETRIES = 6
 """Of one request, with pauses between that double: a minute."""
@@ -120,12 +122,8 @@ class AzureBucket(Bucket):
                 validate_content=True,
                 raw_response_hook=lambda answer: told.update(_headers(answer.http_response)),
             )
-            if found.size > bytes_max:
-                raise CorruptLogError(
-                    "object is too large for what it is to be",
-                    file=self.as_text(key), bytes=found.size, allowed=bytes_max,
-                )  # fmt: skip
-            content = _whole(found.readall(), found.size)
+            self.check_bound(key, found.size, bytes_max)
+            content = whole(found.readall(), found.size)
             age_s = (_time_of(told) - found.properties.last_modified).total_seconds()
             return StoredObject(content, _etag(found.properties.etag), max(0.0, age_s))
 
@@ -203,7 +201,7 @@ class AzureBucket(Bucket):
                 found = self._blob(key).download_blob(
                     offset=start, length=end - start, **_if_still(version)
                 )
-                return _whole(found.readall(), end - start)
+                return whole(found.readall(), end - start)
 
             return self._ask("object not read", key, got)
 
@@ -215,7 +213,7 @@ class AzureBucket(Bucket):
         def fetched() -> None:
             found = self._blob(key).download_blob(validate_content=True)
             with file.open("wb") as target:
-                _check_size(found.readinto(target), found.size)
+                check_size(found.readinto(target), found.size)
 
         self._ask("object not read", key, fetched)
 
@@ -402,18 +400,7 @@ def _etag(found: object) -> str:
 
 
 def _read(content: IO[bytes] | RawIOBase, size: int) -> bytes:
-    return _whole(content.read(size) or b"", size)
-
-
-def _whole(content: bytes, size: int) -> bytes:
-    """The content, if it is all that was asked for."""
-    _check_size(len(content), size)
-    return content
-
-
-def _check_size(found: int, size: int) -> None:
-    if found != size:
-        raise ValueError(f"{found} bytes came, and not {size}")
+    return whole(content.read(size) or b"", size)
 
 
 @lru_cache(maxsize=8)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
 from ledgermq.buckets.bucket_address import BucketPlace
+from ledgermq.model.errors import CorruptLogError
 
 TRIES = 12
 """Of one request, with drawn pauses between them that grow to 20 s: a minute, or one and a half."""
@@ -236,3 +237,31 @@ class Bucket(ABC):
     def as_text(self, key: str = "") -> str:
         """A key as people write it."""
         return self.place.as_text(key)
+
+    def check_bound(self, key: str, size: int, bytes_max: int) -> None:
+        """Of an object that is about to be read into memory.
+
+        Raises:
+            CorruptLogError: it is larger than that: no object of ours.
+        """
+        if size > bytes_max:
+            raise CorruptLogError(
+                "object is too large for what it is to be",
+                file=self.as_text(key), bytes=size, allowed=bytes_max,
+            )  # fmt: skip
+
+
+def whole(content: bytes, size: int) -> bytes:
+    """The content, if it is all that was asked for.
+
+    Raises:
+        ValueError: it is not; it may be asked for again.
+    """
+    check_size(len(content), size)
+    return content
+
+
+def check_size(found: int, size: int) -> None:
+    """Bytes that came, of those that were asked for; the error is that of ``whole``."""
+    if found != size:
+        raise ValueError(f"{found} bytes came, and not {size}")

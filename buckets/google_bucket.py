@@ -51,9 +51,11 @@ from ledgermq.buckets.bucket import (
     RangedBody,
     StoredObject,
     Stretch,
+    check_size,
+    whole,
 )
 from ledgermq.buckets.bucket_address import BucketPlace
-from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
+from ledgermq.model.errors import ConfigError, LedgerError, StorageError
 
 RETRY_S = 90
 """So long is a request tried again, with drawn pauses between that grow to 20 s."""
@@ -108,13 +110,9 @@ class GoogleBucket(Bucket):
         def got() -> StoredObject:
             blob = self._found(key)
             age_s = max(0.0, (_store_time() - blob.updated).total_seconds())
-            if blob.size > bytes_max:
-                raise CorruptLogError(
-                    "object is too large for what it is to be",
-                    file=self.as_text(key), bytes=blob.size, allowed=bytes_max,
-                )  # fmt: skip
+            self.check_bound(key, blob.size, bytes_max)
             sent = self._blob(key).download_as_bytes(**_of(blob), **_patience())
-            return StoredObject(_whole(sent, blob.size), _version(blob), age_s)
+            return StoredObject(whole(sent, blob.size), _version(blob), age_s)
 
         try:
             return self._ask("object not read", key, got)
@@ -180,7 +178,7 @@ class GoogleBucket(Bucket):
                 found = self._blob(key).download_as_bytes(
                     start=start, end=end - 1, checksum=None, **_of(blob), **_patience()
                 )
-                return _whole(found, end - start)
+                return whole(found, end - start)
 
             return self._ask("object not read", key, got)
 
@@ -204,7 +202,7 @@ class GoogleBucket(Bucket):
             blob = self._found(key)
             with file.open("wb") as target:
                 self._blob(key).download_to_file(target, **_of(blob), **_patience())
-                _check_size(target.tell(), blob.size)
+                check_size(target.tell(), blob.size)
 
         self._ask("object not read", key, fetched)
 
@@ -376,17 +374,6 @@ def _version(blob: Blob) -> str:
     if blob.generation is None:
         raise ValueError("no generation in the answer")
     return str(blob.generation)
-
-
-def _whole(content: bytes, size: int) -> bytes:
-    """The content, if it is all that was asked for."""
-    _check_size(len(content), size)
-    return content
-
-
-def _check_size(found: int, size: int) -> None:
-    if found != size:
-        raise ValueError(f"{found} bytes came, and not {size}")
 
 
 def _reason(error: BaseException) -> str:
