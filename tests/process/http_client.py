@@ -34,6 +34,15 @@ def connect(where: Where, timeout_s: float = PATIENCE_S) -> socket.socket:
     return socket.create_connection(where, timeout_s)
 
 
+def listens(where: Where) -> bool:
+    """Whether a connection is taken: a unix socket has its path a moment before."""
+    try:
+        connect(where).close()
+    except (FileNotFoundError, ConnectionRefusedError):
+        return False
+    return True
+
+
 def read_all(connection: socket.socket) -> bytes:
     """All that comes until the other side closes; what came before a reset, too."""
     parts = []

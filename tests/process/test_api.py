@@ -60,7 +60,7 @@ def node() -> Iterator[Node]:
         made = make()
         start_client_node(made, listen={"http": "unix"})
         where = made.runtime / "http.sock"
-        wait_until(lambda: where.exists() and there(where), "the observer to answer")
+        wait_until(lambda: there(where), "the observer to answer")
         yield made
 
 

@@ -30,7 +30,7 @@ def node() -> Iterator[Node]:
         made = make()
         start_client_node(made, listen={"http": "unix"}, file_size=64 * MIB)
         where = made.runtime / "http.sock"
-        wait_until(lambda: where.exists() and there(where), "the observer to answer")
+        wait_until(lambda: there(where), "the observer to answer")
         address = f"ipc://{made.runtime}"
         with Producer(address) as one, Admin(address, timeout_s=PATIENCE_S) as admin:
             for _ in range(LARGE):

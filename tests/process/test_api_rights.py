@@ -286,7 +286,7 @@ def test_accounts_at_the_unix_socket_are_what_they_are_at_the_nodes_own(
     for folder in (node.folder.parent, node.folder, node.runtime):
         folder.chmod(0o711)
     where = node.runtime / "http.sock"
-    wait_until(lambda: where.exists() and there(where), "the observer to answer")
+    wait_until(lambda: there(where), "the observer to answer")
     ids = give(f"ipc://{node.runtime}")
     api = ApiClient(where)
 
@@ -322,7 +322,7 @@ def test_a_follower_says_who_leads_and_where_and_tells_of_itself(
     apis = {}
     for member in group.members:
         where = member.node.runtime / "http.sock"
-        wait_until(lambda where=where: where.exists() and there(where), "the observer")
+        wait_until(lambda where=where: there(where), "the observer")
         apis[member.name] = ApiClient(where)
     leader = group.leader()
     wait_until(lambda: apis[leader.name].get("/topics").status == 200, "the leader to answer")

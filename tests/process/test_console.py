@@ -14,7 +14,7 @@ from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.console_client import ConsoleClient
 from tests.process.group_nodes import free_port
-from tests.process.http_client import connect, read_all
+from tests.process.http_client import connect, listens, read_all
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Admin, Consumer, DeadLetters, Producer, TransactionalProducer
@@ -473,7 +473,7 @@ def test_at_the_unix_socket_the_account_is_who_asks(make_node: Callable[[], Node
     node = make_node()
     start_client_node(node, listen={"http": "unix"})
     path: Path = node.runtime / "http.sock"
-    wait_until(path.exists, "the socket")
+    wait_until(lambda: listens(path), "the socket")
     client = ConsoleClient(path, host="localhost")
     wait_until(lambda: client.get("/topics").status == 200, "the node to lead")
     fields = {"read_queues": "1", "write_queues": "1", "perm": "6"}

@@ -10,6 +10,7 @@ import pytest
 from tests.process.conftest import Node, wait_until
 from tests.process.console_client import ConsoleClient
 from tests.process.group_nodes import Group, Member, make_group
+from tests.process.http_client import listens
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +47,7 @@ def handed_over(group: Group, consoles: dict[str, ConsoleClient]) -> tuple[Membe
 
 
 def console(path: Path) -> ConsoleClient:
-    wait_until(path.exists, "the socket")
+    wait_until(lambda: listens(path), "the socket")
     client = ConsoleClient(path, host="localhost")
     wait_until(lambda: client.get("/").status == 200, "the console")
     return client

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.process.conftest import Node, wait_until
 from tests.process.console_client import ConsoleClient
+from tests.process.http_client import listens
 from tests.process.journald import Journald, running_journald, why_not
 
 from ledgermq.model.events import Event
@@ -82,7 +83,7 @@ def test_the_console_shows_the_events_of_the_journal(
     )
     node.wait_ready()
     socket = node.runtime / "http.sock"
-    wait_until(socket.exists, "the socket")
+    wait_until(lambda: listens(socket), "the socket")
     console = ConsoleClient(socket, host="localhost")
     wait_until(lambda: events(journald, Event.NODE_READY), "the line")
     rows = json.loads(console.get("/events?export=json&table=events").text)

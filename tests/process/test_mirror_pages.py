@@ -11,6 +11,7 @@ from tests.process.api_client import ApiClient
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.console_client import ConsoleClient
 from tests.process.group_nodes import Member
+from tests.process.http_client import listens
 from tests.process.mirror_site import NAME, TOKEN, Source
 from tests.process.node_start import run_command
 from tests.process.test_mirror import bodies, marked, send
@@ -157,7 +158,7 @@ def test_nothing_is_said_of_mirrors_where_there_are_none(make_node: Callable[[],
     Member(node, "n0").start()
     node.wait_ready()
     where = node.runtime / "http.sock"
-    wait_until(where.exists, "the socket")
+    wait_until(lambda: listens(where), "the socket")
     told = ApiClient(where).get("/mirrors").document
     page = ConsoleClient(where, host="localhost").get("/").text
     assert node.stop() == 0
