@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import tomli
@@ -46,6 +47,9 @@ IMPORTED_AS = {
     "prometheus-client": "prometheus_client",
 }
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = Function | ast.ClassDef
+
 MODULES_MAX = 14
 PROGRAMS = {"py-spy"}
 """What extras bring that is run, and not imported."""
@@ -64,8 +68,9 @@ BANNED_WORDS = {
 }
 
 
-def modules() -> list[Path]:
-    return sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+@cache
+def modules() -> tuple[Path, ...]:
+    return tuple(sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")))
 
 
 @cache
@@ -78,15 +83,67 @@ def module_names() -> dict[str, Path]:
     }
 
 
-def imports_of(path: Path) -> Iterator[str]:
-    """The modules of ours that a file imports, wherever in it."""
-    names = module_names()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ledgermq"):
-            base = (node.module or "").removeprefix("ledgermq").lstrip(".")
-            for name in {base, *(f"{base}.{alias.name}".lstrip(".") for alias in node.names)}:
-                if name in names:
-                    yield name
+class Defined(NamedTuple):
+    """A function or a class.
+
+    ``lines``: from the name to the end, without the docstring: explaining is not to cost anything.
+    """
+
+    name: str
+    line: int
+    lines: int
+    has_docstring: bool
+    is_class: bool
+
+
+class Module(NamedTuple):
+    """What the rules ask of a module; its syntax tree would be a hundred times as large.
+
+    Attributes:
+        top: what is defined in the module itself.
+        functions: all of them, wherever.
+        imports: modules of ours, wherever they are imported.
+    """
+
+    docstring: str
+    top: list[Defined]
+    functions: list[Defined]
+    imports: set[str]
+
+
+@cache
+def read(path: Path) -> Module:
+    # A tree is a hundred thousand objects, none of them garbage yet.
+    gc.disable()
+    try:
+        tree = ast.parse(path.read_text())
+        nodes = [*ast.walk(tree)]
+        return Module(
+            ast.get_docstring(tree) or "",
+            [defined(node) for node in tree.body if isinstance(node, Definition)],
+            [defined(node) for node in nodes if isinstance(node, Function)],
+            {name for node in nodes if isinstance(node, ast.ImportFrom) for name in imported(node)},
+        )
+    finally:
+        gc.enable()
+
+
+def imported(node: ast.ImportFrom) -> Iterator[str]:
+    """The modules of ours that are imported from."""
+    if (node.module or "").startswith("ledgermq"):
+        base = (node.module or "").removeprefix("ledgermq").lstrip(".")
+        for name in {base, *(f"{base}.{alias.name}".lstrip(".") for alias in node.names)}:
+            if name in module_names():
+                yield name
+
+
+def defined(node: Definition) -> Defined:
+    first, last = node.body[0], node.end_lineno or 0
+    lines = last - node.lineno + 1
+    has_docstring = ast.get_docstring(node) is not None
+    if has_docstring:
+        lines -= (first.end_lineno or 0) - first.lineno + 1
+    return Defined(node.name, node.lineno, lines, has_docstring, isinstance(node, ast.ClassDef))
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -102,21 +159,6 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
 
 def shown(path: Path) -> str:
     return str(path.relative_to(ROOT))
-
-
-def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
-
-
-def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines from the name to the end, without the docstring: explaining is not to cost anything."""
-    lines = (function.end_lineno or 0) - function.lineno + 1
-    first = function.body[0]
-    if ast.get_docstring(function) is not None:
-        lines -= (first.end_lineno or 0) - first.lineno + 1
-    return lines
 
 
 def test_every_folder_with_modules_is_a_package_with_a_link() -> None:
@@ -187,7 +229,7 @@ def test_packages_have_one_level_of_folders() -> None:
 
 
 def test_no_modules_import_one_another_in_a_circle() -> None:
-    assert circles({module: set(imports_of(path)) for module, path in module_names().items()}) == []
+    assert circles({module: read(path).imports for module, path in module_names().items()}) == []
 
 
 def test_no_folders_of_a_package_import_one_another_in_a_circle() -> None:
@@ -197,7 +239,7 @@ def test_no_folders_of_a_package_import_one_another_in_a_circle() -> None:
         room = module.rpartition(".")[0]
         if "." not in room:
             continue
-        others = {other.rpartition(".")[0] for other in imports_of(path)}
+        others = {other.rpartition(".")[0] for other in read(path).imports}
         rooms.setdefault(room, set()).update(other for other in others if "." in other)
 
     assert circles(rooms) == []
@@ -215,7 +257,7 @@ def test_a_package_says_what_it_holds_and_nothing_else(package: str) -> None:
 
 
 def test_every_module_begins_with_what_it_is_for() -> None:
-    mute = [shown(path) for path in modules() if not ast.get_docstring(ast.parse(path.read_text()))]
+    mute = [shown(path) for path in modules() if not read(path).docstring]
 
     assert mute == []
 
@@ -225,9 +267,7 @@ def test_the_modules_that_a_package_names_are_there() -> None:
         f"{shown(door)}: {name}"
         for door in modules()
         if door.name == "__init__.py"
-        for name in re.findall(
-            r"``([\w/]+\.py)``", ast.get_docstring(ast.parse(door.read_text())) or ""
-        )
+        for name in re.findall(r"``([\w/]+\.py)``", read(door).docstring)
         if not any((folder / name).exists() for folder in (ROOT, door.parent.parent))
         and not any(door.parent.rglob(name))
     ]
@@ -238,9 +278,9 @@ def test_the_modules_that_a_package_names_are_there() -> None:
 def test_a_public_class_has_a_name_of_its_own() -> None:
     places: dict[str, list[str]] = {}
     for path in modules():
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, []).append(shown(path))
+        for one in read(path).top:
+            if one.is_class and not one.name.startswith("_"):
+                places.setdefault(one.name, []).append(shown(path))
     doubled = {name: files for name, files in places.items() if len(files) > 1}
 
     assert doubled.keys() == DOUBLED, doubled
@@ -265,24 +305,22 @@ def test_no_file_is_longer_than_a_reader_can_hold() -> None:
 
 def test_every_function_fits_a_screen() -> None:
     long = [
-        f"{shown(path)}:{function.lineno} {function.name}"
+        f"{shown(path)}:{function.line} {function.name}"
         for path in modules()
-        for function in functions(ast.parse(path.read_text()))
-        if lines_of(function) > FUNCTION_LINES_MAX
+        for function in read(path).functions
+        if function.lines > FUNCTION_LINES_MAX
     ]
 
     assert long == []
 
 
 def test_public_functions_and_classes_have_a_docstring() -> None:
-    mute = []
-    for path in modules():
-        tree = ast.parse(path.read_text())
-        for node in tree.body:
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                continue
-            if not node.name.startswith("_") and not ast.get_docstring(node):
-                mute.append(f"{shown(path)}:{node.lineno} {node.name}")
+    mute = [
+        f"{shown(path)}:{one.line} {one.name}"
+        for path in modules()
+        for one in read(path).top
+        if not one.has_docstring and not one.name.startswith("_")
+    ]
 
     assert mute == []
 

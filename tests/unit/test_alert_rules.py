@@ -287,7 +287,10 @@ def test_each_alert_has_its_case() -> None:
 
 @needs_promtool
 @pytest.mark.slow
-@pytest.mark.parametrize("is_long", [False, True], ids=["hours", "days"])
+@pytest.mark.parametrize(
+    "is_long",
+    [pytest.param(False, marks=pytest.mark.long, id="hours"), pytest.param(True, id="days")],
+)
 def test_each_alert_is_raised_by_what_it_is_for_and_not_by_less(
     tmp_path: Path, is_long: bool
 ) -> None:
