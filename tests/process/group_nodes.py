@@ -329,11 +329,13 @@ def make_growing_group(
     *,
     first: int,
     members: int,
+    prefix: Sequence[str] = (),
     prepare: Callable[[Member], None] | None = None,
 ) -> Group:
     """A group of ``first`` members that were started, and nodes that may join them.
 
     Args:
+        prefix: words before the commands that start the first ones.
         prepare: called with each of the first ones before it is started.
     """
     ports = [free_port() for _ in range(members)]
@@ -345,8 +347,12 @@ def make_growing_group(
     for number, (name, node, keys) in enumerate(zip(names, nodes, folders, strict=True)):
         known, state = (peers[:first], "new") if number < first else (peers, "existing")
         made.append(
-            _make_member(node, name, known, keys, ack="majority-fsync", initial_cluster_state=state)
-        )
+            _make_member(
+                node, name, known, keys,
+                ack="majority-fsync", initial_cluster_state=state,
+                prefix=prefix if number < first else (),
+            )
+        )  # fmt: skip
         made[-1].peer_address = peers[number].partition("-")[2]
     for member in made[:first]:
         if prepare is not None:
