@@ -1,7 +1,9 @@
 """Relay of requests from a follower to the leader: changes, sends, offsets and locks of consumers.
 
 Each kind has a connection of its own, so that none holds up another; of what waits for the
-leader each owner of requests has at most a share.
+leader each owner of requests has at most a share. What came over TLS goes on over TLS, or not at
+all: by connections of its own, to a leader whose certificate has been signed by an authority of the
+members.
 """
 
 from __future__ import annotations
@@ -11,7 +13,13 @@ from enum import Enum
 
 from ledgermq.gateway.requests import Asked, ReplyLater, replying
 from ledgermq.gateway.transport.addresses import GroupAddresses
-from ledgermq.gateway.transport.server_links import SERVER_WAITING_MAX, ServerLinks, is_address
+from ledgermq.gateway.transport.server_links import (
+    SERVER_WAITING_MAX,
+    Authorities,
+    ServerLink,
+    ServerLinks,
+    is_address,
+)
 from ledgermq.model.errors import BusyError, LedgerError, TimedOutError
 from ledgermq.remoting.command import Command
 
@@ -39,8 +47,21 @@ class LeaderRelay:
     """Hands a request on as it has come: the leader checks the signature itself."""
 
     def __init__(
-        self, links: ServerLinks, addresses: GroupAddresses, reply: ReplyLater, kind: Relayed
+        self,
+        links: ServerLinks,
+        addresses: GroupAddresses,
+        reply: ReplyLater,
+        kind: Relayed,
+        *,
+        authorities: Authorities | None,
     ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            authorities: of the certificates of the group's members; None: what came over TLS is
+                not handed on.
+        """
+        self._authorities = authorities
         self._links = links
         self._addresses = addresses
         self._reply = reply
@@ -52,12 +73,13 @@ class LeaderRelay:
         """Have the leader answer; false when that cannot be, and nothing was done.
 
         It cannot where the owner has a whole share of requests under way already, and where the
-        client has TLS: connections among nodes are in clear.
+        client has TLS and no authorities are known by which the leader could be told.
 
         Raises:
             ProtocolError: no node would take it.
         """
-        if asked.connection.is_sealed:
+        is_sealed = asked.connection.is_sealed
+        if is_sealed and self._authorities is None:
             return False
         address = self._addresses.of_leader
         if RELAYED_KEY in asked.command.fields:
@@ -89,7 +111,7 @@ class LeaderRelay:
             take(outcome)
 
         self._count(owner, 1, size)
-        link = self._links.to(address, self._kind.value)
+        link = self._link_to(address, is_sealed=is_sealed)
         try:
             link.ask(relayed, now_ms=asked.now_ms, timeout_ms=TIMEOUT_MS, take=taken)
         except LedgerError as error:
@@ -98,6 +120,12 @@ class LeaderRelay:
                 raise
             return False
         return True
+
+    def _link_to(self, address: str, *, is_sealed: bool) -> ServerLink:
+        if is_sealed:
+            purpose = f"{self._kind.value}, over TLS"
+            return self._links.to(address, purpose, authorities=self._authorities)
+        return self._links.to(address, self._kind.value)
 
     def _count(self, owner: str, requests: int, size: int) -> None:
         """Change what an owner has under way; one who has nothing is forgotten."""

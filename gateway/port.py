@@ -51,7 +51,7 @@ from ledgermq.gateway.transport.addresses import GroupAddresses
 from ledgermq.gateway.transport.client_sockets import ClientSockets
 from ledgermq.gateway.transport.listening import limits_of, open_listeners
 from ledgermq.gateway.transport.remoting_sockets import Connection, RemotingSockets
-from ledgermq.gateway.transport.server_links import ServerLinks
+from ledgermq.gateway.transport.server_links import Authorities, ServerLinks
 from ledgermq.gateway.transport.tls_channel import make_context
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.ipc.cursor_page import Role
@@ -118,7 +118,7 @@ class RemotingPort:
         commits = OffsetCommits(calls, tables)
         sockets = _sockets(environment, counts, commits)
         addresses = GroupAddresses(environment.settings, environment.page.read_absent)
-        relay = LeaderRelay(self._links, addresses, self.reply, Relayed.CHANGES)
+        relay, consumer_relay, self._send_relay = self._relays(environment, addresses)
         figures = QueueFigures(service.known.store, tables, environment.clock, addresses.broker)
         return BrokerContext(
             environment=environment,
@@ -137,15 +137,26 @@ class RemotingPort:
             requests=ClientRequests(sockets),
             addresses=addresses,
             relay=relay,
-            consumer_relay=LeaderRelay(self._links, addresses, self.reply, Relayed.CONSUMERS),
+            consumer_relay=consumer_relay,
             changes=Changes(calls, relay, self.reply),
             figures=figures,
         )
 
+    def _relays(
+        self, environment: Environment, addresses: GroupAddresses
+    ) -> tuple[LeaderRelay, LeaderRelay, LeaderRelay]:
+        """Of changes, of what consumers ask for, and of sends."""
+        file = environment.settings.remoting.members_ca_file
+        authorities = Authorities(file, "remoting.members_ca_file") if file else None
+        changes, consumers, sends = (
+            LeaderRelay(self._links, addresses, self.reply, kind, authorities=authorities)
+            for kind in (Relayed.CHANGES, Relayed.CONSUMERS, Relayed.SENDS)
+        )
+        return changes, consumers, sends
+
     def _made(self, context: BrokerContext) -> PortParts:
         """All parts, in the order of their turns."""
-        sends = LeaderRelay(self._links, context.addresses, self.reply, Relayed.SENDS)
-        connections, produce = ConnectionCodes(context), ProduceCodes(context, sends)
+        connections, produce = ConnectionCodes(context), ProduceCodes(context, self._send_relay)
         registered = RegisteredBrokers()
         values = NameValueCodes(context, registered)
         return PortParts(

@@ -18,6 +18,7 @@ from ledgermq.model.config.settings import AckMode, StoreSection
 from ledgermq.sessions.keys.first_access import (
     CERTIFICATES,
     CLIENTS,
+    MEMBERS_CERTIFICATES,
     WHOLE_SETTINGS,
     AccessWish,
     ClientPorts,
@@ -187,6 +188,7 @@ def _owners(made: AccessWish) -> Iterator[str]:
     keys = ["keys"] if len(made.nodes) > 1 else []
     others = ["clients.key"] if made.users else []
     others += ["tls.key", "tls.pem"] if made.has_certificates else []
+    others += [MEMBERS_CERTIFICATES] if made.hands_on else []
     witness = next((f"  # not on {one.name}" for one in made.nodes if one.is_witness), "")
     for names, where in ((keys, ""), (others, witness)) if witness else ((keys + others, ""),):
         paths = " ".join(shlex.quote(str(made.place / name)) for name in names)

@@ -23,7 +23,12 @@ from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.names.named_servers import NamedServers
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.transport.addresses import broker_id
-from ledgermq.gateway.transport.server_links import ServerLink, ServerLinks, is_address
+from ledgermq.gateway.transport.server_links import (
+    Authorities,
+    ServerLink,
+    ServerLinks,
+    is_address,
+)
 from ledgermq.model.errors import BusyError, LedgerError, TimedOutError
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.remoting.codes import RequestCode
@@ -70,7 +75,8 @@ class Registrations(PortPart):
 
     def __init__(self, context: BrokerContext, links: ServerLinks) -> None:
         remoting = context.environment.settings.remoting
-        said, self._authorities = remoting.name_servers, remoting.name_servers_ca_file
+        said, file = remoting.name_servers, remoting.name_servers_ca_file
+        self._authorities = Authorities(file, "remoting.name_servers_ca_file") if file else None
         self._links = links
         self._servers = [_Server(self._link_to(one)) for one in said if is_address(one)]
         self._named = [NamedServers(one, links) for one in said if not is_address(one)]

@@ -34,9 +34,15 @@ UNSENT_MAX = 32 * 1024 * 1024
 """Bytes of requests that a server has not taken yet; one more request is let over that."""
 
 READ_SIZE = 64 * 1024
-AUTHORITIES_SETTING = "remoting.name_servers_ca_file"
 
 TakeReply = Callable[[Command | LedgerError], None]
+
+
+class Authorities(NamedTuple):
+    """Who has signed a server's certificate: a PEM file, and the setting that names it."""
+
+    file: Path
+    setting: str
 
 
 class _Waiting(NamedTuple):
@@ -48,7 +54,7 @@ class _Waiting(NamedTuple):
 class ServerLink:
     """One of them. Invariant: whoever asks is told once, the reply or why there is none."""
 
-    def __init__(self, address: str, epoll: select.epoll, authorities: Path | None) -> None:
+    def __init__(self, address: str, epoll: select.epoll, authorities: Authorities | None) -> None:
         """Nothing is connected yet.
 
         Args:
@@ -179,7 +185,7 @@ class ServerLink:
         if self._authorities is None:
             return None
         try:
-            context = client_context(self._authorities, setting=AUTHORITIES_SETTING)
+            context = client_context(self._authorities.file, setting=self._authorities.setting)
         except ConfigError as error:
             raise TimedOutError("server cannot be reached", reason=str(error)) from error
         channel = TlsChannel(context, is_server=False)
@@ -240,7 +246,9 @@ class ServerLinks(PortPart):
         """For the port's own."""
         return self._epoll.fileno()
 
-    def to(self, address: str, purpose: str = "", *, authorities: Path | None = None) -> ServerLink:
+    def to(
+        self, address: str, purpose: str = "", *, authorities: Authorities | None = None
+    ) -> ServerLink:
         """The link to ``HOST:PORT`` for a purpose, which others do not hold up.
 
         Args:

@@ -161,6 +161,7 @@ class RemotingSection:
     the node registers, a name standing for all of its addresses; from the networks of
     ``registrations_from`` it takes registrations.
     ``processes`` of their own serve the port when they are more than one, else the broker does.
+    By ``members_ca_file`` a follower knows the leader, to which it hands on what came over TLS.
     """
 
     processes: int = 1
@@ -173,6 +174,7 @@ class RemotingSection:
     tls_mode: TlsMode = TlsMode.PERMISSIVE
     tls_certificate_file: Path | None = None
     tls_key_file: Path | None = None
+    members_ca_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -499,6 +499,7 @@ RULES = {
     "remoting.tls_mode": _text('"disabled", "permissive" or "enforcing"', lambda text: True),
     "remoting.tls_certificate_file": _path("an absolute path", size_max=4_000),
     "remoting.tls_key_file": _path("an absolute path", size_max=4_000),
+    "remoting.members_ca_file": _path("an absolute path", size_max=4_000),
     "http.tls_certificate_file": _path("an absolute path", size_max=4_000),
     "http.tls_key_file": _path("an absolute path", size_max=4_000),
     "http.tokens_file": _path("an absolute path", size_max=4_000),

@@ -4,6 +4,7 @@
         keys/           ``raft.keys_dir``, where there are several nodes (``peer_keys``)
         clients.key     ``listen.curve_secret_file``, the same on all
         tls.pem tls.key certificate of the node, where certificates are wanted
+        members.pem     those of all nodes, by which it knows the others, where there are several
         access.toml     settings that name all of these; ``ledgermq.toml`` where they are whole
     clients/            for the clients: each gets its own
         USER.keys       for ``tcp://…?keys=FILE``
@@ -40,6 +41,7 @@ from ledgermq.store.files.disk_sync import make_directories, sync_directory
 
 USERS_FILE = "users.json"
 CLIENTS, CERTIFICATES = "clients", "certificates.pem"
+MEMBERS_CERTIFICATES = "members.pem"
 SECRET_BYTES = 24
 CERTIFICATE_DAYS = 825
 ACCESS_SETTINGS, WHOLE_SETTINGS = "access.toml", "ledgermq.toml"
@@ -109,6 +111,11 @@ class AccessWish(NamedTuple):
     def has_certificates(self) -> bool:
         """Whether nodes get certificates."""
         return self.has_remoting and bool(self.users)
+
+    @property
+    def hands_on(self) -> bool:
+        """Whether nodes hand on to one another what came over TLS."""
+        return self.has_certificates and len(self.serving) > 1
 
     @property
     def serving(self) -> Sequence[NewNode]:
@@ -184,8 +191,10 @@ def _make(making: Path, wanted: AccessWish) -> None:
         mode = 0o644 if node.settings else 0o600
         _write(target / name, _settings(node, wanted).encode(), mode=mode)
     if wanted.has_certificates:
-        made = [(making / node.name / "tls.pem").read_bytes() for node in wanted.serving]
-        _write(making / CERTIFICATES, b"".join(made))
+        made = b"".join((making / node.name / "tls.pem").read_bytes() for node in wanted.serving)
+        _write(making / CERTIFICATES, made)
+        for node in wanted.serving if wanted.hands_on else ():
+            _write(making / node.name / MEMBERS_CERTIFICATES, made)
     if wanted.users:
         _make_users(making, wanted)
 
@@ -251,6 +260,8 @@ def _access_tables(node: NewNode, wanted: AccessWish) -> Tables:
             "tls_certificate_file": place / "tls.pem",
             "tls_key_file": place / "tls.key",
         }
+        if wanted.hands_on:
+            told["remoting"]["members_ca_file"] = place / MEMBERS_CERTIFICATES
     return told
 
 

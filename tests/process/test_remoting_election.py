@@ -205,6 +205,50 @@ def test_what_came_over_tls_is_not_handed_on_in_clear(
     assert group.stop() == [0, 0, 0]
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_came_over_tls_is_handed_on_over_tls_where_members_know_one_another(
+    make_node: Callable[[], Node], tmp_path: Path, processes: int
+) -> None:
+    made, key = make_certificate(tmp_path)
+    authorities = tmp_path / "members.pem"
+    files = {"tls_certificate_file": str(made), "tls_key_file": str(key)}
+    enforcing = {**files, "tls_mode": "enforcing", "members_ca_file": str(authorities)}
+    group, _ = make_remoting_group(
+        make_node, tables={"remoting": {"processes": processes, **enforcing}}
+    )
+    leader = group.leader()
+    tls = ssl.create_default_context(cafile=str(made))
+    sealed = connected(port_of(group.others(leader)[0]), tls)
+    at_leader = connected(port_of(leader), tls)
+    single = TEMPLATES[RequestCode.SEND_MESSAGE_V2]
+
+    def put() -> Command:
+        return sealed.ask(RequestCode.SEND_MESSAGE_V2, {**single.fields, "e": 0}, b"text")
+
+    # Whoever has lost the file is no worse off than who never had one.
+    refused = put()
+    authorities.write_text(made.read_text())
+    stored: Command = wait_until(lambda: (put_ := put()).code == 0 and put_, "a send to go on")
+    committed = sealed.ask(
+        RequestCode.UPDATE_CONSUMER_OFFSET, offset_fields(TOPIC, 0, commitOffset=1)
+    )
+    changed = sealed.ask(
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        {"topic": "new", "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1,
+         "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"},
+    )  # fmt: skip
+    seen = at_leader.ask(RequestCode.QUERY_CONSUMER_OFFSET, offset_fields(TOPIC, 0))
+    sealed.close()
+    at_leader.close()
+
+    assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert stored.fields["queueId"] == "0"
+    assert (committed.code, seen.fields["offset"]) == (0, "1")
+    # Handed on, and refused there: changes over the port are off unless they are allowed.
+    assert changed.code == ResponseCode.NO_PERMISSION
+    assert group.stop() == [0, 0, 0]
+
+
 def test_a_new_leader_knows_members_offsets_and_locks(make_node: Callable[[], Node]) -> None:
     group, _ = make_remoting_group(make_node)
     leader = group.leader()

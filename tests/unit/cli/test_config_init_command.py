@@ -59,6 +59,11 @@ def test_each_host_has_settings_that_are_accepted_with_the_keys_that_they_name(
         assert settings.listen.remoting == f"{host}:10911"
         assert settings.listen.consume == f"tcp://{host}:10922"
         assert settings.remoting.tls_mode is TlsMode.ENFORCING and settings.access.enabled
+        assert (settings.remoting.members_ca_file is not None) == (count > 1)
+        if count > 1:
+            known = (made / name / "members.pem").read_bytes()
+            assert known == (made / "certificates.pem").read_bytes()
+            assert f"{settings.remoting.members_ca_file}" in out
         assert str(settings.store.path_root_dir) == "/srv/mq"
         assert f"{made}/{name}/*" in out and "ReadWritePaths=/srv/mq" in out
 

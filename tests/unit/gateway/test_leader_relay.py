@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple, cast
 
 import pytest
+from tests.certificates import make_certificate
 from tests.readable import is_readable
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.gateway.leader_relay import (
+    RELAYED_KEY,
     SHARE_BYTES,
     SHARE_REQUESTS,
     TIMEOUT_MS,
@@ -20,11 +23,13 @@ from ledgermq.gateway.leader_relay import (
 from ledgermq.gateway.requests import Asked
 from ledgermq.gateway.transport.addresses import GroupAddresses
 from ledgermq.gateway.transport.remoting_sockets import Connection
-from ledgermq.gateway.transport.server_links import ServerLinks
+from ledgermq.gateway.transport.server_links import Authorities, ServerLinks
+from ledgermq.gateway.transport.tls_channel import TlsChannel
 from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import HEADER_SIZE_MAX, Command, decode_command, encode_command
 from ledgermq.remoting.frames import FrameSplitter
+from ledgermq.sessions.keys.tls_files import server_context
 
 
 class Known(NamedTuple):
@@ -50,17 +55,24 @@ class Leader:
         self.listener.settimeout(PATIENCE_S)
         self.links = ServerLinks()
         known = cast("GroupAddresses", Known(f"127.0.0.1:{self.listener.getsockname()[1]}"))
-        self.sends, self.changes = (
-            LeaderRelay(self.links, known, self._told, kind)
-            for kind in (Relayed.SENDS, Relayed.CHANGES)
-        )
+        self._known = known
+        self.sends, self.changes = self.relay(Relayed.SENDS), self.relay(Relayed.CHANGES)
         self.told: list[tuple[Asked, Command]] = []
 
-    def accept(self) -> Served:
-        """The connection that was made first, of those that nobody has accepted."""
+    def relay(self, kind: Relayed, authorities: Authorities | None = None) -> LeaderRelay:
+        return LeaderRelay(self.links, self._known, self._told, kind, authorities=authorities)
+
+    def accept(self, certified: tuple[Path, Path] | None = None) -> Served:
+        """The connection that was made first, of those that nobody has accepted.
+
+        Args:
+            certified: certificate and key of a leader that serves TLS.
+        """
         sock, _ = self.listener.accept()
         sock.settimeout(PATIENCE_S)
-        return Served(sock)
+        if certified is None:
+            return Served(sock)
+        return Served(sock, TlsChannel(server_context(*certified, section="remoting")))
 
     def until_told(self, count: int, now_ms: int = 0) -> list[int]:
         """Codes of the replies, once there are so many."""
@@ -76,22 +88,29 @@ class Leader:
 class Served:
     """A connection at the leader's end."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, tls: TlsChannel | None = None) -> None:
         self.sock = sock
         self._splitter = FrameSplitter()
+        self._tls = tls
 
     def requests(self, links: ServerLinks, count: int) -> list[Command]:
+        """So many; fewer where the connection ends."""
         found: list[Command] = []
         while len(found) < count:
             links.turn(0)
-            found += [
-                decode_command(frame) for frame in self._splitter.feed(self.sock.recv(65_536))
-            ]
+            data = self.sock.recv(65_536)
+            if not data:
+                break
+            if self._tls is not None:
+                data = self._tls.open(data)
+                self.sock.sendall(self._tls.take_sent())
+            found += [decode_command(frame) for frame in self._splitter.feed(data)]
         return found
 
     def answer(self, request: Command) -> None:
         reply = Command(ResponseCode.SUCCESS, request.opaque, flag=1)
-        self.sock.sendall(b"".join(encode_command(reply)))
+        parts = encode_command(reply)
+        self.sock.sendall(b"".join(parts) if self._tls is None else self._tls.seal(parts))
 
 
 @pytest.fixture
@@ -185,6 +204,43 @@ def test_what_came_over_tls_goes_to_nobody_in_clear(leader: Leader) -> None:
 
     assert not leader.sends.hand_on(sealed)
     assert not leader.changes.hand_on(sealed)
+
+
+def test_what_came_over_tls_goes_over_tls_where_the_members_authorities_are_known(
+    leader: Leader, tmp_path: Path
+) -> None:
+    certificate, key = make_certificate(tmp_path)
+    relay = leader.relay(Relayed.SENDS, Authorities(certificate, "remoting.members_ca_file"))
+    clear = asked("192.0.2.1")
+    sealed = clear._replace(connection=cast("Connection", From(("192.0.2.1", 1), is_sealed=True)))
+    assert relay.hand_on(clear) and relay.hand_on(sealed)
+    first = leader.accept()
+    (in_clear,) = first.requests(leader.links, 1)
+    served = leader.accept((certificate, key))
+    (over_tls,) = served.requests(leader.links, 1)
+    served.answer(over_tls)
+    leader.until_told(1)
+
+    assert in_clear.fields == over_tls.fields == {"b": "orders", RELAYED_KEY: "n1"}
+    assert [one for one, _ in leader.told] == [sealed]
+
+
+def test_what_came_over_tls_is_told_to_no_leader_that_nobody_has_certified(
+    leader: Leader, tmp_path: Path
+) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    mine.mkdir()
+    other.mkdir()
+    known, _ = make_certificate(mine)
+    relay = leader.relay(Relayed.SENDS, Authorities(known, "remoting.members_ca_file"))
+    sealed = asked("192.0.2.1")._replace(
+        connection=cast("Connection", From(("192.0.2.1", 1), is_sealed=True))
+    )
+    assert relay.hand_on(sealed)
+    served = leader.accept(make_certificate(other))
+
+    assert served.requests(leader.links, 1) == []
+    assert leader.until_told(1) == [ResponseCode.SERVICE_NOT_AVAILABLE]
 
 
 def test_a_leader_that_answers_nobody_is_let_go_of(leader: Leader) -> None:

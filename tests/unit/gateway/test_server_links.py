@@ -13,7 +13,7 @@ from tests.certificates import make_certificate
 from tests.readable import is_readable
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.gateway.transport.server_links import ServerLinks, is_address
+from ledgermq.gateway.transport.server_links import Authorities, ServerLinks, is_address
 from ledgermq.gateway.transport.tls_channel import HANDSHAKE
 from ledgermq.model.errors import LedgerError, TimedOutError
 from ledgermq.remoting.command import Command, encode_command
@@ -30,7 +30,7 @@ class Server:
         self.told: list[Command | LedgerError] = []
 
     def ask(
-        self, code: int, *, now_ms: int = 0, authorities: Path | None = None, size: int = 0
+        self, code: int, *, now_ms: int = 0, authorities: Authorities | None = None, size: int = 0
     ) -> None:
         link = self.links.to(self.address, authorities=authorities)
         command = Command(code, body=b"x" * size)
@@ -150,6 +150,7 @@ class TlsServer(threading.Thread):
 
 
 SIZE = 1_000_000
+SETTING = "remoting.name_servers_ca_file"
 
 
 def test_requests_go_by_tls_to_a_server_that_an_authority_has_certified(
@@ -159,8 +160,8 @@ def test_requests_go_by_tls_to_a_server_that_an_authority_has_certified(
     running = TlsServer(server, certificate, key)
     running.start()
     # Both before there is a connection: they wait for the handshake.
-    server.ask(103, authorities=certificate, size=SIZE)
-    server.ask(322, authorities=certificate)
+    server.ask(103, authorities=Authorities(certificate, SETTING), size=SIZE)
+    server.ask(322, authorities=Authorities(certificate, SETTING))
     server.until_told(2)
     server.links.to(server.address).close()
     running.join(PATIENCE_S)
@@ -178,7 +179,7 @@ def test_a_server_that_nobody_known_has_certified_is_told_nothing(
     known, _ = make_certificate(mine)
     running = TlsServer(server, *make_certificate(other))
     running.start()
-    server.ask(103, authorities=known)
+    server.ask(103, authorities=Authorities(known, SETTING))
     server.until_told(1)
     running.join(PATIENCE_S)
 
@@ -191,13 +192,13 @@ def test_a_server_in_clear_and_authorities_that_cannot_be_read_are_told(
     server: Server, tmp_path: Path
 ) -> None:
     known, _ = make_certificate(tmp_path)
-    server.ask(103, authorities=known)
+    server.ask(103, authorities=Authorities(known, SETTING))
     with server.accept() as sock:
         hello = sock.recv(65_536)
         sock.sendall(reply(1))
         server.until_told(1)
     known.write_text("no certificate")
-    with pytest.raises(TimedOutError, match="name_servers_ca_file"):
+    with pytest.raises(TimedOutError, match=SETTING):
         server.ask(103)
 
     assert hello[0] == HANDSHAKE
