@@ -112,7 +112,8 @@ class Producer(Closing):
         """Send one message; the future of where it is stored.
 
         Args:
-            callback: called with the future when it is done, from another thread or from this one.
+            callback: called with the future when it is done, from another thread or from this one;
+                where nobody waits or sends meanwhile, up to 20 ms later.
             block: wait for room in the window.
             tag: what consumers filter by.
             keys: what the index finds the message by.
