@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -181,26 +181,24 @@ def one_run(base: Path, seconds: float) -> dict[str, Figures]:
                 one.send(TOPIC, BODY).result()
         ids = {f"7F0000{number + 2:02X}": name for number, name in enumerate(GROUPS)}
         producer = ClusterProducer([node.address for node in nodes], options=PATIENT)
+        stack.callback(producer.close, 1.0)
         producer.send(TOPIC, BODY).result()
         victims = processes_of(nodes[-1].process.pid)
         load = Load(producer, ids)
-        try:
-            load.measured(seconds)
-            found = {"all are well": load.measured(seconds)}
-            with slow(victims):
-                load.measured(1.0)
-                found["one is slow"] = load.measured(seconds)
+        stack.callback(load.end)
+        # First of all: what stands is never answered.
+        stack.callback(signal_all, victims, signal.SIGCONT)
+        load.measured(seconds)
+        found = {"all are well": load.measured(seconds)}
+        with slow(victims):
             load.measured(1.0)
-            signal_all(victims, signal.SIGSTOP)
-            found["one stands, from then on"] = load.measured(seconds)
-            signal_all(victims, signal.SIGCONT)
-            load.measured(1.0)
-            found["it goes on"] = load.measured(seconds)
-            load.end()
-        finally:
-            signal_all(victims, signal.SIGCONT)
-            load.end()
-            producer.close(1.0)
+            found["one is slow"] = load.measured(seconds)
+        load.measured(1.0)
+        signal_all(victims, signal.SIGSTOP)
+        found["one stands, from then on"] = load.measured(seconds)
+        signal_all(victims, signal.SIGCONT)
+        load.measured(1.0)
+        found["it goes on"] = load.measured(seconds)
         return found
 
 
@@ -239,23 +237,13 @@ def _counted(producer: Producer | ClusterProducer) -> float:
     return round(sum(counts.take().values()) / CALLS_OF, 1)
 
 
-def spreads(runs: list[dict[str, Figures]]) -> dict[str, Figures]:
-    """Of each figure of each state its median and its ends."""
-
-    def one(found: list[object]) -> object:
-        first = found[0]
-        if not isinstance(first, dict):
-            return spread([float(str(value)) for value in found])
-        keys = {key: None for value in found if isinstance(value, dict) for key in value}
-        return {
-            key: one([value[key] for value in found if isinstance(value, dict) and key in value])
-            for key in keys
-        }
-
-    return {
-        state: {key: one([run[state].get(key, 0) for run in runs]) for key in runs[0][state]}
-        for state in runs[0]
-    }
+def spreads(runs: Sequence[object]) -> Figures:
+    """Of each figure its median and its ends over the runs that have it."""
+    rows = [run for run in runs if isinstance(run, dict)]
+    if not rows:
+        return dict(spread([float(str(value)) for value in runs]))
+    keys = dict.fromkeys(key for row in rows for key in row)
+    return {key: spreads([row[key] for row in rows if key in row]) for key in keys}
 
 
 def main() -> None:
