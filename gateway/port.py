@@ -118,7 +118,7 @@ class RemotingPort:
         commits = OffsetCommits(calls, tables)
         sockets = _sockets(environment, counts, commits)
         addresses = GroupAddresses(environment.settings, environment.page.read_absent)
-        relay, consumer_relay, self._send_relay = self._relays(environment, addresses)
+        relay = self._relay(Relayed.CHANGES, environment, addresses)
         figures = QueueFigures(service.known.store, tables, environment.clock, addresses.broker)
         return BrokerContext(
             environment=environment,
@@ -137,26 +137,22 @@ class RemotingPort:
             requests=ClientRequests(sockets),
             addresses=addresses,
             relay=relay,
-            consumer_relay=consumer_relay,
+            consumer_relay=self._relay(Relayed.CONSUMERS, environment, addresses),
             changes=Changes(calls, relay, self.reply),
             figures=figures,
         )
 
-    def _relays(
-        self, environment: Environment, addresses: GroupAddresses
-    ) -> tuple[LeaderRelay, LeaderRelay, LeaderRelay]:
-        """Of changes, of what consumers ask for, and of sends."""
+    def _relay(
+        self, kind: Relayed, environment: Environment, addresses: GroupAddresses
+    ) -> LeaderRelay:
         file = environment.settings.remoting.members_ca_file
         authorities = Authorities(file, "remoting.members_ca_file") if file else None
-        changes, consumers, sends = (
-            LeaderRelay(self._links, addresses, self.reply, kind, authorities=authorities)
-            for kind in (Relayed.CHANGES, Relayed.CONSUMERS, Relayed.SENDS)
-        )
-        return changes, consumers, sends
+        return LeaderRelay(self._links, addresses, self.reply, kind, authorities=authorities)
 
     def _made(self, context: BrokerContext) -> PortParts:
         """All parts, in the order of their turns."""
-        connections, produce = ConnectionCodes(context), ProduceCodes(context, self._send_relay)
+        sends = self._relay(Relayed.SENDS, context.environment, context.addresses)
+        connections, produce = ConnectionCodes(context), ProduceCodes(context, sends)
         registered = RegisteredBrokers()
         values = NameValueCodes(context, registered)
         return PortParts(
