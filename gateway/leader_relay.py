@@ -8,6 +8,7 @@ members.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from enum import Enum
 
@@ -22,6 +23,8 @@ from ledgermq.gateway.transport.server_links import (
 )
 from ledgermq.model.errors import BusyError, LedgerError, TimedOutError
 from ledgermq.remoting.command import Command
+
+logger = logging.getLogger(__name__)
 
 TIMEOUT_MS = 3_000
 
@@ -62,6 +65,7 @@ class LeaderRelay:
                 not handed on.
         """
         self._authorities = authorities
+        self._trouble = ""
         self._links = links
         self._addresses = addresses
         self._reply = reply
@@ -108,6 +112,8 @@ class LeaderRelay:
 
         def taken(outcome: Command | LedgerError) -> None:
             self._count(owner, -1, -size)
+            if is_sealed:
+                self._note(outcome)
             take(outcome)
 
         self._count(owner, 1, size)
@@ -118,6 +124,8 @@ class LeaderRelay:
             self._count(owner, -1, -size)
             if not isinstance(error, BusyError | TimedOutError):
                 raise
+            if is_sealed:
+                self._note(error)
             return False
         return True
 
@@ -126,6 +134,16 @@ class LeaderRelay:
             purpose = f"{self._kind.value}, over TLS"
             return self._links.to(address, purpose, authorities=self._authorities)
         return self._links.to(address, self._kind.value)
+
+    def _note(self, outcome: Command | LedgerError) -> None:
+        """Tell the operator once why the leader is not reached over TLS."""
+        trouble = str(outcome) if isinstance(outcome, LedgerError) else ""
+        if trouble and trouble != self._trouble:
+            logger.warning(
+                "what came over TLS is not handed on: leader=%s error=%s setting=%s",
+                self._addresses.of_leader, trouble, self._authorities and self._authorities.setting,
+            )  # fmt: skip
+        self._trouble = trouble
 
     def _count(self, owner: str, requests: int, size: int) -> None:
         """Change what an owner has under way; one who has nothing is forgotten."""

@@ -226,7 +226,7 @@ def test_what_came_over_tls_goes_over_tls_where_the_members_authorities_are_know
 
 
 def test_what_came_over_tls_is_told_to_no_leader_that_nobody_has_certified(
-    leader: Leader, tmp_path: Path
+    leader: Leader, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     mine, other = tmp_path / "mine", tmp_path / "other"
     mine.mkdir()
@@ -241,6 +241,11 @@ def test_what_came_over_tls_is_told_to_no_leader_that_nobody_has_certified(
 
     assert served.requests(leader.links, 1) == []
     assert leader.until_told(1) == [ResponseCode.SERVICE_NOT_AVAILABLE]
+    known.unlink()
+    assert [relay.hand_on(sealed) for _ in range(2)] == [False, False]
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2 and all("setting=remoting.members_ca_file" in line for line in told)
+    assert "TLS failed" in told[0] and "certificates of authorities not read" in told[1]
 
 
 def test_a_leader_that_answers_nobody_is_let_go_of(leader: Leader) -> None:
