@@ -467,3 +467,8 @@ def running_peer(**welcome: Any) -> Iterator[Peer]:
         yield peer
     finally:
         peer.close()
+
+
+def ids(peer: Peer) -> list[str]:
+    """Unique ids of the messages that came, in their order."""
+    return [id_ for seen in peer.seen for id_ in seen.unique_ids]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 
 import pytest
 from tests.suite.patience import PATIENCE_S
 from tests.unit.client.known_cluster import DEAD, MakeCluster, make_known, make_over
-from tests.unit.client.peer import Peer
+from tests.unit.client.peer import Peer, ids
 from tests.unit.client.test_producer import wait_until
 
 from ledgermq.client.clusters.cluster_producer import ClusterProducer
@@ -62,11 +63,6 @@ def fill(producer: ClusterProducer, peer: Peer, body: bytes = b"x") -> Futures:
         lambda: sent.append(producer.send("T", body)) or len(peer.seen) > before  # type: ignore[func-returns-value]
     )
     return sent
-
-
-def ids(peer: Peer) -> list[str]:
-    """Unique ids of the messages that came, in their order."""
-    return [id_ for seen in peer.seen for id_ in seen.unique_ids]
 
 
 def test_keys_go_by_the_row_and_wait_for_no_group_that_is_dead_at_first(
@@ -193,7 +189,7 @@ def test_what_a_group_has_not_stored_in_time_goes_to_another_one_under_its_uniqu
         first = live(producer, "b")
         peers["a"].silent = True
         sent = fill(producer, peers["a"])
-        (late,) = ids(peers["a"])
+        late, *_ = ids(peers["a"])
         body = bytearray(b"changed later")
         sent.append(producer.send("T", body, callback=called.append))
         body[:] = b"x" * len(body)
@@ -201,8 +197,12 @@ def test_what_a_group_has_not_stored_in_time_goes_to_another_one_under_its_uniqu
 
         assert late in ids(peers["b"])
         assert [result.unique_id for result in results] == [one.unique_id for one in sent]
-        # Once, or again where it was too slow.
-        assert {first, *(one.unique_id for one in results)} == {*ids(peers["b"])}
+        found = Counter(ids(peers["b"]))
+        assert found.keys() == {first, *(one.unique_id for one in results)}
+        # Once; once more where it was too slow, so that the other one was tried in between.
+        again = {one for one, times in found.items() if times > 1}
+        assert max(found.values()) <= 2
+        wait_until(lambda: again <= {*ids(peers["a"])})
         wait_until(lambda: called == [sent[-1]])
         assert b"changed later" in peers["b"].stored()
 

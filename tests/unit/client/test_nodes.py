@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import zmq
 from tests.suite.patience import PATIENCE_S
-from tests.unit.client.peer import Log, Peer
+from tests.unit.client.peer import Log, Peer, ids
 
 from ledgermq.client.aio import AsyncConsumer, AsyncProducer
 from ledgermq.client.blocking.consumer import Consumer
@@ -556,7 +556,7 @@ def test_who_has_met_a_promoted_group_never_goes_back_to_the_old_one(
             producer.send("T", b"after", queue_id=0, unique_id="after").result()
 
     # Others that were sent to it before it was left may come to it after that.
-    assert "after" not in _ids(old)
+    assert "after" not in ids(old)
 
 
 @pytest.mark.slow
@@ -571,15 +571,10 @@ def test_of_two_promoted_groups_all_follow_the_one_of_the_greater_term(
         wait_until(lambda: _stored_at(producer, greater))
         after = [producer.send("T", b"after", queue_id=0).result() for _ in range(5)]
 
-    assert not {one.unique_id for one in after} & {*_ids(lesser)}
-    assert {one.unique_id for one in after} <= {*_ids(greater)}
+    assert not {one.unique_id for one in after} & {*ids(lesser)}
+    assert {one.unique_id for one in after} <= {*ids(greater)}
 
 
 def _stored_at(producer: Producer, peer: Peer) -> bool:
     producer.send("T", b"x", queue_id=0).result()
     return bool(peer.seen)
-
-
-def _ids(peer: Peer) -> list[str]:
-    """Unique ids of the messages that came to it."""
-    return [id_ for seen in peer.seen for id_ in seen.unique_ids]
