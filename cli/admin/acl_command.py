@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ledgermq.cli.admin.user_import import left_over_line, take_users
 from ledgermq.cli.node_options import add_cluster_option
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell
@@ -119,13 +120,14 @@ def _import(broker: Broker, arguments: argparse.Namespace) -> int:
     from ledgermq.cli.admin.plain_acl import read_plain_acl
 
     found = read_plain_acl(arguments.file)
-    if not arguments.dry_run:
-        for user, fields in found.users.items():
-            AccessAdmin(broker).set_user(user, fields, mode="set")
+    left_over = take_users(broker, found.users, is_trial=arguments.dry_run)
     taken = "would be taken" if arguments.dry_run else "taken"
     lines = [f"users {taken}: {', '.join(sorted(found.users)) or 'none'}"]
     lines += [f"left out: {text}" for text in found.left_out]
-    document = {"users": sorted(found.users), "left_out": found.left_out}
+    lines += [left_over_line(left_over)] if left_over else []
+    document = {
+        "users": sorted(found.users), "left_out": found.left_out, "left_over": left_over
+    }  # fmt: skip
     return tell(arguments, document, "\n".join(lines))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.rules.access.access import PLAIN_LISTS, PLAIN_TEXTS, User
+from ledgermq.rules.access.access import PLAIN_LISTS, PLAIN_TEXTS, PUBLIC_KEYS, User
 
 SIZE_MAX = 16 * 1024 * 1024
 _KNOWN = frozenset({"accessKey", "admin", *PLAIN_TEXTS, *PLAIN_LISTS})
@@ -19,7 +19,10 @@ _PERMS = frozenset({"DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB"})
 
 
 class PlainAcl(NamedTuple):
-    """Fields by user, checked; ``left_out`` says what was not taken over, and why."""
+    """All fields by user that the file can say, checked; CURVE keys are none of them.
+
+    ``left_out`` says what was not taken over, and why.
+    """
 
     users: Mapping[str, Mapping[str, object]]
     left_out: tuple[str, ...]
@@ -80,7 +83,9 @@ def _user(account: object, number: int, left_out: list[str]) -> tuple[str, Mappi
     for key in PLAIN_LISTS:
         fields[key] = [_perm(str(text), name, left_out) for text in account.get(key) or []]
     left_out += [f"{name}: {key} is not known" for key in sorted(account.keys() - _KNOWN)]
-    return name, User.read(name, fields).to_fields()
+    whole = User.read(name, fields).all_fields()
+    del whole[PUBLIC_KEYS]
+    return name, whole
 
 
 def _perm(text: str, name: str, left_out: list[str]) -> str:

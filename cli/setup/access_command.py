@@ -11,13 +11,14 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from ledgermq.cli.admin.user_import import left_over_line, take_users
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell
-from ledgermq.client.admin.access_admin import AccessAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import ConfigError, NotLeaderError
 from ledgermq.model.ids import NodeId
+from ledgermq.rules.access.access import User
 from ledgermq.sessions.keys.first_access import (
     CERTIFICATES,
     CLIENTS,
@@ -129,9 +130,12 @@ def _apply(broker: Broker, arguments: argparse.Namespace) -> int:
             f" the host of {welcome.leader} `ledgermq raft transfer {welcome.node}`, and then here"
             " the same again"
         )
-    for name, fields in users.items():
-        AccessAdmin(broker).set_user(name, fields, mode="set")
-    return tell(arguments, {"users": sorted(users)}, f"users: {', '.join(sorted(users))}")
+    whole = {name: User.read(name, fields).all_fields() for name, fields in users.items()}
+    left_over = take_users(broker, whole)
+    lines = [f"users: {', '.join(sorted(users))}"]
+    lines += [left_over_line(left_over)] if left_over else []
+    document = {"users": sorted(users), "left_over": left_over}
+    return tell(arguments, document, "\n".join(lines))
 
 
 def _nodes(text: str) -> list[NewNode]:

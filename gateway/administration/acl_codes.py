@@ -36,12 +36,17 @@ class AclCodes(PortPart):
         )
 
     def _put(self, asked: Asked) -> None:
-        """Add a user, or change what is given of one."""
+        """Add a user, or change what is given of one, as RocketMQ changes its file.
+
+        There, too, an empty address takes the address back, and who is not said to be an admin is
+        none (``PlainPermissionManager.createAclAccessConfigMap``).
+        """
         told = asked.command.fields
         name = text(told, "accessKey")
         fields: dict[str, object] = {key: told[key] for key in PLAIN_TEXTS if told.get(key)}
-        if told.get("admin"):
-            fields["admin"] = told["admin"].lower() == "true"
+        if "whiteRemoteAddress" in told:
+            fields["whiteRemoteAddress"] = told["whiteRemoteAddress"]
+        fields["admin"] = told.get("admin", "").lower() == "true"
         for key in PLAIN_LISTS:
             if told.get(key):
                 fields[key] = [one.strip() for one in told[key].split(",") if one.strip()]

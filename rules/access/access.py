@@ -42,6 +42,8 @@ PLAIN_TEXTS = ("secretKey", "whiteRemoteAddress", "defaultTopicPerm", "defaultGr
 PLAIN_LISTS = ("topicPerms", "groupPerms")
 """Fields of an account as RocketMQ's ``plain_acl.yml`` and tools write it."""
 
+PUBLIC_KEYS = "publicKeys"
+
 NAME_SIZE_MAX = 127
 SECRET_SIZE_MIN, SECRET_SIZE_MAX = 7, 255
 """RocketMQ refuses access keys and secrets of six characters."""
@@ -130,17 +132,21 @@ class User:
 
     def to_fields(self) -> dict[str, object]:
         """The JSON object, without what has its default."""
-        fields: dict[str, object] = {
+        fields = self.all_fields()
+        return {key: value for key, value in fields.items() if value not in (False, "", [], "DENY")}
+
+    def all_fields(self) -> dict[str, object]:
+        """The JSON object with what has its default: it leaves nothing of another one beside it."""
+        return {
             "admin": self.admin,
             "defaultGroupPerm": self.default_group.text,
             "defaultTopicPerm": self.default_topic.text,
             "groupPerms": _texts(self.groups),
-            "publicKeys": list(self.public_keys),
+            PUBLIC_KEYS: list(self.public_keys),
             "secretKey": self.secret,
             "topicPerms": _texts(self.topics),
             "whiteRemoteAddress": self.addresses,
         }
-        return {key: value for key, value in fields.items() if value not in (False, "", [], "DENY")}
 
     def may_use_topic(self, topic: str, right: Right) -> bool:
         """Whether the user has ``right`` to a topic; those of retries belong to their group."""
@@ -411,7 +417,7 @@ def _read_rights(fields: Mapping[str, object], key: str, *, owner: str) -> dict[
 
 
 def _read_keys(fields: Mapping[str, object], *, owner: str) -> tuple[str, ...]:
-    keys = _read_list(fields, "publicKeys", PUBLIC_KEYS_MAX, owner=owner)
+    keys = _read_list(fields, PUBLIC_KEYS, PUBLIC_KEYS_MAX, owner=owner)
     for key in keys:
         if _PUBLIC_KEY.fullmatch(key) is None:
             raise ConfigError("not a public key: 40 characters of Z85", user=owner, found=key)

@@ -226,6 +226,43 @@ def test_commands_add_alter_check_and_remove_users(guarded: Guarded, tmp_path: P
     assert "12345678" not in listed.stdout
 
 
+def test_an_imported_user_is_what_the_file_says_and_who_is_left_over_is_named(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    _, public = guarded.keys("shop-app")
+    file = tmp_path / "plain_acl.yml"
+    head = "accounts:\n- accessKey: shop-app\n  secretKey: s3cr3t-shop\n"
+
+    def imported(text: str, *words: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        file.write_text(text)
+        done = guarded.command("acl", "import", str(file), "--json", *words)
+        assert done.returncode == 0, done.stderr
+        listed = json.loads(guarded.command("acl", "list", "--json").stdout)["users"]
+        return json.loads(done.stdout), listed
+
+    imported(
+        head + "  admin: true\n  whiteRemoteAddress: 10.9.8.7\n  defaultTopicPerm: PUB|SUB\n"
+        "  defaultGroupPerm: SUB\n  topicPerms: [orders=PUB]\n  groupPerms: [billing=SUB]\n"
+    )
+    guarded.command("acl", "alter", "shop-app", "--public-key", public)
+    guarded.command("acl", "add", "ours", "--topic", "a=PUB")
+    _, (_, tried) = imported(head, "--dry-run")
+    told, (kept, taken_back) = imported(head)
+    emptied, (_, emptied_row, _) = imported("accounts: [{accessKey: another}]")
+    file.write_text(head)
+    said = guarded.command("acl", "import", str(file)).stdout
+
+    assert tried["admin"] and tried["topics"] == ["orders=PUB"]
+    assert told["left_over"] == ["ours"] and kept["topics"] == ["a=PUB"]
+    assert taken_back == {
+        "user": "shop-app", "admin": False, "public_keys": [public], "has_secret_key": True,
+        "addresses": "", "default_topic": "DENY", "default_group": "DENY", "topics": [],
+        "groups": [], "cluster": False,
+    }  # fmt: skip
+    assert emptied["left_over"] == ["ours", "shop-app"] and emptied_row["has_secret_key"] is False
+    assert "not in it, and as they were: another, ours (ledgermq acl remove USER)" in said
+
+
 def test_a_quota_holds_and_goes_to_the_next_leader(make_node: Callable[[], Node]) -> None:
     group = make_group(make_node, ack="majority-memory")
     leader = group.leader()

@@ -113,6 +113,28 @@ def producer(address: str) -> Producer:
     return Producer(address, options=ProducerOptions(timeout_s=PATIENCE_S))
 
 
+def test_users_that_are_applied_again_are_what_the_folder_says(safe: Safe) -> None:
+    def users() -> list[dict[str, object]]:
+        listed: list[dict[str, object]] = json.loads(
+            ledgermq("acl", "list", *safe.local, "--json")
+        )["users"]
+        return listed
+
+    before = users()
+    ledgermq(
+        "acl", "alter", "orders", "--admin", "yes", "--addresses", "10.9.8.7", "--default-topic",
+        "PUB|SUB", "--topic", "payments=PUB", *safe.local,
+    )  # fmt: skip
+    ledgermq("acl", "add", "later", "--topic", "orders=SUB", *safe.local)
+    altered = users()
+    told = json.loads(ledgermq("access", "apply", safe.made, *safe.local, "--json"))
+    ledgermq("acl", "remove", "later", *safe.local)
+
+    assert altered != before
+    assert told == {"users": ["boss", "orders", "other"], "left_over": ["later"]}
+    assert users() == before
+
+
 def test_a_clients_key_is_changed_while_it_sends_and_the_old_one_is_nothing_then(
     safe: Safe,
 ) -> None:
