@@ -12,7 +12,7 @@ BODY_SIZE_MAX = 4_096
 
 def preview(message: ReceivedMessage) -> str:
     """The beginning of the body, on one line."""
-    body = bytes(message.body[: PREVIEW_SIZE_MAX + 1])
+    body = bytes(message.body_start(4 * PREVIEW_SIZE_MAX).content)
     text = shown(body.decode(errors="replace"))
     return text if len(text) <= PREVIEW_SIZE_MAX else text[: PREVIEW_SIZE_MAX - 1] + "…"
 
@@ -43,8 +43,12 @@ def print_details(message: ReceivedMessage) -> None:
     width = max(len(name) for name, _ in rows) + 2
     for name, value in rows:
         print(f"{shown(name):<{width}}{shown(value)}")
-    body = bytes(message.body)
-    print(f"{'body':<{width}}{len(body):,} bytes")
-    print(shown(body[:BODY_SIZE_MAX].decode(errors="backslashreplace"), keeps="\n\t"))
-    if len(body) > BODY_SIZE_MAX:
-        print(f"… {len(body) - BODY_SIZE_MAX:,} bytes more: --json shows all of it")
+    body, is_whole = message.body_start(BODY_SIZE_MAX)
+    if is_whole or not message.is_compressed:
+        size = f"{len(body) if is_whole else len(message.stored_body):,} bytes"
+    else:
+        size = f"more than {len(body):,} bytes"
+    print(f"{'body':<{width}}{size}")
+    print(shown(bytes(body).decode(errors="backslashreplace"), keeps="\n\t"))
+    if not is_whole:
+        print("… --json shows all of it")

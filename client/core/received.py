@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Self, overload
 
 from ledgermq.formats.kernels.crc32 import crc32
-from ledgermq.formats.records.body_compression import plain_body
+from ledgermq.formats.records.body_compression import BodyStart, body_start, plain_body
 from ledgermq.formats.records.host_address import Host, decode_host
 from ledgermq.formats.records.message import (
     BORN_HOST_V6,
@@ -173,18 +173,27 @@ class ReceivedMessage:
             BodyUnreadableError: they are compressed, and cannot be decompressed; ``stored_body``
                 has them as they are.
         """
-        body = self.stored_body
-        if crc32(body, 0) & CRC_MASK != self._head[2] & CRC_MASK:
-            raise CorruptLogError(
-                "body is not what was sent",
-                topic=self.topic,
-                queue_id=self.queue_id,
-                queue_offset=self.queue_offset,
-            )
+        body = self._checked_body()
         if not self._head[7] & COMPRESSED:
             return body
         try:
             return memoryview(plain_body(body, self._head[7]))
+        except BodyUnreadableError as error:
+            error.details["queue_offset"] = self.queue_offset
+            raise
+
+    def body_start(self, size_max: int) -> BodyStart:
+        """The first ``size_max`` bytes of the body, and whether that is all of it.
+
+        Of a compressed body no more is decompressed, whatever it would become.
+
+        Raises:
+            CorruptLogError: they are not those that the producer sent.
+            BodyUnreadableError: they are compressed, and cannot be decompressed so far.
+        """
+        body = self._checked_body()
+        try:
+            return body_start(body, self._head[7], size_max)
         except BodyUnreadableError as error:
             error.details["queue_offset"] = self.queue_offset
             raise
@@ -234,6 +243,22 @@ class ReceivedMessage:
             f"ReceivedMessage(topic={self.topic!r}, queue_id={self.queue_id},"
             f" queue_offset={self.queue_offset}, size={self._head[0]})"
         )
+
+    def _checked_body(self) -> memoryview:
+        """The body as it is stored.
+
+        Raises:
+            CorruptLogError: it is not what the producer sent.
+        """
+        body = self.stored_body
+        if crc32(body, 0) & CRC_MASK != self._head[2] & CRC_MASK:
+            raise CorruptLogError(
+                "body is not what was sent",
+                topic=self.topic,
+                queue_id=self.queue_id,
+                queue_offset=self.queue_offset,
+            )
+        return body
 
     def _raw_properties(self) -> memoryview:
         records, end = self._records, self._at + self._head[0]

@@ -7,9 +7,8 @@ clients with theirs switched on), by their own clocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from enum import StrEnum
-from itertools import islice
 from typing import NamedTuple
 
 from ledgermq.client.core.received import ReceivedMessage
@@ -19,7 +18,7 @@ from ledgermq.formats.records.trace_record import (
     TracedEnd,
     TracedSend,
     TraceRecord,
-    decode_traces,
+    traces_naming,
 )
 from ledgermq.hosts.host_name import host_and_port
 from ledgermq.model.errors import LedgerError
@@ -27,8 +26,11 @@ from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX
 
 TRACED_EVENTS_MAX = 1_000
 TRACED_GROUPS_MAX = 100
-"""Most events, and groups, that are taken from traces: whoever the broker knows may write what
-he likes there.
+TRACED_RECORDS_MAX = 10_000
+TRACED_SIZE_MAX = 16 * 1024 * 1024
+"""Most events and groups that are taken from traces, records that are read for them, and bytes of
+all trace messages once they are decompressed: whoever the broker knows may write what he likes
+there.
 """
 
 
@@ -87,36 +89,64 @@ def traced_id(message: ReceivedMessage) -> str:
     return message.unique_id or message.offset_message_id
 
 
-def groups_in(traces: Sequence[ReceivedMessage], id_: str) -> set[str]:
-    """The consumer groups that trace messages tell of as having been given a message."""
-    told = islice(_all_traced(id_, traces), TRACED_EVENTS_MAX)
-    stages = (LifeStage.DELIVERED, LifeStage.PROCESSED, LifeStage.FAILED)
-    groups = {event.by for event in told if event.stage in stages}
-    return set(sorted(groups)[:TRACED_GROUPS_MAX])
+class TracedEvents(NamedTuple):
+    """What traces tell of one message.
+
+    Attributes:
+        fault: why some are missing, empty when none is.
+    """
+
+    events: list[LifeEvent]
+    fault: str
+
+    @property
+    def groups(self) -> set[str]:
+        """The consumer groups that are told of as having been given the message."""
+        stages = (LifeStage.DELIVERED, LifeStage.PROCESSED, LifeStage.FAILED)
+        groups = {event.by for event in self.events if event.stage in stages}
+        return set(sorted(groups)[:TRACED_GROUPS_MAX])
+
+
+def traced_events(id_: str, traces: Iterable[ReceivedMessage]) -> TracedEvents:
+    """What trace messages tell of the message with an id; no more than the limits above of them."""
+    events: list[LifeEvent] = []
+    left, records = TRACED_SIZE_MAX, 0
+    for trace in traces:
+        try:
+            body, is_whole = trace.body_start(left)
+            left -= len(body)
+            host = host_and_port(*trace.born_host)
+            for record in traces_naming(memoryview(body), id_):
+                records += 1
+                if records > TRACED_RECORDS_MAX:
+                    return TracedEvents(events, f"more than {TRACED_RECORDS_MAX} records")
+                if record.id != id_:
+                    continue
+                if len(events) == TRACED_EVENTS_MAX:
+                    text = f"more than {TRACED_EVENTS_MAX} events: the others are left out"
+                    return TracedEvents(events, text)
+                events.append(_event(record, host, trace.born_timestamp))
+        except LedgerError:
+            continue
+        if not is_whole:
+            return TracedEvents(events, f"traces of more than {TRACED_SIZE_MAX} bytes")
+    return TracedEvents(events, "")
 
 
 def life_of(
-    message: ReceivedMessage,
-    copies: Sequence[ReceivedMessage],
-    traces: Sequence[ReceivedMessage],
-    fault: str = "",
+    message: ReceivedMessage, copied: Iterable[LifeEvent], traced: TracedEvents
 ) -> MessageLife:
     """The life of ``message``.
 
     Args:
-        copies: the same message in retry topics, and among dead letters.
-        traces: messages of the trace topic that are found by its id.
+        copied: ``copy_event`` of its copies in retry topics, and among dead letters.
     """
     born = LifeEvent(
         message.born_timestamp, LifeStage.BORN, message.topic, host_and_port(*message.born_host)
     )
-    events = [born, _stored(message), *map(_copied, copies)]
-    told = list(islice(_all_traced(traced_id(message), traces), TRACED_EVENTS_MAX + 1))
-    if len(told) > TRACED_EVENTS_MAX:
-        fault = f"more than {TRACED_EVENTS_MAX} events: the others are left out"
-    events += told[:TRACED_EVENTS_MAX]
+    events = [born, _stored(message), *copied, *traced.events]
     events.sort(key=lambda event: (event.time, _ORDER[event.stage]))
-    return MessageLife(events, fault)
+    return MessageLife(events, traced.fault)
 
 
 def _stored(message: ReceivedMessage) -> LifeEvent:
@@ -124,28 +154,13 @@ def _stored(message: ReceivedMessage) -> LifeEvent:
     return LifeEvent(message.store_timestamp, LifeStage.STORED, message.stored_topic, host)
 
 
-def _copied(copy: ReceivedMessage) -> LifeEvent:
+def copy_event(copy: ReceivedMessage) -> LifeEvent:
+    """What a copy of a message in a retry topic, or among dead letters, tells."""
     topic = copy.stored_topic
     is_dead = topic.startswith(DEAD_LETTER_PREFIX)
     stage = LifeStage.DEAD if is_dead else LifeStage.GIVEN_BACK
     host = host_and_port(*copy.store_host)
     return LifeEvent(copy.store_timestamp, stage, topic, host, retries=copy.reconsume_times)
-
-
-def _all_traced(id_: str, traces: Sequence[ReceivedMessage]) -> Iterator[LifeEvent]:
-    for trace in traces:
-        yield from _traced(id_, trace)
-
-
-def _traced(id_: str, trace: ReceivedMessage) -> Iterator[LifeEvent]:
-    try:
-        records = decode_traces(trace.body)
-    except LedgerError:
-        return
-    host = host_and_port(*trace.born_host)
-    for record in records:
-        if record.id == id_:
-            yield _event(record, host, trace.born_timestamp)
 
 
 def _event(record: TraceRecord, host: str, told_at: int) -> LifeEvent:

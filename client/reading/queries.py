@@ -18,7 +18,15 @@ from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import ask
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.requests import Request, Steps
-from ledgermq.client.reading.message_life import MessageLife, groups_in, life_of, traced_id
+from ledgermq.client.reading.message_life import (
+    LifeEvent,
+    MessageLife,
+    TracedEvents,
+    copy_event,
+    life_of,
+    traced_events,
+    traced_id,
+)
 from ledgermq.client.reading.message_track import browse, track
 from ledgermq.formats.records.message_id import decode_offset_id
 from ledgermq.model.errors import (
@@ -42,6 +50,9 @@ from ledgermq.wire.query_frame import (
     decode_queried,
     encode_query,
 )
+
+COPIES_MAX = 1_000
+"""Most copies of a message in retry topics and among dead letters that its life tells of."""
 
 
 class KeyedMessages(NamedTuple):
@@ -143,24 +154,26 @@ class QueriesVerbs:
                 tell of are, too. ``track`` knows the groups.
             traces: the topic that clients have written their traces to.
         """
-        id_ = traced_id(message)
-        fault = ""
-        try:
-            told = yield from _copies(traces, id_)
-        except NoPermissionError as error:
-            told, fault = [], str(error)
-        copies: list[ReceivedMessage] = []
-        for group in sorted({*groups, *groups_in(told, id_)}):
-            for topic in (retry_topic(group), dead_letter_topic(group)):
-                try:
-                    found = yield from _copies(topic, id_)
-                except (MessageIllegalError, NoPermissionError):
-                    # Not this user's group, or a name that somebody made up in a trace.
-                    continue
-                copies += [one for one in found if traced_id(one) == id_]
-        places = {one.physical_offset: one for one in copies}
-        places.pop(message.physical_offset, None)
-        return life_of(message, list(places.values()), told, fault)
+        told, fault = yield from _traces(message, traces)
+        traced = traced_events(traced_id(message), told) if not fault else TracedEvents([], fault)
+        copied = yield from _copied(message, {*groups, *traced.groups})
+        return life_of(message, copied, traced)
+
+    @asked
+    def traces(
+        self, message: ReceivedMessage, *, traces: str = TRACE_TOPIC
+    ) -> Steps[tuple[list[ReceivedMessage], str]]:
+        """The trace messages that may tell of ``message``, and why there are none, if so: the first
+        part of ``life``, for who reads them elsewhere.
+        """
+        return _traces(message, traces)
+
+    @asked
+    def copied(self, message: ReceivedMessage, groups: Iterable[str]) -> Steps[list[LifeEvent]]:
+        """What copies of ``message`` in retry topics and among dead letters of ``groups`` tell: the
+        second part of ``life``.
+        """
+        return _copied(message, groups)
 
     @asked
     def earliest_time(self, topic: str | None = None, queue_id: int = 0) -> Steps[int | None]:
@@ -235,6 +248,31 @@ def _copies(topic: str, key: str) -> Steps[list[ReceivedMessage]]:
         return (yield from _query(KeyQuery(topic, key, MESSAGES_MAX))).messages
     except TopicUnknownError:
         return []
+
+
+def _traces(message: ReceivedMessage, topic: str) -> Steps[tuple[list[ReceivedMessage], str]]:
+    try:
+        return (yield from _copies(topic, traced_id(message))), ""
+    except NoPermissionError as error:
+        return [], str(error)
+
+
+def _copied(message: ReceivedMessage, groups: Iterable[str]) -> Steps[list[LifeEvent]]:
+    id_ = traced_id(message)
+    # Not the copies themselves: each keeps all of its answer in memory.
+    places: dict[int, LifeEvent] = {}
+    for group in sorted(set(groups)):
+        for topic in (retry_topic(group), dead_letter_topic(group)):
+            try:
+                found = yield from _copies(topic, id_)
+            except (MessageIllegalError, NoPermissionError):
+                # Not this user's group, or a name that somebody made up in a trace.
+                continue
+            for one in found:
+                if traced_id(one) == id_ and len(places) < COPIES_MAX:
+                    places[one.physical_offset] = copy_event(one)
+    places.pop(message.physical_offset, None)
+    return list(places.values())
 
 
 def message_at(position: int) -> Steps[ReceivedMessage | None]:

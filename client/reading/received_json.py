@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import codecs
 from collections.abc import Iterable
 
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.reading.dead_letters import DeadLetter, DeadLetterQueue
 from ledgermq.client.reading.message_life import MessageLife
+from ledgermq.model.errors import BodyUnreadableError
 
 Json = dict[str, object]
 
@@ -18,14 +20,13 @@ def received_as_json(message: ReceivedMessage, *, body_max: int | None = None) -
     A body that cannot be decompressed is given as it is stored, and ``bodyFault`` says why.
 
     Args:
-        body_max: of a longer body only so many bytes are given, and ``bodySize`` says how many it
-            has.
+        body_max: of a longer body only so many bytes are given, and of a compressed one no more are
+            made. ``bodySize`` says how many it has, or where only decompressing all of it would
+            tell, ``bodyLongerThan`` how many it has at least.
 
     Raises:
         CorruptLogError: its body is not the one that was sent.
     """
-    fault = message.body_fault
-    body = bytes(message.body if fault is None else message.stored_body)
     row: Json = {
         "topic": message.topic,
         "queue": message.queue_id,
@@ -39,15 +40,28 @@ def received_as_json(message: ReceivedMessage, *, body_max: int | None = None) -
         "offsetMsgId": message.offset_message_id,
         "properties": message.properties,
     }
-    size = len(body) if body_max is None else body_max
+    body, is_whole, size = message.stored_body, True, len(message.stored_body)
+    fault: BodyUnreadableError | None = None
     try:
-        whole = body.decode()
+        if message.is_compressed and body_max is not None:
+            start = message.body_start(body_max)
+            body, is_whole = memoryview(start.content), start.is_whole
+        else:
+            body = message.body
+            size = len(body)
+    except BodyUnreadableError as error:
+        fault = error
+    cut = len(body) if body_max is None else body_max
+    try:
+        text, _ = codecs.utf_8_decode(body, "strict", is_whole)
         # A letter that is cut is left out.
-        row["body"] = whole if len(body) <= size else body[:size].decode(errors="ignore")
+        row["body"] = text if len(body) <= cut else bytes(body[:cut]).decode(errors="ignore")
     except UnicodeDecodeError:
-        row["bodyBase64"] = base64.b64encode(body[:size]).decode()
-    if len(body) > size:
-        row["bodySize"] = len(body)
+        row["bodyBase64"] = base64.b64encode(body[:cut]).decode()
+    if not is_whole:
+        row["bodyLongerThan"] = len(body)
+    elif len(body) > cut:
+        row["bodySize"] = size
     if fault is not None:
         row["bodyFault"] = str(fault)
     return row

@@ -12,6 +12,7 @@ import zlib
 from enum import Enum
 from importlib import import_module
 from types import ModuleType
+from typing import NamedTuple
 
 from ledgermq.formats.records.message import (
     COMPRESSED,
@@ -94,15 +95,24 @@ def compress_body(body: Body, kind: Compression, level: int) -> bytes:
     return packed
 
 
-def plain_body(body: Body, sys_flag: int, *, size_max: int = PLAIN_SIZE_MAX) -> Body:
-    """The body as the application gave it; ``body`` itself when it is not compressed.
+class BodyStart(NamedTuple):
+    """The beginning of a body as the application gave it; ``is_whole``: there is no more of it."""
+
+    content: Body
+    is_whole: bool
+
+
+def body_start(body: Body, sys_flag: int, size_max: int) -> BodyStart:
+    """The first ``size_max`` bytes of a body, of which no more than one byte more is made.
+
+    What is broken behind them is not seen.
 
     Raises:
-        BodyUnreadableError: the compressed bytes are broken, of an unknown kind, would become more
-            than ``size_max``, or need a package that is not installed.
+        BodyUnreadableError: the compressed bytes are broken, of an unknown kind, or need a package
+            that is not installed.
     """
     if not sys_flag & COMPRESSED:
-        return body
+        return BodyStart(body[:size_max], len(body) <= size_max)
     kind = _OF_FLAG.get(sys_flag & COMPRESSION_MASK)
     if kind is None:
         raise BodyUnreadableError("body is compressed in an unknown way", sys_flag=sys_flag)
@@ -110,14 +120,28 @@ def plain_body(body: Body, sys_flag: int, *, size_max: int = PLAIN_SIZE_MAX) -> 
         plain = _READERS[kind](body, size_max)
     except ConfigError as error:
         raise BodyUnreadableError(error.message, **error.details) from error
-    except (zlib.error, RuntimeError, EOFError, OSError, ValueError) as error:
-        raise _broken(kind, body, str(error)) from error
+    except (zlib.error, RuntimeError, EOFError, OSError, ValueError, MemoryError) as error:
+        raise _broken(kind, body, str(error) or type(error).__name__) from error
     if plain is None:
         raise _broken(kind, body, "it ends too early")
     if len(plain) > size_max:
+        return BodyStart(plain[:size_max], is_whole=False)
+    return BodyStart(plain, is_whole=True)
+
+
+def plain_body(body: Body, sys_flag: int, *, size_max: int = PLAIN_SIZE_MAX) -> Body:
+    """The body as the application gave it; ``body`` itself when it is not compressed.
+
+    Raises:
+        BodyUnreadableError: as of ``body_start``, or it would become more than ``size_max``.
+    """
+    if not sys_flag & COMPRESSED:
+        return body
+    plain, is_whole = body_start(body, sys_flag, size_max)
+    if not is_whole:
         raise BodyUnreadableError(
             "body is too large once it is decompressed",
-            compression=kind.value,
+            compression=_OF_FLAG[sys_flag & COMPRESSION_MASK].value,
             compressed_size=len(body),
             limit=size_max,
         )

@@ -16,6 +16,7 @@ message's keys are the ids and the keys of the messages that it tells of.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -31,6 +32,9 @@ NOTHING = "null"
 """What Java writes for tags, keys and an offset id that a message has not; its decoder fails where
 the last field of a record is empty.
 """
+
+RECORD_SIZE_MAX = 128 * 1024
+"""Characters; RocketMQ's clients put no more into a whole trace message."""
 
 STATE_COMMIT = "COMMIT_MESSAGE"
 STATE_ROLLBACK = "ROLLBACK_MESSAGE"
@@ -161,6 +165,33 @@ def decode_traces(body: bytes | memoryview) -> list[TraceRecord]:
         raise ProtocolError("trace message is not UTF-8", at=error.start) from error
     records = (_decoded(part.split(FIELD_END)) for part in text.split(RECORD_END) if part)
     return [record for record in records if record is not None]
+
+
+def traces_naming(body: bytes | memoryview, name: str) -> Iterator[TraceRecord]:
+    """The records of a trace message in which ``name`` stands, found without a look at the others.
+
+    Records of more than ``RECORD_SIZE_MAX`` bytes are left out, and so is what stands behind the
+    last whole one.
+
+    Raises:
+        ProtocolError: the body is not UTF-8.
+    """
+    whole = bytes(body)
+    try:
+        text = whole[: whole.rfind(RECORD_END.encode()) + 1].decode()
+    except UnicodeDecodeError as error:
+        raise ProtocolError("trace message is not UTF-8", at=error.start) from error
+    at = 0
+    while (found := text.find(name, at)) >= 0:
+        begin = max(at, text.rfind(RECORD_END, at, found) + 1)
+        end = text.find(RECORD_END, found)
+        at = end + 1
+        if end < 0:
+            return
+        if end - begin <= RECORD_SIZE_MAX:
+            record = _decoded(text[begin:end].split(FIELD_END))
+            if record is not None:
+                yield record
 
 
 def _decoded(fields: list[str]) -> TraceRecord | None:

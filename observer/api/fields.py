@@ -54,7 +54,7 @@ LIMIT = CallField(
 )
 NEXT = CallField("after", TEXT, "The next of the page before")
 BODY_SIZE = CallField(
-    "body_max", INTEGER, "Bytes of each body; of a longer one bodySize is told",
+    "body_max", INTEGER, "Bytes of each body; of a longer one bodySize or bodyLongerThan is told",
     most=BODY_MAX, default=BODY_DEFAULT,
 )  # fmt: skip
 

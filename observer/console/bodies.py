@@ -10,10 +10,14 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ledgermq.observer.console.rendering import bytes_text
 from ledgermq.observer.console.tables import Row, TableColumn
 
 SHOWN_MAX = 64 * 1024
 """Bytes of a body that a page shows."""
+
+LINES_SIZE_MAX = 4 * SHOWN_MAX
+"""Characters of JSON in lines: what is deep has more blanks than anything else."""
 
 _JSON_DEPTH_MAX = 100
 _WORD = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
@@ -43,15 +47,17 @@ def shown_body(body: bytes, wanted: str = "") -> ShownBody:
     """``body`` in the form that is ``wanted``, if it can be, else in the one that says most."""
     part = body[:SHOWN_MAX]
     is_cut = len(part) < len(body)
-    texts = {"hex": hex_lines(part)}
+    forms: tuple[str, ...] = ("hex",)
+    lines = None
     text = _text_of(part, is_cut=is_cut)
     if text is not None:
-        texts = {"text": text, **texts}
+        forms = ("text", *forms)
         lines = None if is_cut else _json_lines(text)
         if lines is not None:
-            texts = {"json": lines, **texts}
-    form = wanted if wanted in texts else next(iter(texts))
-    return ShownBody(form, tuple(texts), texts[form], len(body), is_cut)
+            forms = ("json", *forms)
+    form = wanted if wanted in forms else forms[0]
+    shown = {"json": lines, "text": text}.get(form)
+    return ShownBody(form, forms, shown or hex_lines(part), len(body), is_cut)
 
 
 def hex_lines(content: bytes) -> str:
@@ -87,9 +93,16 @@ def message_row(message: Row) -> Row:
         **{key: value for key, value in message.items() if key not in ("body", "bodyBase64")},
         "keys": properties.get("KEYS", ""),
         "tags": properties.get("TAGS", ""),
-        "size": message.get("bodySize", len(body)),
+        "size": size_of(message, len(body)),
         "preview": line if len(line) <= _PREVIEW else f"{line[:_PREVIEW]}…",
     }
+
+
+def size_of(message: Row, told: int) -> object:
+    """Bytes of a body of which so many were told; a text where only more than that is known."""
+    if "bodyLongerThan" in message:
+        return f"over {bytes_text(message['bodyLongerThan'])}"
+    return message.get("bodySize", told)
 
 
 def body_of(message: Row) -> bytes:
@@ -125,27 +138,31 @@ def _json_lines(text: str) -> str | None:
 
 def _in_lines(text: str) -> str:
     """JSON with line breaks, and every number and text as it was written: read and written again a
-    key that stands twice would be there once, and half a surrogate pair be no UTF-8.
+    key that stands twice would be there once, and half a surrogate pair be no UTF-8. Behind
+    ``LINES_SIZE_MAX`` characters it ends.
     """
     parts: list[str] = []
-    depth = 0
+    depth = size = 0
     for match in _WORD.finditer(text):
         word = match[0]
+        new: tuple[str, ...] = (": " if word == ":" else word,)
         if word in "{[":
             depth += 1
-            parts += (word, "\n", _INDENT * depth)
+            new = (word, "\n", _INDENT * depth)
         elif word in "}]":
             depth -= 1
             if parts[-2:] == ["\n", _INDENT * (depth + 1)]:
                 # Of an empty one.
                 del parts[-2:]
             else:
-                parts += ("\n", _INDENT * depth)
-            parts.append(word)
+                new = ("\n", _INDENT * depth, word)
         elif word == ",":
-            parts += (word, "\n", _INDENT * depth)
-        else:
-            parts.append(": " if word == ":" else word)
+            new = (word, "\n", _INDENT * depth)
+        parts += new
+        size += sum(map(len, new))
+        if size > LINES_SIZE_MAX:
+            parts.append("\n… and more lines; as text all of it is shown")
+            break
     return "".join(parts)
 
 

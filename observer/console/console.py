@@ -197,7 +197,7 @@ class Console:
                 form = request.query_params["export"]
                 loop = asyncio.get_running_loop()
                 return await loop.run_in_executor(self._thread, exported, table, form)
-            response = self._view(asked, visit, view)
+            response = await self._view(asked, visit, view)
         if visit_id:
             self._sign_in.keep(response, visit_id)
         return response
@@ -298,7 +298,7 @@ class Console:
             return await self._health.health()
         return None
 
-    def _view(self, asked: PageAsked, visit: Visit | None, view: View) -> Response:
+    async def _view(self, asked: PageAsked, visit: Visit | None, view: View) -> Response:
         notice = None
         if visit is None:
             view = view._replace(changes=())
@@ -306,8 +306,12 @@ class Console:
             # Not for a page that looks again by itself, maybe in another window.
             notice, visit.notice = visit.notice, None
         values = {"view": view, "asked": asked, "notice": notice, **view.values}
-        return self._rendering.page(
-            view.template, {**self._around(asked, visit), **values}, view.status
+        # Rows are as many, and as long, as somebody has made them.
+        return await self._sources.looks.make(
+            self._rendering.page,
+            view.template,
+            {**self._around(asked, visit), **values},
+            view.status,
         )
 
     def _trouble(self, asked: PageAsked, visit: Visit | None, error: LedgerError) -> Response:

@@ -16,6 +16,7 @@ from ledgermq.observer.console.bodies import (
     message_columns,
     message_row,
     shown_body,
+    size_of,
 )
 from ledgermq.observer.console.group_pages import group_link
 from ledgermq.observer.console.rendering import ago_text, bytes_text, number_text, time_text
@@ -120,8 +121,9 @@ async def _message(asked: PageAsked) -> View:
     )
     message = found["message"]
     assert isinstance(message, Mapping)
-    body = shown_body(body_of(message), asked.text("as"))
-    size = message.get("bodySize", body.size)
+    looks = asked.inquirer.sources.looks
+    body = await looks.make(shown_body, body_of(message), asked.text("as"))
+    size = size_of(message, body.size)
     groups = rows_of(found, "groups")
     tables = (
         ShownTable("consumers", "Where each group stands with it", (
@@ -253,7 +255,9 @@ async def _end(asked: PageAsked, form: Form) -> Done:
     try:
         decision = Decision(form.get("decision", ""))
     except ValueError:
-        raise ConfigError("neither commit nor rollback", decision=form["decision"][:64]) from None
+        raise ConfigError(
+            "neither commit nor rollback", decision=form.get("decision", "")[:64]
+        ) from None
     transaction = checked_text("transaction", form.get("transaction", ""))
     ended = await asked.inquiries.transactions.end(
         checked_text("group", form.get("group", "")),

@@ -72,7 +72,9 @@ def number_text(value: object) -> str:
 
 
 def bytes_text(value: object) -> str:
-    """An amount of bytes in three or four digits."""
+    """An amount of bytes in three or four digits; a text, which says what is known, as it is."""
+    if isinstance(value, str):
+        return value
     if not isinstance(value, int | float):
         return "–"
     amount, unit = float(value), 0

@@ -59,13 +59,12 @@ class DeadLetterInquiries:
         body_max: int = BODY_DEFAULT,
     ) -> Json:
         """As ``ledgermq dlq list GROUP``: ``next`` is the ``offset`` of the next page, or None."""
-        self._inquirer.check_sees_messages()
         count = checked_limit(limit)
 
         async def inquire(session: BrokerSession) -> Json:
             letters = session.letters(group)
             queues = await letters.queues()
-            shown = Shown(body_max)
+            shown = Shown(self._inquirer.sources.looks, body_max)
             next_: int | None = None
             for queue in queues:
                 next_ = await _read(letters, queue, offset, shown, count)
@@ -74,7 +73,7 @@ class DeadLetterInquiries:
             sums = dead_letter_sums(queues)
             return {"group": group, "queues": sums, "messages": shown.rows, "next": next_}
 
-        return await self._inquirer.leader(inquire)
+        return await self._inquirer.look(inquire)
 
     async def show(
         self, group: str, offset: int, *, queue: int = 0, body_max: int = BODY_DEFAULT
@@ -84,17 +83,15 @@ class DeadLetterInquiries:
         Raises:
             MessageUnknownError: there is none at that offset.
         """
-        self._inquirer.check_sees_messages()
 
         async def inquire(session: BrokerSession) -> Json:
             found = await session.letters(group).read(offset, queue_id=queue, messages_max=1)
             if not found or found[0].message.queue_offset != offset:
                 raise MessageUnknownError("no dead letter there", group=group, offset=offset)
-            shown = Shown(body_max)
-            _add(shown, found[0])
-            return {"message": shown.rows[0]}
+            shown = Shown(self._inquirer.sources.looks, body_max)
+            return {"message": await _add(shown, found[0])}
 
-        return await self._inquirer.leader(inquire)
+        return await self._inquirer.look(inquire)
 
     async def replay(
         self,
@@ -144,13 +141,14 @@ async def _read(
         for letter in batch:
             if len(shown.rows) == count or shown.is_full:
                 return letter.message.queue_offset
-            _add(shown, letter)
+            await _add(shown, letter)
         offset = batch[-1].message.queue_offset + 1
     return None
 
 
-def _add(shown: Shown, letter: DeadLetter) -> None:
-    shown.add(letter.message, {"firstTopic": letter.first_topic, "replayed": letter.is_replayed})
+async def _add(shown: Shown, letter: DeadLetter) -> Json:
+    more = {"firstTopic": letter.first_topic, "replayed": letter.is_replayed}
+    return await shown.add(letter.message, more)
 
 
 def _left(queues: Sequence[DeadLetterQueue], number: int, *, again: bool) -> Sequence[int]:
@@ -159,11 +157,12 @@ def _left(queues: Sequence[DeadLetterQueue], number: int, *, again: bool) -> Seq
     for queue in queues:
         if queue.queue_id != number:
             continue
-        for offset in range(queue.begin, queue.end):
-            if len(found) == REPLAYED_MAX:
-                return found
-            if again or not queue.was_replayed(offset):
-                found.append(offset)
+        at = queue.begin
+        for first, end in () if again else queue.replayed:
+            # A range at a time: of millions that were replayed each costs no look.
+            found += range(at, min(first, at + REPLAYED_MAX - len(found), queue.end))
+            at = max(at, end)
+        found += range(at, min(queue.end, at + REPLAYED_MAX - len(found)))
     return found
 
 

@@ -15,6 +15,7 @@ from ledgermq.model.errors import NoPermissionError, NotLeaderError
 from ledgermq.observer.callers import HttpCaller
 from ledgermq.observer.health_source import ANSWER_S, HealthSource
 from ledgermq.observer.inquiries.broker_sessions import BrokerSessions, Inquire
+from ledgermq.observer.inquiries.looks import Looks
 from ledgermq.observer.metrics.mirror_looks import MirrorLooks
 from ledgermq.process import control
 from ledgermq.process.runtime_paths import RuntimePaths
@@ -34,6 +35,7 @@ class Sources:
 
     Attributes:
         members: where other members of the group are asked over HTTP: URLs by their names.
+        looks: places of those who look at messages.
         mirrors: looks at mirrors; None: of a program that is no observer.
     """
 
@@ -56,10 +58,12 @@ class Sources:
         self.members = members
         self.mirrors = mirrors
         self.sessions = BrokerSessions(f"ipc://{paths.directory}")
+        self.looks = Looks()
 
     def close(self) -> None:
         """End the sessions."""
         self.sessions.close()
+        self.looks.close()
 
 
 class Inquirer:
@@ -82,6 +86,18 @@ class Inquirer:
             await self._check_is_no_mirror()
             raise self._elsewhere(health["leader"], health["why_not_leading"])
         return await self.node(inquire)
+
+    async def look(self, inquire: Inquire[Answer]) -> Answer:
+        """What the leader answers a caller that looks at messages, when it is its turn.
+
+        Raises:
+            NoPermissionError: the caller only sees names and numbers.
+            BusyError: its turn did not come.
+            LedgerError: as of ``leader``.
+        """
+        self.check_sees_messages()
+        async with self.sources.looks.place(self.caller):
+            return await self.leader(inquire)
 
     async def node(self, inquire: Inquire[Answer]) -> Answer:
         """What the broker of this node answers, whoever leads.

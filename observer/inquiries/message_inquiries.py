@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
+from typing import NamedTuple
 
 from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.client.reading.message_life import life_of, traced_events, traced_id
 from ledgermq.client.reading.received_json import life_as_json, received_as_json
 from ledgermq.model.errors import ConfigError, MessageUnknownError
 from ledgermq.model.limits import TIMESTAMP_MAX
 from ledgermq.observer.inquiries.broker_sessions import BrokerSession
 from ledgermq.observer.inquiries.inquirer import Inquirer
+from ledgermq.observer.inquiries.looks import Looks
 from ledgermq.observer.inquiries.row_pages import Json, checked_limit
 
 MESSAGES_SHOWN = 32
@@ -19,14 +23,17 @@ PULLED_BYTES_MAX = 1024 * 1024
 
 BODY_DEFAULT = 64 * 1024
 BODY_MAX = 1024 * 1024
-BODIES_MAX = 4 * 1024 * 1024
-"""Of all messages of one answer: it ends with the message that reaches that."""
+ROWS_SIZE_MAX = 4 * 1024 * 1024
+RECORDS_SIZE_MAX = 32 * 1024 * 1024
+"""Characters of the JSON of all messages of one answer, and bytes of their records, also where few
+of them are told: it ends with the message that reaches either.
+"""
 
 
 class MessageInquiries:
     """The leader answers who may consume the topic. Bodies are text, else base64, as
     ``received_as_json`` has them; of longer ones than ``body_max`` bytes the beginning is told, and
-    their size as ``bodySize``.
+    their size as ``bodySize``, or that they are longer as ``bodyLongerThan``.
     """
 
     def __init__(self, inquirer: Inquirer) -> None:
@@ -40,9 +47,12 @@ class MessageInquiries:
         Raises:
             MessageUnknownError: there is none of that id.
         """
-        self._inquirer.check_sees_messages()
-        found = await self._inquirer.leader(lambda session: _by_id(session, id_, topic))
-        return {"message": bounded(found, body_max)}
+
+        async def inquire(session: BrokerSession) -> Json:
+            found = await _by_id(session, id_, topic)
+            return {"message": await self._shown(body_max).add(found)}
+
+        return await self._inquirer.look(inquire)
 
     async def track(
         self, id_: str, topic: str | None = None, *, body_max: int = BODY_DEFAULT
@@ -53,7 +63,6 @@ class MessageInquiries:
         Raises:
             MessageUnknownError: there is none of that id.
         """
-        self._inquirer.check_sees_messages()
 
         async def inquire(session: BrokerSession) -> Json:
             message = await _by_id(session, id_, topic)
@@ -62,11 +71,15 @@ class MessageInquiries:
                 {"group": one.group, "state": one.state.value, "consumedTo": one.consumed_to}
                 for one in tracks
             ]
-            life = await session.life(message, groups=[one.group for one in tracks])
-            told = bounded(message, body_max)
+            make = self._inquirer.sources.looks.make
+            told = await self._shown(body_max).add(message)
+            traces, fault = await session.traces(message)
+            traced = await make(traced_events, traced_id(message), traces)
+            copied = await session.copied(message, {*(one.group for one in tracks), *traced.groups})
+            life = life_of(message, copied, traced._replace(fault=fault or traced.fault))
             return {"message": told, "groups": groups, **life_as_json(life)}
 
-        return await self._inquirer.leader(inquire)
+        return await self._inquirer.look(inquire)
 
     async def by_key(
         self,
@@ -83,19 +96,20 @@ class MessageInquiries:
         Args:
             begin, end: store times, epoch ms, both included.
         """
-        self._inquirer.check_sees_messages()
         count = checked_limit(limit)
-        found = await self._inquirer.leader(
-            lambda session: session.by_key(topic, key, messages_max=count, begin=begin, end=end)
-        )
-        shown = Shown(body_max)
-        for message in reversed(found.messages):
-            if shown.is_full:
-                break
-            shown.add(message)
-        index = {"timestamp": found.index_timestamp, "physicalOffset": found.index_position}
-        more = found.has_more or len(shown.rows) < len(found.messages)
-        return {"messages": shown.rows[::-1], "more": more, "index": index}
+
+        async def inquire(session: BrokerSession) -> Json:
+            found = await session.by_key(topic, key, messages_max=count, begin=begin, end=end)
+            shown = self._shown(body_max)
+            for message in reversed(found.messages):
+                if shown.is_full:
+                    break
+                await shown.add(message)
+            index = {"timestamp": found.index_timestamp, "physicalOffset": found.index_position}
+            more = found.has_more or len(shown.rows) < len(found.messages)
+            return {"messages": shown.rows[::-1], "more": more, "index": index}
+
+        return await self._inquirer.look(inquire)
 
     async def by_time(
         self,
@@ -109,16 +123,15 @@ class MessageInquiries:
         """As ``ledgermq message find --from --to``: the first of each queue that were stored then,
         both included (epoch ms), in the order of the log; ``more``: there may be others.
         """
-        self._inquirer.check_sees_messages()
         count = checked_limit(limit)
 
         async def inquire(session: BrokerSession) -> Json:
-            found: list[Json] = []
+            found: list[_Told] = []
             more = False
             for queue_id in range(await session.read_queues(topic)):
                 # Of several messages of one time any may be found: the time before is looked for.
                 first = await session.offset_by_time(topic, queue_id, max(0, begin - 1))
-                shown = Shown(body_max, BODIES_MAX // 4)
+                shown = self._shown(body_max, ROWS_SIZE_MAX // 4)
                 async for message in _walk(session, topic, queue_id, first):
                     if message.store_timestamp > end:
                         break
@@ -127,13 +140,13 @@ class MessageInquiries:
                     if len(shown.rows) == count or shown.is_full:
                         more = True
                         break
-                    shown.add(message)
-                merged = sorted([*found, *shown.rows], key=_position)
+                    await shown.add(message)
+                merged = sorted([*found, *shown.told], key=_position)
                 found = _within(merged[:count])
                 more = more or len(found) < len(merged)
-            return {"messages": found, "more": more}
+            return {"messages": [one.row for one in found], "more": more}
 
-        return await self._inquirer.leader(inquire)
+        return await self._inquirer.look(inquire)
 
     async def browse(
         self,
@@ -152,7 +165,6 @@ class MessageInquiries:
         """
         if (offset is not None) + (time is not None) + last > 1:
             raise ConfigError("offset, time and last exclude one another")
-        self._inquirer.check_sees_messages()
         count = checked_limit(limit)
 
         async def inquire(session: BrokerSession) -> Json:
@@ -162,25 +174,38 @@ class MessageInquiries:
                 first = max(begin, end - count)
             elif time is not None:
                 first = await session.offset_by_time(topic, queue, time)
-            shown = Shown(body_max)
+            shown = self._shown(body_max)
             next_: int | None = None
             async for message in _walk(session, topic, queue, first):
                 if len(shown.rows) == count or shown.is_full:
                     next_ = message.queue_offset
                     break
-                shown.add(message)
+                await shown.add(message)
             return {"messages": shown.rows, "min": begin, "max": end, "next": next_}
 
-        return await self._inquirer.leader(inquire)
+        return await self._inquirer.look(inquire)
+
+    def _shown(self, body_max: int, size_max: int = ROWS_SIZE_MAX) -> Shown:
+        return Shown(self._inquirer.sources.looks, body_max, size_max)
+
+
+class _Told(NamedTuple):
+    row: Json
+    size: int
 
 
 class Shown:
-    """Messages of one answer, and the bytes of their bodies."""
+    """Messages of one answer.
 
-    def __init__(self, body_max: int, bodies_max: int = BODIES_MAX) -> None:
+    Attributes:
+        told: their rows, and the size of each as JSON.
+    """
+
+    def __init__(self, looks: Looks, body_max: int, size_max: int = ROWS_SIZE_MAX) -> None:
         """None yet.
 
         Args:
+            looks: whose thread makes the rows.
             body_max: bytes of each body that are told.
 
         Raises:
@@ -188,29 +213,34 @@ class Shown:
         """
         if not 0 <= body_max <= BODY_MAX:
             raise ConfigError("body_max out of range", body_max=body_max, limit=BODY_MAX)
-        self.rows: list[Json] = []
+        self.told: list[_Told] = []
+        self._looks = looks
         self._body_max = body_max
-        self._left = bodies_max
+        self._left = size_max
+        self._unread = RECORDS_SIZE_MAX
+
+    @property
+    def rows(self) -> list[Json]:
+        """The rows."""
+        return [one.row for one in self.told]
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no room for one more."""
-        return self._left <= 0
+        """Whether there is no room for one more, or enough was read for one answer."""
+        return self._left <= 0 or self._unread <= 0
 
-    def add(self, message: ReceivedMessage, more: Json | None = None) -> None:
-        """Take one more; ``more`` is told of it besides."""
-        row = bounded(message, self._body_max)
-        self._left -= _size(row)
-        self.rows.append(row if more is None else {**row, **more})
+    async def add(self, message: ReceivedMessage, more: Json | None = None) -> Json:
+        """Take one more, whose row is returned; ``more`` is told of it besides."""
+        told = await self._looks.make(_told, message, self._body_max, more or {})
+        self._left -= told.size
+        self._unread -= len(message.record)
+        self.told.append(told)
+        return told.row
 
 
-def bounded(message: ReceivedMessage, body_max: int) -> Json:
-    """A message as ``received_as_json`` has it, with at most so many bytes of its body; of a longer
-    one ``bodySize`` tells how many it has.
-    """
-    if not 0 <= body_max <= BODY_MAX:
-        raise ConfigError("body_max out of range", body_max=body_max, limit=BODY_MAX)
-    return received_as_json(message, body_max=body_max)
+def _told(message: ReceivedMessage, body_max: int, more: Json) -> _Told:
+    row = {**received_as_json(message, body_max=body_max), **more}
+    return _Told(row, len(json.dumps(row)))
 
 
 async def _by_id(session: BrokerSession, id_: str, topic: str | None) -> ReceivedMessage:
@@ -237,21 +267,17 @@ async def _walk(
         offset = batch.next_offset
 
 
-def _within(rows: list[Json]) -> list[Json]:
-    """The first of ``rows``, as many as have room in one answer."""
-    left = BODIES_MAX
-    for number, row in enumerate(rows):
+def _within(told: list[_Told]) -> list[_Told]:
+    """The first ones, as many as have room in one answer."""
+    left = ROWS_SIZE_MAX
+    for number, one in enumerate(told):
         if left <= 0:
-            return rows[:number]
-        left -= _size(row)
-    return rows
+            return told[:number]
+        left -= one.size
+    return told
 
 
-def _size(row: Json) -> int:
-    return len(str(row.get("body", ""))) + len(str(row.get("bodyBase64", "")))
-
-
-def _position(row: Json) -> int:
-    position = row["physicalOffset"]
+def _position(told: _Told) -> int:
+    position = told.row["physicalOffset"]
     assert isinstance(position, int)
     return position

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.formats.records.trace_record import (
+    RECORD_SIZE_MAX,
     ProcessedCode,
     TracedDelivery,
     TracedEnd,
@@ -15,6 +16,7 @@ from ledgermq.formats.records.trace_record import (
     TracedSend,
     TraceRecord,
     decode_traces,
+    traces_naming,
 )
 from ledgermq.model.errors import ProtocolError
 
@@ -123,9 +125,29 @@ def test_what_is_no_record_is_left_out_and_the_next_one_is_read(text: str) -> No
     assert decode_traces(f"{text}\x02{DELIVERY.encode()}".encode()) == [DELIVERY]
 
 
+def test_records_that_name_a_message_are_found_among_others() -> None:
+    others = [record._replace(id="B2") for record in (SEND, DELIVERY, PROCESSING, END)]
+    records = [SEND, *others, DELIVERY, others[0]._replace(keys=SEND.id), PROCESSING, END, *others]
+    data = "".join(record.encode() for record in records).encode()
+
+    assert list(traces_naming(data, SEND.id)) == [one for one in records if SEND.id in one.encode()]
+    assert list(traces_naming(data + b"Pub\x01" + SEND.id.encode(), "none")) == []
+    # What is cut ends with its last whole record.
+    assert list(traces_naming(data[: len(SEND.encode()) + 9], SEND.id)) == [SEND]
+
+
+def test_a_record_longer_than_any_is_left_out_and_the_next_one_is_read() -> None:
+    long = DELIVERY._replace(keys="k" * RECORD_SIZE_MAX)
+    data = (long.encode() + DELIVERY.encode()).encode()
+
+    assert list(traces_naming(data, DELIVERY.id)) == [DELIVERY]
+
+
 def test_bytes_that_are_no_text_are_refused() -> None:
     with pytest.raises(ProtocolError, match="UTF-8"):
         decode_traces(b"Pub\x01\xff\x02")
+    with pytest.raises(ProtocolError, match="UTF-8"):
+        list(traces_naming(b"Pub\x01\xff\x02", "Pub"))
 
 
 @given(st.text(st.sampled_from("PubSAfterEndTrc0123\x01\x02ä")))

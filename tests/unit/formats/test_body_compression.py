@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.formats.records.body_compression import (
+    PLAIN_SIZE_MAX,
     Compression,
+    body_start,
     check_compression,
     compress_body,
     plain_body,
@@ -96,3 +98,25 @@ def test_a_package_that_is_missing_is_named(
         check_compression(Compression(kind))
     with pytest.raises(BodyUnreadableError, match=package):
         plain_body(packed, Compression(kind).sys_flag)
+
+
+@pytest.mark.parametrize("kind", Compression)
+@pytest.mark.parametrize("size", [0, 1, 99, 100, 101])
+def test_the_beginning_of_a_body_is_made_and_no_more_of_it(kind: Compression, size: int) -> None:
+    packed = compress_body(b"x" * 100, kind, 1)
+    start = body_start(packed, kind.sys_flag, size)
+
+    assert (bytes(start.content), start.is_whole) == (b"x" * min(size, 100), size >= 100)
+    assert body_start(b"x" * 100, 0, size) == (b"x" * min(size, 100), size >= 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", Compression)
+def test_a_beginning_is_told_of_what_becomes_larger_than_any_body_may(kind: Compression) -> None:
+    packed = compress_body(bytes(PLAIN_SIZE_MAX + 1), kind, 1)
+
+    assert body_start(packed, kind.sys_flag, 5) == (bytes(5), False)
+    with pytest.raises(BodyUnreadableError, match="too large"):
+        plain_body(packed, kind.sys_flag)
+    with pytest.raises(BodyUnreadableError, match="broken"):
+        body_start(packed[:4], kind.sys_flag, 5)

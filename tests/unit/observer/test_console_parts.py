@@ -11,7 +11,7 @@ import pytest
 
 from ledgermq.daemon.health.verdict import _SEE
 from ledgermq.observer.callers import HttpCaller
-from ledgermq.observer.console.bodies import SHOWN_MAX, shown_body
+from ledgermq.observer.console.bodies import LINES_SIZE_MAX, SHOWN_MAX, shown_body
 from ledgermq.observer.console.console import _local
 from ledgermq.observer.console.documents import PAGES, document, section, titles
 from ledgermq.observer.console.history import SAMPLES, WATCHED_MAX, LagHistory, Ring
@@ -85,6 +85,21 @@ def test_json_is_shown_in_lines_and_as_it_was_written(body: str, lines: str) -> 
 
     assert (shown.form, shown.text) == ("json", lines)
     shown.text.encode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" + b",".join([b"[" * 99 + b"]" * 99] * 300) + b"]",
+        b'{"a":' * 99 + b"[" + b"1," * 30_000 + b"1]" + b"}" * 99,
+    ],
+)
+def test_json_whose_lines_are_mostly_blanks_ends_where_it_is_long_enough(body: bytes) -> None:
+    shown = shown_body(body)
+
+    assert shown.form == "json" and "as text all of it is shown" in shown.text
+    assert len(shown.text) < LINES_SIZE_MAX + 1_000
+    assert shown_body(body, "text").text == body.decode()
 
 
 def test_a_long_body_is_cut_and_says_so_also_within_a_character() -> None:
