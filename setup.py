@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import ExecError
 
 KERNELS = (
     "_scan",
@@ -40,7 +42,10 @@ def namespace() -> str:
 
 
 def kernels() -> list[Extension]:
-    """The kernels as Cython extensions, or none when ``LEDGERMQ_PURE=1`` or Cython is missing."""
+    """The kernels as Cython extensions, each of which may fail to compile.
+
+    There are none when ``LEDGERMQ_PURE=1``, or Cython is missing.
+    """
     if os.environ.get("LEDGERMQ_PURE") == "1":
         return []
     try:
@@ -51,7 +56,6 @@ def kernels() -> list[Extension]:
         Extension(
             f"ledgermq.formats.kernels.{name}",
             [f"formats/kernels/{name}.py"],
-            optional=True,
             extra_compile_args=["-O3"],
         )
         for name in KERNELS
@@ -64,7 +68,22 @@ def kernels() -> list[Extension]:
         annotate=False,
         include_path=[namespace()],
     )
+    for one in built:
+        # Given to an extension before, it is lost on its way through Cython.
+        one.optional = True
     return built
 
 
-setup(ext_modules=kernels())
+class BuildKernels(build_ext):
+    """Leaves out a kernel that cannot be compiled here: it runs as plain Python."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compile one; setuptools goes on without an optional one that fails."""
+        try:
+            super().build_extension(ext)
+        except OSError as error:
+            # Some versions let through that there is no compiler, which ends the whole build.
+            raise ExecError(str(error)) from error
+
+
+setup(ext_modules=kernels(), cmdclass={"build_ext": BuildKernels})
