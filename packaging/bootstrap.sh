@@ -130,6 +130,14 @@ install_project() {
     echo "$PWD $extras $inputs" >"$venv/installed"
 }
 
+# The editable install's finder is asked last: a program in a folder that has a checkout named ledgermq
+# would import that folder, as a package without modules.
+add_sources_to_path() {
+    local packages
+    packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    echo "$PWD/src" >"$packages/ledgermq-checkout.pth"
+}
+
 compile_kernels() {
     local stamp tag kernel flags
     tag=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
@@ -165,6 +173,7 @@ main() {
     fi
     leave_spark_out_without_java
     make_venv "$python"
+    add_sources_to_path
     install_project
 }
 

@@ -45,6 +45,8 @@ def test_a_demo_runs_to_its_end_and_installs_what_it_needs(
     assert told.count("\nDone") == 2, told
     assert "plain Python" not in told, told
     assert python.startswith(f"Python {suite.python}."), python
+    beside = "cd ..\nledgermq/.venv/bin/python -c 'import ledgermq.client; print(\"imported\")'"
+    assert bare_root.run(beside) == "imported\n"
 
 
 @LONG

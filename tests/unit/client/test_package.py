@@ -1,13 +1,18 @@
-"""The loop that the package's docstring shows asks a broker."""
+"""The loop that the package's docstring shows asks a broker; the package is found from anywhere."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 
+import pytest
 import zmq
 from tests.suite.docstring_code import shown_code
 from tests.unit.client.peer import Peer
 
+import ledgermq
 import ledgermq.client
 from ledgermq.client.blocking.broker import wait_for_link
 from ledgermq.client.core.address import parse_addresses
@@ -37,3 +42,17 @@ def test_the_loop_of_the_docstring_asks_a_broker(peer: Peer) -> None:
     result = found["result"]
     assert isinstance(result, dict)
     assert route_of(result).write_queues == 3
+
+
+@pytest.mark.slow
+def test_a_program_beside_a_clone_imports_the_package_and_not_the_clones_folder(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "ledgermq").symlink_to(Path(__file__).parents[3])
+
+    done = subprocess.run(
+        [sys.executable, "-c", "import ledgermq.client; print(ledgermq.__file__)"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.stdout == f"{ledgermq.__file__}\n", done.stderr
