@@ -29,7 +29,7 @@ from ledgermq.broker.sliced_answers import SlicedAnswers
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.model.config.settings import TopicsSection
-from ledgermq.model.errors import GroupUnknownError, ProtocolError
+from ledgermq.model.errors import ProtocolError
 from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.rules.access.access import Right
@@ -127,8 +127,7 @@ class GroupCalls:
         name = text(call.arguments, "group")
         owned = self._tables.offsets.of_group(name)
         members = sorted(self._members(name))
-        if self._tables.groups.get(name) is None and not owned and not members:
-            raise GroupUnknownError("group does not exist", group=name)
+        self._tables.check_group(name, members)
         fields = {
             **self._described(name),
             "members": members,
@@ -213,10 +212,9 @@ class GroupCalls:
         self._log.check()
         name, one = text(call.arguments, "group"), optional_text(call.arguments, "topic")
         owned = dict(self._tables.offsets.of_group(name))
+        self._tables.check_group(name)
         if one is not None:
             self._known.topic(one)
-        elif not owned and self._tables.groups.get(name) is None:
-            raise GroupUnknownError("group does not exist", group=name)
         topics = [owner.topic for owner in owned] if one is None else [one]
         return self._slices.show(call, {"group": name}, queues=self._lags(name, topics))
 

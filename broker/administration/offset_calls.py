@@ -105,6 +105,10 @@ class OffsetCalls:
         def plan() -> dict[str, list[OffsetChange]]:
             check_group_name(group)
             self._check_nobody_consumes(group, force=force)
+            if not force and not self._tables.has_group(group):
+                raise GroupUnknownError(
+                    "group does not exist; with force it is made", group=group, topic=topic
+                )
             read_queues = self._known.topic(topic).read_queues
             old = self._tables.offsets.offsets(group, topic)
             queues = chosen_queues(topic, wanted, read_queues)

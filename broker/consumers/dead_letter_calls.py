@@ -82,6 +82,7 @@ class DeadLetterCalls(Service):
         self._log.check()
         group = text(call.arguments, "group")
         check_group_name(group)
+        self._tables.check_group(group)
         name = dead_letter_topic(group)
         topic = self._tables.topics.get(name)
         queues = []
@@ -104,6 +105,7 @@ class DeadLetterCalls(Service):
         queue = wanted.queue
         if not self._log.leads:
             raise NotLeaderError("node does not lead now: nothing was replayed")
+        self._tables.check_group(wanted.group)
         if self._topics.get(queue.topic) is None:
             raise TopicUnknownError("group has no dead letters", group=wanted.group)
         is_open = self._moves.source(queue).open_at is not None

@@ -413,6 +413,7 @@ class MemberCalls(Service):
         check_group_name(group)
         owners = self._leases.owners(group, call.now_ms)
         members = self._of_all_kinds(group)
+        self._tables.check_group(group, self.clients(group))
         fields = {"group": group, "warnings": self.warnings(group)}
         rows = (
             {

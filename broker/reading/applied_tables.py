@@ -6,10 +6,12 @@ which says up to where in the log it goes, and applies what is behind that (``st
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from ledgermq.model.config.settings import NodeSection, Settings
-from ledgermq.model.errors import NotLeaderError
+from ledgermq.model.errors import GroupUnknownError, NotLeaderError
+from ledgermq.model.names.group_topics import dead_letter_topic, retry_topic
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.process.table_files import table_files
 from ledgermq.rules.state.broker_state import BrokerState
@@ -71,6 +73,32 @@ class AppliedTables:
         """
         if self.is_starting:
             raise NotLeaderError("node is starting: it has not read yet what was changed before")
+
+    def check_group(self, name: str, members: Collection[str] = ()) -> None:
+        """Refuse to tell of a group that is not there, or is misspelt.
+
+        Args:
+            members: who consumes for it now, where that is known.
+
+        Raises:
+            GroupUnknownError: there is none; see ``has_group``.
+            NotLeaderError: the node is starting, and may only not know it yet.
+        """
+        if not members and not self.has_group(name):
+            raise GroupUnknownError("group does not exist", group=name)
+
+    def has_group(self, name: str) -> bool:
+        """Whether a group has settings, has consumed something, or got something back.
+
+        Raises:
+            NotLeaderError: the node is starting, and may only not know it yet.
+        """
+        if self.groups.get(name) is not None or self.offsets.of_group(name):
+            return True
+        if any(self.topics.get(own) for own in (retry_topic(name), dead_letter_topic(name))):
+            return True
+        self.check_started()
+        return False
 
     def keep_places(self) -> None:
         """Have the places of all tables in their files: the broker's matter, which writes them."""

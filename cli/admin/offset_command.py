@@ -32,12 +32,14 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "offset reset billing orders --to time=2025-12-31T23:59",
             "offset reset billing orders --to 1200 --queue 3",
         ],
-        more="Refused while members of the group consume: they would commit their own over it.",
+        more="Refused while members of the group consume: they would commit their own over it;"
+        " and for a group that is not there, whose name may be misspelt.",
     )  # fmt: skip
     clone = add_verb(
         verbs, "clone", "let a group be as far as another one", _clone,
         examples=["offset clone billing billing-test --topic orders"],
-        more="Without --topic, in all topics that the other one has consumed.",
+        more="Without --topic, in all topics that the other one has consumed. A group that is not"
+        " there is made.",
     )  # fmt: skip
     show.add_argument("group", metavar="GROUP")
     show.add_argument("topic", metavar="TOPIC", nargs="?")
@@ -53,9 +55,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     clone.add_argument("source", metavar="FROM")
     clone.add_argument("group", metavar="TO")
     clone.add_argument("--topic", help="only in this topic")
-    for verb in (reset, clone):
+    for verb, forced in (
+        (reset, "although members consume now; a group that is not there is made"),
+        (clone, "although members consume now"),
+    ):
         verb.add_argument("--dry-run", action="store_true", help="only tell what would be done")
-        verb.add_argument("--force", action="store_true", help="although members consume now")
+        verb.add_argument("--force", action="store_true", help=forced)
 
 
 def parse_target(text: str) -> tuple[Target, int | None]:

@@ -215,11 +215,12 @@ class AdminVerbs:
             to: ``first``, ``last``, the first message of a ``time`` or later, or a ``number``.
             value: epoch ms with ``time``, a queue offset with ``number``.
             queues: only these.
-            force: although members of the group consume now.
+            force: although members of the group consume now; a group that is not there is made.
             dry_run: only tell.
 
         Raises:
             GroupActiveError: members consume now.
+            GroupUnknownError: there is no such group.
             MessageIllegalError: a queue does not have that offset.
             TopicUnknownError: there is no such topic or queue.
             ConfigError: ``time`` or ``number`` without a value, or a value that nothing asks for.
@@ -249,6 +250,8 @@ class AdminVerbs:
         dry_run: bool = False,
     ) -> Steps[list[OffsetMove]]:
         """Let ``group`` be as far as ``source``, in one topic or in all that ``source`` consumed.
+
+        A group that is not there is made.
 
         Raises:
             GroupActiveError: members of ``group`` consume now.

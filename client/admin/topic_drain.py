@@ -15,7 +15,7 @@ from ledgermq.client.core.questions import PERMIT_WRITE, ask
 from ledgermq.client.core.requests import Steps
 from ledgermq.client.core.timers import timer_list
 from ledgermq.client.sending.transaction_requests import list_steps
-from ledgermq.model.errors import TopicUnknownError
+from ledgermq.model.errors import GroupUnknownError, TopicUnknownError
 from ledgermq.model.names.group_topics import retry_topic
 
 WITH_TOPICS_MAX = 1_000
@@ -134,7 +134,11 @@ def topic_remains(
 
 def _lag(group: str, topic: str) -> Steps[int]:
     """Of a consumer group in the topic, and in that of what it has sent back."""
-    found = rows((yield from ask("group_lag", group=group, topic=topic)), "queues", queue_lag)
+    try:
+        found = rows((yield from ask("group_lag", group=group, topic=topic)), "queues", queue_lag)
+    except GroupUnknownError:
+        # It was deleted after it was listed, with what it had consumed.
+        return 0
     try:
         told = yield from ask("group_lag", group=group, topic=retry_topic(group))
     except TopicUnknownError:

@@ -87,7 +87,11 @@ class DeadLettersVerbs:
 
     @asked
     def queues(self) -> Steps[list[DeadLetterQueue]]:
-        """The queues of the group's dead letters: one, or none while it has none."""
+        """The queues of the group's dead letters: one, or none while it has none.
+
+        Raises:
+            GroupUnknownError: there is no such group.
+        """
         told = yield from ask("dead_letters", group=self.group)
         return [dead_letter_queue(row) for row in elements(told, "queues")]
 

@@ -33,7 +33,7 @@ def administer(address: str) -> None:
         one.send_batch("gone", [b"old"] * 7, queue_id=1).result()
         wait_until(lambda: admin.topic("sales").messages == 40, "dispatch", timeout_s=PATIENCE_S)
         wait_until(lambda: admin.topic("gone").messages == 7, "dispatch", timeout_s=PATIENCE_S)
-        admin.reset_offsets("billing", "sales", "last")
+        admin.reset_offsets("billing", "sales", "last", force=True)
         admin.alter_topic("sales", write_queues=2)
         admin.alter_topic("sales", read_queues=2)
         admin.reset_offsets("billing", "sales", "number", 4, queues=[1])

@@ -89,7 +89,7 @@ def test_a_deleted_topic_that_is_made_again_begins_empty_and_is_numbered_on(node
     with admin_of(node) as admin, Producer(f"ipc://{node.runtime}") as one:
         one.send_batch("sales", [b"old"] * 5, queue_id=1).result()
         wait_until(lambda: admin.topic("sales").messages == 5, "dispatch", timeout_s=PATIENCE_S)
-        admin.reset_offsets("billing", "sales", "last")
+        admin.reset_offsets("billing", "sales", "last", force=True)
         admin.delete_topic("sales")
         node.signal(signal.SIGKILL)
     node.wait_end()
@@ -125,7 +125,7 @@ def test_queues_are_taken_away_only_when_all_is_consumed(node: Node) -> None:
             one.send("sales", b"y", queue_id=2).result()
         with pytest.raises(MessageIllegalError, match="not consumed"):
             admin.alter_topic("sales", read_queues=2)
-        admin.reset_offsets("billing", "sales", "last")
+        admin.reset_offsets("billing", "sales", "last", force=True)
         hidden = admin.alter_topic("sales", read_queues=2)
     node.stop()
     node.launch([*SERVE, str(node.config)])
@@ -140,6 +140,24 @@ def test_queues_are_taken_away_only_when_all_is_consumed(node: Node) -> None:
     assert messages == 12
 
 
+def test_a_group_that_is_not_there_is_made_by_a_forced_reset_alone(node: Node) -> None:
+    with admin_of(node) as admin, Producer(f"ipc://{node.runtime}") as one:
+        one.send("sales", b"x").result()
+        for dry_run in (True, False):
+            with pytest.raises(GroupUnknownError, match="biling"):
+                admin.reset_offsets("biling", "sales", "first", dry_run=dry_run)
+        with pytest.raises(GroupUnknownError, match="biling"):
+            admin.lag("biling", "sales")
+        with pytest.raises(GroupUnknownError, match="biling"):
+            admin.members("biling")
+        groups = [row.group for row in admin.groups()]
+        admin.reset_offsets("billing", "sales", "last", force=True)
+        later = [row.group for row in admin.groups()]
+
+    assert "biling" not in groups
+    assert set(later) - set(groups) == {"billing"}
+
+
 def test_offsets_are_reset_cloned_and_told(node: Node) -> None:
     with admin_of(node) as admin, Producer(f"ipc://{node.runtime}") as one:
         admin.create_topic("sales", queues=2)
@@ -152,9 +170,10 @@ def test_offsets_are_reset_cloned_and_told(node: Node) -> None:
         one.send_batch("sales", [b"y"] * 5, queue_id=0).result()
         wait_until(lambda: admin.topic("sales").messages == 15, "dispatch", timeout_s=PATIENCE_S)
 
-        planned = admin.reset_offsets("billing", "sales", "time", between, dry_run=True)
+        planned = admin.reset_offsets("billing", "sales", "time", between, force=True, dry_run=True)
         with pytest.raises(GroupUnknownError):
             admin.lag("billing")
+        admin.create_group("billing")
         admin.reset_offsets("billing", "sales", "time", between)
         at_time = admin.lag("billing")[0]
         number = admin.reset_offsets("billing", "sales", "number", 3, queues=[0])
@@ -203,14 +222,15 @@ def test_a_group_is_deleted_with_or_without_what_it_has_consumed(node: Node) -> 
     with admin_of(node) as admin, Producer(f"ipc://{node.runtime}") as one:
         one.send_batch("sales", [b"x"] * 3, queue_id=0).result()
         wait_until(lambda: admin.topic("sales").messages == 3, "dispatch", timeout_s=PATIENCE_S)
-        admin.reset_offsets("billing", "sales", "last", queues=[0])
+        admin.reset_offsets("billing", "sales", "last", queues=[0], force=True)
         admin.delete_group("billing")
         kept = admin.lag("billing", "sales")[0].offset
         listed = {row.group: row.exists for row in admin.groups()}
         admin.delete_group("billing", with_offsets=True)
-        gone = admin.lag("billing", "sales")[0].offset
+        with pytest.raises(GroupUnknownError):
+            admin.lag("billing", "sales")
 
-    assert (kept, gone) == (3, None)
+    assert kept == 3
     assert listed["billing"] is False
 
 

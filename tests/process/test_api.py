@@ -290,6 +290,7 @@ def test_groups_are_made_changed_and_deleted_and_their_offsets_moved(
         )
     )
     wrong = api.change("POST", "/groups/ledger/offsets/reset", {**first, "value": 7})
+    misspelt = api.change("POST", "/groups/legder/offsets/reset", first)
     deleted = told(api.change("DELETE", "/groups/ledger?offsets=true"))
     gone = api.get("/groups/ledger")
 
@@ -299,6 +300,7 @@ def test_groups_are_made_changed_and_deleted_and_their_offsets_moved(
     assert asked["done"] is False and asked["queues"][0]["new"] == 0
     assert [(row["old"], row["new"]) for row in moved["queues"]] == [(1, 2)]
     assert wrong.status == 400
+    assert (misspelt.status, misspelt.document["error"]) == (404, "SUBSCRIPTION_GROUP_NOT_EXIST")
     assert deleted == {"deleted": "ledger"}
     assert (gone.status, gone.document["error"]) == (404, "SUBSCRIPTION_GROUP_NOT_EXIST")
 
@@ -423,7 +425,7 @@ def test_messages_come_in_pages(api: ApiClient, stored: Stored) -> None:
         ("GET /topics/%0d%0aX-Evil:%201", b"", 400),
         ("GET /topics/" + "x" * 5_000, b"", 400),
         ("GET /topics/..%2f..%2fetc", b"", 404),
-        ("GET /groups/%25RETRY%25/members", b"", 200),
+        ("GET /groups/%25RETRY%25/members", b"", 404),
         ("POST /topics", b"", 400),
         ("POST /topics", b"{", 400),
         ("POST /topics", b"[" * 60_000, 400),

@@ -16,14 +16,20 @@ from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
-from ledgermq.client import Consumer, DeadLetters, Producer, ReceivedMessage, SendResult
+from ledgermq.client import Admin, Consumer, DeadLetters, Producer, ReceivedMessage, SendResult
 from ledgermq.client.aio import AsyncConsumer, AsyncDeadLetters
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.blocking.group_consumer import GroupConsumer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.reading.retries import DEAD, GivenBack
-from ledgermq.model.errors import ConfigError, MessageIllegalError, ProtocolError, TopicUnknownError
+from ledgermq.model.errors import (
+    ConfigError,
+    GroupUnknownError,
+    MessageIllegalError,
+    ProtocolError,
+    TopicUnknownError,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -244,7 +250,11 @@ def test_the_command_shows_and_replays_dead_letters(
 
 
 def test_replays_that_cannot_be_made_say_why(address: str) -> None:
-    with DeadLetters(address, group="g") as letters:
+    with Admin(address) as admin, DeadLetters(address, group="g") as letters:
+        for ask in (letters.queues, lambda: letters.read(0), lambda: letters.replay([0])):
+            with pytest.raises(GroupUnknownError):
+                ask()
+        admin.create_group("g")
         nothing = letters.queues()
         with pytest.raises(TopicUnknownError, match="no dead letters"):
             letters.replay([0])
