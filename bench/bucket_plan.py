@@ -36,7 +36,8 @@ from bench.machine import write
 from bench.pipeline_plan import FILE_SIZE, MESSAGE_SIZE, TB, Figures, measured
 from ledgermq.conversion.backup_manifest import BackupManifest
 from ledgermq.conversion.stream.log_facts import StretchFacts
-from ledgermq.conversion.stream.repository import LogPiece, Repository
+from ledgermq.conversion.stream.piece_folder import ABOUT
+from ledgermq.conversion.stream.repository import LogPiece, Repository, StreamAbout
 from ledgermq.conversion.stream.sealed_piece import seal
 from ledgermq.conversion.stream.stream_restore import Wanted, find_point
 from ledgermq.pipeline.archive.archive_layout import (
@@ -208,6 +209,9 @@ class MadeRepository:
 
     def names(self, folder: str) -> list[str]:
         """As ``PiecePlace``."""
+        if not folder:
+            # Whose it is, each stream and restore asks once.
+            return [ABOUT]
         found = {"data": list(self._pieces), "tables": self._tables}.get(folder, [])
         self.listings += pages(len(found))
         return found
@@ -223,9 +227,12 @@ class MadeRepository:
     @contextmanager
     def opened(self, name: str) -> Iterator[BinaryIO]:
         """As ``PiecePlace``: a head, which says what would be behind it."""
-        self._opened.append(name)
+        if name != ABOUT:
+            self._opened.append(name)
         folder, _, rest = name.partition("/")
-        if folder == "tables":
+        if name == ABOUT:
+            header, content = {"version": 1, **asdict(_ABOUT)}, _Unread(0)
+        elif folder == "tables":
             header, content = _head_of_tables(int(rest)), _Unread(0)
         else:
             piece = self._pieces[rest]
@@ -233,6 +240,11 @@ class MadeRepository:
         # Head, what the piece says, and the tag behind that.
         parts = islice(seal(name, header, content, key=None), 3)  # type: ignore[arg-type]
         yield io.BytesIO(b"".join(parts))
+
+
+_ABOUT = StreamAbout(
+    log="dledger", self_id="n0", cluster=None, log_file_size=FILE_SIZE, index_file_size=FILE_SIZE
+)
 
 
 class _Unread:
@@ -260,7 +272,7 @@ def _head_of_tables(position: int) -> dict[str, object]:
     manifest = BackupManifest(
         created_ms=1, log="dledger", self_id="n0", cluster=None, first=0, end=position, index=index,
         term=1, committed=index, current_term=1, log_file_size=FILE_SIZE, queue_file_size=None,
-        hash_slots=None, index_items=None, with_index=True, delay_levels="",
+        hash_slots=None, index_items=None, with_index=True, delay_levels="1s 5s",
     )  # fmt: skip
     return {"manifest": asdict(manifest), "ends_position": 0, "sizes": []}
 

@@ -21,14 +21,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import cast
 
 from ledgermq.formats.digest import DIGEST_SIZE, content_digest
-from ledgermq.model.config.settings_rules import RULES
+from ledgermq.model.config.settings import LogKind
+from ledgermq.model.config.settings_rules import JAVA_INT_MAX, RULES
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.repair.check.file_family import first_nonzero
 from ledgermq.store.files.checked_document import read_document, write_document
 
@@ -38,6 +40,9 @@ _VERSION = 1
 _STEP = 4 << 20
 
 Told = Callable[[int], None]
+
+_NUMBERS = ("created_ms", "first", "end", "index", "term", "committed", "current_term")
+_CLUSTER = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,41 @@ class BackupManifest:
     files: dict[str, BackedUpFile] = field(default_factory=dict)
 
 
+def _is_number(value: object) -> bool:
+    return type(value) is int and -1 <= value < 1 << 63
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and 0 <= value <= JAVA_INT_MAX
+
+
+def _is_cluster(value: object) -> bool:
+    return isinstance(value, str) and _CLUSTER.fullmatch(value) is not None
+
+
+def _or_none(takes: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: value is None or takes(value)
+
+
+OF_WHOM: Mapping[str, Callable[[object], bool]] = {
+    "log": lambda value: value in [kind.value for kind in LogKind],
+    "self_id": _or_none(RULES["node.self_id"].takes),
+    "cluster": _or_none(_is_cluster),
+    "log_file_size": _is_size,
+}
+"""Which values say whose log it is, and how large its files are: a folder gets its name of them."""
+
+_TAKEN: Mapping[str, Callable[[object], bool]] = {
+    **OF_WHOM,
+    **dict.fromkeys(_NUMBERS, _is_number),
+    "queue_file_size": _or_none(RULES["store.mapped_file_size_consume_queue"].takes),
+    "hash_slots": _or_none(RULES["store.max_hash_slot_num"].takes),
+    "index_items": _or_none(RULES["store.max_index_num"].takes),
+    "with_index": RULES["store.message_index_enable"].takes,
+    "delay_levels": RULES["store.message_delay_level"].takes,
+}
+
+
 def write_manifest(folder: Path, manifest: BackupManifest) -> None:
     """Put the manifest into the backup's folder; durable on return."""
     write_document(folder / MANIFEST, {"version": _VERSION, **asdict(manifest)})
@@ -89,7 +129,7 @@ def read_manifest(folder: Path) -> BackupManifest:
 
     Raises:
         ConfigError: no backup, or one of another version.
-        CorruptLogError: the manifest is not whole.
+        CorruptLogError: the manifest is not whole, or says what no store has.
         StorageError: it cannot be read.
     """
     path = folder / MANIFEST
@@ -99,20 +139,71 @@ def read_manifest(folder: Path) -> BackupManifest:
     version = document.pop("version", None)
     if version != _VERSION:
         raise ConfigError("backup of another version", file=str(path), version=version)
-    try:
-        files = cast("dict[str, dict[str, object]]", document.pop("files"))
-        found = {name: BackedUpFile(**row) for name, row in files.items()}  # type: ignore[arg-type]
-        manifest = BackupManifest(**document, files=found)  # type: ignore[arg-type]
-    except (KeyError, TypeError, AttributeError) as error:
+    files = document.pop("files", None)
+    manifest = checked_manifest(document, said_by=str(path))
+    return replace(manifest, files=_checked_files(files, manifest, said_by=str(path)))
+
+
+def checked_manifest(document: object, *, said_by: str) -> BackupManifest:
+    """The store that ``document`` tells of, without its files: what can be that of one.
+
+    Folders are called after what it says, and files get the sizes that it says.
+
+    Args:
+        said_by: what it was read from, as errors have it.
+
+    Raises:
+        CorruptLogError: a field is missing, or not what a store has.
+    """
+    known = {one.name for one in fields(BackupManifest)} - {"files"}
+    if not isinstance(document, dict) or set(document) - {"files"} != known:
+        raise CorruptLogError("manifest lacks a field", file=said_by)
+    document = {name: document[name] for name in known}
+    if not OF_WHOM["self_id"](document["self_id"]):
         raise CorruptLogError(
-            "manifest lacks a field", file=str(path), reason=str(error)
-        ) from error
-    if manifest.self_id is not None and not RULES["node.self_id"].takes(manifest.self_id):
-        # A folder is called after it.
-        raise CorruptLogError(
-            "manifest names a member that cannot be one", file=str(path), self_id=manifest.self_id
-        )
+            "manifest names a member that cannot be one",
+            file=said_by, self_id=repr(document["self_id"])[:100],
+        )  # fmt: skip
+    for name, takes in _TAKEN.items():
+        if not takes(document[name]):
+            raise CorruptLogError(
+                "manifest says what no store has",
+                file=said_by, field=name, value=repr(document[name])[:100],
+            )  # fmt: skip
+    manifest = BackupManifest(**document)
+    if manifest.log == LogKind.DLEDGER.value and manifest.self_id is None:
+        raise CorruptLogError("manifest names no member", file=said_by, log=manifest.log)
     return manifest
+
+
+def _checked_files(
+    rows: object, manifest: BackupManifest, *, said_by: str
+) -> dict[str, BackedUpFile]:
+    found: dict[str, BackedUpFile] = {}
+    for name, row in rows.items() if isinstance(rows, dict) else ():
+        if not _is_backed_up(name, manifest):
+            raise CorruptLogError(
+                "manifest names a file outside of a store", file=said_by, name=name
+            )
+        try:
+            file = BackedUpFile(**row)
+            is_one = 0 <= file.used <= file.size <= JAVA_INT_MAX
+        except TypeError:
+            is_one = False
+        if not is_one:
+            raise CorruptLogError("manifest says not what a file is", file=said_by, name=name)
+        found[name] = file
+    if not isinstance(rows, dict):
+        raise CorruptLogError("manifest lacks a field", file=said_by)
+    return found
+
+
+def _is_backed_up(name: str, manifest: BackupManifest) -> bool:
+    """Whether a backup has a file of that name."""
+    folder, _, file = name.rpartition("/")
+    dledger = f"dledger-{manifest.self_id}"
+    folders = ("commitlog", "config", "ledgermq", f"{dledger}/data", f"{dledger}/index")
+    return folder in folders and is_file_name(file)
 
 
 def backups_in(target: Path) -> list[tuple[Path, BackupManifest]]:

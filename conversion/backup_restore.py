@@ -25,6 +25,7 @@ from ledgermq.conversion.backup_manifest import (
 from ledgermq.conversion.restore_note import NAME as NOTE
 from ledgermq.conversion.restore_note import RestoreNote, messages_of_begun, write_note
 from ledgermq.model.config.settings import LogKind, StoreSection
+from ledgermq.model.config.settings_rules import RULES
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Term
 from ledgermq.repair.rebuild import rebuild
@@ -126,6 +127,9 @@ def restore_store(
     """
     staging = root / STAGING
     name, group = self_id or manifest.self_id, cluster or manifest.cluster
+    if name is not None and not RULES["node.self_id"].takes(name):
+        # A folder is called after it.
+        raise ConfigError("not the id of a member: one letter and a whole number", self_id=name)
     messages = messages_of_begun(root, backup=digest, self_id=name, cluster=group)
     try:
         if messages < 0:
@@ -151,11 +155,9 @@ def _copy(
 ) -> None:
     renamed = f"dledger-{self_id or manifest.self_id}"
     for name, expected in manifest.files.items():
-        parts = Path(name).parts
+        parts = name.split("/")
         if parts[0] == f"dledger-{manifest.self_id}":
-            parts = (renamed, *parts[1:])
-        if ".." in parts or Path(name).is_absolute():
-            raise CorruptLogError("manifest names a file outside of the backup", file=name)
+            parts[0] = renamed
         target = staging.joinpath(*parts)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:

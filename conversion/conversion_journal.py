@@ -31,10 +31,12 @@ import os
 import shutil
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, cast
 
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.names.stored_name import path_below
 from ledgermq.store.files.checked_document import read_document, write_document
 from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory
 
@@ -117,12 +119,20 @@ def read_journal(root: Path) -> Conversion | None:
             "journal of a conversion has another version",
             file=str(path), version=document.get("version"), expected=_VERSION,
         )  # fmt: skip
-    # Its checksum says that we wrote it: the fields are those of ``_write``.
+    # Its checksum says that we wrote it: the fields are those of ``_write``. Where the whole store
+    # is somebody else's, so is this.
     patches = cast("list[dict[str, str | int]]", document["patches"])
+    moves = cast("list[list[str]]", document["moves"])
+    facts = cast("Facts", document["facts"])
+    names = [str(patch["file"]) for patch in patches]
+    # A folder is called after the member.
+    names += [*chain.from_iterable(moves), f"dledger-{facts.get('self_id')}"]
+    for name in names:
+        path_below(root, name, said_by=str(path))
     return Conversion(
         ConversionKind(str(document["kind"])),
         Phase(str(document["phase"])),
-        cast("Facts", document["facts"]),
+        facts,
         tuple(
             Patch(
                 str(patch["file"]),
@@ -132,7 +142,7 @@ def read_journal(root: Path) -> Conversion | None:
             )
             for patch in patches
         ),
-        tuple(FileRename(*pair) for pair in cast("list[list[str]]", document["moves"])),
+        tuple(FileRename(*pair) for pair in moves),
         cast("int", document["moved"]),
     )
 

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from ledgermq.formats.arrays import UNIT, Units
 from ledgermq.formats.java_hash import HASH_MIN
 from ledgermq.formats.queue_unit import UNIT_SIZE
+from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.store.queues.dispatch_tables import QueueBlock
-from ledgermq.store.queues.queue_ends import names_a_folder
 
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 """Its units hold times of delivery, by the delay levels of the day when they were put."""
@@ -59,7 +59,7 @@ class UnitScrub:
         Raises:
             OSError: a queue file cannot be read.
         """
-        if not names_a_folder(block.topic):
+        if not is_file_name(block.topic):
             return
         offsets, units = block.queue_offsets, block.units
         starts = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), len(offsets)]

@@ -20,6 +20,7 @@ from ledgermq.members.log_trouble import KnownMembers
 from ledgermq.model.config.settings import LogKind, ReadsSection, Settings
 from ledgermq.model.errors import DamagedLogError, NotLeaderError, StorageError
 from ledgermq.model.names.queue_name import QueueName
+from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.rules.messages.pull_rules import ReadableRange, TransferLimits, pending_messages_max
 from ledgermq.store.files.mapped_files import VanishedError
 from ledgermq.store.files.store_paths import StorePaths
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 READERS_MAX = 8_192
 """Queues kept open; each has a map or more, of which the kernel allows a process 65,530."""
-
-FILE_NAME_MAX = 255
-"""Bytes of a file's name (``NAME_MAX``)."""
 
 STORING_NS = 1_000_000_000
 """Messages are being stored when the last ones came no longer ago."""
@@ -393,7 +391,7 @@ class ReadableStore:
 
     def queue_ids(self, topic: str) -> list[int]:
         """The queues of ``topic`` that have a folder, ascending; a path has none."""
-        if not _is_file_name(topic):
+        if not is_file_name(topic):
             return []
         return sorted(int(name) for name in _folders(self._root / topic) if name.isdecimal())
 
@@ -435,16 +433,6 @@ class ReadableStore:
             reader = QueueReader(directory, file_size=self._file_size)
             self._readers[queue] = reader
         return reader
-
-
-def _is_file_name(name: str) -> bool:
-    """Whether a file can be called so; a path, or half of a character, is none."""
-    try:
-        encoded = os.fsencode(name)
-    except UnicodeEncodeError:
-        return False
-    is_one = not {0, ord("/")} & set(encoded) and name not in (".", "..")
-    return is_one and 0 < len(encoded) <= FILE_NAME_MAX
 
 
 def _folders(parent: Path) -> list[str]:

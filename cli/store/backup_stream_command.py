@@ -20,7 +20,6 @@ from ledgermq.conversion.stream.sealed_piece import PIECE_KEY_SIZE
 from ledgermq.conversion.stream.stream_places import places_at
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.config.settings import NodeSection
-from ledgermq.model.config.settings_rules import RULES
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import NodeId
 from ledgermq.model.units import MIB
@@ -275,9 +274,6 @@ def _repository(arguments: argparse.Namespace) -> tuple[Repository, StreamAbout]
     repository = Repository(streams[member], _key(arguments))
     about = repository.about()
     assert about is not None
-    if about.self_id is not None and not RULES["node.self_id"].takes(about.self_id):
-        # A folder is called after it.
-        raise ConfigError("stream of a member that cannot be one", self_id=about.self_id)
     return repository, about
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.formats.config_json import OFFSET_TABLE
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.names.stored_name import is_file_name
 
 DIRECTORY_DEFAULT = "~/.ledgermq_offsets"
 
@@ -36,7 +37,7 @@ class LocalOffsets:
             StorageError: the operating system refused.
         """
         for name in (client, group):
-            if name in ("", ".", "..") or "/" in name or "\0" in name:
+            if not is_file_name(name):
                 raise ConfigError("name cannot be that of a folder", name=name)
         self.path = directory.expanduser() / client / group / _FILE
         self._offsets = self._read()

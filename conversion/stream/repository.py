@@ -14,20 +14,26 @@ what the names say.
 
 from __future__ import annotations
 
+import os
+import re
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import NamedTuple, cast
 
+from ledgermq.conversion.backup_manifest import OF_WHOM
 from ledgermq.conversion.stream.log_facts import StretchFacts
 from ledgermq.conversion.stream.piece_folder import ABOUT, PiecePlace, missing_piece
 from ledgermq.conversion.stream.sealed_piece import Bytes, Header, OpenedPiece, open_piece, seal
+from ledgermq.model.config.settings_rules import JAVA_INT_MAX
 from ledgermq.model.errors import ConfigError, CorruptLogError
 
 LOG_FOLDERS = ("commitlog", "data")
 TABLES = "tables"
-_VERSION = 1
+_VERSION, _VERSION_WITHOUT_STREAM = 2, 1
+_STREAM_SIZE = 16
+_STREAM = re.compile(f"(?:[0-9a-f]{{{2 * _STREAM_SIZE}}})?")
 _DIGITS = 20
 
 
@@ -38,6 +44,8 @@ class StreamAbout:
     Attributes:
         cluster: id of the group, as text; None: it is alone.
         log_file_size, index_file_size: bytes of a file of the log, and of its index of entries.
+        stream: 32 hexadecimal digits that no other stream has, drawn when it is begun; empty: it
+            was begun up to 0.3.1, and its pieces are bound to no stream.
     """
 
     log: str
@@ -45,6 +53,7 @@ class StreamAbout:
     cluster: str | None
     log_file_size: int
     index_file_size: int
+    stream: str = field(default="", compare=False)
 
 
 class LogPiece(NamedTuple):
@@ -95,6 +104,7 @@ class Repository:
         """
         self.place = place
         self._key = key
+        self._about: StreamAbout | None = None
         self.log: list[LogPiece] = []
         self.tables: list[int] = []
         self.refresh()
@@ -125,20 +135,12 @@ class Repository:
             if self.log or self.tables:
                 raise missing_piece(self.place.as_text(ABOUT))
             return None
-        with self.read(ABOUT) as piece:
-            header = piece.header
-            all(piece.content)
-        if header.get("version") != _VERSION:
-            raise ConfigError("stream of another version", file=self.place.as_text(ABOUT))
-        try:
-            known = {name: header[name] for name in StreamAbout.__slots__}
-            about = StreamAbout(**known)  # type: ignore[arg-type]
-            is_whole = about.log_file_size > 0 and about.index_file_size > 0
-        except (KeyError, TypeError):
-            is_whole = False
-        if not is_whole:
-            raise CorruptLogError("stream says not what it is of", file=self.place.as_text(ABOUT))
-        return about
+        if self._about is None:
+            with self._opened(ABOUT, stream="") as piece:
+                header = piece.header
+                all(piece.content)
+            self._about = _about_of(header, said_by=self.place.as_text(ABOUT))
+        return self._about
 
     def claim(self, about: StreamAbout) -> None:
         """Let it be the repository of that log, if it is none yet.
@@ -149,7 +151,9 @@ class Repository:
         """
         found = self.about()
         if found is None:
-            self.place.put(ABOUT, self._sealed(ABOUT, {"version": _VERSION, **asdict(about)}))
+            drawn = replace(about, stream=os.urandom(_STREAM_SIZE).hex())
+            header: Header = {"version": _VERSION, **asdict(drawn)}
+            self.place.put(ABOUT, seal(ABOUT, header, b"", key=self._key))
             found = self.about()
         if found != about:
             raise ConfigError(
@@ -212,8 +216,14 @@ class Repository:
             ConfigError, CorruptLogError: as ``open_piece``.
             StorageError: the place refused.
         """
+        with self._opened(name, stream=self._stream()) as piece:
+            yield piece
+
+    @contextmanager
+    def _opened(self, name: str, *, stream: str) -> Iterator[OpenedPiece]:
         with self.place.opened(name) as file:
-            yield open_piece(file, name, key=self._key, where=self.place.as_text(name))
+            where = self.place.as_text(name)
+            yield open_piece(file, name, key=self._key, stream=bytes.fromhex(stream), where=where)
 
     def follows(self, piece: LogPiece) -> int:
         """Where the repository ended before the piece was put.
@@ -273,8 +283,15 @@ class Repository:
                 runs[-1].append(piece)
         return [LogRun(tuple(run)) for run in runs]
 
-    def _sealed(self, name: str, header: Header, content: Bytes = b"") -> Iterator[Bytes]:
-        return seal(name, header, content, key=self._key)
+    def _sealed(self, name: str, header: Header, content: Bytes) -> Iterator[Bytes]:
+        stream = bytes.fromhex(self._stream())
+        return seal(name, header, content, key=self._key, stream=stream)
+
+    def _stream(self) -> str:
+        about = self.about()
+        if about is None:
+            raise missing_piece(self.place.as_text(ABOUT))
+        return about.stream
 
     def _log_piece(self, folder: str, name: str) -> LogPiece:
         start, _, end = name.partition("-")
@@ -292,6 +309,29 @@ class Repository:
         return CorruptLogError(
             "no piece of a backup stream has such a name", file=self.place.as_text(name)
         )
+
+
+def _about_of(header: Header, *, said_by: str) -> StreamAbout:
+    version = header.get("version")
+    if version not in (_VERSION, _VERSION_WITHOUT_STREAM):
+        raise ConfigError("stream of another version", file=said_by, version=version)
+    names = [one.name for one in fields(StreamAbout)]
+    known = {name: header.get(name) for name in names}
+    if version == _VERSION_WITHOUT_STREAM:
+        known["stream"] = ""
+    size, stream = known["index_file_size"], known["stream"]
+    is_whole = (
+        all(takes(known[name]) for name, takes in OF_WHOM.items())
+        and known["log_file_size"] != 0
+        and type(size) is int
+        and 0 < size <= JAVA_INT_MAX
+        and isinstance(stream, str)
+        and _STREAM.fullmatch(stream) is not None
+        and bool(stream) is (version == _VERSION)
+    )
+    if not is_whole:
+        raise CorruptLogError("stream says not what it is of", file=said_by)
+    return StreamAbout(**known)  # type: ignore[arg-type]
 
 
 def tables_name(position: int) -> str:

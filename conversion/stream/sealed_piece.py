@@ -2,7 +2,7 @@
 
     offset  size  field
     0       8     magic        b"LMQPIECE"
-    8       1     version      1
+    8       1     version      2; 1 in a stream that was begun up to 0.3.1, and of ``about``
     9       1     cipher       1 AES-256-GCM, 2 none; 0 none, as it was written up to 0.3.0
     10      2     zeros
     12      4     header size  bytes of the header, big-endian
@@ -12,14 +12,17 @@
                   blocks, sealed: ``size`` bytes of content, 4 MiB each, the last one what is left
 
 A sealed part is what AES-GCM makes of its bytes (16 bytes longer), by a key that is derived of the
-salt (HKDF, SHA-256), with the part's number as nonce and the head as associated data. So no two
-parts are sealed with the same key and nonce, and a part in the place of another one, a piece under
-the name of another one and a piece that is cut off are found, as every flipped byte is.
+salt and the stream's own id (HKDF, SHA-256), with the part's number as nonce and the head as
+associated data. So no two parts are sealed with the same key and nonce, and a part in the place of
+another one, a piece under the name of another one, a piece of another stream and a piece that is
+cut off are found, as every flipped byte is. The id stands in ``about``, which is bound to none, and
+neither are pieces of version 1: in a stream that has an id, those are refused.
 
 Without a cipher a sealed part is its bytes and the tag of AES-GCM over them as associated data, by
-a key that is derived of the head alone, which everybody can do: it finds the same, and keeps nobody
-from writing another piece, as no digest would. BLAKE2b in its place (32 bytes, over the head, the
-part's number and the bytes) took thirty times as long, and was most of what a stream cost a node.
+a key that is derived of the head and the id, which everybody can do: it finds the same, and keeps
+nobody from writing another piece, as no digest would. BLAKE2b in its place (32 bytes, over the
+head, the part's number and the bytes) took thirty times as long, and was most of what a stream cost
+a node.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ HEADER_SIZE_MAX = 4 << 20
 
 _HEAD = Struct(">8sBBHI8s32s")
 _MAGIC = b"LMQPIECE"
-_VERSION = 1
+_VERSION, _VERSION_OF_ANY = 2, 1
 _DIGESTED, _AES, _TAGGED = 0, 1, 2
 _PIECE_TAG_SIZE = 16
 _TAG_SIZES = {_DIGESTED: DIGEST_SIZE, _AES: _PIECE_TAG_SIZE, _TAGGED: _PIECE_TAG_SIZE}
@@ -62,7 +65,9 @@ class OpenedPiece(NamedTuple):
     content: Iterator[bytes]
 
 
-def seal(name: str, header: Header, content: Bytes, *, key: bytes | None) -> Iterator[Bytes]:
+def seal(
+    name: str, header: Header, content: Bytes, *, key: bytes | None, stream: bytes = b""
+) -> Iterator[Bytes]:
     """The bytes of the piece ``name``, one part after the other.
 
     Without a key parts are views of ``content``, which is copied nowhere.
@@ -70,12 +75,14 @@ def seal(name: str, header: Header, content: Bytes, *, key: bytes | None) -> Ite
     Args:
         header: what the piece says of itself, but for its name and size.
         key: ``PIECE_KEY_SIZE`` bytes; None: it is readable by anybody.
+        stream: bytes that no other stream has; empty: it is a piece of any.
     """
     line = json.dumps({**header, "name": name, "size": len(content)}, sort_keys=True).encode()
     assert len(line) <= HEADER_SIZE_MAX, len(line)
     cipher = _TAGGED if key is None else _AES
-    head = _HEAD.pack(_MAGIC, _VERSION, cipher, 0, len(line), _key_id(key), os.urandom(32))
-    sealed = _sealer(head, key)
+    version = _VERSION if stream else _VERSION_OF_ANY
+    head = _HEAD.pack(_MAGIC, version, cipher, 0, len(line), _key_id(key), os.urandom(32))
+    sealed = _sealer(head, key, stream)
     yield head
     yield from sealed(0, line)
     whole = memoryview(content)
@@ -83,10 +90,13 @@ def seal(name: str, header: Header, content: Bytes, *, key: bytes | None) -> Ite
         yield from sealed(number, whole[at : at + SEALED_BLOCK_SIZE])
 
 
-def open_piece(file: BinaryIO, name: str, *, key: bytes | None, where: str) -> OpenedPiece:
+def open_piece(
+    file: BinaryIO, name: str, *, key: bytes | None, where: str, stream: bytes = b""
+) -> OpenedPiece:
     """The piece ``name``, which ``file`` begins with and holds nothing behind.
 
     Args:
+        stream: of which it must be; empty: of any.
         where: the file, as errors name it.
 
     Raises:
@@ -101,11 +111,13 @@ def open_piece(file: BinaryIO, name: str, *, key: bytes | None, where: str) -> O
     magic, version, cipher, zeros, size, key_id, _ = _HEAD.unpack(head)
     if magic != _MAGIC or cipher not in _TAG_SIZES or zeros or size > HEADER_SIZE_MAX:
         raise _corrupt(where)
-    if version != _VERSION:
+    if version not in (_VERSION, _VERSION_OF_ANY):
         raise ConfigError(
             "piece of a backup stream of another version",
             file=where, version=version, expected=_VERSION,
         )  # fmt: skip
+    if (version == _VERSION) is not bool(stream) or (stream and cipher == _DIGESTED):
+        raise CorruptLogError("piece is none of this backup stream", file=where)
     if cipher != _AES and key_id == _NO_KEY:
         # Not so that who has a key takes what somebody else has put there.
         if key is not None:
@@ -114,7 +126,7 @@ def open_piece(file: BinaryIO, name: str, *, key: bytes | None, where: str) -> O
         raise ConfigError("this backup stream is encrypted: say --key-file", file=where)
     elif key_id != _key_id(key):
         raise ConfigError("this backup stream is encrypted with another key", file=where)
-    opened = _opener(head, key, where)
+    opened = _opener(head, key, stream, where)
     tag_size = _TAG_SIZES[cipher]
     header = _header(opened(0, file.read(size + tag_size)), name, where)
     return OpenedPiece(header, _content(file, int(str(header["size"])), tag_size, opened, where))
@@ -133,7 +145,7 @@ def _content(
 def _header(line: bytes, name: str, where: str) -> Header:
     try:
         header: Header = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _corrupt(where) from error
     size = header.get("size") if isinstance(header, dict) else None
     if not isinstance(size, int) or size < 0:
@@ -146,14 +158,18 @@ def _header(line: bytes, name: str, where: str) -> Header:
     return header
 
 
-def _sealer(head: bytes, key: bytes | None) -> Callable[[int, Bytes], tuple[Bytes, ...]]:
-    box = _box(key, head)
+def _sealer(
+    head: bytes, key: bytes | None, stream: bytes
+) -> Callable[[int, Bytes], tuple[Bytes, ...]]:
+    box = _box(key, head, stream)
     if key is None:
         return lambda number, content: (content, box.encrypt(_nonce(number), b"", content))
     return lambda number, content: (box.encrypt(_nonce(number), content, head),)
 
 
-def _opener(head: bytes, key: bytes | None, where: str) -> Callable[[int, bytes], bytes]:
+def _opener(
+    head: bytes, key: bytes | None, stream: bytes, where: str
+) -> Callable[[int, bytes], bytes]:
     if key is None and head[_CIPHER_AT] == _DIGESTED:
 
         def compared(number: int, sealed: bytes) -> bytes:
@@ -165,7 +181,7 @@ def _opener(head: bytes, key: bytes | None, where: str) -> Callable[[int, bytes]
         return compared
     from cryptography.exceptions import InvalidTag
 
-    box = _box(key, head)
+    box = _box(key, head, stream)
 
     def opened(number: int, sealed: bytes) -> bytes:
         try:
@@ -184,7 +200,7 @@ def _nonce(number: int) -> bytes:
     return number.to_bytes(12, "big")
 
 
-def _box(key: bytes | None, head: bytes) -> AESGCM:
+def _box(key: bytes | None, head: bytes, stream: bytes) -> AESGCM:
     """By the key of one piece; without a key by that of its head, so that it is vouched for."""
     # Who asks for --help needs no library for it.
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -192,7 +208,8 @@ def _box(key: bytes | None, head: bytes) -> AESGCM:
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
     known, info = (head, b"ledgermq open piece") if key is None else (key, b"ledgermq piece")
-    return AESGCM(HKDF(SHA256(), PIECE_KEY_SIZE, salt=head[-32:], info=info).derive(known))
+    derived = HKDF(SHA256(), PIECE_KEY_SIZE, salt=head[-32:], info=info + stream).derive(known)
+    return AESGCM(derived)
 
 
 def _key_id(key: bytes | None) -> bytes:

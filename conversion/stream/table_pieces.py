@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass
 from typing import cast
 
 from ledgermq.conversion.backup_create import documents_of, queue_ends_of
-from ledgermq.conversion.backup_manifest import BackupManifest
+from ledgermq.conversion.backup_manifest import OF_WHOM, BackupManifest, checked_manifest
 from ledgermq.conversion.stream.repository import Repository, tables_name
 from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.store.queues.queue_ends import NAME as ENDS_NAME
 from ledgermq.store.queues.queue_ends import (
     QueueEnds,
@@ -87,18 +88,35 @@ def read_tables(repository: Repository, position: int) -> TablePiece:
     with repository.read(name) as piece:
         header = piece.header
         content = b"".join(piece.content)
+    where = repository.place.as_text(name)
+    manifest = checked_manifest(header.get("manifest"), said_by=where)
+    about, ends_position = repository.about(), header.get("ends_position")
+    of_whom = {one: getattr(about, one) for one in OF_WHOM}
     documents: dict[str, bytes] = {}
     at = 0
-    try:
-        for path, size in cast("list[tuple[str, int]]", header["sizes"]):
-            documents[path] = content[at : at + size]
-            at += size
-        stored = cast("dict[str, object]", header["manifest"])
-        manifest = BackupManifest(**stored)  # type: ignore[arg-type]
-        ends_position = int(str(header["ends_position"]))
-        is_whole = at == len(content) and manifest.end == position
-    except (KeyError, TypeError, ValueError, AttributeError):
-        is_whole = False
+    sizes = header.get("sizes")
+    for row in sizes if isinstance(sizes, list) else ():
+        path, size = _document(row, said_by=where)
+        documents[path] = content[at : at + size]
+        at += size
+    is_whole = (
+        isinstance(sizes, list)
+        and at == len(content)
+        and manifest.end == position
+        and type(ends_position) is int
+        and {one: getattr(manifest, one) for one in OF_WHOM} == of_whom
+    )
     if not is_whole:
-        raise CorruptLogError("tables are not what was put", file=repository.place.as_text(name))
-    return TablePiece(manifest, ends_position, documents)
+        raise CorruptLogError("tables are not what was put", file=where)
+    return TablePiece(manifest, cast("int", ends_position), documents)
+
+
+def _document(row: object, *, said_by: str) -> tuple[str, int]:
+    """Path and size of a document."""
+    path, size = row if isinstance(row, list) and len(row) == 2 else (None, None)
+    folder, _, file = path.partition("/") if isinstance(path, str) else ("", "", "")
+    if folder not in ("config", "ledgermq") or not is_file_name(file):
+        raise CorruptLogError("tables name a file outside of a store", file=said_by, name=path)
+    if type(size) is not int or size < 0:
+        raise CorruptLogError("tables say not how long a file is", file=said_by, name=path)
+    return str(path), size

@@ -11,6 +11,7 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ledgermq.model.errors import ConfigError, CorruptLogError
+from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.pipeline.queue_ranges import Queue
 
 if TYPE_CHECKING:
@@ -341,8 +342,14 @@ def _file(item: object, take: _Fields, value: object) -> ArchivedFile:
         raise take.corrupt("files")
     fields = _Fields(item, take.file)
     first, last = fields.integers(fields.value("stored", list), 2)
+    path: str = fields.value("path", str)
+    if not all(map(is_file_name, path.split("/"))):
+        # Files are moved, read and written over by it.
+        raise CorruptLogError(
+            "manifest of the archive names a file outside of it", file=take.file, path=path
+        )
     return ArchivedFile(
-        path=fields.value("path", str),
+        path=path,
         topic=fields.value("topic", str),
         day=fields.value("day", int),
         rows=fields.value("rows", int),

@@ -27,12 +27,12 @@ import numpy.typing as npt
 from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.pipeline.source.log_splits import LogSplit
 from ledgermq.store.files.descriptor_cache import DescriptorCache, write_fully
 from ledgermq.store.files.disk_space import storage_error
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues.dispatch_tables import DispatchTables, Portion, QueueBlock
-from ledgermq.store.queues.queue_ends import names_a_folder
 from ledgermq.store.queues.queue_files import QueueFiles
 from ledgermq.store.store_directory import open_directory
 
@@ -116,7 +116,7 @@ def dispatch_piece(task: PieceTask) -> Piece:
             messages += len(portion.rows)
             skipped += portion.malformed
             for block in portions.blocks(portion):
-                if names_a_folder(block.topic):
+                if is_file_name(block.topic):
                     units += len(block.units)
                     queues.put(block)
                 else:

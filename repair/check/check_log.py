@@ -20,12 +20,12 @@ from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.findings import FROM_PEER, START_MENDS, Finding, Severity
 from ledgermq.formats.index_file import IndexLayout
 from ledgermq.formats.kernels.kernel import ScanStatus
+from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.repair.check.check_index import IndexSummary, KeyComparison
 from ledgermq.repair.check.check_units import ComparedUnits, UnitComparison
 from ledgermq.repair.check.file_family import FileFamily, FoundFile, first_nonzero
 from ledgermq.repair.check.log_walk import FileEnds, LogFileWalk, Region, WalkRules
 from ledgermq.store.queues.dispatch_tables import DispatchTables
-from ledgermq.store.queues.queue_ends import names_a_folder
 
 _ITEMS_FOUND_MAX = 100
 
@@ -190,7 +190,7 @@ class _Worker:
             for portion in tables.portions(self._view, base, count):
                 self._report.malformed += portion.malformed
                 for block in tables.blocks(self._view, portion):
-                    if names_a_folder(block.topic):
+                    if is_file_name(block.topic):
                         self._units.add(block)
                 if task.with_keys:
                     self._report.keys += len(portion.keys.hashes)

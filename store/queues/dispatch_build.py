@@ -20,6 +20,7 @@ from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import DamagedLogError, DiskFullError, StorageError
 from ledgermq.model.ids import Position
+from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.store.files.disk_space import storage_error
 from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory
 from ledgermq.store.files.small_file import replace_file
@@ -40,7 +41,7 @@ from ledgermq.store.queues.derived_files import (
 )
 from ledgermq.store.queues.dispatch_checkpoint import INDEX_NOT_KEPT, DispatchCheckpoint
 from ledgermq.store.queues.dispatch_tables import DispatchTables, Portion
-from ledgermq.store.queues.queue_ends import QueueEnds, ends_path, names_a_folder, write_queue_ends
+from ledgermq.store.queues.queue_ends import QueueEnds, ends_path, write_queue_ends
 from ledgermq.store.queues.queue_files import QueueFiles
 
 SYNCED_ALONE_MAX = 64
@@ -355,7 +356,7 @@ class DispatchBuilder:
                 data[start * UNIT_SIZE : end * UNIT_SIZE],
             ):
                 put += 1
-            elif names_a_folder(topic):
+            elif is_file_name(topic):
                 put += queues.append(topic, queue_id, offsets[start:end], units[start:end])
             else:
                 unnamed += end - start

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.store.files.checked_document import (
     decode_document,
     encode_document,
@@ -111,9 +112,9 @@ def ends_of_document(document: Mapping[str, object], *, file: str) -> QueueEnds:
         raise CorruptLogError("table of queue ends of another version, or none", file=file)
     ends: dict[Queue, int] = {}
     for topic, queues in topics.items() if isinstance(topics, dict) else ():
-        name = os.fsencode(topic)
-        if not names_a_folder(name) or not isinstance(queues, dict):
+        if not is_file_name(topic) or not isinstance(queues, dict):
             raise CorruptLogError("table of queue ends with a wrong name", file=file, topic=topic)
+        name = os.fsencode(topic)
         for queue_id, end in queues.items():
             if not queue_id.isdecimal() or type(end) is not int or end < 0:
                 raise CorruptLogError(
@@ -122,8 +123,3 @@ def ends_of_document(document: Mapping[str, object], *, file: str) -> QueueEnds:
                 )  # fmt: skip
             ends[name, int(queue_id)] = end
     return QueueEnds(position, ends)
-
-
-def names_a_folder(topic: bytes) -> bool:
-    """Whether a folder below ``consumequeue`` may have this name: a topic comes from a client."""
-    return topic not in (b"", b".", b"..") and b"/" not in topic and b"\0" not in topic

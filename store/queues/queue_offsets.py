@@ -23,8 +23,9 @@ from ledgermq.formats.kernels.kernel import (
 )
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position, QueueId, QueueOffset
+from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.store.queues.queue_end import end_below
-from ledgermq.store.queues.queue_ends import Queue, names_a_folder
+from ledgermq.store.queues.queue_ends import Queue
 from ledgermq.store.queues.queue_files import found_file_size
 
 _TABLE = 4 * SCAN_ROWS
@@ -140,7 +141,7 @@ class QueueOffsets:
 
     def _dispatched(self, queue: Queue) -> int:
         topic, queue_id = queue
-        if not names_a_folder(topic):
+        if not is_file_name(topic):
             # Of such a one the dispatcher makes no queue.
             return 0
         self._file_size = self._file_size or found_file_size(self._directory)

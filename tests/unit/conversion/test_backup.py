@@ -501,3 +501,35 @@ def test_a_manifest_names_no_folder_outside_of_the_target(tmp_path: Path, self_i
     assert restore(folder, tmp_path / "again") == EXIT_STORAGE
     assert not (set(tmp_path.iterdir()) - {*before, tmp_path / "again"})
     assert not list((tmp_path / "again").glob("[!l]*"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../x", "/tmp/x", "dledger-n0/../../x", "dledger-n1/data/0", "", "config", "keys/n0.secret",
+     "ledgermq/..", "dledger-n0/data/../../../x", "dledger-n0/currterm"],
+)  # fmt: skip
+def test_a_manifest_names_no_file_that_no_backup_has(tmp_path: Path, name: str) -> None:
+    root = tmp_path / "store"
+    root.mkdir()
+    write_store(root)
+    folder = back_up(root, tmp_path / "backups")
+    manifest = read_manifest(folder)
+    file = next(iter(manifest.files.values()))
+    write_manifest(folder, replace(manifest, files={**manifest.files, name: file}))
+    before = sorted(tmp_path.rglob("*"))
+
+    assert main(["backup", "verify", str(folder)]) == EXIT_STORAGE
+    assert restore(folder, tmp_path / "again") == EXIT_STORAGE
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("self_id", ["x/../..", "..", "n", "/tmp/x"])
+def test_no_store_becomes_that_of_a_member_that_cannot_be_one(tmp_path: Path, self_id: str) -> None:
+    root = tmp_path / "store"
+    root.mkdir()
+    write_store(root)
+    folder = back_up(root, tmp_path / "backups")
+    words = ["--group", "other", "--self-id", self_id]
+
+    assert restore(folder, tmp_path / "again", *words) == EXIT_CONFIG
+    assert {path.name for path in (tmp_path / "again").rglob("*")} == {"ledgermq", "lock"}

@@ -172,3 +172,21 @@ def test_a_journal_that_was_changed_is_refused(root: Path) -> None:
 
     with pytest.raises(CorruptLogError):
         journal.read_journal(root)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"moves": (FileRename("queues", "../elsewhere"),)},
+        {"moves": (FileRename("/etc/passwd", "queues"),)},
+        {"patches": (Patch("../file", 0, b"x", b"y"),)},
+        {"facts": {"self_id": "x/../../y"}},
+    ],
+)
+def test_a_journal_names_nothing_outside_of_the_store(
+    root: Path, changed: dict[str, object]
+) -> None:
+    journal._write(root, replace(begun(root), **changed))  # type: ignore[arg-type]
+
+    with pytest.raises(CorruptLogError, match="outside of its folder"):
+        journal.read_journal(root)

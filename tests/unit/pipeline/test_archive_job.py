@@ -24,6 +24,7 @@ from ledgermq.pipeline.columns.message_schema import COLUMNS
 from ledgermq.pipeline.columns.queued_records import batches_of
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.source.store_source import StoreSource
+from ledgermq.store.files.checked_document import read_document, write_document
 
 ROOT = Path(__file__).resolve().parents[3]
 EVERYTHING = {"subscribePattern": ".*"}
@@ -239,6 +240,25 @@ def test_a_damaged_manifest_is_told(tmp_path: Path) -> None:
     first.unlink()
     with pytest.raises(CorruptLogError, match="lacks a document"):
         ArchiveFolder(FolderStore(target))
+
+
+@pytest.mark.parametrize(
+    "path", ["../outside.parquet", "/tmp/x.parquet", "topic=a//b", "a/./b", ""]
+)
+def test_a_manifest_names_no_file_outside_of_the_archive(tmp_path: Path, path: str) -> None:
+    store, target = tmp_path / "store", tmp_path / "archive"
+    archived(grown(store, 6), target)
+    outside = tmp_path / "archive" / "_ledgermq" / "outside.parquet"
+    outside.write_bytes(b"of somebody else")
+    (file,) = (target / MANIFEST).iterdir()
+    document = read_document(file)
+    assert document is not None
+    document["files"][0]["path"] = path  # type: ignore[index]
+    write_document(file, document)
+
+    with pytest.raises(CorruptLogError, match="outside of it"):
+        archived(store, target)
+    assert outside.read_bytes() == b"of somebody else"
 
 
 def test_a_damaged_body_is_kept_and_counted(tmp_path: Path) -> None:
