@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from ledgermq.broker.call_rights import act_of, audit
+from ledgermq.formats.records.host_address import plain_address
 from ledgermq.gateway.code_rights import CodeNeed
 from ledgermq.gateway.leader_relay import RELAYED_KEY
 from ledgermq.gateway.requests import Code
@@ -121,9 +122,7 @@ class PortAccess:
         Raises:
             NoPermissionError: it is in none of the networks.
         """
-        found = ipaddress.ip_address(host.partition("%")[0])
-        if isinstance(found, ipaddress.IPv6Address):
-            found = found.ipv4_mapped or found
+        found = ipaddress.ip_address(plain_address(host).partition("%")[0])
         if any(found in network for network in self._registrars):
             return
         error = NoPermissionError(

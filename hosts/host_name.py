@@ -152,6 +152,19 @@ def is_name(host: str) -> bool:
     return False
 
 
+def socket_address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[object, ...]]:
+    """Family and address of a numeric host, without brackets, as a socket takes them.
+
+    With its scope, which a socket does not read out of ``fe80::1%eth0``.
+
+    Raises:
+        OSError: it is no address, or its scope is no interface of this machine.
+    """
+    flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    return found[0][0], found[0][4]
+
+
 def host_and_port(host: str, port: int | str) -> str:
     """Both in one text: an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -10,6 +10,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+from ledgermq.formats.records.host_address import plain_address
 from ledgermq.ipc.counters import Counts, ObserverCounter
 from ledgermq.model.config.settings_rules import HTTP_UNIX
 from ledgermq.model.errors import ConfigError
@@ -112,7 +113,7 @@ class HttpPort:
                 loop.remove_reader(self._listener.fileno())
                 self._again = loop.call_later(AGAIN_S, self.open)
                 return
-            address = str(peer[0]) if isinstance(peer, tuple) else ""
+            address = plain_address(str(peer[0])) if isinstance(peer, tuple) else ""
             if not self._has_room(address):
                 self.refused()
                 client.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 from collections.abc import Callable, Container, Sequence, Sized
@@ -10,6 +11,7 @@ from typing import Protocol
 
 import zmq
 
+from ledgermq.formats.records.host_address import plain_address
 from ledgermq.ipc.doorbell import Context
 from ledgermq.ipc.loop import Pollable
 from ledgermq.ipc.zmq_flags import MORE, NOBLOCK, POLLIN, RCVMORE
@@ -327,6 +329,24 @@ def is_reserved(identity: bytes) -> bool:
     return identity[:1] == b"\0" and len(identity) != OWN_IDENTITY_SIZE
 
 
+def _bind_tcp(socket: zmq.Socket[bytes], endpoint: str) -> None:
+    """Bind an address, ``*``, or an interface: its first IPv4 address, or IPv6 where it has none.
+
+    Raises:
+        ZMQError: none of it is this machine's, or another program has the port.
+    """
+    has_brackets = "[" in endpoint
+    # With it, * would be all IPv6 addresses, too.
+    socket.setsockopt(zmq.IPV6, int(has_brackets))
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError as error:
+        if has_brackets or error.errno != errno.ENODEV:
+            raise
+        socket.setsockopt(zmq.IPV6, 1)
+        socket.bind(endpoint)
+
+
 def peer_of(head: zmq.Frame, *, has_keys: bool) -> Peer:
     """Who sent the message that ``head`` is of.
 
@@ -334,7 +354,7 @@ def peer_of(head: zmq.Frame, *, has_keys: bool) -> Peer:
         has_keys: over tcp only those are let in whose key was asked about. Without that a client
             could tell a key itself, among the properties of its handshake.
     """
-    peer = Peer(_property(head, "Peer-Address"))
+    peer = Peer(plain_address(_property(head, "Peer-Address")))
     if peer.is_local or not has_keys:
         return peer
     return Peer(peer.address, _property(head, "User-Id"))
@@ -417,7 +437,7 @@ def bind_client_socket(
                 socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
                 # Without a guard nobody gets in, where ZeroMQ would let everybody in.
                 socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
-            socket.bind(endpoint)
+            _bind_tcp(socket, endpoint)
             if watch is not None:
                 watch.bound(socket)
     except zmq.ZMQError as error:

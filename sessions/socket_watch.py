@@ -29,6 +29,7 @@ from typing import NamedTuple
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from ledgermq.formats.records.host_address import plain_address
 from ledgermq.ipc.doorbell import Context
 from ledgermq.ipc.zmq_flags import NOBLOCK, has_input
 from ledgermq.model.config.settings import LimitsSection
@@ -351,7 +352,7 @@ class SocketWatch:
                     # Of something else by now.
                     return
                 is_local = sock.family == socket.AF_UNIX
-                address = "" if is_local else str(sock.getpeername()[0])
+                address = "" if is_local else plain_address(str(sock.getpeername()[0]))
                 host = _account_of(sock) if is_local else address
             except OSError:
                 return

@@ -27,8 +27,9 @@ from ledgermq.cli.node.raft_command import LOOK_AGAIN_S
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.client import BatchResult, Consumer, Producer, ProducerOptions
 from ledgermq.client.sending.send_future import SendFuture
+from ledgermq.hosts.host_name import host_and_port
 from ledgermq.model.config.settings import AckMode, Settings
-from ledgermq.model.errors import CorruptLogError, LedgerError, TimedOutError
+from ledgermq.model.errors import CorruptLogError, LedgerError, StorageError, TimedOutError
 from ledgermq.process import control
 from ledgermq.process.runtime_paths import RuntimePaths
 
@@ -120,7 +121,7 @@ def _demo(arguments: argparse.Namespace) -> int:
 def _nodes(folder: Path, ack: AckMode) -> list[DemoNode]:
     defaults = Settings()
     names = [f"n{number}" for number in range(NODES)]
-    peers = tuple(f"{name}-127.0.0.1:{port}" for name, port in zip(names, _ports(), strict=True))
+    peers = tuple(f"{name}-{place}" for name, place in zip(names, _places(), strict=True))
     nodes = []
     for name in names:
         own = folder / name
@@ -136,13 +137,27 @@ def _nodes(folder: Path, ack: AckMode) -> list[DemoNode]:
     return nodes
 
 
-def _ports() -> list[int]:
-    """Ports that nobody has now."""
+def _places() -> list[str]:
+    """Addresses of this machine's own, with ports that nobody has now."""
     with ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(NODES)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
+        probes = [held.enter_context(_bound_probe()) for _ in range(NODES)]
+        places = [probe.getsockname()[:2] for probe in probes]
+        return [host_and_port(str(host), int(port)) for host, port in places]
+
+
+def _bound_probe() -> socket.socket:
+    """A socket at a free port of the loopback's IPv4 address, or of IPv6 where it has that alone.
+
+    Raises:
+        StorageError: the machine gives neither.
+    """
+    reason = ""
+    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        try:
+            return socket.create_server((host, 0), family=family)
+        except OSError as error:
+            reason = str(error.strerror)
+    raise StorageError("no port of this machine's own", addresses="127.0.0.1, ::1", reason=reason)
 
 
 def _raft(node: DemoNode) -> dict[str, object]:

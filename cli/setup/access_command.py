@@ -26,9 +26,10 @@ from ledgermq.sessions.keys.first_access import (
     NewNode,
     make_first_access,
     read_first_users,
+    read_host,
 )
 
-_NODE = re.compile(r"(?P<name>[a-zA-Z][0-9]{1,8})=(?P<address>[0-9A-Za-z][0-9A-Za-z.\-]{0,252})")
+_NODE = re.compile(r"(?P<name>[a-zA-Z][0-9]{1,8})=(?P<host>\S{1,255})")
 _KINDS = {"topic": "topicPerms", "group": "groupPerms"}
 
 
@@ -146,7 +147,8 @@ def _nodes(text: str) -> list[NewNode]:
             raise ConfigError(
                 "not a node and its address, as n0=10.0.0.1", value=part, setting="--nodes"
             )
-        node = NewNode(NodeId(match["name"]), match["address"])
+        host = read_host(match["host"], setting="--nodes")
+        node = NewNode(NodeId(match["name"]), host)
         if node.name in {one.name for one in nodes}:
             raise ConfigError("a node stands twice in the list", value=part, setting="--nodes")
         nodes.append(node)

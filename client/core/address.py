@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from ledgermq.formats.records.host_address import Host
+from ledgermq.formats.records.host_address import Host, plain_address
 from ledgermq.hosts.host_name import is_name
 from ledgermq.model.errors import ConfigError
 
@@ -162,7 +162,7 @@ def local_host(places: Sequence[Address]) -> Host:
     except OSError:
         # Only a note in the messages: whether the node can be reached shows elsewhere.
         return "127.0.0.1", 0
-    return name.partition("%")[0], 0
+    return plain_address(name).partition("%")[0], 0
 
 
 def _ipc(text: str) -> Address:

@@ -28,11 +28,20 @@ NO_HOST: Host = ("0.0.0.0", 0)  # noqa: S104 - a value on disk, never bound
 NO_HOST_V6: Host = ("::", 0)
 
 _PORT = Struct(">I")
+_MAPPED = "::ffff:"
 
 
 def is_v6(host: Host) -> bool:
     """Whether ``host`` takes 20 bytes."""
     return ":" in host[0]
+
+
+def plain_address(address: str) -> str:
+    """An address as the kernel tells it, one of IPv4 as what it is.
+
+    A socket that listens for IPv6 and IPv4 has ``::ffff:10.0.0.7`` for who came from 10.0.0.7.
+    """
+    return address.removeprefix(_MAPPED) if "." in address else address
 
 
 @lru_cache(maxsize=4_096)

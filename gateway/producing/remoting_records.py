@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from functools import lru_cache
-from ipaddress import IPv6Address
 from struct import Struct
 
 from ledgermq.client.sending.outgoing import Body
@@ -21,7 +20,7 @@ from ledgermq.formats.kernels.kernel import (
     write_units,
 )
 from ledgermq.formats.records.batch_payload import ITEM_SIZE_MIN as UNIT_SIZE_MIN
-from ledgermq.formats.records.host_address import HOST_V6_SIZE, encode_host
+from ledgermq.formats.records.host_address import HOST_V6_SIZE, encode_host, plain_address
 from ledgermq.formats.records.message import (
     BORN_HOST_V6,
     COMPRESSED,
@@ -257,9 +256,6 @@ class RemotingRecords:
 
 @lru_cache(maxsize=HEADS_MAX)
 def born_host_of(peer: Address) -> bytes:
-    """A client's address as messages have it: one of IPv4 that came by IPv6 is one of IPv4."""
+    """A client's address as messages have it: one of IPv4 is one, whatever it came by; no scope."""
     host, port = peer
-    if ":" in host:
-        mapped = IPv6Address(host.partition("%")[0])
-        host = str(mapped.ipv4_mapped or mapped).partition("%")[0]
-    return encode_host((host, port))
+    return encode_host((plain_address(host).partition("%")[0], port))

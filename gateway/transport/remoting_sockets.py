@@ -16,6 +16,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from ledgermq.broker.callers import PortClient
+from ledgermq.formats.records.host_address import plain_address
 from ledgermq.gateway.transport.tls_channel import HANDSHAKE, READ_SIZE, TlsChannel
 from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.command import Command, decode_command, encode_command
@@ -366,16 +367,17 @@ class RemotingSockets:
                 # It has gone again, or no descriptor is left: those that are open go on.
                 self._report(f"connection not accepted: {error.strerror}")
                 return
-            refusal = self._refusal(str(peer[0]))
+            host = plain_address(str(peer[0]))
+            refusal = self._refusal(host)
             if refusal:
                 self._note_ended()
                 self._report(f"connection refused: {refusal}")
                 sock.close()
                 continue
-            self._of_host[str(peer[0])] += 1
+            self._of_host[host] += 1
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            address = (str(peer[0]), int(peer[1]))
+            address = (host, int(peer[1]))
             self._count += 1
             connection = Connection(
                 sock, address, self._count, self.limits.frame_size, self._now_ms

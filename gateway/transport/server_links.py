@@ -8,8 +8,10 @@ up would wait.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import itertools
+import os
 import select
 import socket
 from collections.abc import Callable, Mapping
@@ -18,6 +20,7 @@ from typing import NamedTuple
 
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.transport.tls_channel import TlsChannel
+from ledgermq.hosts.host_name import socket_address
 from ledgermq.model.errors import (
     BusyError,
     ConfigError,
@@ -162,20 +165,20 @@ class ServerLink:
 
     def _connect(self) -> None:
         host, _, port = self.address.rpartition(":")
-        host = host.strip("[]")
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         tls = self._channel()
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setblocking(False)
         try:
-            sock.connect((host, int(port)))
-        except BlockingIOError:
-            pass
+            family, target = socket_address(host.strip("[]"), int(port))
+            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         except OSError as error:
-            sock.close()
             raise TimedOutError(
                 "server cannot be reached", address=self.address, reason=error.strerror
             ) from error
+        number = sock.connect_ex(target)
+        if number not in (0, errno.EINPROGRESS):
+            sock.close()
+            raise TimedOutError(
+                "server cannot be reached", address=self.address, reason=os.strerror(number)
+            )
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock, self._tls = sock, tls
         self._splitter = FrameSplitter()

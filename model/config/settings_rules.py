@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.model.config.amounts import parse_amount
+from ledgermq.model.config.host_texts import HOST, PORT, V6_SAID, has_port, is_address
 from ledgermq.model.config.settings import (
     VIP_DISTANCE,
     ClusterState,
@@ -56,8 +57,6 @@ HEARTBEATS_PER_ELECTION_MIN = 3
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 _MEMBER = r"[a-zA-Z][0-9]{1,8}"
-_HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
-_PORT = r"(?P<port>[0-9]{1,5})"
 
 
 class Rule(NamedTuple):
@@ -198,7 +197,7 @@ def _mirror_conflicts(settings: Settings) -> Iterator[Conflict]:
 def is_local(http: str) -> bool:
     """Whether ``listen.http`` is reached by programs of this machine alone."""
     host = http.rpartition(":")[0].strip("[]")
-    return http == HTTP_UNIX or (_is_ip(host) and ipaddress.ip_address(host).is_loopback)
+    return http == HTTP_UNIX or (is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 
 def _access_conflicts(settings: Settings) -> Iterator[Conflict]:
@@ -361,17 +360,7 @@ def _read_by(read: Callable[[str], object]) -> Callable[[str], bool]:
     return is_read
 
 
-_is_ip, _is_network = _read_by(ipaddress.ip_address), _read_by(ipaddress.ip_network)
-
-
-def _has_port(pattern: str) -> Callable[[str], bool]:
-    compiled = re.compile(pattern)
-
-    def accepts(text: str) -> bool:
-        match = compiled.fullmatch(text)
-        return match is not None and 1 <= int(match["port"]) <= 65_535
-
-    return accepts
+_is_network = _read_by(ipaddress.ip_network)
 
 
 def _are_delay_levels(text: str) -> bool:
@@ -396,20 +385,24 @@ _WATERMARK = _text(
 _BOOLEAN = Rule("true or false", lambda value: isinstance(value, bool))
 _TOPIC_NAME = _text(f"1 to {TOPIC_SIZE_MAX} characters of a-z A-Z 0-9 _ - | %", _is_name)
 _ENDPOINT = _text(
-    "tcp://HOST:PORT, HOST an address, an interface or *",
-    _has_port(rf"tcp://(?:\*|{_HOST}):{_PORT}"),
+    f"tcp://HOST:PORT, HOST an address, an interface or *; {V6_SAID}",
+    has_port(rf"tcp://(?:\*|{HOST}):{PORT}"),
 )
 _REMOTING = _text(
-    "HOST:PORT, HOST an address of this machine or *", _has_port(rf"(?:\*|{_HOST}):{_PORT}")
+    f"HOST:PORT, HOST an address of this machine or *; {V6_SAID}",
+    has_port(rf"(?:\*|{HOST}):{PORT}"),
 )
 _HTTP = _text(
-    '"unix", or HOST:PORT, HOST an address of this machine',
-    lambda text: text == HTTP_UNIX or _has_port(rf"{_HOST}:{_PORT}")(text),
+    f'"unix", or HOST:PORT, HOST an address of this machine; {V6_SAID}',
+    lambda text: text == HTTP_UNIX or has_port(rf"{HOST}:{PORT}")(text),
 )
-_PEER = _text("ID-HOST:PORT, as n0-10.0.0.1:40911", _has_port(rf"{_MEMBER}-{_HOST}:{_PORT}"))
+_PEER = _text(
+    f"ID-HOST:PORT, as n0-10.0.0.1:40911; {V6_SAID}", has_port(rf"{_MEMBER}-{HOST}:{PORT}")
+)
 
 _NAME_SERVER = _text(
-    "HOST:PORT, as 10.0.0.9:9876 or names.example.org:9876", _has_port(rf"{_HOST}:{_PORT}")
+    f"HOST:PORT, as 10.0.0.9:9876 or names.example.org:9876; {V6_SAID}",
+    has_port(rf"{HOST}:{PORT}"),
 )
 _NETWORK = _text("an address or a NETWORK/BITS, as 10.0.0.0/24", _is_network)
 _MEMBER_RULE = _text(
@@ -423,7 +416,7 @@ _MEMBER_URL = _text(
 )
 _SOURCE_URL = _text(
     "a URL, as https://10.0.0.2:9464",
-    _has_port(rf"https?://{_HOST}:{_PORT}/?"),
+    has_port(rf"https?://{HOST}:{PORT}/?"),
 )
 _UNIX_USER_PATTERN = r"@?[A-Za-z0-9_.-]+\$?=[A-Za-z0-9][A-Za-z0-9_.@-]*"
 _UNIX_USER = _text(
@@ -441,7 +434,7 @@ RULES = {
     "node.peers": _each(_PEER),
     "node.initial_cluster_state": _text('"new" or "existing"', lambda text: True),
     "node.witness": _BOOLEAN,
-    "node.broker_ip": _text("an IPv4 or IPv6 address", _is_ip),
+    "node.broker_ip": _text("an IPv4 or IPv6 address, no fe80::", is_address),
     "node.listen_port": _between(1, 65_535),
     "store.path_root_dir": _path("an absolute path", size_max=4_000),
     "store.log": _text('"dledger" or "commitlog"', lambda text: True),

@@ -10,7 +10,6 @@ connection, which stands all the time: nothing depends on this one but how long 
 from __future__ import annotations
 
 import errno
-import ipaddress
 import logging
 import os
 import select
@@ -18,6 +17,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from ledgermq.hosts.host_name import socket_address
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import NodeId
 from ledgermq.raft_node.peers.direct_connection import DirectConnection
@@ -284,12 +284,12 @@ class DirectPeers:
         if any(dialled == peer for _, dialled in self._shaking.values()):
             return
         try:
-            family = _family(address)
+            family, target = socket_address(address, port)
             dialling = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        except (OSError, ValueError) as error:
+        except OSError as error:
             self._fail(peer, f"address {address}: {error}", now)
             return
-        number = dialling.connect_ex((address, port))
+        number = dialling.connect_ex(target)
         if number not in (0, errno.EINPROGRESS):
             dialling.close()
             self._fail(peer, f"not connected: {os.strerror(number)}", now)
@@ -304,9 +304,8 @@ class DirectPeers:
         if self._listener is not None:
             return True
         try:
-            listener = socket.create_server(
-                (self._host, self._port), family=_family(self._host), backlog=HANDSHAKES_MAX
-            )
+            family, own = socket_address(self._host, self._port)
+            listener = socket.create_server(own, family=family, backlog=HANDSHAKES_MAX)
         except OSError as error:
             self._fail(peer, f"not listening at {self._host}:{self._port}: {error.strerror}", now)
             return False
@@ -378,13 +377,3 @@ class DirectPeers:
         if self._told.get(peer) != reason:
             self._told[peer] = reason
             logger.info("no direct connection: peer=%s reason=%s", peer, reason)
-
-
-def _family(address: str) -> socket.AddressFamily:
-    """Of a numeric address.
-
-    Raises:
-        ValueError: it is none.
-    """
-    version = ipaddress.ip_address(address).version
-    return socket.AF_INET6 if version == 6 else socket.AF_INET

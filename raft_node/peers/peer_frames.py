@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zmq
 
+from ledgermq.formats.records.host_address import plain_address
 from ledgermq.ipc.zmq_flags import NOBLOCK
 
 PARTS_MAX = 8
@@ -45,4 +46,4 @@ def bound_host(inbox: zmq.Socket[bytes]) -> str:
 
 def address_of(frame: zmq.Frame) -> str:
     """Address of the machine that has sent it."""
-    return property_of(frame, "Peer-Address") or "unknown"
+    return plain_address(property_of(frame, "Peer-Address")) or "unknown"

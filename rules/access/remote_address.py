@@ -7,7 +7,7 @@
     10.0.0.{7,9}                   each of them
     10.0.0.*, 10.0.0.1-9           a range in the last part, or in one before and * behind it
 
-IPv6 has the same with colons, its parts in hexadecimal.
+IPv6 has the same with colons, its parts in hexadecimal. ``::ffff:10.0.0.7`` is 10.0.0.7.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check_pattern(pattern: str) -> None:
             len(parts) in (4, 8) and all(_bounds(part, base) is not None for part in parts)
         ):
             continue
-        if _is_address(one):
+        if _address(one) is not None:
             continue
         raise ConfigError(
             "not an address or a pattern of addresses",
@@ -59,12 +59,12 @@ def _alternatives(pattern: str) -> list[str]:
 def _matches_one(pattern: str, address: str) -> bool:
     if pattern in _EVERYBODY:
         return True
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
+    found = _address(address.partition("%")[0])
+    if found is None:
         return False
-    if _is_address(pattern):
-        return ipaddress.ip_address(pattern) == found
+    wanted = _address(pattern)
+    if wanted is not None:
+        return wanted == found
     parts, base = _parts(pattern)
     theirs, their_base = _parts(found.exploded)
     if base != their_base or len(parts) != len(theirs):
@@ -95,9 +95,10 @@ def _bounds(part: str, base: int) -> tuple[int, int] | None:
     return (first, last) if 0 <= first <= last <= highest else None
 
 
-def _is_address(text: str) -> bool:
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that ``text`` is; one of IPv4 in IPv6 (``::ffff:10.0.0.7``) is that of IPv4."""
     try:
-        ipaddress.ip_address(text)
+        found = ipaddress.ip_address(text)
     except ValueError:
-        return False
-    return True
+        return None
+    return found.ipv4_mapped or found if isinstance(found, ipaddress.IPv6Address) else found

@@ -22,6 +22,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -30,6 +31,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from ledgermq.model.config.host_texts import is_address
 from ledgermq.model.config.settings_file import tables, value_text
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.ids import NodeId
@@ -46,10 +48,15 @@ SECRET_BYTES = 24
 CERTIFICATE_DAYS = 825
 ACCESS_SETTINGS, WHOLE_SETTINGS = "access.toml", "ledgermq.toml"
 
+_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9](?:[A-Za-z0-9.\-]*[A-Za-z0-9])?")
+
 _HEAD = """\
 # Settings of {node.name} on {node.address}. What is not here has its default: man ledgermq.toml.
 # After a change: ledgermq config check {file}
 """
+
+_ANYWHERE = {False: "*", True: "[::]"}
+"""All addresses of IPv4, and by whether those of IPv6 belong to it."""
 
 Tables = Mapping[str, Mapping[str, object]]
 """Settings by table and key."""
@@ -81,6 +88,30 @@ class NewNode(NamedTuple):
     def host(self) -> str:
         """As it stands before a port."""
         return f"[{self.address}]" if ":" in self.address else self.address
+
+
+def read_host(text: str, *, setting: str) -> str:
+    """A name in small letters, or an address without brackets.
+
+    Raises:
+        ConfigError: it is neither, or not that of one host.
+    """
+    bare = text.removeprefix("[").removesuffix("]") if text.startswith("[") else text
+    try:
+        address = ipaddress.ip_address(bare)
+    except ValueError:
+        # No name ends in a number: a mistyped address.
+        if not _NAME.fullmatch(text) or text.rpartition(".")[2].isdecimal():
+            raise ConfigError(
+                "not the name or the address of a host, as n0.example, 10.0.0.1 or fd00::1; ports"
+                " are not said here (config init has --port)",
+                value=text,
+                setting=setting,
+            ) from None
+        return text.lower()
+    if address.is_unspecified or address.is_multicast or not is_address(bare):
+        raise ConfigError("not the address of one host", value=text, setting=setting)
+    return str(address)
 
 
 class ClientPorts(NamedTuple):
@@ -234,9 +265,14 @@ def _settings(node: NewNode, wanted: AccessWish) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _is_ipv6(node: NewNode) -> bool:
+    """Whether the node's name is known to mean an address of IPv6."""
+    return ":" in str(node.settings.get("node", {}).get("broker_ip", ""))
+
+
 def _access_tables(node: NewNode, wanted: AccessWish) -> Tables:
     # A program cannot listen at a name, and a name may stand for several addresses.
-    host = node.host if node.is_address else "*"
+    host = node.host if node.is_address else _ANYWHERE[_is_ipv6(node)]
     place, ports = wanted.place, wanted.ports
     if node.is_witness:
         return {"raft": {"keys_dir": place / "keys"}}

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.formats.records.host_address import PORT_MAX
+from ledgermq.model.config.host_texts import is_address
 from ledgermq.model.config.settings import AckMode, ClusterState
 from ledgermq.model.config.settings_rules import RULES
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import NodeId
-from ledgermq.sessions.keys.first_access import AccessWish, ClientPorts, NewNode, Tables
+from ledgermq.sessions.keys.first_access import (
+    AccessWish,
+    ClientPorts,
+    NewNode,
+    Tables,
+    read_host,
+)
 
 HOST_COUNTS = (1, 3, 5)
 """Of an even number of voters one may be lost no more than of one voter less."""
@@ -28,8 +34,6 @@ PORTS = 4
 
 PORT_MIN = 1_024
 """The account of the service may not listen below."""
-
-_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9](?:[A-Za-z0-9.\-]*[A-Za-z0-9])?")
 
 
 class GroupWish(NamedTuple):
@@ -119,7 +123,7 @@ def _hosts(given: Sequence[str], witness: str | None) -> list[str]:
     """Hosts in one spelling, that of the witness last."""
     hosts: list[str] = []
     for text in (*given, *([] if witness is None else [witness])):
-        host = _host(text)
+        host = read_host(text, setting="HOST")
         if host in hosts:
             raise ConfigError("a host stands twice: each is one member", value=text, setting="HOST")
         hosts.append(host)
@@ -145,34 +149,6 @@ def _check_count(hosts: int, *, has_witness: bool) -> None:
             " number survives no more losses; a third vote for two sites is --witness"
         )
     raise ConfigError(reason, value=hosts, setting="HOST")
-
-
-def _host(text: str) -> str:
-    """A name in small letters, or an address without brackets.
-
-    Raises:
-        ConfigError: it is neither, or not that of one host.
-    """
-    bare = text.removeprefix("[").removesuffix("]") if text.startswith("[") else text
-    try:
-        address = ipaddress.ip_address(bare)
-    except ValueError:
-        if not _NAME.fullmatch(text) or _is_number(text.rpartition(".")[2]):
-            raise ConfigError(
-                "not the name or the address of a host, as n0.example or 10.0.0.1; ports are given"
-                " with --port and --rocketmq-port",
-                value=text,
-                setting="HOST",
-            ) from None
-        return text.lower()
-    if address.is_unspecified or address.is_multicast:
-        raise ConfigError("not the address of one host", value=text, setting="HOST")
-    return str(address)
-
-
-def _is_number(label: str) -> bool:
-    """No name ends so: a mistyped address."""
-    return label.isdecimal()
 
 
 def _is_loopback(host: str) -> bool:
@@ -203,8 +179,10 @@ def _resolved(name: str) -> str | None:
     except OSError:
         return None
     # Debian's /etc/hosts has the machine's own name as 127.0.1.1.
-    usable = (str(entry[4][0]) for entry in found if not _is_loopback(str(entry[4][0])))
-    return "127.0.0.1" if name == "localhost" else next(usable, None)
+    addresses = sorted((str(entry[4][0]) for entry in found), key=lambda one: ":" in one)
+    is_here = name == "localhost"
+    usable = (one for one in addresses if is_address(one) and _is_loopback(one) == is_here)
+    return next(usable, None)
 
 
 def _settings(

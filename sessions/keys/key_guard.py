@@ -7,6 +7,7 @@ from collections.abc import Callable
 import zmq
 from zmq.utils import z85
 
+from ledgermq.formats.records.host_address import plain_address
 from ledgermq.ipc.doorbell import Context
 from ledgermq.ipc.zmq_flags import NOBLOCK, has_input
 from ledgermq.sessions.connection_names import metadata_of, new_name
@@ -55,7 +56,8 @@ class KeyGuard:
                 [version, request_id, status, reason, user or b"", metadata], NOBLOCK
             )
             if user is None:
-                refused.append((address.decode(errors="replace"), text.decode()))
+                host = plain_address(address.decode(errors="replace"))
+                refused.append((host, text.decode()))
         return refused
 
     def close(self) -> None:

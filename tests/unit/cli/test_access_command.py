@@ -76,7 +76,8 @@ def test_settings_with_certificates_are_such_as_a_node_starts_with(
     ("words", "reason"),
     [
         (("--nodes", "n0", "--admin", "boss"), "not a node and its address"),
-        (("--nodes", "n0=a;b", "--admin", "boss"), "not a node and its address"),
+        (("--nodes", "n0=a;b", "--admin", "boss"), "not the name or the address of a host"),
+        (("--nodes", "n0=fe80::1%eth0", "--admin", "boss"), "not the address of one host"),
         (("--nodes", "n0=a,n0=b", "--admin", "boss"), "a node stands twice"),
         (("--nodes", "n0=a", "--admin", "../boss"), "not a name of a user"),
         (("--nodes", "n0=a", "--admin", "boss", "--user", "boss"), "a user stands twice"),

@@ -127,6 +127,10 @@ def test_rights_are_read_as_rocketmq_writes_them() -> None:
         ("fe80:0:0:0:1:2:3:*", "fe80::1:2:3:4", True),
         ("fe80::1", "fe80:0:0:0:0:0:0:1", True),
         ("10.0.0.*", "fe80::1", False),
+        ("10.0.0.*", "::ffff:10.0.0.7", True),
+        ("10.0.0.{7,9}", "::ffff:10.0.0.8", False),
+        ("10.0.0.7", "::ffff:a00:7", True),
+        ("::ffff:10.0.0.7", "10.0.0.7", True),
         ("10.0.0.*", "localhost:0:0:1", False),
     ],
 )
