@@ -25,6 +25,7 @@ from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.reading.store_upkeep import StoreUpkeep
 from ledgermq.broker.service import Mailbox
 from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.broker.state.position_check import PositionCheck
 from ledgermq.broker.state.state_log import Generations, StateLog
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Role
@@ -90,6 +91,7 @@ class BrokerWorker:
         counts[BrokerCounter.TABLES_AT] = 0
         mailbox = Mailbox()
         self._log = log = self._state_log(mailbox, contain)
+        self._positions = PositionCheck(store, tables, clock=environment.clock)
         self._made = made = BrokerServices(
             environment, tables, store, log,
             counts=counts, mailbox=mailbox, contain=contain, line=line,
@@ -199,8 +201,8 @@ class BrokerWorker:
             self.services.notice_growth(now_ms)
         self._log.apply()
         # Who begins to lead goes by tables that have everything which was in the log before.
-        begins = standing is not None and standing.leads and standing.term != self._log.term
-        self._untold = standing if begins and self._log.is_behind else None
+        is_early = standing is not None and self._is_early(standing)
+        self._untold = standing if is_early else None
         self._log.is_beginning = self._standing.awaits_dispatch or self._untold is not None
         if standing is not None and self._untold is None:
             self._take_standing(standing, now_ms)
@@ -214,9 +216,16 @@ class BrokerWorker:
         self._order_topics(now_ms)
         self._tables.tick(now_ns)
         self._look_after_files(now_ms)
-        self._is_awaited, self._has_more = self.services.awaits, self.services.is_behind
+        self._is_awaited = self.services.awaits
+        self._has_more = self.services.is_behind or self._untold is not None
         if self._made.slices.others_ask or not self._is_told_all:
             self._quiet_from_ms = now_ms + QUIET_MS
+
+    def _is_early(self, standing: Standing) -> bool:
+        """Whether this node begins to lead, and its tables are not yet those to begin with."""
+        if not standing.leads or standing.term == self._log.term:
+            return False
+        return self._log.is_behind or not self._positions.is_done(standing.term)
 
     @property
     def _is_told_all(self) -> bool:

@@ -121,6 +121,8 @@ class Event(StrEnum):
     # Of the broker's services.
     TABLES_HELD_UP = "1947c76d61a84c74b29e684b7fff986d"
     """The broker's tables cannot take what is in the log."""
+    POSITION_PUT_RIGHT = "0ca40e91d9194e4a9d25c5ed5dc5aa1b"
+    """A consumed offset, or how far a queue is moved, lay outside of its queue."""
     NEWER_VERSION_NEEDED = "3d9325e9c2154df388832891fb27c9e9"
     """The log has what only a newer version understands."""
     TRANSACTIONS_HELD_UP = "f60c0db7dc65497e88db96ce00a63b0e"

@@ -74,7 +74,7 @@ from ledgermq.writer.log.flusher import Flusher, MakeFlusher
 from ledgermq.writer.log.log_opening import OpenLog, entry_files, open_log, open_queue_offsets
 from ledgermq.writer.log.put_lock import PutLockHolder
 from ledgermq.writer.log.resume import dispatched_position
-from ledgermq.writer.log.state_end import certain_state_end
+from ledgermq.writer.log.state_end import certain_state_end, ends_of_queues
 from ledgermq.writer.produce_service import ProduceService
 from ledgermq.writer.retention.log_retention import LogRetention, Retention
 from ledgermq.writer.retention.rare_looks import RareLooks
@@ -362,10 +362,9 @@ class WriterWorker:
         return isinstance(order, Follow) or self._page.has_queues()
 
     def _settle_tables(self, unsettled: UnsettledTables) -> None:
-        end = certain_state_end(
-            self._open_log, self._environment.settings, self._page, sign_of_life=self._give_sign
-        )
-        unsettled.settle(end)
+        given = self._open_log, self._environment.settings, self._page
+        end = certain_state_end(*given, sign_of_life=self._give_sign)
+        unsettled.settle(end, ends_of_queues(*given, sign_of_life=self._give_sign))
         self._unsettled = None
 
     def _carry_out(self, order: GrantTerm | Follow) -> None:

@@ -153,7 +153,8 @@ class DelayService(Service):
         return self._store.units(level.queue, first, min(count, bounds.end - first))
 
     def _next_offset(self, level: _Level, bounds: ReadableRange) -> int:
-        # As Java corrects it: what is gone is gone, and of another log nothing is known.
+        # As Java corrects it: what is gone is gone. Beyond the end it is on a node alone that does
+        # not lead; who begins to lead has put it right (``position_check``).
         wanted = self._moves.source(level.queue).next_offset
         return min(max(wanted, bounds.first), bounds.end)
 

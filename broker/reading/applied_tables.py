@@ -61,8 +61,15 @@ class AppliedTables:
         if not unsettled:
             return True
         again = BrokerState({file: self._files[file].load() for file in FILES})
-        for file in unsettled - again.unsettled:
+        settled = unsettled - again.unsettled
+        for file in settled:
             self.state.settle(file, again.place(file))
+        # Meanwhile the writer has put positions right that were outside of their queues.
+        if self.offsets.file in settled:
+            self.offsets.replace_with(again.offsets)
+        for moved, found in ((self.state.delays, again.delays), (self.state.moves, again.moves)):
+            if moved.file in settled:
+                moved.replace_with(found)
         return not self.state.unsettled
 
     def check_started(self) -> None:

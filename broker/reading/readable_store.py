@@ -191,6 +191,14 @@ class ReadableStore:
         written = self._page.read_written_position()
         return ReadableRange(first, end, pending_messages_max(self._position, written))
 
+    def end(self, queue: QueueName) -> int | None:
+        """As of ``bounds``, of a queue whose name nobody has checked; None: it can be no queue's.
+
+        Raises:
+            NotLeaderError, CorruptLogError: as ``bounds``.
+        """
+        return self.bounds(queue).end if is_file_name(queue.topic) else None
+
     def _bounds(self, queue: QueueName) -> tuple[int, int]:
         log_first = self.log.first_position
         seen = self._seen.get(queue)

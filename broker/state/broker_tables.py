@@ -26,6 +26,7 @@ from ledgermq.rules.access import access
 from ledgermq.rules.tables import delays, moves, quotas, sinks, topics
 from ledgermq.rules.tables.documents import Document
 from ledgermq.rules.tables.topics import queues_for_writing
+from ledgermq.store.queues.queue_ends import Queue
 
 logger = logging.getLogger(__name__)
 
@@ -208,6 +209,10 @@ class BrokerTables(AppliedTables):
     def snapshot_tables(self) -> dict[str, Mapping[str, object]]:
         """What a snapshot of this node says; rows of large tables are made as they are encoded."""
         return {**self.state.tables_later(), **self._ends.for_snapshot()}
+
+    def known_ends(self) -> Mapping[Queue, int]:
+        """Ends that queues have reached, by a table that may be a while old."""
+        return self._ends.known()
 
     def save_changed(self) -> None:
         """Write users, quotas, feature level, cluster and schemas if they have changed, and small

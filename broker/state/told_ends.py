@@ -16,6 +16,7 @@ from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.rules.tables.documents import Document
 from ledgermq.store.queues.queue_ends import (
     NAME,
+    Queue,
     QueueEnds,
     ends_of_document,
     ends_path,
@@ -62,6 +63,11 @@ class ToldEnds:
         write_queue_ends(self._told, told)
         logger.info("ends of queues told: queues=%d position=%d", len(told.ends), told.position)
         return True
+
+    def known(self) -> Mapping[Queue, int]:
+        """The node's own table; empty where it has none."""
+        known = self._known()
+        return {} if known is None else known.ends
 
     def _known(self) -> QueueEnds | None:
         try:

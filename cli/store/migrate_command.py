@@ -13,6 +13,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from socket import AF_INET, AF_INET6
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 FREE_PER_CENT_MIN = 10
 """Of the disk: a node that recovers writes queues and index again before it deletes anything."""
+
+OUTLIERS_NAMED_MAX = 20
 
 STRANGE = {
     "timerwheel": "timers of RocketMQ 5",
@@ -134,6 +137,7 @@ def _check(arguments: argparse.Namespace) -> int:
             "broker_ip": settings.node.broker_ip,
             "free_per_cent": disk.free * 100 // disk.total,
             "members_of_the_group": len(settings.node.peers) or 1,
+            "positions_outside_their_queues": _outliers(directory) or "none",
             "obstacles": obstacles or "none",
         },
     )
@@ -164,12 +168,14 @@ def _take_over(arguments: argparse.Namespace) -> int:
             raise ConfigError("the store is not taken over", obstacles=obstacles)
         check_directory(settings)
         manifest = _made(root, directory.self_id)
+        outliers = _outliers(directory)
     _write_manifest(arguments, manifest)
     _write_text(arguments.settings, text)
     _tell_untranslated(translation, arguments.broker_conf)
     _report(
         arguments, manifest, begin,
         broker_ip=settings.node.broker_ip, settings=str(arguments.settings),
+        positions_outside_their_queues=outliers or "none",
     )  # fmt: skip
     return 0
 
@@ -332,6 +338,25 @@ def _obstacles(settings: Settings, directory: StoreDirectory) -> Iterator[str]:
         yield f"{root}: less than {FREE_PER_CENT_MIN} % of the disk are free"
     if not os.access(root, os.R_OK | os.W_OK):
         yield f"{root}: not readable and writable for this user"
+
+
+def _outliers(directory: StoreDirectory) -> list[str]:
+    """Positions that RocketMQ has left behind, and a node puts right when it starts."""
+    from ledgermq.process.table_files import outliers_in
+    from ledgermq.store.store_view import StoreView
+
+    root = directory.root
+    with closing(StoreView(root, self_id=directory.self_id)) as view:
+        ends = {(one.topic, one.queue_id): one.end for one in view.queues()}
+    found = outliers_in(root / "config", lambda queue: ends.get(queue, 0))
+    lines = [
+        f"{one.file}: {f'group {one.group}, ' if one.group else ''}topic {one.queue.topic}, queue"
+        f" {one.queue.queue_id}: {one.was}, beyond its queue's end; a node begins at {one.position}"
+        for one in found[:OUTLIERS_NAMED_MAX]
+    ]
+    if len(found) > OUTLIERS_NAMED_MAX:
+        lines.append(f"and {len(found) - OUTLIERS_NAMED_MAX} more")
+    return lines
 
 
 def _write_text(path: Path, text: str) -> None:

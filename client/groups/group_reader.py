@@ -72,6 +72,8 @@ class GroupReader:
         self._requests = requests
         self._queues: set[TopicQueue] = set()
         self._committed: dict[TopicQueue, int] = {}
+        # The last one of a queue that is taken into account there.
+        self._reset: dict[TopicQueue, OffsetReset] = {}
         # Next offset behind the batch that the application works on.
         self._given: dict[TopicQueue, int] = {}
 
@@ -176,6 +178,7 @@ class GroupReader:
 
     def uncommitted(self, queues: Iterable[TopicQueue] | None = None) -> dict[TopicQueue, int]:
         """The same without the queues of which that is committed, or more."""
+        self._note_resets()
         return {
             queue: offset
             for queue, offset in self.positions(queues).items()
@@ -236,6 +239,17 @@ class GroupReader:
             for topic, pulls in self._pulls.items()
             for queue_id in pulls.paused
         )
+
+    def _note_resets(self) -> None:
+        """What is committed beyond the end of a queue counts for nothing: else nothing that comes
+        would be committed before the queue has grown so far.
+        """
+        for topic, reset in self.resets:
+            queue = TopicQueue(topic, reset.queue_id)
+            is_beyond = reset.next_offset < reset.wanted
+            if is_beyond and queue in self._queues and self._reset.get(queue) is not reset:
+                self._reset[queue] = reset
+                self._committed[queue] = min(self._committed[queue], reset.next_offset)
 
     def _pulls_of(self, queue: TopicQueue) -> PullPipeline:
         pulls = self._pulls.get(queue.topic)

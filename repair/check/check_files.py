@@ -6,12 +6,12 @@ that cannot be are told. A digit that became another digit is not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.formats.config_json import decode_document
+from ledgermq.formats.config_json import OFFSET_TABLE, decode_document
 from ledgermq.formats.findings import (
     FROM_PEER,
     REBUILD,
@@ -21,6 +21,7 @@ from ledgermq.formats.findings import (
 )
 from ledgermq.formats.store_markers import LOCK_CONTENT
 from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.limits import DELAY_TOPIC
 from ledgermq.store.files.properties_file import decode_dledger_checkpoint
 from ledgermq.store.files.small_file import read_file
 from ledgermq.store.files.store_checkpoint import decode_checkpoint, encode_checkpoint
@@ -40,6 +41,10 @@ _NAMES = {"topics.json": "topicName", "subscriptionGroup.json": "groupName"}
 _PERMISSION_MAX = 15
 _APPLIED = "ledgermqApplied"
 """What our nodes say in RocketMQ's files: which commands of the log are in the table."""
+
+_PUT_RIGHT = "the next start of the node puts it at the queue's end"
+_Places = Callable[[Mapping[str, object]], Iterator[tuple[str, tuple[str, int], int]]]
+"""Key, queue and offset of each position in a table."""
 
 _RESTORE = "put back a copy that is whole; the broker takes the .bak beside it"
 
@@ -275,11 +280,17 @@ def _check_document(
         text = f"no table {TABLES[kind]}"
         return [Finding(Severity.DAMAGE, name, None, text, None, sorted(document), _RESTORE)]
     faults: list[str] = []
+    beyond: list[str] = []
     if kind in _NAMES:
         faults = _table_faults(table, _NAMES[kind])
-    elif TABLES[kind] == "offsetTable":
-        faults = _offset_faults(table, queue_ends if kind == "consumerOffset.json" else None)
-    return [Finding(Severity.DAMAGE, name, None, fault, remedy=_RESTORE) for fault in faults]
+    elif TABLES[kind] == OFFSET_TABLE:
+        faults = _offset_faults(table)
+        if queue_ends is not None and kind in _PLACES:
+            beyond = _beyond(table, _PLACES[kind], queue_ends)
+    return [
+        *(Finding(Severity.DAMAGE, name, None, fault, remedy=_RESTORE) for fault in faults),
+        *(Finding(Severity.DERIVED, name, None, one, remedy=_PUT_RIGHT) for one in beyond),
+    ]
 
 
 def _table_faults(table: Mapping[str, object], name_field: str) -> list[str]:
@@ -299,22 +310,45 @@ def _table_faults(table: Mapping[str, object], name_field: str) -> list[str]:
     return faults
 
 
-def _offset_faults(
-    table: Mapping[str, object], queue_ends: Mapping[tuple[str, int], int] | None
-) -> list[str]:
+def _offset_faults(table: Mapping[str, object]) -> list[str]:
     faults = []
     for key, row in table.items():
         offsets = row if isinstance(row, dict) else {"0": row}
         for queue, offset in offsets.items():
-            if not queue.removeprefix("-").isdigit() or not isinstance(offset, int):
+            is_name = queue.removeprefix("-").isdigit()
+            if not is_name or not isinstance(offset, int) or offset < -1:
                 faults.append(f"offset of {key!r} queue {queue!r} is {offset!r}")
-                continue
-            end = None
-            if queue_ends is not None:
-                end = queue_ends.get((key.partition("@")[0], int(queue)))
-            if offset < -1 or (end is not None and offset > end):
-                faults.append(f"offset {offset} of {key!r} queue {queue}, which ends at {end}")
     return faults
+
+
+def _beyond(
+    table: Mapping[str, object], places: _Places, queue_ends: Mapping[tuple[str, int], int]
+) -> list[str]:
+    """Offsets that are further than their queues."""
+    return [
+        f"offset {offset} of {key!r} queue {queue[1]}, which ends at {queue_ends.get(queue, 0)}"
+        for key, queue, offset in places(table)
+        if offset > queue_ends.get(queue, 0)
+    ]
+
+
+def _consumed(table: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, int], int]]:
+    for key, row in table.items():
+        for queue, offset in row.items() if isinstance(row, dict) else ():
+            if queue.isdecimal() and isinstance(offset, int):
+                yield key, (key.partition("@")[0], int(queue)), offset
+
+
+def _delivered(table: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, int], int]]:
+    for level, offset in table.items():
+        if level.isdecimal() and level != "0" and isinstance(offset, int):
+            yield level, (DELAY_TOPIC, int(level) - 1), offset
+
+
+_PLACES: Mapping[str, _Places] = {
+    "consumerOffset.json": _consumed,
+    "delayOffset.json": _delivered,
+}
 
 
 def _short(name: str, expected: int, found: int) -> Finding:

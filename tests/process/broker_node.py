@@ -161,7 +161,7 @@ def broker_nodes(golden_copy: Callable[[str], Path]) -> Iterator[NodeMaker]:
         unsettled = UnsettledTables.find(root / "config")
         if unsettled is not None:
             # The writer's work; there are no commands of ours.
-            unsettled.settle(0)
+            unsettled.settle(0, lambda _queue: None)
         page = CursorPage.create(runtime / "cursors")
         one = BrokerNode(settings, page, zmq.Context(), log_end(root))
         made.append(one)

@@ -342,10 +342,10 @@ def test_without_space_for_their_place_tables_from_outside_are_refused(
         full = UnsettledTables.find(config)
         assert full is not None
         with pytest.raises(DiskFullError, match="make room, and start the node again"):
-            full.settle(3)
+            full.settle(3, lambda _queue: None)
         disk.give_back()
         again = UnsettledTables.find(config)
         assert again is not None
-        again.settle(3)
+        again.settle(3, lambda _queue: None)
 
         assert UnsettledTables.find(config) is None

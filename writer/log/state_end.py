@@ -10,6 +10,8 @@ from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import NO_INDEX, Index, Position, QueueId
 from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.model.names.queue_name import QueueName
+from ledgermq.rules.state.outlying_positions import EndOf
 from ledgermq.rules.state.state_commands import STATE_QUEUE_ID
 from ledgermq.store.log.entry_files import EntryFiles
 from ledgermq.store.recovery.recovery import foreign_end
@@ -49,6 +51,29 @@ def certain_state_end(
             raise report(settings, error, last=last) from error
         found = max(found, offsets.next_offset(SYSTEM_TOPIC.encode(), QueueId(STATE_QUEUE_ID)))
     return found
+
+
+def ends_of_queues(
+    log: OpenLog, settings: Settings, page: CursorPage, *, sign_of_life: Callable[[], None]
+) -> EndOf:
+    """Tells the end of a queue by all that the log has; None of one that cannot be read.
+
+    Raises:
+        CorruptLogError, StorageError: as ``certain_state_end``, which has read the log before.
+    """
+    end = log.writer.end.position
+    offsets = open_queue_offsets(
+        log, settings, begin=dispatched_position(page, end=end), end=end, sign_of_life=sign_of_life
+    )
+
+    def end_of(queue: QueueName) -> int | None:
+        sign_of_life()
+        try:
+            return offsets.next_offset(queue.topic.encode(), QueueId(queue.queue_id))
+        except (CorruptLogError, UnicodeEncodeError):
+            return None
+
+    return end_of
 
 
 def _noted(log: OpenLog) -> Position:

@@ -80,6 +80,7 @@ def test_what_a_broker_has_is_written_down_and_found_again(host: Host) -> None:
     assert (facts["obstacles"], facts["broker"], facts["log"]) == (
         "none", "does not run", "commitlog",
     )  # fmt: skip
+    assert facts["positions_outside_their_queues"] == "none"
 
     status, facts, _ = host.take_over()
     settings = load_settings(host.settings)
@@ -96,6 +97,26 @@ def test_what_a_broker_has_is_written_down_and_found_again(host: Host) -> None:
     assert verified == EXIT_OK
     assert found["compared"] == facts["messages"]
     assert (found["added"], found["removed"], found["went_back"]) == (0, 0, "none")
+    assert host.content == before
+
+
+def test_positions_beyond_their_queues_are_told_before_a_node_puts_them_right(host: Host) -> None:
+    config = host.root / "config"
+    offsets = {"plain0@golden-group": {"0": 5_000}, **{f"gone@g{at}": {"0": 7} for at in range(30)}}
+    (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+    (config / "delayOffset.json").write_text('{"offsetTable": {"1": 400}}')
+    before = host.content
+    told = [
+        facts["positions_outside_their_queues"]
+        for _, facts, _ in (host.migrate("check", host.conf), host.take_over())
+    ]
+
+    assert told[0] == told[1]
+    assert told[0][0] == (
+        "consumerOffset.json: group golden-group, topic plain0, queue 0: 5000, beyond its queue's"
+        " end; a node begins at 34"
+    )
+    assert told[0][-1] == "and 12 more"
     assert host.content == before
 
 

@@ -71,3 +71,34 @@ def test_an_answer_that_another_topic_takes_is_followed_by_the_next_question(
     requests.link.close()
 
     assert reader.has_news
+
+
+def test_what_is_committed_beyond_the_end_of_a_queue_keeps_nothing_from_being_committed(
+    peer: Peer,
+) -> None:
+    (address,) = parse_addresses(peer.address)
+    requests = RequestPipeline(Link(zmq.Context.instance(), address.consume, client="test"))
+    queue = TopicQueue("T", 0)
+    reader = GroupReader(
+        requests,
+        {"T": EVERYTHING},
+        ConsumerOptions(),
+        client="test",
+        strategy="average",
+        is_ordered=False,
+    )
+    reader.add({queue: 5_000}, {queue: 5_000})
+    until(lambda: bool(reader.resets), reader.advance)
+    with Producer(peer.address) as producer:
+        producer.send("T", b"stored", queue_id=0).result(PATIENCE_S)
+    while reader.positions()[queue] != 1:
+        until(lambda: reader.has_news, reader.advance)
+        batch = reader.take()
+        if batch is not None:
+            reader.note_given(batch)
+    due = reader.uncommitted()
+    reader.note_committed(due)
+    requests.link.close()
+
+    assert due == {queue: 1}
+    assert reader.uncommitted() == {}

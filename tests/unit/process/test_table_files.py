@@ -9,7 +9,13 @@ import pytest
 
 from ledgermq.formats.config_json import decode_document
 from ledgermq.model.errors import StorageError
-from ledgermq.process.table_files import UnsettledTables, table_files
+from ledgermq.model.names.queue_name import QueueName
+from ledgermq.process.table_files import (
+    OUTLIERS_TOLD_MAX,
+    UnsettledTables,
+    outliers_in,
+    table_files,
+)
 from ledgermq.rules.state.broker_state import APPLIED_KEY
 from ledgermq.rules.state.state_tables import FILES, YOUNGER_FILES
 
@@ -24,6 +30,11 @@ def config(tmp_path: Path) -> Path:
     return folder
 
 
+def no_end(_queue: QueueName) -> int | None:
+    """Nobody knows where queues end."""
+    return None
+
+
 def places(config: Path) -> dict[str, object]:
     return {file: one.load().get(APPLIED_KEY) for file, one in table_files(config).items()}
 
@@ -31,7 +42,7 @@ def places(config: Path) -> dict[str, object]:
 def test_a_file_from_outside_is_given_its_place_once(config: Path) -> None:
     found = UnsettledTables.find(config)
     assert found is not None
-    found.settle(5)
+    found.settle(5, no_end)
     path = config / "consumerOffset.json"
 
     assert decode_document(path.read_bytes()) == {**JAVA, APPLIED_KEY: 5}
@@ -44,7 +55,7 @@ def test_a_file_from_outside_is_given_its_place_once(config: Path) -> None:
 def test_what_is_missing_beside_it_begins_where_the_log_does(config: Path) -> None:
     found = UnsettledTables.find(config)
     assert found is not None
-    found.settle(5)
+    found.settle(5, no_end)
 
     assert places(config) == {
         **dict.fromkeys(FILES),
@@ -57,7 +68,7 @@ def test_what_is_made_is_a_whole_file(config: Path) -> None:
     """RocketMQ reads one of them, and ``ledgermq store check`` all."""
     found = UnsettledTables.find(config)
     assert found is not None
-    found.settle(5)
+    found.settle(5, no_end)
 
     assert decode_document((config / "delayOffset.json").read_bytes())["offsetTable"] == {}
 
@@ -69,11 +80,11 @@ def test_killed_in_between_it_is_done_again(config: Path) -> None:
     found = UnsettledTables.find(config)
     assert found is not None
     with pytest.raises(StorageError, match="topics"):
-        found.settle(5)
+        found.settle(5, no_end)
     obstacle.rmdir()
     again = UnsettledTables.find(config)
     assert again is not None
-    again.settle(5)
+    again.settle(5, no_end)
 
     assert (places(config)["topics.json"], places(config)["consumerOffset.json"]) == (5, 5)
     assert places(config)["moves.json"] == -1
@@ -87,3 +98,41 @@ def test_files_that_say_their_place_and_a_new_store_are_left_alone(tmp_path: Pat
 
     assert fresh is None
     assert UnsettledTables.find(config) is None
+
+
+def test_a_position_beyond_its_queue_is_put_right_in_the_file_and_its_copy(
+    config: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = UnsettledTables.find(config)
+    assert found is not None
+    found.settle(5, lambda _queue: 3)
+    path = config / "consumerOffset.json"
+    contents = [decode_document(one.read_bytes()) for one in (path, path.with_suffix(".json.bak"))]
+
+    assert contents == [{"offsetTable": {"orders@g": {"0": 3}}, APPLIED_KEY: 5}] * 2
+    assert [one.getMessage() for one in caplog.records if one.levelname == "WARNING"] == [
+        "position outside of its queue put right: file=consumerOffset.json group=g topic=orders"
+        " queue=0 was=7 is=3"
+    ]
+
+
+def test_of_many_such_positions_some_are_told_and_the_others_counted(
+    config: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = {"orders@g": {str(queue): 7 for queue in range(OUTLIERS_TOLD_MAX + 23)}}
+    (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+    found = UnsettledTables.find(config)
+    assert found is not None
+    found.settle(5, lambda _queue: 0)
+    told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+
+    assert len(told) == OUTLIERS_TOLD_MAX + 1
+    assert told[-1] == "more positions outside of their queues put right: count=23"
+
+
+def test_files_that_are_only_looked_at_stay_as_they_are(config: Path) -> None:
+    before = (config / "consumerOffset.json").read_bytes()
+    (one,) = outliers_in(config, lambda _queue: 3)
+
+    assert (one.group, one.queue, one.was, one.position) == ("g", QueueName("orders", 0), 7, 3)
+    assert (config / "consumerOffset.json").read_bytes() == before

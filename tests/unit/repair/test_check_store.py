@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -189,6 +190,24 @@ def test_a_table_of_which_only_the_beginning_is_settled_is_an_empty_one(tmp_path
 
     assert settled == []
     assert [finding.what for finding in serious(check(tmp_path))] == ["no table offsetTable"]
+
+
+def test_a_position_beyond_its_queue_is_told_and_no_damage(tmp_path: Path) -> None:
+    write_store(tmp_path)
+    config = tmp_path / "config"
+    config.mkdir(exist_ok=True)
+    (config / "consumerOffset.json").write_text(
+        json.dumps({"offsetTable": {"orders@g": {"0": 5_000}, "gone@g": {"0": 1}}})
+    )
+    (config / "delayOffset.json").write_text('{"offsetTable": {"1": 400}}')
+    found = serious(check(tmp_path))
+
+    assert {(one.severity, one.what) for one in found} == {
+        (Severity.DERIVED, "offset 5000 of 'orders@g' queue 0, which ends at 5"),
+        (Severity.DERIVED, "offset 1 of 'gone@g' queue 0, which ends at 0"),
+        (Severity.DERIVED, "offset 400 of '1' queue 0, which ends at 0"),
+    }
+    assert all("next start of the node" in one.remedy for one in found)
 
 
 def test_units_of_deleted_log_files_are_stale_and_not_wrong(tmp_path: Path) -> None:
