@@ -101,8 +101,8 @@ class BrokerWorker:
         made.pulls.send = self._service.send_answers
         self._standing = ReaderStanding(environment.page, settings.store.log)
         self._untold: Standing | None = None
-        self._services_term, self._ordered_revision = 0, -1
-        self._writer_generation = self._environment.page.read_process(Role.WRITER).generation
+        self._services_term, self._ordered = 0, (-1, 0)
+        made.notice.look_at_writer(self._generations().writer)
         self._upkeep = StoreUpkeep(self._store)
         self._order_due_ms = self._rests_until_ms = self._whole_ms = self._look_due_ns = 0
         self._quiet_from_ms = 0
@@ -171,13 +171,12 @@ class BrokerWorker:
     @property
     def _has_news(self) -> bool:
         """Whether the page tells something that no bell and no deadline does."""
-        generation = self._environment.page.read_process(Role.WRITER).generation
         return (
             self._store.has_moved()
             or not self._store.is_ready
             or self._standing.has_news
             or self._log.is_held_up
-            or generation != self._writer_generation
+            or self._generations().writer != self._made.notice.writer_start
         )
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
@@ -376,26 +375,24 @@ class BrokerWorker:
             case SnapshotWanted(before):
                 self._made.timers.make_way(before)
                 self._log.want_snapshot(before)
-            case TopicsLoaded(version):
-                self._made.notice.confirmed(version)
+            case TopicsLoaded():
+                self._made.notice.confirmed(order)
             case _:
                 pass
 
     def _order_topics(self, now_ms: int) -> None:
         """Have the writer read the topic table, until it says that it has."""
-        notice, revision = self._made.notice, self._tables.topics_revision
-        generation = self._environment.page.read_process(Role.WRITER).generation
-        if generation != self._writer_generation:
-            self._writer_generation = generation
-            notice.forget()
+        notice = self._made.notice
+        notice.look_at_writer(self._generations().writer)
         if notice.is_confirmed:
             return
-        if revision == self._ordered_revision and now_ms < self._order_due_ms:
+        newest = self._tables.topics_revision, notice.complete_term
+        if newest == self._ordered and now_ms < self._order_due_ms:
             return
-        order = self._tables.order_for_writer(notice.known)
+        order = notice.order()
         if order is not None:
             self._writer.send(order)
-        self._ordered_revision = revision
+        self._ordered = newest
         self._order_due_ms = now_ms + ORDER_REPEAT_MS
 
 

@@ -78,7 +78,7 @@ class BrokerServices:
             store, tables, log, moves, settings,
             mailbox=mailbox, clock=clock, counts=counts, find=queries.with_key,
         )  # fmt: skip
-        self.notice = WriterNotice(tables, mailbox)
+        self.notice = WriterNotice(tables, mailbox, log)
         self.slices = SlicedAnswers(clock, contain, mailbox)
         others = OtherMembers()
         self.members = members = MemberCalls(

@@ -99,25 +99,36 @@ class Followed(NamedTuple):
 
 
 class TopicsChanged(NamedTuple):
-    """Broker to writer: the table of topics has another version.
+    """Broker to writer: the table of topics has another version, or is that of all in a term.
 
     Attributes:
         version: this one.
         since: ``topics`` says what changed after this version, for a writer that knows it. Any
             other answers with version 0.
+        term: in which the broker leads, with tables that have all that was acknowledged before; 0:
+            they may lack some of it.
+        writer_start: how often the writer was started that it is meant for: another one takes no
+            notice of it.
         topics: what became of those that changed, ``None`` where there is no such topic any more;
             as one record, a JSON object. Without it ``config/topics.json`` is to be read.
     """
 
     version: int
     since: int = 0
+    term: int = 0
+    writer_start: int = 0
     topics: Mapping[str, WritableTopic | None] | None = None
 
 
 class TopicsLoaded(NamedTuple):
-    """Writer to broker: sends to what the table named at ``version`` are accepted."""
+    """Writer to broker: sends to what the table named at ``version`` are accepted.
+
+    ``term`` and ``writer_start`` are those of the order.
+    """
 
     version: int
+    term: int
+    writer_start: int
 
 
 class PackRows(NamedTuple):
@@ -230,8 +241,8 @@ _LAYOUTS: Mapping[Callable[..., Order], _Layout] = {
     Granted: _Layout(OrderKind.GRANTED, (0, 1, 2, 3, 4)),
     Follow: _Layout(OrderKind.FOLLOW, (0, 1, 4)),
     Followed: _Layout(OrderKind.FOLLOWED, (0, 1, 2, 3, 4)),
-    TopicsChanged: _Layout(OrderKind.TOPICS_CHANGED, (1, 2)),
-    TopicsLoaded: _Layout(OrderKind.TOPICS_LOADED, (1,)),
+    TopicsChanged: _Layout(OrderKind.TOPICS_CHANGED, (1, 2, 0, 3)),
+    TopicsLoaded: _Layout(OrderKind.TOPICS_LOADED, (1, 0, 3)),
     ProposeState: _Layout(OrderKind.PROPOSE_STATE, (0, 2, 3, 4)),
     StateRefused: _Layout(OrderKind.STATE_REFUSED, (0, 2, 3, 4)),
     Repaired: _Layout(OrderKind.REPAIRED, (1,)),

@@ -14,6 +14,7 @@ from ledgermq.formats.kernels.kernel import SteadyLine
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.loop import Pollable
+from ledgermq.ipc.orders import TopicsChanged, encode
 from ledgermq.model.config import amounts
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.ids import NodeId, Position
@@ -136,6 +137,7 @@ class Node:
         self._peers = peers
         self._network = network
         self.random = random
+        self._told: tuple[int, int] | None = None
         self._raft_worker: RaftWorker | None = None
         self._raft_page: InterruptedPage | None = None
         self._log: OpenLog | None = None
@@ -366,8 +368,22 @@ class Node:
 
     def _has_turned(self, process: Process) -> None:
         self.turned(self, process.role)
+        if self.readers is None:
+            self._tell_topics()
         if process.role is Role.RAFT and process.alive and self.interruptions.wants_turn():
             process.wake_at_once()
+
+    def _tell_topics(self) -> None:
+        """There is no broker that has the writer know that its topics are those of all."""
+        page, writer = self.page, self.living(Role.WRITER)
+        if page is None or writer is None:
+            return
+        grant, start = page.read_grant(), page.read_process(Role.WRITER).generation
+        told = int(grant.term), start
+        if grant.granted and told != self._told:
+            self._told = told
+            bell = SimulatedBell(page, Role.WRITER, self.events, lambda: writer)
+            bell.send(encode(TopicsChanged(1, term=told[0], writer_start=start)))
 
     def _environment(
         self, process: Process, page: CursorPage, point: Callable[[], None] = lambda: None

@@ -214,7 +214,8 @@ class ProduceService:
         """Take what producers have sent, a bounded number; true when the log has grown.
 
         Args:
-            term: the granted term; without one every frame is refused.
+            term: the granted one, when the tables are those of all in it; without one every frame
+                is refused.
         """
         self._counters[WriterCounter.TURNS] += 1
         if term is None or self._offsets is None:
@@ -309,7 +310,10 @@ class ProduceService:
             )
             if term is None:
                 raise NotLeaderError(
-                    "node does not lead now: nothing was stored",
+                    "node does not lead now: nothing was stored"
+                    if self._offsets is None
+                    else "node begins to lead, and waits for its broker to tell of topics and "
+                    "users: nothing was stored",
                     role=self._clients.standing.role,
                     term=self._clients.standing.term,
                     leader=self._clients.standing.leader,

@@ -25,7 +25,6 @@ from ledgermq.ipc.append_ring import (
     RepairedBytes,
     RingRecord,
 )
-from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import LogCursor, Role
 from ledgermq.ipc.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.ipc.orders import (
@@ -136,13 +135,16 @@ class WriterWorker:
         self._ready_sent_ns = 0
         self._follows = False
         self._sequence = 0
+        self._tables_term: int | None = None
+        self._serving: Term | None = None
+        self._start = environment.page.read_process(Role.WRITER).generation
         self._broker_start = 0
         self._ring: AppendRing | None = None
         self._gate = gate
         self._retention = retention
         self._starved: RingRecord | None = None
         self._put_lock = PutLockHolder(environment.page, settings.limits.put_lock_warn_ms)
-        self._topics = WritableTopics(log.paths.topics, is_newest=self._has_newest_tables)
+        self._topics = WritableTopics(log.paths.topics)
         self._topics_version = 0
         self._damage = read_damage(damage_path(log.paths.root))
         self._unsettled = UnsettledTables.find(log.paths.topics.parent)
@@ -158,8 +160,7 @@ class WriterWorker:
         # It waits with its queues for where the log ends, the broker to tell of topics.
         self._dispatcher.ring()
         self._broker.rouse()
-        now_ns, is_newest = environment.clock.monotonic_ns, self._has_newest_tables
-        self._admission = FrameAdmission(settings, log.paths.own, now_ns, is_newest=is_newest)
+        self._admission = FrameAdmission(settings, log.paths.own, environment.clock.monotonic_ns)
         self._service = ProduceService(
             environment,
             log,
@@ -216,7 +217,7 @@ class WriterWorker:
             self._take_orders(ready)
         if self._unsettled is not None or self._postponed is not None:
             self._do_what_waited()
-        if self._grant_cell[0] != self._told_version or self._term != self._told_term:
+        if self._grant_cell[0] != self._told_version or self._serving != self._told_term:
             self._tell_standing()
         ring = self._ring
         if ring is not None and (
@@ -226,7 +227,7 @@ class WriterWorker:
         if heard & _GUARD:
             self._socket.let_in()
             self._looks.hasten()
-        if self._socket.hears(ready) and self._service.take_frames(self._term):
+        if self._socket.hears(ready) and self._service.take_frames(self._serving):
             self._published()
         due = self._due
         if due:
@@ -287,12 +288,12 @@ class WriterWorker:
 
     def _tell_standing(self) -> None:
         """Tell the clients what raft has made of this node, before their next frames are taken."""
-        self._told_version, self._told_term = self._grant_cell[0], self._term
-        if self._term is None:
+        self._told_version, self._told_term = self._grant_cell[0], self._serving
+        if self._serving is None:
             standing = standing_of(self._page.read_grant(), serves=False)
         else:
             # The page may say so later than raft's order.
-            standing = Standing(LEADER, self._term, self._environment.settings.node.self_id)
+            standing = Standing(LEADER, self._serving, self._environment.settings.node.self_id)
         self._service.tell_standing(standing)
 
     def _published(self) -> None:
@@ -327,18 +328,23 @@ class WriterWorker:
                 kind = kind_of(order).name
                 logger.warning("order refused: not one for a writer: kind=%s", kind)
 
-    def _has_newest_tables(self) -> bool:
-        """Whether the broker's tables are those of this term: all it knows of topics and users it
-        has told before its snapshot, which came by the same way.
+    def _note_serving(self) -> None:
+        """Frames are taken in a term in which the broker has told all that was acknowledged before:
+        a topic that was deleted or closed, its window, a user. What is in files may be older.
         """
-        counters = self._page.read_counters(Role.BROKER)
-        return counters[BrokerCounter.TABLES_TERM] == (self._term or 0)
+        self._serving = self._term if self._term == self._tables_term else None
 
     def _take_topics(self, order: TopicsChanged) -> None:
         """Know the topics of a version, told or from their file; say which one is known.
 
         Users and quotas are always in files: a change of them is told without topics.
         """
+        if order.writer_start != self._start or order.version < self._topics_version:
+            # Meant for an earlier writer, or by an earlier broker: what came since is not in it.
+            return
+        if self._serving is not None and order.term != self._serving:
+            # A broker that was just started has not read yet what was acknowledged before.
+            return
         if order.topics is None:
             self._topics.read_as_told()
             self._admission.reload()
@@ -346,10 +352,11 @@ class WriterWorker:
             self._topics.take(order.topics)
         else:
             # A writer that was started since knows the file alone, which may be older.
-            self._broker.send(encode(TopicsLoaded(0)))
+            self._broker.send(encode(TopicsLoaded(0, order.term, self._start)))
             return
-        self._topics_version = order.version
-        self._broker.send(encode(TopicsLoaded(order.version)))
+        self._topics_version, self._tables_term = order.version, order.term
+        self._note_serving()
+        self._broker.send(encode(TopicsLoaded(order.version, order.term, self._start)))
 
     def _can_obey(self, order: GrantTerm | Follow) -> bool:
         """Whether an order of raft need not wait.
@@ -372,6 +379,7 @@ class WriterWorker:
         if order.sequence > self._sequence:
             self._sequence = order.sequence
             self._obey(order)
+            self._note_serving()
         answer = Granted if isinstance(order, GrantTerm) else Followed
         end = self._log.end
         self._raft.send(
@@ -383,10 +391,9 @@ class WriterWorker:
         try:
             if self._term is None or order.term != self._term:
                 raise NotLeaderError("node does not stamp in that term", term=order.term)
-            own = self._page.read_process(Role.WRITER).generation
-            if order.writer_start != own or order.broker_start < self._broker_start:
+            if order.writer_start != self._start or order.broker_start < self._broker_start:
                 raise NotLeaderError(
-                    "order of an earlier process", meant_for=order.writer_start, own=own
+                    "order of an earlier process", meant_for=order.writer_start, own=self._start
                 )
             self._broker_start = order.broker_start
             self._service.append_own(
@@ -478,12 +485,8 @@ class WriterWorker:
         self._publish_written()
         logger.info(
             "log cut: index=%d term=%d instead of index=%d term=%d",
-            end.index_,
-            end.term,
-            before.index_,
-            before.term,
-            extra={"event": Event.LOG_CUT},
-        )
+            end.index_, end.term, before.index_, before.term, extra={"event": Event.LOG_CUT},
+        )  # fmt: skip
 
     def _take_entries(self, ring: AppendRing) -> None:
         """What raft has put into the ring, as long as the disk has room for it."""
@@ -553,10 +556,8 @@ class WriterWorker:
         if position < 0 or position + len(data) > end:
             logger.error(
                 "repair refused: not of committed bytes: position=%d size=%d end=%d",
-                position,
-                len(data),
-                end,
-            )
+                position, len(data), end,
+            )  # fmt: skip
             return
         try:
             overwrite(folder, size, position, data)

@@ -88,7 +88,7 @@ class DrainCalls:
                     {"topic": topic.name, "perm": int(topic.permission)}
                     for topic in own[:TOPICS_SHOWN_MAX]
                 ],
-                is_known=self._notice.is_confirmed,
+                is_known=self._notice.is_confirmed and not self._tables.has_news,
             )
             self._waiting.timers.follow()
             return [self._waiting.timers.nothing_moved()]

@@ -166,11 +166,12 @@ class BrokerTables(AppliedTables):
         """Whether a file that the writer reads is older than its table."""
         return self._has_new_topics or self._has_new_access
 
-    def order_for_writer(self, known: int) -> bytes | None:
+    def order_for_writer(self, known: int, *, term: int, writer_start: int) -> bytes | None:
         """What tells the writer of the newest ``topics_revision``.
 
         Args:
             known: the revision that it knows, 0 when nobody knows.
+            term, writer_start: see ``TopicsChanged``.
 
         Returns:
             ``None`` when its file has to be written first, which begins soon.
@@ -181,11 +182,11 @@ class BrokerTables(AppliedTables):
             names = self.topics.changed_since(at[0])
             if len(names) <= TOPICS_TOLD_MAX:
                 told = {name: self._writable(name) for name in names}
-                return encode(TopicsChanged(self.topics_revision, known, told))
+                return encode(TopicsChanged(self.topics_revision, known, term, writer_start, told))
         if self.has_unsaved_topics:
             self._due_ns = 0
             return None
-        return encode(TopicsChanged(self.topics_revision))
+        return encode(TopicsChanged(self.topics_revision, 0, term, writer_start))
 
     @property
     def _has_new_topics(self) -> bool:

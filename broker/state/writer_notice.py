@@ -1,19 +1,21 @@
 """Notice of topic changes to the writer, and the answers that wait for it.
 
 A producer who is told of a new topic sends to it at once, and who is told that one is deleted
-expects that it takes nothing any more: both are true when the writer has read the table.
+expects that it takes nothing any more: both are true when the writer has read the table. A new
+leader's writer takes nothing before it was told that the tables are those of all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import Result
 from ledgermq.broker.service import Mailbox, Service
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_requests import Reply
+from ledgermq.ipc.orders import TopicsLoaded
 from ledgermq.model.errors import LedgerError, OutcomeUnknownError
 
 CONFIRMATION_MS = 2_000
@@ -30,36 +32,72 @@ class _Waiting(NamedTuple):
     deadline_ms: int
 
 
+class Lead(Protocol):
+    """What ``StateLog`` knows of this node's lead."""
+
+    @property
+    def term(self) -> int:
+        """See ``StateLog``."""
+        ...
+
+    @property
+    def is_held_up(self) -> bool:
+        """See ``StateLog``."""
+        ...
+
+
 class WriterNotice(Service):
     """Owned by the broker process.
 
     Invariant: ``_loaded_revision`` is the newest content of the topic table that the writer has
-    told to have read; a topic that changed later is in ``_unconfirmed``.
+    told to have read, in the term ``_loaded_term``; a topic that changed later is in
+    ``_unconfirmed``.
+
+    Attributes:
+        writer_start: how often the writer was started that is told.
     """
 
     name = "writer's notice"
 
-    def __init__(self, tables: BrokerTables, mailbox: Mailbox) -> None:
+    def __init__(self, tables: BrokerTables, mailbox: Mailbox, log: Lead) -> None:
         self._tables = tables
+        self._log = log
         self._mailbox = mailbox
         self._waiting: list[_Waiting] = []
+        self.writer_start = 0
         # Nobody knows what the writer has read before this process was started.
         self._loaded_revision = -1
+        self._loaded_term = 0
         self._unconfirmed: dict[str, int] = {}
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether the writer has read the newest topic table."""
-        return self._loaded_revision >= self._tables.topics_revision
+        """Whether the writer has read the newest topic table, and knows that it is that of all."""
+        is_read = self._loaded_revision >= self._tables.topics_revision
+        return is_read and self.complete_term in (0, self._loaded_term)
+
+    @property
+    def complete_term(self) -> int:
+        """In which this node leads by tables that have all that was acknowledged before; else 0."""
+        is_behind = self._log.is_held_up or self._tables.is_starting
+        return 0 if is_behind else self._log.term
 
     @property
     def known(self) -> int:
         """The newest content of the topic table that the writer knows; -1 when nobody knows."""
         return self._loaded_revision
 
-    def forget(self) -> None:
-        """The writer was started anew, and knows what the files say."""
-        self._loaded_revision = -1
+    def look_at_writer(self, start: int) -> None:
+        """A writer that was started anew knows what the files say."""
+        if start != self.writer_start:
+            self.writer_start = start
+            self._loaded_revision = -1
+
+    def order(self) -> bytes | None:
+        """What tells the writer of the newest tables; see ``BrokerTables.order_for_writer``."""
+        return self._tables.order_for_writer(
+            self._loaded_revision, term=self.complete_term, writer_start=self.writer_start
+        )
 
     @property
     def waiting(self) -> int:
@@ -92,16 +130,19 @@ class WriterNotice(Service):
         self._waiting.append(_Waiting(caller, topic, answer, revision, now_ms + CONFIRMATION_MS))
         return None
 
-    def confirmed(self, revision: int) -> None:
-        """The writer knows the topic table of ``revision``: answer who has waited for it.
+    def confirmed(self, loaded: TopicsLoaded) -> None:
+        """The writer knows the topic table of a version: answer who has waited for it.
 
-        Args:
-            revision: 0 when it knows less than it was told to know.
+        Version 0 says that it knows less than it was told to know.
         """
-        if revision == 0:
-            self.forget()
+        revision = loaded.version
+        if loaded.writer_start != self.writer_start:
+            # What an earlier one has known is lost.
             return
-        self._loaded_revision = max(self._loaded_revision, revision)
+        if revision == 0:
+            self._loaded_revision = -1
+            return
+        self._loaded_revision, self._loaded_term = max(self._loaded_revision, revision), loaded.term
         self._unconfirmed = {
             topic: newer for topic, newer in self._unconfirmed.items() if newer > revision
         }

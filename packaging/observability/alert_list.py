@@ -176,7 +176,8 @@ _OF_NODES = (
         "max by (job, instance) (ledgermq_broker_tables_held_up) == 1",
         f"tables of {_AT} are held up",
         "A damaged place of the log, or a command of a newer version, stands before them.",
-        "It reads what it has, and cannot lead. The journal names the place:"
+        "It reads what it has, and cannot lead. One that is alone takes no messages once it was"
+        " started anew: behind that place may stand that a topic was deleted. The journal names it:"
         " [a disk that turns bits](what-to-do.md#a-disk-that-lies-or-turns-bits), or"
         " [a newer version](new-version.md#feature-levels).",
     ),

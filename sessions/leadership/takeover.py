@@ -5,9 +5,10 @@ and dispatched, and may wait for ever under load. Here each stage lets something
 
     stage               what happens from then on
     elected             the others follow; nobody writes yet
-    writer granted      producers are answered as soon as a majority has their messages
+    writer granted      its own entries go into the log
     no-op committed     so is all that earlier leaders left in the log
-    dispatch caught up  consumers are served, and never find less than at the last leader
+    dispatch caught up  consumers are served, and never find less than at the last leader;
+                        producers, once the broker has told the writer of topics and users
     tables applied      topics, groups and offsets can be changed
     services granted    what the broker does by itself goes on: delays, transactions, retries
 

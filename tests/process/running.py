@@ -14,12 +14,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import zmq
 from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
 
 from ledgermq.dispatcher import dispatcher
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.ipc.doorbell import Bell, Inbox
 from ledgermq.ipc.loop import StopFlag
+from ledgermq.ipc.orders import TopicsChanged, TopicsLoaded, encode, parse
 from ledgermq.model.config.settings import (
     AckMode,
     AckSection,
@@ -34,6 +38,8 @@ from ledgermq.raft_node import raft_process
 from ledgermq.writer import writer
 
 MODULES = {Role.RAFT: raft_process, Role.WRITER: writer, Role.DISPATCHER: dispatcher}
+
+TELL_S = 0.002
 
 
 def topics_document(*names: str, queues: int = 4) -> str:
@@ -60,7 +66,11 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 
 class PartialNode:
-    """raft, writer and dispatcher on directories of their own."""
+    """raft, writer and dispatcher on directories of their own.
+
+    What a broker would say to the writer, a process of the test's own says: that the topics in the
+    file are all that there are.
+    """
 
     def __init__(
         self,
@@ -94,6 +104,9 @@ class PartialNode:
             (config / "topics.json").write_text(topics_document("orders", "other"))
         self.page = CursorPage.create(self.runtime / "cursors")
         self.pids: dict[Role, int] = {}
+        self._teller = os.fork()
+        if self._teller == 0:
+            _tell_topics(self.runtime)
 
     def start(self, *roles: Role, **changes: object) -> None:
         settings = replace(self.settings, **changes) if changes else self.settings
@@ -109,9 +122,14 @@ class PartialNode:
                 self.page.has_committed()
                 and self.page.read_grant().granted
                 and self.page.read_committed() == self.page.read_written()
+                and (not self._teller or self._is_told())
             ),
             "the node to be ready",
         )
+
+    def _is_told(self) -> bool:
+        told = self.page.read_counters(Role.BROKER)[BrokerCounter.TABLES_TERM]
+        return told == self.page.read_grant().term
 
     def kill(self, role: Role, number: int = signal.SIGKILL) -> int:
         pid = self.pids.pop(role)
@@ -127,11 +145,43 @@ class PartialNode:
             if role in self.pids
         }
 
+    def stop_telling(self) -> None:
+        """From now on a writer that begins to lead, or is started, hears of no topics."""
+        if self._teller:
+            os.kill(self._teller, signal.SIGKILL)
+            os.waitpid(self._teller, 0)
+            self._teller = 0
+
     def close(self) -> None:
         for role in list(self.pids):
             self.kill(role)
+        self.stop_telling()
         self.page.close()
         shutil.rmtree(self.base)
+
+
+def topics_are_those_of_all(page: CursorPage) -> TopicsChanged | None:
+    """What a broker tells that has read all of the log; None while nobody leads."""
+    grant, writer_start = page.read_grant(), page.read_process(Role.WRITER).generation
+    if not grant.granted:
+        return None
+    return TopicsChanged(1, term=grant.term, writer_start=writer_start)
+
+
+def _tell_topics(runtime: Path) -> None:
+    page = CursorPage.attach(runtime / "cursors")
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    bell, inbox = Bell(context, runtime, page, Role.WRITER), Inbox(context, runtime, Role.BROKER)
+    counts, known = page.counters(Role.BROKER), TopicsLoaded(0, 0, 0)
+    while True:
+        order = topics_are_those_of_all(page)
+        if order is not None and (order.term, order.writer_start) != known[1:]:
+            bell.send(encode(order))
+        for message in inbox.drain(inbox.sources):
+            answer = parse(message)
+            if isinstance(answer, TopicsLoaded):
+                known, counts[BrokerCounter.TABLES_TERM] = answer, answer.term
+        time.sleep(TELL_S)
 
 
 def _child(role: Role, settings: Settings) -> None:

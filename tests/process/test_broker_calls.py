@@ -210,7 +210,7 @@ def answer_orders(node: BrokerNode, writer: Inbox) -> None:
     order = next_order(writer)
     assert isinstance(order, TopicsChanged)
     assert node.bell is not None
-    loaded = encode(TopicsLoaded(order.version))
+    loaded = encode(TopicsLoaded(order.version, order.term, order.writer_start))
     node.wait(lambda: node.bell is not None and node.bell.send(loaded))
     # Repeated until answered: silence for three times as long as that says it was.
     node.wait(lambda: not writer.socket.poll(300) or not writer.drain([writer.socket]))

@@ -16,10 +16,10 @@ from tests.process.running import PartialNode, wait_for
 
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.records.message import decode_message
-from ledgermq.ipc.counters import BrokerCounter, WriterCounter
+from ledgermq.ipc.counters import WriterCounter
 from ledgermq.ipc.cursor_page import Role
-from ledgermq.ipc.doorbell import Bell
-from ledgermq.ipc.orders import GrantTerm, encode
+from ledgermq.ipc.doorbell import Bell, Inbox
+from ledgermq.ipc.orders import GrantTerm, TopicsChanged, TopicsLoaded, WritableTopic, encode
 from ledgermq.model.config.settings import AccessSection, AckMode, LimitsSection, LogKind
 from ledgermq.model.ids import Index, Term
 from ledgermq.model.limits import BODY_SIZE_MAX
@@ -122,9 +122,6 @@ def test_every_refusal_has_its_own_reason_and_harms_nobody(
     torn[-1] ^= 1
     wrong_crc = bytearray(producer.record(b"body" * 10))
     wrong_crc[HEADER_SIZE + 90] ^= 1
-    # As a broker tells it whose tables are those of the term.
-    broker = node.page.counters(Role.BROKER)
-    broker[BrokerCounter.TABLES_TERM] = node.page.read_grant().term
     system = refusal([producer.record(b"x", topic="LEDGERMQ_SYSTEM")], topic="LEDGERMQ_SYSTEM")
     unknown = refusal([producer.record(b"x", topic="nobody")], topic="nobody")
     queue = refusal([producer.record(b"x", queue_id=9)], queue_id=9)
@@ -380,8 +377,13 @@ def test_after_the_term_of_another_node_the_sessions_of_the_own_one_are_over(
     raft = Bell(context, node.runtime, node.page, Role.WRITER)
     end = node.page.read_written()
     grant = encode(GrantTerm(Term(term + 2), end.index, end.term, 2**62))
+    start = node.page.read_process(Role.WRITER).generation
+    tables = encode(TopicsChanged(1, term=term + 2, writer_start=start))
     try:
         wait_for(lambda: raft.send(grant) and producer.socket.poll(100) > 0, "the writer to tell")
+        begins = decode_role(producer.socket.recv_multipart()[1])
+        # It leads once it knows that its topics are those of all.
+        wait_for(lambda: raft.send(tables) and producer.socket.poll(100) > 0, "the writer to lead")
     finally:
         raft.close()
         context.destroy(linger=0)
@@ -390,8 +392,64 @@ def test_after_the_term_of_another_node_the_sessions_of_the_own_one_are_over(
     welcome = producer.hello()
 
     assert decode_header(told[0]).kind is Kind.ROLE
+    assert not begins.leads
     assert decode_role(told[1]) == welcome.standing == Standing(LEADER, term + 2, "n0")
     assert (late.status, late.stored) == ("SESSION_UNKNOWN", "no")
+
+
+def test_nothing_is_taken_before_the_tables_are_those_of_all(node: PartialNode) -> None:
+    """A topic that was deleted or closed, or has a window, may look otherwise in the file."""
+    node.stop_telling()
+    node.kill(Role.WRITER)
+    term = node.page.read_grant().term
+    start = node.page.read_process(Role.WRITER).generation + 1
+    node.start(Role.WRITER)
+    wait_for(lambda: node.page.read_process(Role.WRITER).generation == start, "the next writer")
+    producer = RawProducer(node.runtime)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    broker, answers = (
+        Bell(context, node.runtime, node.page, Role.WRITER),
+        Inbox(context, node.runtime, Role.BROKER),
+    )
+
+    def tell(order: TopicsChanged) -> Refusal | Sent:
+        wait_for(lambda: broker.send(encode(order)), "the writer's inbox")
+        # Behind it in the same inbox: it has taken the order when it answers this.
+        wait_for(lambda: broker.send(encode(TopicsChanged(99, 98, term, start, {}))), "an order")
+        order_taken = TopicsLoaded(0, term, start)
+        wait_for(lambda: encode(order_taken) in answers.drain(answers.sources), "an answer")
+        return producer.send(b"one")
+
+    try:
+        assert producer.welcome is not None
+        welcome = producer.welcome.standing
+        wait_for(lambda: "waits for" in refused(producer.send(b"one")).reason, "the grant")
+        lacks = [
+            tell(TopicsChanged(5, term=term, writer_start=start - 1)),
+            tell(TopicsChanged(5, term=term - 1, writer_start=start)),
+            tell(TopicsChanged(4, term=term, writer_start=start)),
+            tell(TopicsChanged(6, 6, term, start, {"orders": None})),
+        ]
+        gone = {"orders": WritableTopic(0), "other": WritableTopic(4)}
+        closed = tell(TopicsChanged(7, 5, term, start, gone))
+        # A broker that was just started, and has not read the log: it knows what the file says.
+        older = tell(TopicsChanged(8, term=0, writer_start=start))
+        opened = tell(TopicsChanged(9, 7, term, start, {"orders": WritableTopic(4)}))
+    finally:
+        broker.close()
+        answers.close()
+        context.destroy(linger=0)
+        producer.close()
+
+    assert not welcome.leads
+    for answer in lacks:
+        refusal = refused(answer)
+        assert (refusal.status, refusal.stored) == ("SERVICE_NOT_AVAILABLE", "no")
+        assert refusal.retriable
+        assert "waits for its broker" in refusal.reason
+    assert [refused(answer).status for answer in (closed, older)] == ["NO_PERMISSION"] * 2
+    assert isinstance(opened, Sent)
+    assert producer.told[-1] == Standing(LEADER, term, "n0")
 
 
 @pytest.mark.parametrize(("more", "later"), [(1, 0), (0, 1), (-1, 0)])

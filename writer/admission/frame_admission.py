@@ -46,29 +46,17 @@ class FrameAdmission:
         asks: whether anything but windows is looked at: there are users, or quotas.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        folder: Path,
-        monotonic_ns: Callable[[], int],
-        *,
-        is_newest: Callable[[], bool] = lambda: True,
-    ) -> None:
+    def __init__(self, settings: Settings, folder: Path, monotonic_ns: Callable[[], int]) -> None:
         """Rules as the files in ``folder`` have them.
-
-        Args:
-            is_newest: whether the broker has told all that was ever committed about users.
 
         Raises:
             CorruptLogError, ConfigError, StorageError: a file cannot be read.
         """
         self.limits = settings.limits
         self._now_ns = monotonic_ns
-        self._asks_whether_newest = is_newest
-        self._is_newest = False
         self._real: tuple[SendFrame, dict[str, Amount]] | None = None
         self._files = AccessFiles(folder)
-        self.gate = AccessGate(settings.access, self._files.users, check_users=self._check_newest)
+        self.gate = AccessGate(settings.access, self._files.users)
         self._limits = RateLimits(
             "produce", self._files.quotas, settings.quotas, now_ns=monotonic_ns()
         )
@@ -96,8 +84,6 @@ class FrameAdmission:
 
     def begin_term(self) -> None:
         """This node leads from now on."""
-        # What was acknowledged by a leader before may not be in the files yet.
-        self._is_newest = False
         self._limits.restart(self._now_ns())
 
     def rights_of(self, peer: Peer) -> ClientRights:
@@ -140,7 +126,6 @@ class FrameAdmission:
         """Refuse a frame of a client that may not send it, or not now.
 
         Raises:
-            BusyError: users may be others than is known here yet.
             NoPermissionError: names user and topic.
             QuotaError: names the quota, and how long to wait.
         """
@@ -151,16 +136,6 @@ class FrameAdmission:
         if self._limits.is_on:
             topics = [_name(run.topic) for run in frame.runs if run.topic not in _ON_THE_WAY]
             self._limits.check(self._owners(topics, identity, name, rights), self._now_ns())
-
-    def _check_newest(self) -> None:
-        """Refuse to decide by users of the time before this node led; it lasts for milliseconds.
-
-        Raises:
-            BusyError: send again.
-        """
-        self._is_newest = self._is_newest or self._asks_whether_newest()
-        if not self._is_newest:
-            raise BusyError("leader is new, and does not know all users yet")
 
     def check_real_topics(
         self, frame: SendFrame, payload: memoryview, rights: ClientRights, *, header_size: int

@@ -8,7 +8,7 @@ from pathlib import Path
 from ledgermq.formats.config_json import choose_document
 from ledgermq.formats.records.message import decode_message
 from ledgermq.ipc.orders import WritableTopic
-from ledgermq.model.errors import BusyError, LedgerError, NoPermissionError, TopicUnknownError
+from ledgermq.model.errors import LedgerError, NoPermissionError, TopicUnknownError
 from ledgermq.model.limits import FORBIDDEN_TOPICS
 from ledgermq.model.names.transactions import HALF_TOPIC
 from ledgermq.rules.messages.transactions import check_half
@@ -23,32 +23,24 @@ frame's records, the number of the run's first one, and the size of the hole bef
 class WritableTopics:
     """Queue numbers by topic, as the broker tells them or says to read them.
 
-    Until it has said anything, the file is read again when it has changed.
+    They are as old as its file until it does: then no frame is taken.
 
     Attributes:
         windows: topics whose unique ids count for a while; another object after each change.
         plain: queue numbers of those that are not the broker's own.
     """
 
-    def __init__(self, path: Path, *, is_newest: Callable[[], bool] = lambda: True) -> None:
-        """As far as the file knows them.
-
-        Args:
-            is_newest: whether the broker has told all that was ever committed about topics. Who has
-                just begun to lead is asked for topics that it hears of a moment later.
-        """
+    def __init__(self, path: Path) -> None:
+        """As far as the file knows them."""
         self._path = path
-        self._is_newest = is_newest
         self._stamp: tuple[int, int] | None = None
         self._queues: dict[bytes, int] = {}
         self.plain: dict[bytes, int] = {}
         self.windows: Mapping[bytes, WritableTopic] = {}
-        self._is_told = False
         self.reload()
 
     def take(self, told: Mapping[str, WritableTopic | None]) -> None:
         """What became of some topics; ``None`` for no topic."""
-        self._is_told = True
         # What is known is not what the file said any more.
         self._stamp = None
         windows = dict(self.windows)
@@ -77,7 +69,6 @@ class WritableTopics:
         """
         if self._stamp is None or self._stat() != self._stamp:
             self.reload()
-        self._is_told = True
 
     def reload(self) -> None:
         """Read the table again.
@@ -111,13 +102,9 @@ class WritableTopics:
 
         Raises:
             TopicUnknownError: there is no such topic or no such queue of it.
-            BusyError: nor is there one that is known yet; there may be.
             NoPermissionError: the topic is the broker's own, or not writable.
         """
         queues = self._queues.get(topic)
-        if queues is None and not self._is_told and self._stat() != self._stamp:
-            self.reload()
-            queues = self._queues.get(topic)
         if queues is not None and 0 <= queue_id < queues and topic not in _FORBIDDEN:
             return None
         if topic == HALF and queue_id == 0:
@@ -125,8 +112,6 @@ class WritableTopics:
         name = topic.decode("utf-8", "replace")
         if topic in _FORBIDDEN:
             raise NoPermissionError("topic is the broker's own", topic=name)
-        if not self._is_newest():
-            raise BusyError("leader is new, and does not know all topics yet", topic=name)
         if queues is None:
             raise TopicUnknownError("topic does not exist", topic=name)
         if queues == 0:

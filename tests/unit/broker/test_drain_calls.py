@@ -35,8 +35,9 @@ class Drained:
         transactions: Any = SimpleNamespace(table=lambda: [1, 2])
         tables: Any = SimpleNamespace(
             cluster=SimpleNamespace(table=self.table), topics=self.topics,
-            node=SimpleNamespace(broker_name="a"),
+            node=SimpleNamespace(broker_name="a"), has_news=False,
         )  # fmt: skip
+        self.tables = tables
         self._asked: list[Any] = []
         log: Any = SimpleNamespace(
             check_leads=lambda: None, submit=lambda request, _: self._asked.append(request)
@@ -83,6 +84,13 @@ def test_topics_that_take_messages_are_told_and_those_of_consumer_groups_not() -
 
     assert (told["topic_count"], told["own"]) == (2, [{"topic": "own", "perm": 6}])
     assert not told["is_known"]
+
+
+def test_a_topic_that_was_just_closed_is_not_known_to_be_before_the_writer_is_told() -> None:
+    drained = Drained()
+    drained.tables.has_news = True
+
+    assert not drained.ask("cluster_remains")["is_known"]
 
 
 def test_of_many_topics_some_are_told_and_all_are_counted() -> None:

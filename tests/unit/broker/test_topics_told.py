@@ -16,9 +16,9 @@ from ledgermq.broker.state import broker_tables
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.writer_notice import WriterNotice
 from ledgermq.formats.config_json import decode_document
-from ledgermq.ipc.orders import TopicsChanged, WritableTopic, parse
+from ledgermq.ipc.orders import TopicsChanged, TopicsLoaded, WritableTopic, parse
 from ledgermq.model.config.settings import Settings
-from ledgermq.model.errors import BusyError, NoPermissionError, TopicUnknownError
+from ledgermq.model.errors import NoPermissionError, TopicUnknownError
 from ledgermq.rules.tables.groups import SubscriptionGroup
 from ledgermq.rules.tables.topics import Permission, Topic, TopicTable
 from ledgermq.writer.admission.writable_topics import WritableTopics
@@ -45,15 +45,19 @@ def told(order: bytes | None) -> dict[str, WritableTopic | None] | None:
     return None if parsed.topics is None else dict(parsed.topics)
 
 
+def order_of(tables: BrokerTables, known: int) -> bytes | None:
+    return tables.order_for_writer(known, term=7, writer_start=2)
+
+
 def test_a_writer_that_knows_a_revision_is_told_what_changed_since(tmp_path: Path) -> None:
     tables = BrokerTables(tmp_path / "config", Settings())
     put(tables, Topic("a", 4, 4), Topic("b", 4, 4))
     known = tables.topics_revision
-    first = tables.order_for_writer(-1)
+    first = order_of(tables, -1)
     put(tables, Topic("a", 8, 8), Topic("c", 4, 4, Permission.READ))
     tables.topics.delete("b", 2)
     tables.save_changed()
-    order = tables.order_for_writer(known)
+    order = order_of(tables, known)
     tables.close()
 
     assert order is not None
@@ -62,6 +66,7 @@ def test_a_writer_that_knows_a_revision_is_told_what_changed_since(tmp_path: Pat
     parsed = parse(order)
     assert isinstance(parsed, TopicsChanged)
     assert (parsed.since, parsed.version) == (known, tables.topics_revision)
+    assert (parsed.term, parsed.writer_start) == (7, 2)
 
 
 def test_a_snapshot_that_says_the_same_changes_nothing(tmp_path: Path) -> None:
@@ -73,7 +78,7 @@ def test_a_snapshot_that_says_the_same_changes_nothing(tmp_path: Path) -> None:
     same = tables.topics_revision
     tables.topics.replace_with(table_of(Topic("a", 4, 4), Topic("b", 5, 5)))
     tables.save_changed()
-    order = tables.order_for_writer(before)
+    order = order_of(tables, before)
     tables.close()
 
     assert same == before
@@ -88,8 +93,8 @@ def test_a_large_table_is_told_at_once_and_written_later(
     known = tables.topics_revision
     put(tables, Topic("a", 4, 4), Topic("b", 4, 4))
     at_once = (tmp_path / "topics.json").exists()
-    order = tables.order_for_writer(known)
-    unknown = tables.order_for_writer(-1)
+    order = order_of(tables, known)
+    unknown = order_of(tables, -1)
     tables.tick(1)
     tables.close()
     rows = decode_document((tmp_path / "topics.json").read_bytes())["topicConfigTable"]
@@ -178,20 +183,6 @@ def test_what_was_told_counts_for_producers(tmp_path: Path) -> None:
         topics.check(b"a", 7)
 
 
-def test_who_has_just_begun_to_lead_refuses_no_topic_for_good(tmp_path: Path) -> None:
-    known = [False]
-    topics = WritableTopics(tmp_path / "topics.json", is_newest=lambda: known[0])
-    topics.take({"a": WritableTopic(4)})
-
-    assert topics.check(b"a", 3) is None
-    for topic, queue_id in ((b"a", 4), (b"b", 0)):
-        with pytest.raises(BusyError, match="leader is new"):
-            topics.check(topic, queue_id)
-    known[0] = True
-    with pytest.raises(TopicUnknownError):
-        topics.check(b"b", 0)
-
-
 def test_windows_of_deduplication_are_told_and_read(tmp_path: Path) -> None:
     tables = BrokerTables(tmp_path, Settings())
     known = tables.topics_revision
@@ -200,7 +191,7 @@ def test_windows_of_deduplication_are_told_and_read(tmp_path: Path) -> None:
         Topic("a", 4, 4, first_offsets={2: 9}, deduplication_window_ms=60_000),
         Topic("b", 4, 4),
     )
-    order = tables.order_for_writer(known)
+    order = order_of(tables, known)
     tables.close()
     topics = WritableTopics(tmp_path / "topics.json")
     read = dict(topics.windows)
@@ -211,19 +202,69 @@ def test_windows_of_deduplication_are_told_and_read(tmp_path: Path) -> None:
     assert topics.windows == {b"b": (4, 5_000, {})}
 
 
+class Leads:
+    """In a term, by tables that have all that was committed before."""
+
+    is_held_up = False
+
+    def __init__(self, term: int) -> None:
+        self.term = term
+
+
 def test_a_writer_that_says_it_knows_nothing_is_told_to_read(tmp_path: Path) -> None:
     tables = BrokerTables(tmp_path, Settings())
-    notice = WriterNotice(tables, Mailbox())
+    notice = WriterNotice(tables, Mailbox(), Leads(0))
     put(tables, Topic("a", 4, 4))
-    notice.confirmed(tables.topics_revision)
+    notice.confirmed(TopicsLoaded(tables.topics_revision, 0, 0))
     was_confirmed = notice.is_confirmed
-    notice.confirmed(0)
-    order = tables.order_for_writer(notice.known)
+    notice.confirmed(TopicsLoaded(0, 0, 0))
+    order = notice.order()
     tables.close()
 
     assert was_confirmed
     assert not notice.is_confirmed
     assert told(order) is None
+
+
+def test_a_writer_is_told_when_the_tables_become_those_of_all(tmp_path: Path) -> None:
+    """It takes nothing before: nothing else may have changed since it was told of topics."""
+    tables = BrokerTables(tmp_path, Settings())
+    log = Leads(0)
+    notice = WriterNotice(tables, Mailbox(), log)
+    notice.look_at_writer(3)
+    put(tables, Topic("a", 4, 4))
+    notice.confirmed(TopicsLoaded(tables.topics_revision, 0, 3))
+    follows = notice.is_confirmed
+    log.term = 7
+    leads = notice.is_confirmed
+    order = parse(notice.order() or b"")
+    notice.confirmed(TopicsLoaded(tables.topics_revision, 7, 3))
+    is_told = notice.is_confirmed
+    log.term = 9
+    leads_again = notice.is_confirmed
+    log.is_held_up = True
+    held_up = notice.complete_term
+    tables.close()
+
+    assert (follows, leads, is_told, leads_again) == (True, False, True, False)
+    assert held_up == 0
+    newest = tables.topics_revision
+    assert order == TopicsChanged(newest, newest, 7, 3, {})
+
+
+def test_what_an_earlier_writer_has_known_counts_for_nothing(tmp_path: Path) -> None:
+    tables = BrokerTables(tmp_path, Settings())
+    notice = WriterNotice(tables, Mailbox(), Leads(7))
+    notice.look_at_writer(3)
+    notice.confirmed(TopicsLoaded(tables.topics_revision, 7, 3))
+    before = notice.is_confirmed
+    notice.look_at_writer(4)
+    notice.confirmed(TopicsLoaded(tables.topics_revision, 7, 3))
+    tables.close()
+
+    assert before
+    assert not notice.is_confirmed
+    assert notice.known == -1
 
 
 def test_a_file_that_was_read_is_not_read_for_each_repetition(tmp_path: Path) -> None:

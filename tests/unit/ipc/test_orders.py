@@ -49,11 +49,11 @@ ORDERS: list[tuple[Order, bytes]] = [
     (Followed(TERM, LAST, END, Term(5), 12), frame(8, 7, 9, 1234, 5, 12)),
     (TopicsChanged(3), frame(10, 0, 3, 0, 0, 0)),
     (
-        TopicsChanged(4, 3, {"a": WritableTopic(4, 5, {1: 2}), "b": None}),
-        frame(10, 0, 4, 3, 0, 0) + behind(b'{"a": [4, 5, {"1": 2}], "b": null}'),
+        TopicsChanged(4, 3, 7, 2, {"a": WritableTopic(4, 5, {1: 2}), "b": None}),
+        frame(10, 7, 4, 3, 2, 0) + behind(b'{"a": [4, 5, {"1": 2}], "b": null}'),
     ),
-    (TopicsChanged(4, 3, {}), frame(10, 0, 4, 3, 0, 0) + behind(b"{}")),
-    (TopicsLoaded(4), frame(11, 0, 4, 0, 0, 0)),
+    (TopicsChanged(4, 3, 7, 2, {}), frame(10, 7, 4, 3, 2, 0) + behind(b"{}")),
+    (TopicsLoaded(4, 7, 2), frame(11, 7, 4, 0, 2, 0)),
     (
         ProposeState(TERM, 3, 4, 13, [b"one", b"r"]),
         frame(12, 7, 2, 3, 4, 13) + behind(b"one", b"r"),

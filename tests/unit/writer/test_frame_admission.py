@@ -13,7 +13,7 @@ from ledgermq.formats.records.delayed_message import RealQueue, level_properties
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
 from ledgermq.model.config.settings import Settings
-from ledgermq.model.errors import BusyError, NoPermissionError, QuotaError
+from ledgermq.model.errors import NoPermissionError, QuotaError
 from ledgermq.model.limits import DELAY_TOPIC, TIMER_TOPIC
 from ledgermq.rules.access.access import FILE as ACCESS_FILE
 from ledgermq.rules.tables.quotas import FILE as QUOTAS_FILE
@@ -31,16 +31,13 @@ class Desk:
     def __init__(
         self, folder: Path, *, quotas: dict[str, object], users: dict[str, object]
     ) -> None:
-        self.is_newest = True
         (folder / QUOTAS_FILE).write_text(json.dumps({"quotas": quotas}))
         (folder / ACCESS_FILE).write_text(json.dumps({"users": users}))
         settings = Settings()
         if users:
             settings = replace(settings, access=replace(settings.access, enabled=True))
         self.now_ns = 0
-        self.admission = FrameAdmission(
-            settings, folder, lambda: self.now_ns, is_newest=lambda: self.is_newest
-        )
+        self.admission = FrameAdmission(settings, folder, lambda: self.now_ns)
         self.rights = self.admission.rights_of(PEER)
 
     def send(self, run_topic: str, *real: str) -> None:
@@ -115,29 +112,3 @@ def test_messages_that_wait_need_the_right_to_the_topic_where_they_belong(tmp_pa
 
     with pytest.raises(NoPermissionError, match="secret"):
         desk.send(DELAY_TOPIC, "orders", "secret")
-
-
-def test_a_leader_that_begins_decides_nothing_by_the_users_of_its_files(tmp_path: Path) -> None:
-    user = {"whiteRemoteAddress": PEER.address, "topicPerms": ["orders=PUB"]}
-    desk = Desk(tmp_path, quotas={}, users={"orders": user})
-    desk.send("orders", "orders")
-    desk.is_newest = False
-    # Known until the term ends: a broker that is started anew within it changes nothing.
-    desk.send("orders", "orders")
-    desk.admission.begin_term()
-
-    with pytest.raises(BusyError, match="does not know all users yet") as refused:
-        desk.send("orders", "orders")
-    with pytest.raises(BusyError):
-        # Its right may be in the log.
-        desk.send("other", "other")
-    # The leader before had taken the right away, which the broker finds in the log, and tells.
-    (tmp_path / ACCESS_FILE).write_text(
-        json.dumps({"users": {"orders": {"whiteRemoteAddress": PEER.address}}})
-    )
-    desk.admission.reload()
-    desk.is_newest = True
-    with pytest.raises(NoPermissionError, match="orders"):
-        desk.send("orders", "orders")
-
-    assert refused.value.retriable
