@@ -111,11 +111,16 @@ def fresh_header(previous: IndexHeader | None = None) -> IndexHeader:
 
 
 def put_header(page: memoryview, header: IndexHeader) -> None:
-    """Write ``header`` at the beginning of the file mapped at ``page``."""
+    """Write ``header`` at the beginning of the file mapped at ``page``.
+
+    Other processes read it meanwhile, each field as it was or as it is.
+    """
     assert header.index_count >= 1, header
     # Java counts from 1 in memory and writes the count with the first key: 1 is never on disk.
     count = header.index_count if header.index_count > 1 else 0
-    _HEADER.pack_into(page, 0, *header[:5], count)
+    # In one copy: what is packed in place is all zeros first, and then comes octet by octet. A
+    # reader of that moment would find a file without keys.
+    page[:HEADER_SIZE] = _HEADER.pack(*header[:5], count)
 
 
 def get_header(page: memoryview, layout: IndexLayout, *, file: str = "") -> IndexHeader:
@@ -129,7 +134,8 @@ def get_header(page: memoryview, layout: IndexLayout, *, file: str = "") -> Inde
             "index file of another size",
             file=file, offset=0, field="size", value=len(page), expected=layout.file_size,
         )  # fmt: skip
-    *stamps, slot_count, count = _HEADER.unpack_from(page, 0)
+    # Of a copy, which takes a field as a whole; one that is unpacked in place is read by octets.
+    *stamps, slot_count, count = _HEADER.unpack(bytes(page[:HEADER_SIZE]))
     if not 0 <= slot_count <= layout.slots:
         raise _corrupt("more slots than there are", file, 32, "slot_count", slot_count)
     if not 0 <= count <= layout.items:
@@ -188,7 +194,7 @@ def put_key(
         previous = 0
     difference = time_difference(header, store_timestamp)
     _ITEM.pack_into(page, layout.item_at(number), key_hash, physical_offset, difference, previous)
-    _SLOT.pack_into(page, slot_at, number)
+    page[slot_at : slot_at + SLOT_SIZE] = _SLOT.pack(number)
     if number == 1:
         header = header._replace(
             begin_timestamp=store_timestamp, begin_physical_offset=physical_offset
@@ -232,7 +238,8 @@ def query_key(
     key_hash = index_key_hash(key)
     # The slot before the header: its writer counts an item before a slot names it, and a slot that
     # names more than is counted would hide the whole chain.
-    (number,) = _SLOT.unpack_from(page, layout.slot_at(key_hash % layout.slots))
+    at = layout.slot_at(key_hash % layout.slots)
+    (number,) = _SLOT.unpack(bytes(page[at : at + SLOT_SIZE]))
     header = get_header(page, layout, file=file)
     found: list[int] = []
     newest = min(header.index_count, layout.items - 1)

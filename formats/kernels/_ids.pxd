@@ -79,8 +79,22 @@ cdef void _find_properties(
     const unsigned char[::1] span, Py_ssize_t start, Py_ssize_t end, long long[::1] fields,
 ) noexcept
 
-@cython.locals(high=cython.longlong, low=cython.longlong)
-cdef long long _u32(const unsigned char[::1] span, Py_ssize_t at) noexcept
+cdef extern from *:
+    """
+    /* In one load: another process may write there meanwhile. */
+    static inline long long ledgermq_load32(const unsigned char *at) {
+        unsigned int value;
+        memcpy(&value, at, sizeof value);
+    #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+        value = __builtin_bswap32(value);
+    #endif
+        return value;
+    }
+    """
+    long long ledgermq_load32(const unsigned char *at) noexcept
+
+cdef inline long long _u32(const unsigned char[::1] span, Py_ssize_t at) noexcept:
+    return ledgermq_load32(&span[at])
 
 @cython.locals(value=cython.longlong)
 cdef long long _i32(const unsigned char[::1] span, Py_ssize_t at) noexcept

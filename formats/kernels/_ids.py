@@ -9,6 +9,15 @@ the topic that it is for, its *real topic*.
 
 from __future__ import annotations
 
+import cython
+
+if not cython.compiled:
+
+    def _u32(span: memoryview, at: int) -> int:
+        """Of one copy: somebody else may write there."""
+        return int.from_bytes(span[at : at + 4], "big")
+
+
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 _MASK_63 = 0x7FFF_FFFF_FFFF_FFFF
 # FNV-1a of 64 bits; its low bits are mixed with the high ones afterwards.
@@ -304,12 +313,6 @@ def _find_properties(span: memoryview, start: int, end: int, fields: memoryview)
             fields[item] = name_end + 1
             fields[item + 1] = segment_end
         at = segment_end + 1
-
-
-def _u32(span: memoryview, at: int) -> int:
-    high = (span[at] << 8) | span[at + 1]
-    low = (span[at + 2] << 8) | span[at + 3]
-    return (high << 16) | low
 
 
 def _i32(span: memoryview, at: int) -> int:

@@ -25,7 +25,20 @@ cpdef void set_slots(
 @cython.locals(place=cython.Py_ssize_t)
 cdef Py_ssize_t _place_of(int[::1] heads, long long slot, long long mask) noexcept
 
-cdef void _put32(unsigned char[::1] octets, Py_ssize_t at, long long value) noexcept
+cdef extern from *:
+    """
+    /* In one store: another process may read there meanwhile. */
+    static inline void ledgermq_store32(unsigned char *at, unsigned int value) {
+    #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+        value = __builtin_bswap32(value);
+    #endif
+        memcpy(at, &value, sizeof value);
+    }
+    """
+    void ledgermq_store32(unsigned char *at, unsigned int value) noexcept
+
+cdef inline void _put32(unsigned char[::1] octets, Py_ssize_t at, long long value) noexcept:
+    ledgermq_store32(&octets[at], <unsigned int>value)
 
 @cython.locals(high=cython.longlong, value=cython.longlong)
 cdef long long _get32(const unsigned char[::1] octets, Py_ssize_t at) noexcept

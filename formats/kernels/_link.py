@@ -8,6 +8,15 @@ Plain Python with its C types in ``_link.pxd``, as ``_scan`` is. The rules are t
 
 from __future__ import annotations
 
+import cython
+
+if not cython.compiled:
+
+    def _put32(octets: memoryview, at: int, value: int) -> None:
+        """In one copy: readers of a slot find what was there, or this."""
+        octets[at : at + 4] = value.to_bytes(4, "big")
+
+
 _MASK = 0xFFFF_FFFF
 _SIGN = 0x8000_0000
 _WRAP = 0x1_0000_0000
@@ -108,13 +117,6 @@ def _place_of(heads: memoryview, slot: int, mask: int) -> int:
     while heads[place] != 0 and heads[place] != slot + 1:
         place = (place + 2) & mask
     return place
-
-
-def _put32(octets: memoryview, at: int, value: int) -> None:
-    octets[at] = (value >> 24) & 255
-    octets[at + 1] = (value >> 16) & 255
-    octets[at + 2] = (value >> 8) & 255
-    octets[at + 3] = value & 255
 
 
 def _get32(octets: memoryview, at: int) -> int:

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import mmap
+import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -270,3 +275,35 @@ def test_keys_are_found_in_the_files_of_the_real_broker(golden: Any, golden_json
         key = f"{query['topic']}#{query['key']}"
         found = [offset for page in pages for offset in query_key(page, GOLDEN_LAYOUT, key)]
         assert set(query["physicalOffsets"]) <= set(found)
+
+
+WRITER = """
+import mmap, sys
+from ledgermq.formats.index_file import IndexHeader, put_header
+with open(sys.argv[1], "r+b") as file:
+    page = memoryview(mmap.mmap(file.fileno(), 0))
+for number in range(400_000):
+    # The last octet of each field starts over when the one before it changes.
+    put_header(page, IndexHeader(*(1_000 + number % 1_000,) * 5, 3_000 + number % 1_000))
+"""
+
+
+@pytest.mark.slow
+def test_another_process_never_sees_a_header_in_part(tmp_path: Path) -> None:
+    layout, path = IndexLayout(slots=5_000, items=5_000), tmp_path / "index"
+    path.write_bytes(bytes(layout.file_size))
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    with path.open("r+b") as file:
+        page = memoryview(mmap.mmap(file.fileno(), 0))
+    put_header(page, IndexHeader(*(1_000,) * 5, 3_000))
+    seen = set()
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], env=environment) as writer:
+        while writer.poll() is None:
+            seen |= {get_header(page, layout) for _ in range(1_000)}
+
+    assert writer.returncode == 0
+    for header in seen:
+        *stamps, slots, count = header
+        assert all(1_000 <= one < 2_000 for one in (*stamps, slots)), header
+        assert 3_000 <= count < 4_000, header
+    assert len(seen) > 1
