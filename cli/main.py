@@ -1,8 +1,10 @@
 """Entry point of the ``ledgermq`` command: sub-commands, and errors as exit statuses.
 
 A module of sub-commands exposes ``register(subparsers)`` and sets ``func`` on each of its parsers
-to ``(arguments) -> exit status``. Only the module of the command that was asked for is imported; it
-imports what needs an optional library where that is used, so that ``--help`` never does.
+to ``(arguments) -> exit status``, and ``keeps_umask`` where it makes files that are the user's own
+data, which others may be meant to read. Only the module of the command that was asked for is
+imported; it imports what needs an optional library where that is used, so that ``--help`` never
+does.
 
 | exit status | meaning |
 |---|---|
@@ -254,7 +256,15 @@ def _run(words: Sequence[str]) -> int:
         # --help and --version have printed what was asked for.
         return int(leaving.code or EXIT_OK)
     run: Run = arguments.func
-    return run(arguments)
+    if getattr(arguments, "keeps_umask", False):
+        return run(arguments)
+    # What a command makes belongs to who asks alone, whatever the shell says; what is for others
+    # gets its mode where it is made.
+    before = os.umask(0o077)
+    try:
+        return run(arguments)
+    finally:
+        os.umask(before)
 
 
 def _parser(words: Sequence[str]) -> CommandParser:

@@ -34,6 +34,7 @@ from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.names.own_tables import OWN_TABLES
 from ledgermq.repair.check.file_family import FileFamily, FoundFile, find_family
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
+from ledgermq.store.files.small_file import write_new_file
 from ledgermq.store.queues.known_ends import known_queue_ends
 from ledgermq.store.queues.queue_ends import NAME as ENDS_NAME
 from ledgermq.store.queues.queue_ends import QueueEnds, encode_queue_ends
@@ -87,7 +88,7 @@ def create_backup(
     if target.resolve().is_relative_to(directory.root.resolve()):
         raise ConfigError("a backup may not lie in the store itself", target=str(target))
     try:
-        make_directories(target)
+        make_directories(target, mode=0o700)
     except OSError as error:
         raise _refused(target, error) from error
     earlier = backups_in(target)
@@ -131,7 +132,8 @@ class _Creation:
 
     def run(self, target: Path, ends: QueueEnds | None) -> Backup:
         shutil.rmtree(self._partial, ignore_errors=True)
-        (self._partial / CONTENT).mkdir(parents=True)
+        make_directories(self._partial, mode=0o700)
+        (self._partial / CONTENT).mkdir(mode=0o700)
         manifest = self._manifest
         settled = self._settled_end()
         if self._directory.commit_log is not None:
@@ -257,10 +259,7 @@ class _Creation:
             self._write(name, target, content)
 
     def _write(self, name: str, target: Path, content: bytes) -> None:
-        with target.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        write_new_file(target, content)
         digest = digest_of_bytes(content)
         self._copied += len(content)
         self._files[name] = BackedUpFile(len(content), len(content), digest, sealed=False)

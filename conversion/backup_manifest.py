@@ -33,6 +33,7 @@ from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.repair.check.file_family import first_nonzero
 from ledgermq.store.files.checked_document import read_document, write_document
+from ledgermq.store.files.small_file import create_file, write_all
 
 MANIFEST = "manifest.json"
 CONTENT = "store"
@@ -250,16 +251,14 @@ def copy_file(source: Path, target: Path, *, used: int, size: int, told: Told) -
         OSError: the operating system refused.
     """
     digest = hashlib.blake2b(digest_size=DIGEST_SIZE)
-    with source.open("rb", buffering=0) as reading, target.open("xb", buffering=0) as writing:
+    with source.open("rb", buffering=0) as reading, create_file(target) as writing:
         at = 0
         while at < used:
             content = os.pread(reading.fileno(), min(_STEP, used - at), at)
             if not content:
                 break
             digest.update(content)
-            rest = memoryview(content)
-            while rest:
-                rest = rest[writing.write(rest) :]
+            write_all(writing.fileno(), content)
             at += len(content)
             told(len(content))
         os.ftruncate(writing.fileno(), size)

@@ -135,7 +135,7 @@ def restore_store(
         if messages < 0:
             check_empty(root)
             shutil.rmtree(staging, ignore_errors=True)
-            staging.mkdir()
+            staging.mkdir(mode=0o700)
             fill(staging)
             _write_marks(staging, manifest, name)
             prepare(staging, manifest)

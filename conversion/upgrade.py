@@ -288,7 +288,7 @@ def _make_dledger(plan: Upgrade) -> None:
     try:
         (folder / "data").mkdir(parents=True)
         (folder / "index").mkdir()
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.ftruncate(fd, plan.file_size)
             sync_file(fd)

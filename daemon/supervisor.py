@@ -540,7 +540,7 @@ def _open_node(settings: Settings, resources: ExitStack) -> CursorPage:
 
 def _touch(path: Path) -> None:
     try:
-        with_reserve(lambda: path.touch(mode=0o640))
+        with_reserve(lambda: path.touch(mode=0o600))
         sync_directory(path.parent)
     except OSError as error:
         raise StorageError(

@@ -45,7 +45,7 @@ class TermFile:
             if current_term is not None:
                 # Of a new log, which the writer may not have begun when this node is asked to vote.
                 make_directories(current_term.parent)
-            self._fd = os.open(slots, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            self._fd = os.open(slots, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             content = os.pread(self._fd, FILE_SIZE, 0)
             if not content:
                 os.ftruncate(self._fd, FILE_SIZE)

@@ -131,6 +131,7 @@ def install_derived(directory: StoreDirectory, folder: Path) -> tuple[StagedDeri
         log_start = reader.parts[0].files.first
     finally:
         reader.close()
+    _let_nobody_else_in(folder)
     _make_durable(folder, staged, ends, log_start=log_start)
     aside = put_in_place(root, folder)
     delete_folder(folder)
@@ -159,6 +160,14 @@ def _check_log(reader: LogReader, staged: StagedDerived) -> None:
         raise ConfigError("derived files are of other positions than the log has", **wrong)
     if staged.last >= first and message_crc(reader, staged.last) != staged.last_crc:
         raise ConfigError("derived files are of another log", position=staged.last)
+
+
+def _let_nobody_else_in(folder: Path) -> None:
+    """Workers of Spark make files as their hosts do; in a store they are the node's alone."""
+    for path in (folder, *folder.rglob("*")):
+        mode = path.stat().st_mode
+        if mode & 0o077:
+            path.chmod(mode & 0o700)
 
 
 def _make_durable(

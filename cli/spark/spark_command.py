@@ -31,6 +31,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = subparsers.add_parser(
         "spark", help="rebuild, audit, archive, replay and count on Spark"
     )
+    # Archives, reports and notes of replays are the user's own data, for whom the shell says.
+    parser.set_defaults(keeps_umask=True)
     jobs = parser.add_subparsers(title="jobs", metavar="JOB", required=True)
     _register_rebuild(jobs)
     _register_audit(jobs)
@@ -58,7 +60,8 @@ def _register_rebuild(jobs: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     add_size_options(parser)
     add_job_options(parser)
-    parser.set_defaults(func=_rebuild)
+    # What it builds becomes a part of the store.
+    parser.set_defaults(func=_rebuild, keeps_umask=False)
 
 
 def _register_audit(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

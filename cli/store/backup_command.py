@@ -214,7 +214,7 @@ def _restore(arguments: argparse.Namespace) -> int:
             self_id=self_id,
             found=found.self_id,
         )
-    make_directories(root)
+    make_directories(root, mode=0o700)
     # The backup may be one that the store's owner cannot read.
     with stopped_store(root, as_owner=False), ProgressLine("MiB copied") as line:
         manifest, messages = restore_backup(

@@ -243,7 +243,7 @@ def restore_stream(arguments: argparse.Namespace) -> int:
         )
     root: Path = arguments.directory
     point = find_point(repository, wanted)
-    make_directories(root)
+    make_directories(root, mode=0o700)
     with stopped_store(root, as_owner=False), ProgressLine("MiB copied") as line:
         manifest, messages = restore_point(
             repository, about, point, root,

@@ -362,6 +362,8 @@ def _outliers(directory: StoreDirectory) -> list[str]:
 def _write_text(path: Path, text: str) -> None:
     try:
         path.write_text(text)
+        # No secret, and what the node's account reads, whoever types this.
+        path.chmod(0o644)
     except OSError as error:
         raise StorageError(
             f"settings not written: {error.strerror}", errno=error.errno, path=str(path)

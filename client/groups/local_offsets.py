@@ -8,7 +8,6 @@ RocketMQ's ``LocalFileOffsetStore`` has ``~/.rocketmq_offsets`` and keys that ar
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.formats.config_json import OFFSET_TABLE
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.names.stored_name import is_file_name
+from ledgermq.store.files.disk_sync import make_directories
+from ledgermq.store.files.small_file import replace_file
 
 DIRECTORY_DEFAULT = "~/.ledgermq_offsets"
 
@@ -59,26 +60,13 @@ class LocalOffsets:
         for queue, offset in sorted(merged.items()):
             table.setdefault(queue.topic, {})[str(queue.queue_id)] = offset
         try:
-            self._write(json.dumps({OFFSET_TABLE: table}, indent="\t").encode())
+            make_directories(self.path.parent, mode=0o700)
         except OSError as error:
             raise StorageError(
                 "offsets not written", errno=error.errno, file=str(self.path), reason=str(error)
             ) from error
+        replace_file(self.path, json.dumps({OFFSET_TABLE: table}, indent="\t").encode())
         self._offsets = merged
-
-    def _write(self, content: bytes) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self.path.with_name(f"{_FILE}.tmp")
-        with fresh.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.rename(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
     def _read(self) -> dict[TopicQueue, int]:
         try:

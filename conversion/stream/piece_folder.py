@@ -17,6 +17,7 @@ from typing import BinaryIO, Protocol
 from ledgermq.conversion.stream.sealed_piece import Bytes
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
+from ledgermq.store.files.small_file import create_file, write_all
 
 ABOUT = "about"
 """The piece that says whose log a stream is of."""
@@ -92,19 +93,17 @@ class PieceFolder:
         """As ``PiecePlace``; a crash leaves a file ``.partial-…`` at most."""
         path = self._root / name
         try:
-            make_directories(path.parent, mode=0o750)
+            make_directories(path.parent, mode=0o700)
             if path.exists():
                 return False
             partial = path.with_name(f"{_PARTIAL}{os.getpid()}-{path.name}")
             partial.unlink(missing_ok=True)
-            with partial.open("xb", buffering=0) as file:
+            with create_file(partial) as file:
                 # Free once this process has ended, however it did.
                 fcntl.flock(file.fileno(), fcntl.LOCK_EX)
                 try:
                     for part in parts:
-                        rest = memoryview(part)
-                        while rest:
-                            rest = rest[file.write(rest) :]
+                        write_all(file.fileno(), part)
                     sync_file(file.fileno())
                     was_put = _named(partial, path)
                 finally:

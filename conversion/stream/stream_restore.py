@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.files.disk_sync import sync_file
 from ledgermq.store.files.file_names import file_name
 from ledgermq.store.files.mapped_files import MappedFile
+from ledgermq.store.files.small_file import create_file, write_all, write_new_file
 from ledgermq.store.log.entry_check import EntryPoint, check_entries
 from ledgermq.store.log.first_entry import first_entry_offset
 from ledgermq.store.log.verified_span import check_span
@@ -159,18 +160,17 @@ class _RestoredLog:
             pieces = [piece for piece in point.run.pieces if piece.end > at and piece.start < end]
             path = self._folders[pieces[0].folder] / file_name(start)
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("x+b") as file:
+            with create_file(path) as file:
                 for piece in pieces:
                     at = self._copy(piece, file, start, at, end)
                 file.truncate(size)
-                file.flush()
                 sync_file(file.fileno())
             self._check(path, start, end, is_plain=pieces[0].folder == "commitlog")
         if self._index is not None:
             self._index.sync()
             self._index.close()
 
-    def _copy(self, piece: LogPiece, file: BinaryIO, start: int, at: int, end: int) -> int:
+    def _copy(self, piece: LogPiece, file: FileIO, start: int, at: int, end: int) -> int:
         """Copy what the piece has of positions from ``at`` to ``end``; where that ends."""
         position = piece.start
         with self._repository.read(piece.name) as opened:
@@ -178,7 +178,7 @@ class _RestoredLog:
                 part = memoryview(block)[max(0, at - position) : max(0, end - position)]
                 if part:
                     file.seek(at - start)
-                    file.write(part)
+                    write_all(file.fileno(), part)
                     at += len(part)
                     self._told(len(part))
                 position += len(block)
@@ -348,7 +348,4 @@ def _tables_for(repository: Repository, run: LogRun, cut: _Cut) -> TablePiece:
 def _write(staging: Path, name: str, content: bytes) -> None:
     path = staging / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("xb") as opened:
-        opened.write(content)
-        opened.flush()
-        sync_file(opened.fileno())
+    write_new_file(path, content)

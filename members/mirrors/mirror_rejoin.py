@@ -242,7 +242,7 @@ def _set_aside(paths: StorePaths, plan: Rejoin) -> None:
         shutil.rmtree(old)
     partial = plan.aside.with_name(plan.aside.name + _PARTIAL)
     # Who may not read the log is not to read it here.
-    make_directories(partial, mode=0o750)
+    make_directories(partial, mode=0o700)
     dledger = partial / paths.data.parent.name
     kept, end = plan.kept, plan.missing.end
     _take_family(paths.data, dledger / "data", (kept.begin, kept.end, end))

@@ -62,7 +62,7 @@ class WitnessFile:
         self._path = path
         try:
             make_directories(path.parent)
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             content = os.pread(self._fd, FILE_SIZE, 0)
             if not content:
                 os.ftruncate(self._fd, FILE_SIZE)

@@ -228,7 +228,7 @@ class AppendFiles:
         path = self.directory / file_name(start)
         created = not path.exists()
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             size = os.fstat(fd).st_size
             if size == 0:
                 os.ftruncate(fd, self.file_size)

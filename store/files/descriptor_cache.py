@@ -48,7 +48,7 @@ class DescriptorCache:
             return fd
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
-            fd = os.open(path, flags, 0o644)
+            fd = os.open(path, flags, 0o600)
         except OSError as error:
             raise storage_error("file not opened", error, file=path) from error
         if len(self._open) == self._capacity:

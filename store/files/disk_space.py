@@ -114,7 +114,7 @@ def fill_reserve(path: Path, size: int) -> None:
         StorageError: the operating system refused.
     """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             have = os.fstat(fd).st_size
             if have > size:

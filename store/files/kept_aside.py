@@ -16,6 +16,7 @@ from ledgermq.model.errors import StorageError
 from ledgermq.model.events import Event
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
 from ledgermq.store.files.file_names import is_file_name
+from ledgermq.store.files.small_file import create_file
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ def _target(path: Path, aside: Path) -> Path:
 
 def _copy(source: Path, target: Path, *, copied: int, size: int) -> None:
     """Make ``target`` of the first ``copied`` bytes of ``source`` and zeros; durable on return."""
-    with source.open("rb") as old, target.open("xb") as new:
+    with source.open("rb") as old, create_file(target) as new:
         os.ftruncate(new.fileno(), size)
         at = 0
         while at < copied:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from io import FileIO
 from pathlib import Path
 
 from ledgermq.model.errors import StorageError
@@ -52,17 +53,43 @@ def replace_file(path: Path, content: bytes) -> None:
         ) from error
 
 
-def _write_fresh(fresh: Path, content: bytes) -> None:
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _OPEN, 0o640)
-    try:
-        _write_all(fd, content)
-        sync_file(fd)
-    finally:
-        os.close(fd)
+def create_file(path: Path) -> FileIO:
+    """A new file at ``path``, to be written and read, which its owner alone may open.
+
+    Raises:
+        FileExistsError: there is one of that name.
+        OSError: the operating system refused.
+    """
+    return open(path, "x+b", buffering=0, opener=_private)
 
 
-def _write_all(fd: int, content: bytes) -> None:
+def write_new_file(path: Path, content: bytes) -> None:
+    """A new file with ``content``, durable but for its name; raises as ``create_file``."""
+    with create_file(path) as file:
+        write_all(file.fileno(), content)
+        sync_file(file.fileno())
+
+
+def write_all(fd: int, content: bytes | memoryview) -> None:
+    """Write all of ``content`` where the file stands.
+
+    Raises:
+        OSError: the operating system refused; a part may be written.
+    """
     # A disk that is nearly full takes a part, and says so only at the next call.
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(fd, rest) :]
+
+
+def _private(name: str, flags: int) -> int:
+    return os.open(name, flags | _OPEN, 0o600)
+
+
+def _write_fresh(fresh: Path, content: bytes) -> None:
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _OPEN, 0o600)
+    try:
+        write_all(fd, content)
+        sync_file(fd)
+    finally:
+        os.close(fd)

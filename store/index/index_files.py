@@ -359,7 +359,7 @@ class _OpenFile:
     def create(cls, path: Path, layout: IndexLayout, header: IndexHeader) -> _OpenFile:
         """A new file of full size with reserved slots; none is left when the disk is full."""
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
                 os.posix_fallocate(fd, 0, layout.item_at(0))
                 page = bytearray(HEADER_SIZE)

@@ -107,7 +107,7 @@ class StagedLog:
             StorageError: the operating system refused.
         """
         try:
-            fd = os.open(self._part(), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            fd = os.open(self._part(), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 done = 0
                 while done < len(data):
