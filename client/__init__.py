@@ -1,6 +1,8 @@
 """Producer and Consumer, synchronous and asyncio; needs only pyzmq.
 
-Applications import from here, or from ``ledgermq.client.aio``. Inside, the rules of asking, sending
+Applications import from here, or from ``ledgermq.client.aio``. A client that was closed, and one
+that is used in a child of the process that has made it, refuse each call with ``ClosedError``: a
+server that forks makes its clients behind that, in each worker. Inside, the rules of asking, sending
 and pulling (``RequestPipeline``, ``SendPipeline``, ``PullPipeline``) never block, and have no
 thread and no clock. They are driven; one question to a broker is this loop:
 

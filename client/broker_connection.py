@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import ClassVar, Self
 
 import zmq
 
 from ledgermq.client.blocking.broker import Broker
-from ledgermq.client.closing import Closing
+from ledgermq.client.closing import Closing, Ending
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.core.connection import Context
 from ledgermq.client.core.nodes import AnyLink, broker_link
@@ -82,7 +83,7 @@ class BrokerClient(Closing):
         self._link.close()
 
 
-class AsyncBrokerClient:
+class AsyncBrokerClient(Ending):
     """What awaits answers of a broker; opened by ``async with``."""
 
     NAME: ClassVar[str]
@@ -102,7 +103,10 @@ class AsyncBrokerClient:
             speaks_for: whose rights this has; at the unix socket of a node, where an operator alone
                 may speak for others.
         """
-        self._link = _link_to(address, self.NAME if name is None else name, speaks_for)
+        self._make_link = partial(
+            _link_to, address, self.NAME if name is None else name, speaks_for
+        )
+        self._link = self._make_link()
         self._timeout_s = timeout_s
         self._requests: AsyncRequests | None = None
 
@@ -122,6 +126,7 @@ class AsyncBrokerClient:
         if self._requests is not None:
             self._requests.close()
         self._requests = None
+        self._link = self._make_link()
 
     async def __aenter__(self) -> Self:
         self._requests = AsyncRequests(self._link, timeout_s=self._timeout_s)

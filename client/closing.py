@@ -1,13 +1,137 @@
-"""Clients that are closed at the end of a ``with`` block."""
+"""Clients that are closed at the end of a ``with`` block, and say so when they are used later."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from functools import cache, wraps
+from inspect import iscoroutinefunction, isfunction
 from types import TracebackType
-from typing import Self
+from typing import Any, ClassVar, NoReturn, Self
+
+from ledgermq.client.core.asked import AskedVerb
+from ledgermq.client.forks import OfOneProcess
+from ledgermq.model.errors import ClosedError, LedgerError
 
 
-class Closing(ABC):
+class Ending(OfOneProcess):
+    """A client that refuses each of its verbs once it is closed, or in a child that was forked.
+
+    What refuses stands in the place of the verb in the client itself: while it is open, no call
+    pays for the question whether it is. What threads do that have begun before is theirs to end.
+    """
+
+    AFTER_CLOSE: ClassVar[frozenset[str]] = frozenset()
+    """Verbs that know by themselves that it is closed, and what to do then."""
+
+    OPENS_AGAIN: ClassVar[bool] = True
+    """Whether one of a loop that was closed may be opened once more."""
+
+    _end: LedgerError | None = None
+
+    def __init_subclass__(cls, **more: object) -> None:
+        super().__init_subclass__(**more)
+        for name, made in (("close", _closes), ("__aenter__", _opens)):
+            own = vars(cls).get(name)
+            if own is not None and not getattr(own, "__isabstractmethod__", False):
+                setattr(cls, name, made(own))
+
+    def _leave(self) -> None:
+        """See ``OfOneProcess``: each verb says so, and nothing is left to close."""
+        self._refuse(self._left_error(), _verbs(type(self)))
+        is_awaited = iscoroutinefunction(getattr(type(self), "close", None))
+        vars(self)["close"] = _nothing_awaited if is_awaited else _nothing
+
+    def _reopen(self) -> None:
+        """Do what the verbs say again.
+
+        Raises:
+            ClosedError: this cannot be opened once more.
+        """
+        if self._end is None:
+            return
+        if vars(self).get("close") is not None:
+            raise self._left_error()
+        if not self.OPENS_AGAIN:
+            raise ClosedError("client is closed", client=type(self).__name__)
+        self._end = None
+        for verb in _verbs(type(self)):
+            vars(self).pop(verb, None)
+
+    def _refuse_closed(self) -> None:
+        """Say of each verb from now on that the client is closed."""
+        error = ClosedError("client is closed", client=type(self).__name__)
+        self._refuse(error, _verbs(type(self)) - self.AFTER_CLOSE)
+
+    def _check_process(self) -> None:
+        """Go on with what was begun by no verb.
+
+        Raises:
+            ClosedError: in a child that was forked since.
+        """
+        if self._end is not None:
+            raise self._end
+
+    def _refuse(self, error: LedgerError, verbs: Iterable[str]) -> None:
+        self._end = error
+        kind, message, details = type(error), error.message, error.details
+
+        def refuse(*_args: object, **_kwargs: object) -> NoReturn:
+            raise kind(message, **details)
+
+        vars(self).update(dict.fromkeys(verbs, refuse))
+
+
+@cache
+def _verbs(kind: type[object]) -> frozenset[str]:
+    """The public methods of a kind of client, but for the one that closes it."""
+    found = {name: value for one in reversed(kind.__mro__) for name, value in vars(one).items()}
+    return frozenset(
+        name
+        for name, value in found.items()
+        if not name.startswith("_")
+        and (isfunction(value) or isinstance(value, AskedVerb))
+        and name != "close"
+        and not hasattr(Ending, name)
+    )
+
+
+def _closes(close: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(close)
+    def closed(self: Ending, *args: Any, **kwargs: Any) -> None:
+        try:
+            close(self, *args, **kwargs)
+        finally:
+            self._refuse_closed()
+
+    @wraps(close)
+    async def awaited(self: Ending, *args: Any, **kwargs: Any) -> None:
+        try:
+            await close(self, *args, **kwargs)
+        finally:
+            self._refuse_closed()
+
+    return awaited if iscoroutinefunction(close) else closed
+
+
+def _opens(enter: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(enter)
+    async def opened(self: Ending) -> Any:
+        self._reopen()
+        return await enter(self)
+
+    return opened
+
+
+def _nothing(*_args: object, **_kwargs: object) -> None:
+    """In the place of ``close`` in a child: the connection is the parent's to end."""
+
+
+async def _nothing_awaited(*_args: object, **_kwargs: object) -> None:
+    """See ``_nothing``."""
+
+
+class Closing(Ending):
     """A client of threads, used as ``with Client(…) as client:``."""
 
     @abstractmethod
@@ -26,7 +150,7 @@ class Closing(ABC):
         self.close()
 
 
-class AsyncClosing(ABC):
+class AsyncClosing(Ending):
     """A client of a loop, opened by ``async with``; what that opens is its own."""
 
     @abstractmethod

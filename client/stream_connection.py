@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 from collections import deque
 from collections.abc import Sequence
 from itertools import chain
-from weakref import WeakSet
 
 from ledgermq.client.core.connection import MESSAGE_SIZE_MAX, MESSAGES_QUEUED_MAX, Part
+from ledgermq.client.forks import OfOneProcess
 from ledgermq.wire.byte_stream import (
     HEAD_SIZE,
     PARTS_MAX,
@@ -30,10 +29,7 @@ PATH_MAX = 107
 """``sun_path`` holds 108 bytes, the last of them zero."""
 
 
-_opened: WeakSet[StreamConnection] = WeakSet()
-
-
-class StreamConnection:
+class StreamConnection(OfOneProcess):
     """A unix socket; what it does not take at once leaves when it does.
 
     Its only descriptor can be read when there is something to take, or when more can leave: so
@@ -50,6 +46,7 @@ class StreamConnection:
         self.is_locked_out = False
         self.stays_readable = True
         self._has_ended = False
+        self.descriptors: tuple[int, ...] = ()
         self._unsent: deque[bytes | memoryview] = deque()
         self._reader = MessageReader(MESSAGE_SIZE_MAX)
         self._messages = self._reader.messages
@@ -62,8 +59,7 @@ class StreamConnection:
             raise
         self._epoll = select.epoll()
         self._epoll.register(self._socket, select.EPOLLIN)
-        self.descriptors: tuple[int, ...] = (self._epoll.fileno(),)
-        _opened.add(self)
+        self.descriptors = (self._epoll.fileno(),)
 
     def receive(self) -> list[Part] | None:
         """See ``NodeConnection``.
@@ -144,12 +140,13 @@ class StreamConnection:
         self._epoll.close()
         self._socket.close()
 
-    def leave(self) -> None:
-        """In a child that was forked: leave the connection to the parent."""
+    def _leave(self) -> None:
+        """See ``OfOneProcess``: of what both have open, the child's is closed."""
         self._has_ended = True
         self._unsent.clear()
         self._messages.clear()
-        self.close(0)
+        if self.descriptors:
+            self.close(0)
 
     def _flush(self) -> None:
         unsent = self._unsent
@@ -167,14 +164,6 @@ class StreamConnection:
             # What came before the end is read all the same; it ends with the next read.
             unsent.clear()
         self._epoll.modify(self._socket, select.EPOLLIN)
-
-
-def _leave_all() -> None:
-    for connection in list(_opened):
-        connection.leave()
-
-
-os.register_at_fork(after_in_child=_leave_all)
 
 
 def open_stream(path: str) -> StreamConnection | None:

@@ -67,6 +67,9 @@ class TraceTopic(Closing):
         dropped: records that are not.
     """
 
+    # Clients that are closed later may still tell of what they did.
+    AFTER_CLOSE = frozenset({"flush", "put"})
+
     def __init__(
         self,
         address: str | Sequence[str] = DEFAULT_ADDRESS,

@@ -41,6 +41,12 @@ class ConfigError(LedgerError):
     number = 10
 
 
+class ClosedError(ConfigError):
+    """The client was closed, or is another process's: one that was forked makes its own."""
+
+    number = 63
+
+
 class NewerVersionError(ConfigError):
     """What is in the log or in a file of the node needs a newer version: nothing is wrong with it.
 

@@ -22,6 +22,8 @@ class AsyncClusterConsumer(ClusterReads, AsyncClosing):
     found by a thread; they are read in the loop.
     """
 
+    OPENS_AGAIN = False
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -24,6 +24,8 @@ class AsyncClusterGroupConsumer(ClusterGroupReads, AsyncClosing):
     they are read in the loop.
     """
 
+    OPENS_AGAIN = False
+
     async def __aenter__(self) -> Self:
         return self
 

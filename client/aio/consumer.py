@@ -9,6 +9,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import Self
 
+from ledgermq.client.closing import Ending
 from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result, Steps
@@ -20,11 +21,13 @@ from ledgermq.client.reading.topic_reader import TopicReader
 from ledgermq.model.errors import ConfigError
 
 
-class AsyncConsumer(TopicReader):
+class AsyncConsumer(TopicReader, Ending):
     """Reads one topic; see ``Consumer``, which has the same arguments and the same methods.
 
     Used as ``async with AsyncConsumer(…) as consumer:``, by one task at a time.
     """
+
+    OPENS_AGAIN = False
 
     _requests: AsyncRequests | None = None
     _reading: Reading | None = None

@@ -29,6 +29,8 @@ class AsyncGroupConsumer(Subscriber, AsyncClosing):
     longer than the broker waits loses the queues.
     """
 
+    OPENS_AGAIN = False
+
     _requests: AsyncRequests | None = None
     _polled_at = 0.0
     _is_silent = False

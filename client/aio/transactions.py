@@ -147,6 +147,9 @@ def _apart(future: asyncio.Future[SendResult]) -> asyncio.Future[SendResult]:
 class AsyncTransactionalProducer(AsyncClosing):
     """See ``TransactionalProducer``; used as ``async with AsyncTransactionalProducer(…)``."""
 
+    # The end of a transaction has more to do after an error.
+    AFTER_CLOSE = frozenset({"run"})
+
     def __init__(
         self,
         address: str | Sequence[str] = DEFAULT_ADDRESS,

@@ -9,10 +9,11 @@ import time
 from ledgermq.client.blocking.send_driver import POLL_S_MAX, PollerBell
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.requests import Request, RequestPipeline, Result, Steps
+from ledgermq.client.forks import OfOneProcess
 from ledgermq.model.errors import LedgerError
 
 
-class CallThread:
+class CallThread(OfOneProcess):
     """Owns a link, which is used by its thread alone.
 
     Invariant, under ``_lock``: a question that is not answered is in ``_unanswered``.
@@ -56,6 +57,11 @@ class CallThread:
             self._is_closing = True
         self._bell.ring()
         self._thread.join()
+
+    def _leave(self) -> None:
+        """See ``OfOneProcess``: its thread is not there to answer."""
+        self._lock = threading.Lock()
+        self._is_closing = True
 
     def _ask(self, request: Request) -> None:
         answered = threading.Event()

@@ -178,6 +178,7 @@ class Consumer(TopicReader, Closing):
         self._link.close()
 
     def _next_batch(self, timeout: float | None) -> MessageBatch:
+        self._check_process()
         pulls, requests = self._begun(), self._broker.requests
         since_ns = 0 if self._tracing is None else time.time_ns()
         until = NEVER if timeout is None else time.monotonic() + timeout

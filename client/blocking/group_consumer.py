@@ -122,6 +122,7 @@ class GroupConsumer(Subscriber, Closing):
                     raise
 
     def _next_batch(self, timeout: float | None) -> MessageBatch:
+        self._check_process()
         if self._is_closed:
             raise self._closed()
         member, thread = self._begin()

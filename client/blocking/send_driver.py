@@ -20,6 +20,7 @@ from contextlib import suppress
 from weakref import finalize
 
 from ledgermq.client.core.link import NEVER
+from ledgermq.client.forks import OfOneProcess
 from ledgermq.client.sending.frames import AnyFuture
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import SendPipeline
@@ -101,7 +102,7 @@ class Watch:
                 self.bell.clear()
 
 
-class SendDriver:
+class SendDriver(OfOneProcess):
     """Drives one pipeline, which nobody touches but under ``lock``.
 
     Invariants, under ``lock``: ``_poller`` is the thread that polls or is about to, 0 when there is
@@ -223,6 +224,12 @@ class SendDriver:
         with self.lock:
             pipeline.flush()
         return self.wait_until(is_idle, until)
+
+    def _leave(self) -> None:
+        """See ``OfOneProcess``: nobody drives it; who waits is told what the link says."""
+        self.lock = threading.Lock()
+        self._poller = self._followers = 0
+        self._closing = self._has_changed = True
 
     def close(self) -> None:
         """Stop the background thread, fail what has no outcome, close the sockets."""

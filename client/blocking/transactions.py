@@ -172,6 +172,9 @@ class TransactionalProducer(Closing):
     leader: what was asked is asked of the next one.
     """
 
+    # The end of a transaction has more to do after an error.
+    AFTER_CLOSE = frozenset({"run"})
+
     def __init__(
         self,
         address: str | Sequence[str] = DEFAULT_ADDRESS,

@@ -53,7 +53,7 @@ class ClusterProducer(Closing):
     else is as ``Producer`` has it, which this has one of for each group, and another one for what
     may fail over. ``linger_ms``, ``window_bytes`` and the other options are for each.
 
-    Safe to share among threads. A process that forks makes one of its own in the child.
+    Safe to share among threads. A child that is forked makes one of its own, see ``Producer``.
     """
 
     def __init__(

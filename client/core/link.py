@@ -17,6 +17,7 @@ import ledgermq
 from ledgermq.client.core.address import Address
 from ledgermq.client.core.connection import Context, NodeConnection, Part, ZmqConnection
 from ledgermq.client.core.keys import ClientKeys, load_client_keys
+from ledgermq.client.forks import OfOneProcess
 from ledgermq.client.stream_connection import open_stream
 from ledgermq.model.errors import (
     ConfigError,
@@ -42,10 +43,13 @@ REOPEN_MS_MAX = 500
 HELLO_TIMEOUT_S = 5.0
 GOODBYE_LINGER_MS = 100
 
+_parents: list[NodeConnection] = []
+"""In a child that was forked: a socket of ZeroMQ's warns when it is let go of and not closed."""
+
 _LIBRARY = f"ledgermq-python/{ledgermq.__version__}"
 
 
-class Link:
+class Link(OfOneProcess):
     """A session that comes back.
 
     Invariants: ``welcome`` is set exactly while a session stands; ``generation`` grows whenever a
@@ -89,7 +93,6 @@ class Link:
         is_local = is_writers and endpoint.startswith("ipc://")
         self._path = endpoint.removeprefix("ipc://") if is_local else ""
         self._is_locked_out = False
-        self._owner = os.getpid()
         self.endpoint = endpoint
         self.welcome: Welcome | None = None
         self.last_welcome: Welcome | None = None
@@ -238,11 +241,19 @@ class Link:
             self._close(0)
         self._reopen_at = NEVER
 
+    def _leave(self) -> None:
+        """See ``OfOneProcess``: it has failed for good.
+
+        Another session would take the place of the parent's, and send again what that has sent.
+        """
+        if self._connection is not None:
+            _parents.append(self._connection)
+        self._connection = None
+        self.welcome = None
+        self.failure = self._left_error()
+        self.generation += 1
+
     def _open(self, now: float) -> None:
-        if os.getpid() != self._owner:
-            # The session would take the place of the parent's, and send again what that has sent.
-            self.failure = ConfigError("a process that was forked makes clients of its own")
-            return
         try:
             self._connection = self._connected()
         except ProtocolError as error:

@@ -31,6 +31,7 @@ from ledgermq.client.core.connection import POLLIN, Context, Part
 from ledgermq.client.core.keys import ClientKeys
 from ledgermq.client.core.link import NEVER, REOPEN_MS_MAX, FoundLink, Link, keys_of
 from ledgermq.client.core.named_nodes import NamedNodes
+from ledgermq.client.forks import OfOneProcess
 from ledgermq.model.errors import LedgerError, NotLeaderError, ProtocolError
 from ledgermq.model.group_epoch import epoch_of, least_term
 from ledgermq.wire.header import Kind
@@ -127,7 +128,7 @@ class _Member:
         return f"{link.endpoint}: {text}"
 
 
-class Group:
+class Group(OfOneProcess):
     """The link to the leader of several nodes; see the module.
 
     Invariants: ``welcome`` is that of ``_leader``'s session, and both are set or neither is;
@@ -170,10 +171,13 @@ class Group:
         self._has_news = False
         self._ask_s = ASK_S_MIN
         self._ask_at = NEVER
+        self._left: LedgerError | None = None
 
     @property
     def failure(self) -> LedgerError | None:
         """Why no session can ever stand with any of the nodes, if that is known."""
+        if self._left is not None:
+            return self._left
         for member in self._members:
             if member.link.failure is None:
                 return None
@@ -285,6 +289,12 @@ class Group:
             names.close()
         self._named = ()
         self._leader = self.welcome = None
+
+    def _leave(self) -> None:
+        """See ``OfOneProcess``: no session can stand any more."""
+        self._left = self._left_error()
+        self._leader = self.welcome = None
+        self._answers.clear()
 
     def unreachable(self) -> LedgerError:
         """What to tell who waited for a leader in vain; nothing was sent."""

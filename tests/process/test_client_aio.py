@@ -22,6 +22,7 @@ from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.model.errors import (
     BusyError,
+    ClosedError,
     ConfigError,
     MessageIllegalError,
     NotLeaderError,
@@ -227,7 +228,7 @@ def test_a_message_that_waits_can_be_taken_back(node: Node, topic: str) -> None:
             await producer.cancel(waits.unique_id)
             with pytest.raises(MessageIllegalError, match="no timer of that id waits"):
                 await producer.cancel(waits.unique_id)
-        with pytest.raises(ConfigError, match="not open"):
+        with pytest.raises(ClosedError, match="is closed"):
             await producer.cancel(waits.unique_id)
 
     run(steps())

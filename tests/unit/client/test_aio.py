@@ -15,6 +15,7 @@ from ledgermq.client.loop_watch import is_set_within
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.model.errors import (
     BusyError,
+    ClosedError,
     ConfigError,
     MessageIllegalError,
     OutcomeUnknownError,
@@ -148,7 +149,7 @@ def test_what_cannot_be_sent_or_read_is_refused(peer: Peer) -> None:
                 await producer.send("T", b"x" * 4_194_305)
             with pytest.raises(TopicUnknownError):
                 await producer.send("forbidden", b"x")
-        with pytest.raises(ConfigError, match="not open"):
+        with pytest.raises(ClosedError, match="is closed"):
             await producer.send("T", b"x")
         with pytest.raises(TopicUnknownError):
             async with AsyncConsumer(peer.address, topic="other"):

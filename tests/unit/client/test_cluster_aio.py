@@ -13,7 +13,7 @@ from tests.unit.client.known_cluster import DEAD, MakeCluster, make_known
 from ledgermq.client.aio import AsyncClusterConsumer, AsyncClusterProducer, AsyncGroupAdmins
 from ledgermq.client.clusters.topic_groups import TopicGroups
 from ledgermq.client.sending.send_pipeline import ProducerOptions
-from ledgermq.model.errors import ConfigError, NotLeaderError, TopicUnknownError
+from ledgermq.model.errors import ClosedError, ConfigError, NotLeaderError, TopicUnknownError
 
 
 def test_messages_and_batches_go_to_all_groups_and_a_key_to_one_queue(
@@ -76,7 +76,7 @@ def test_a_topic_is_made_and_what_nobody_can_have_is_refused(make_cluster: MakeC
             await producer.send("new", b"x")
             with pytest.raises(TopicUnknownError):
                 await producer.send("forbidden", b"x")
-        with pytest.raises(ConfigError, match="not open"):
+        with pytest.raises(ClosedError, match="is closed"):
             await producer.send("T", b"x")
         late = ProducerOptions(timeout_s=0.05)
         async with AsyncClusterProducer(DEAD, options=late) as producer:
@@ -146,7 +146,7 @@ def test_each_group_answers_an_order_by_its_name(make_cluster: MakeCluster) -> N
             counts = {name: len(rows) for name, rows in found.items() if isinstance(rows, list)}
             assert counts == {"a": 1, "b": 2}
             assert await admins.of("b") is await admins.of("b")
-        with pytest.raises(ConfigError, match="not open"):
+        with pytest.raises(ClosedError, match="is closed"):
             await admins.groups()
 
     asyncio.run(order())

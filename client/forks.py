@@ -1,0 +1,55 @@
+"""Things of one process: in a child that is forked they leave what is there to the parent."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from typing import Any, Self
+from weakref import WeakSet
+
+from ledgermq.model.errors import ClosedError
+
+_made: WeakSet[OfOneProcess] = WeakSet()
+
+
+class OfOneProcess(ABC):
+    """What must not be used, nor ended, by a child of the process that has made it.
+
+    Connections would be ended, or sent to, by both; threads are not there in the child, and a lock
+    may be held for ever by one of them.
+    """
+
+    _made_by: int
+
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
+        made = super().__new__(cls)
+        made._made_by = os.getpid()
+        _made.add(made)
+        return made
+
+    @abstractmethod
+    def _leave(self) -> None:
+        """Be of no use from now on: called in the child, before anything else runs there.
+
+        Nothing may be sent, and no lock taken.
+        """
+
+    def _left_error(self) -> ClosedError:
+        """What to tell who uses it in the child."""
+        return ClosedError(
+            "client is another process's: one that was forked makes clients of its own",
+            client=type(self).__name__,
+            made_by=self._made_by,
+            process=os.getpid(),
+        )
+
+
+def _leave_all() -> None:
+    for one in list(_made):
+        # Another thread may have been making it.
+        with suppress(AttributeError):
+            one._leave()
+
+
+os.register_at_fork(after_in_child=_leave_all)
