@@ -2,9 +2,11 @@
 
 Applications import from here, or from ``ledgermq.client.aio``. A client that was closed, and one
 that is used in a child of the process that has made it, refuse each call with ``ClosedError``: a
-server that forks makes its clients behind that, in each worker. Inside, the rules of asking, sending
-and pulling (``RequestPipeline``, ``SendPipeline``, ``PullPipeline``) never block, and have no
-thread and no clock. They are driven; one question to a broker is this loop:
+server that forks makes its clients behind that, in each worker.
+
+Inside, the rules of asking, sending and pulling (``RequestPipeline``, ``SendPipeline``,
+``PullPipeline``) never block, and have no thread and no clock. They are driven; one question to a
+broker is this loop:
 
     nodes = parse_addresses(address)
     link = broker_link(zmq.Context.instance(), nodes, client="example", group="")

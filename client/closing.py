@@ -27,7 +27,7 @@ class Ending(OfOneProcess):
     OPENS_AGAIN: ClassVar[bool] = True
     """Whether one of a loop that was closed may be opened once more."""
 
-    _end: LedgerError | None = None
+    _ended_by: LedgerError | None = None
 
     def __init_subclass__(cls, **more: object) -> None:
         super().__init_subclass__(**more)
@@ -48,13 +48,13 @@ class Ending(OfOneProcess):
         Raises:
             ClosedError: this cannot be opened once more.
         """
-        if self._end is None:
+        if self._ended_by is None:
             return
         if vars(self).get("close") is not None:
             raise self._left_error()
         if not self.OPENS_AGAIN:
             raise ClosedError("client is closed", client=type(self).__name__)
-        self._end = None
+        self._ended_by = None
         for verb in _verbs(type(self)):
             vars(self).pop(verb, None)
 
@@ -69,11 +69,11 @@ class Ending(OfOneProcess):
         Raises:
             ClosedError: in a child that was forked since.
         """
-        if self._end is not None:
-            raise self._end
+        if self._ended_by is not None:
+            raise self._ended_by
 
     def _refuse(self, error: LedgerError, verbs: Iterable[str]) -> None:
-        self._end = error
+        self._ended_by = error
         kind, message, details = type(error), error.message, error.details
 
         def refuse(*_args: object, **_kwargs: object) -> NoReturn:

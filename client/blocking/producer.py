@@ -45,8 +45,8 @@ class Producer(Closing):
     room may put a frame behind those that were under way with it (``max_in_flight=1`` excludes
     that).
 
-    Safe to share among threads. A child that is forked makes a producer of its own: this one refuses
-    each call there, and is the parent's to close.
+    Safe to share among threads. A child that is forked makes a producer of its own: this one
+    refuses each call there, and is the parent's to close.
 
     Attributes:
         born_host: this client's address, as in its messages.
