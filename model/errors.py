@@ -162,6 +162,16 @@ class TimedOutError(OutcomeUnknownError):
     number = 33
 
 
+class AttemptUnknownError(OutcomeUnknownError):
+    """Nobody can tell any more whether an earlier attempt was stored, so nothing more was.
+
+    The same request would be refused again.
+    """
+
+    number = 34
+    retriable = False
+
+
 class UnexpectedError(LedgerError):
     """The request has met a bug of the node; nobody knows what became of it, nothing else suffers.
 

@@ -26,6 +26,7 @@ from ledgermq.sessions.leadership.standing import UNKNOWN
 from ledgermq.sessions.session_room import SessionRoom
 from ledgermq.wire.header import VERSION_MIN
 from ledgermq.wire.session import (
+    NOT_TOLD,
     Standing,
     Welcome,
     encode_refused,
@@ -178,7 +179,13 @@ class SessionServer(Generic[Known]):
         return parts[2]
 
     def welcome(
-        self, identity: bytes, request_id: int, *, produce: str = "", version: int = VERSION_MIN
+        self,
+        identity: bytes,
+        request_id: int,
+        *,
+        produce: str = "",
+        version: int = VERSION_MIN,
+        position: int = NOT_TOLD,
     ) -> None:
         """Answer a HELLO; see ``Welcome``."""
         self._counts[self._kinds.SESSIONS] = len(self.sessions)
@@ -190,12 +197,17 @@ class SessionServer(Generic[Known]):
             leader=standing.leader,
             produce=produce,
             version=version,
+            position=position,
         )
         self.send(identity, encode_welcome(request_id, welcome))
 
-    def tell_standing(self, standing: Standing) -> None:
-        """Tell all clients what this node is in its group now."""
-        self.standing, parts = standing, encode_role(standing)
+    def tell_standing(self, standing: Standing, position: int = NOT_TOLD) -> None:
+        """Tell all clients what this node is in its group now.
+
+        Args:
+            position: see ``Welcome``.
+        """
+        self.standing, parts = standing, encode_role(standing, position)
         for identity in list(self.sessions):
             self.send(identity, parts)
 

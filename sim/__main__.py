@@ -6,6 +6,7 @@
     --spoil     disks turn bits and lose pages of what was synced, whatever the seed says
     --services  with brokers, and clients of all that they do
     --witness   with a witness that holds no bodies, and a member that is lost for good
+    --repeat    clients that are cut off while others write more than is looked at, and then repeat
     --idle      queues that fall idle while logs are deleted and shipped, and nothing else
     --cluster   clusters of groups, their home and its documents, and nothing else
     --trace     print what happened, also when nothing failed
@@ -21,6 +22,7 @@ from collections.abc import Sequence
 
 from ledgermq.sim.cluster.cluster_run import run_cluster_seed
 from ledgermq.sim.runs.idle_queues import run_idle_seed
+from ledgermq.sim.runs.repeat_runs import RepeatRun
 from ledgermq.sim.runs.runs import FaultRun, Outcome, run_seed
 from ledgermq.sim.runs.service_runs import ServiceRun
 from ledgermq.sim.runs.witness_runs import WitnessRun
@@ -40,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--spoil", action="store_true", help="disks spoil what was synced")
     parser.add_argument("--services", action="store_true", help="with brokers and their clients")
     parser.add_argument("--witness", action="store_true", help="with a witness without bodies")
+    parser.add_argument("--repeat", action="store_true", help="clients that repeat late")
     parser.add_argument("--idle", action="store_true", help="idle queues, deleted logs, shipping")
     parser.add_argument("--cluster", action="store_true", help="groups, their home, documents")
     parser.add_argument("--trace", action="store_true", help="print what happened")
@@ -70,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _kind(options: argparse.Namespace) -> type[FaultRun]:
     if options.witness:
         return WitnessRun
+    if options.repeat:
+        return RepeatRun
     return ServiceRun if options.services else FaultRun
 
 
@@ -116,7 +121,8 @@ def _run_clusters(options: argparse.Namespace) -> int:
 def _tell(seed: int, outcome: Outcome, options: argparse.Namespace) -> None:
     again = f"python -m ledgermq.sim --seed {seed}"
     again += (" --storm" if options.storm else "") + (" --spoil" if options.spoil else "")
-    again += " --services" if options.services else " --witness" if options.witness else ""
+    kinds = ("witness", "repeat", "services")
+    again += next((f" --{kind}" for kind in kinds if vars(options)[kind]), "")
     print(f"FAILED seed={seed} {outcome.failure} | again: {again} --trace", flush=True)
 
 

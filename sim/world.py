@@ -67,6 +67,8 @@ class Shape:
         late_ms: the last member is first started then.
         interruptions: how probable one of raft's turns is at each point (``Interruptions``).
         feature_level: the one in force; brokers, where there are some, know it themselves.
+        window: so much of the log is looked at for messages that are sent again, beside the index,
+            which groups with readers have.
     """
 
     members: int = 3
@@ -85,6 +87,7 @@ class Shape:
     late_ms: int = 0
     interruptions: float = 0.0
     feature_level: int = 0
+    window: int = LimitsSection().total_window_bytes
 
 
 class World:
@@ -400,6 +403,7 @@ class World:
                 mapped_file_size_consume_queue=QUEUE_FILE_SIZE,
                 max_hash_slot_num=INDEX_SLOTS,
                 max_index_num=INDEX_ITEMS,
+                message_index_enable=self.shape.has_readers,
                 message_delay_level=DELAY_LEVELS,
             ),
             transactions=TransactionsSection(
@@ -418,7 +422,11 @@ class World:
             sinks=SinksSection(staged_reserved_ms=self.shape.staged_ms),
             listen=ListenSection(runtime_dir=runtime_folder(root)),
             # By the time of the machine that simulates: a busy one would make a seed another run.
-            limits=LimitsSection(put_lock_warn_ms=SLOW_PUT_MS),
+            limits=LimitsSection(
+                put_lock_warn_ms=SLOW_PUT_MS,
+                total_window_bytes=self.shape.window,
+                client_window_bytes=min(self.shape.window, LimitsSection().client_window_bytes),
+            ),
         )
 
     def look_once_more(self, node: Node) -> None:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from ledgermq.model.errors import ProtocolError
 
 MAGIC = b"LMQ"
-VERSION = 4
+VERSION = 5
 """The newest version spoken here; a session has the lower one of its two sides."""
 
 VERSION_MIN = 1

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
+from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.limits import FRAME_RECORDS_MAX, FRAME_SIZE_MAX, TOPIC_SIZE_MAX
 from ledgermq.wire.header import (
@@ -23,6 +24,7 @@ from ledgermq.wire.header import (
     decode_header,
     encode_header,
 )
+from ledgermq.wire.session import NOT_TOLD
 
 _SEND = Struct("<IIIIHHI")
 _RUN = Struct("<IiI")
@@ -34,13 +36,22 @@ _ONE_SENT = Struct("<3sBBBHQqqB3xIIIqq")
 _WHOLE_SEND = Struct("<3sBBBHQIIIIHHI")
 """Header and fixed fields."""
 
+_VERSION_FIELD, _CHECKSUM_FIELD = 1, 9
+
 _ONE_TABLE = Struct("<IIiI")
 """Size of the only record, and its run."""
 
 _COUNT = Struct("<I")
 _DUPLICATE = Struct("<IiqI")
+_POSITION = Struct("<q")
 DUPLICATES_VERSION = 4
 """From it on a SENT may tell of duplicates."""
+
+FIRST_ATTEMPT_VERSION = 5
+"""From it on a SEND may tell from where on its first attempt may stand in the log."""
+
+NOT_SENT = 2**63 - 1
+"""In the place of that position: nothing of a frame can be stored yet."""
 
 SENT_HEAD_SIZE = 8
 SENT_HEAD = encode_header(Kind.SENT, 0)[:SENT_HEAD_SIZE]
@@ -71,6 +82,7 @@ class SendFrame(NamedTuple):
         sizes: unsigned 32-bit size of each record, its entry header included.
         checksum: CRC-32 of ``tables`` followed by the payload, as the client computed it.
         tables: what the checksum covers of part 1.
+        first_position: no earlier attempt to send it is stored before; or ``NOT_TOLD``.
     """
 
     request_id: int
@@ -83,6 +95,7 @@ class SendFrame(NamedTuple):
     entry_header_size: int
     store_host_size: int
     tables: memoryview
+    first_position: int = NOT_TOLD
 
 
 class SentSpan(NamedTuple):
@@ -172,6 +185,20 @@ def resent(head: bytes, request_id: int, *, is_retry: bool, is_resumed: bool) ->
     return encode_header(Kind.SEND, request_id, flags) + head[HEADER_SIZE:]
 
 
+def with_first_position(head: bytes, payload: bytes, position: int) -> bytes:
+    """Part 1 of a SEND that tells from where on its earlier attempts may stand in the log.
+
+    Args:
+        head: part 1 without it; only a session of ``FIRST_ATTEMPT_VERSION`` takes the other.
+        position: no earlier attempt is stored before it.
+    """
+    tables = head[SEND_TABLES_AT:] + _POSITION.pack(position)
+    fields = list(_WHOLE_SEND.unpack_from(head))
+    fields[_VERSION_FIELD] = FIRST_ATTEMPT_VERSION
+    fields[_CHECKSUM_FIELD] = crc32(payload, crc32(tables, 0))
+    return _WHOLE_SEND.pack(*fields) + tables
+
+
 def decode_send(message: bytes | memoryview, header: Header | None = None) -> SendFrame:
     """The tables of a SEND, from its part 1.
 
@@ -198,12 +225,15 @@ def decode_send(message: bytes | memoryview, header: Header | None = None) -> Se
         _check("payload size", payload_size, 1, FRAME_SIZE_MAX)
     runs_at = SEND_TABLES_AT + 4 * records
     topics_at = runs_at + RUN_SIZE * run_count
-    if topics_at + topics_size != len(message):
-        raise ProtocolError(
-            "SEND of another size than its tables",
-            size=len(message),
-            expected=topics_at + topics_size,
-        )
+    topics_end = end = topics_at + topics_size
+    first_position = NOT_TOLD
+    if header.version >= FIRST_ATTEMPT_VERSION:
+        end += _POSITION.size
+    if end != len(message):
+        raise ProtocolError("SEND of another size than its tables", size=len(message), expected=end)
+    if end != topics_end:
+        (first_position,) = _POSITION.unpack_from(message, topics_end)
+        _check("position of the first attempt", first_position, 0, NOT_SENT)
     view = memoryview(message)
     if run_count == 1 and 1 <= topics_size <= TOPIC_SIZE_MAX:
         count, queue_id, size = _RUN.unpack_from(message, runs_at)
@@ -211,9 +241,9 @@ def decode_send(message: bytes | memoryview, header: Header | None = None) -> Se
             raise ProtocolError(
                 "runs of another count or size than the records", runs=count, records=records
             )
-        runs = [SendRun(count, queue_id, bytes(view[topics_at:]))]
+        runs = [SendRun(count, queue_id, bytes(view[topics_at:topics_end]))]
     else:
-        runs = decode_runs(view[runs_at:topics_at], view[topics_at:], records)
+        runs = decode_runs(view[runs_at:topics_at], view[topics_at:topics_end], records)
     return SendFrame(
         header.request_id,
         bool(header.flags & FLAG_RETRY),
@@ -225,6 +255,7 @@ def decode_send(message: bytes | memoryview, header: Header | None = None) -> Se
         header_size,
         host_size,
         view[SEND_TABLES_AT:],
+        first_position,
     )
 
 

@@ -18,6 +18,9 @@ from ledgermq.wire.header import VERSION, VERSION_MIN, Kind, encode_header
 from ledgermq.wire.statuses import ERRORS_BY_NUMBER, status_of
 
 BODY_SIZE_MAX = 1024 * 1024
+NOT_TOLD = -1
+"""In the place of a position that nobody has told."""
+
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 INSTANCE_SIZE_MAX = 64
 RETRY_AFTER = "retry_after_ms"
@@ -30,6 +33,7 @@ _OPTIONAL: dict[str, int | str] = {
     "leader": "",
     "version": VERSION_MIN,
     "delay_levels": 0,
+    "position": NOT_TOLD,
 }
 
 LEADER = "leader"
@@ -61,7 +65,8 @@ class Welcome:
 
     Fields with a default may be missing. ``version`` is the session's. ``store_host`` is
     ``ip:port`` as in the offset ids of what the node stores; ``[ip]:port`` with IPv6.
-    ``delay_levels``: how many there are; only from the writer.
+    ``delay_levels``: how many there are; only from the writer. ``position``: what is sent in this
+    session stands behind it in the log; only from the writer of a leader.
     """
 
     cluster: str
@@ -82,6 +87,7 @@ class Welcome:
     leader: str = ""
     version: int = VERSION_MIN
     delay_levels: int = 0
+    position: int = NOT_TOLD
 
     @property
     def standing(self) -> Standing:
@@ -283,9 +289,14 @@ def decode_welcome(body: bytes | memoryview) -> Welcome:
     return Welcome(**values)  # type: ignore[arg-type]
 
 
-def encode_role(standing: Standing) -> list[bytes]:
-    """The parts of a ROLE, which answers no question."""
-    return [encode_header(Kind.ROLE, 0), encode_body(standing._asdict())]
+def encode_role(standing: Standing, position: int = NOT_TOLD) -> list[bytes]:
+    """The parts of a ROLE, which answers no question.
+
+    Args:
+        position: see ``Welcome``.
+    """
+    body = {**standing._asdict(), "position": position}
+    return [encode_header(Kind.ROLE, 0), encode_body(body)]
 
 
 def decode_role(body: bytes | memoryview) -> Standing:
@@ -296,6 +307,15 @@ def decode_role(body: bytes | memoryview) -> Standing:
     """
     fields = decode_body(body)
     return Standing(_text(fields, "role"), _integer(fields, "term"), _text(fields, "leader"))
+
+
+def role_position(body: bytes | memoryview) -> int:
+    """The position in a ROLE that ``decode_role`` has passed; see ``Welcome``.
+
+    Raises:
+        ProtocolError: it is no number.
+    """
+    return _integer({"position": NOT_TOLD, **decode_body(body)}, "position")
 
 
 _UNKNOWN = (OutcomeUnknownError, UnexpectedError)

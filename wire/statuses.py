@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ledgermq.model.errors import (
+    AttemptUnknownError,
     BodyUnreadableError,
     BusyError,
     ConfigError,
@@ -62,6 +63,7 @@ STATUSES: dict[type[LedgerError], Status] = {
     QuotaError: Status("QUOTA_EXCEEDED", 2),
     OutcomeUnknownError: _SYSTEM_ERROR,
     TimedOutError: _SYSTEM_ERROR,
+    AttemptUnknownError: Status("ATTEMPT_UNKNOWN", 1),
     CorruptLogError: _SYSTEM_ERROR,
     BodyUnreadableError: _SYSTEM_ERROR,
     DamagedLogError: Status("LOG_DAMAGED", 2),

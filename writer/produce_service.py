@@ -38,6 +38,7 @@ from ledgermq.store.queues.queue_offsets import QueueOffsets
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.send_frame import SendFrame, decode_send
 from ledgermq.wire.session import (
+    NOT_TOLD,
     Standing,
     decode_hello,
     encode_refused,
@@ -115,6 +116,7 @@ class ProduceService:
         self._open_log = log
         self._first = 0
         self._recent = self._recent_messages()
+        self._turn_begin = self._log.end.position
         self._clock = environment.clock
         self._page = environment.page
         self._unique = Deduplication(
@@ -175,7 +177,8 @@ class ProduceService:
         before = self._clients.standing
         if standing == before:
             return
-        self._clients.tell_standing(standing)
+        self._turn_begin = self._log.end.position
+        self._clients.tell_standing(standing, self._position_told(standing))
         if before.leads and (not standing.leads or standing.term != before.term):
             self._terms_ended += 1
         if standing.leads:
@@ -222,6 +225,8 @@ class ProduceService:
             self._refuse_waiting()
             return False
         begin = self._log.end
+        self._turn_begin = begin.position
+        self._missing.begin_turn()
         batch = PutBatch(self._log, self._offsets, term=term, now_ns=self._clock.epoch_ns)
         with self._put_lock:
             try:
@@ -424,8 +429,9 @@ class ProduceService:
         search = self._missing.search(frame, payload, now_ms=batch.store_timestamp, log=log)
         if search is not None and not search.is_written:
             self._publish(batch)
+        log = log._replace(end=int(batch.published_end))
         return self._missing.plan(
-            frame, payload, search, recent=self._recent, end=batch.published_end
+            frame, payload, search, recent=self._recent, log=log, now_ms=batch.store_timestamp
         )
 
     def _stage_missing(self, batch: PutBatch, identity: bytes, plan: FramePlan) -> None:
@@ -503,7 +509,16 @@ class ProduceService:
             if known is not None and is_known:
                 fresh.is_refused, fresh.terms_ended = known.is_refused, known.terms_ended
             self._clients.begin(identity, fresh)
-        self._clients.welcome(identity, request_id)
+        self._clients.welcome(
+            identity,
+            request_id,
+            version=hello_version(hello),
+            position=self._position_told(self._clients.standing),
+        )
+
+    def _position_told(self, standing: Standing) -> int:
+        """What is sent from now on stands behind it; what is staged does not count yet."""
+        return int(self._turn_begin) if standing.leads else NOT_TOLD
 
     def _refuse(self, identity: bytes, request_id: int, error: LedgerError) -> None:
         session = self._clients.sessions.get(identity)

@@ -28,11 +28,15 @@ from ledgermq.model.errors import (
 )
 from ledgermq.wire.header import Kind, decode_header, encode_header
 from ledgermq.wire.session import (
+    NOT_TOLD,
     SpokenFor,
+    Standing,
     Welcome,
     decode_refused,
+    decode_role,
     decode_welcome,
     encode_hello,
+    role_position,
 )
 
 NEVER = float("inf")
@@ -60,6 +64,8 @@ class Link(OfOneProcess):
         last_welcome: the latest one, also between sessions.
         failure: why no session can ever stand, if that is known.
         lost_count: sessions and attempts that ended.
+        position: what is sent now stands behind it in the log, as the writer of a leader has told;
+            ``NOT_TOLD`` before. Who is told of stored messages raises it.
         stays_readable: see ``NodeConnection``.
     """
 
@@ -99,6 +105,7 @@ class Link(OfOneProcess):
         self.failure: LedgerError | None = None
         self.generation = 0
         self.lost_count = 0
+        self.position = NOT_TOLD
         self._context = context
         self._client = client
         self._group = group
@@ -180,6 +187,18 @@ class Link(OfOneProcess):
         connection = self._connection
         assert connection is not None and self.welcome is not None
         return connection.send(parts)
+
+    def take_role(self, parts: Sequence[Part]) -> Standing:
+        """Take a ROLE: what the node is now.
+
+        Raises:
+            ProtocolError: it is none.
+        """
+        if len(parts) != 2:
+            raise ProtocolError("ROLE without a body", parts=len(parts))
+        standing = decode_role(parts[1])
+        self._note_position(role_position(parts[1]))
+        return standing
 
     def lose(self, now: float) -> bool:
         """Give up the connection, and open another one soon; true when a session ended."""
@@ -304,6 +323,7 @@ class Link(OfOneProcess):
             raise ProtocolError("answer to no question of this session", kind=header.kind.name)
         if header.kind is Kind.WELCOME:
             self.welcome = self.last_welcome = decode_welcome(parts[1])
+            self._note_position(self.welcome.position)
             self._is_locked_out = self._is_asking = False
             self._hello_until = NEVER
             return
@@ -313,6 +333,11 @@ class Link(OfOneProcess):
             self._hello_until = 0.0
         if not refusal.retriable:
             self.failure = refusal.to_error()
+
+    def _note_position(self, position: int) -> None:
+        # Lower than before where the log has lost what one node alone has acknowledged.
+        if position != NOT_TOLD:
+            self.position = position
 
     def _close(self, linger_ms: int) -> None:
         self.welcome = None

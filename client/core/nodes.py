@@ -35,7 +35,7 @@ from ledgermq.client.forks import OfOneProcess
 from ledgermq.model.errors import LedgerError, NotLeaderError, ProtocolError
 from ledgermq.model.group_epoch import epoch_of, least_term
 from ledgermq.wire.header import Kind
-from ledgermq.wire.session import SpokenFor, Standing, Welcome, decode_role
+from ledgermq.wire.session import NOT_TOLD, SpokenFor, Standing, Welcome
 
 LOOK_S = 0.001
 """The links to the others are looked at no more often, and only when a descriptor of theirs or the
@@ -111,9 +111,7 @@ class _Member:
         Raises:
             ProtocolError: it is none.
         """
-        if len(parts) != 2:
-            raise ProtocolError("ROLE without a body", parts=len(parts))
-        self.standing = decode_role(parts[1])
+        self.standing = self.link.take_role(parts)
 
     def says(self) -> str:
         """What the operator should know of this node when none leads."""
@@ -140,6 +138,7 @@ class Group(OfOneProcess):
         last_welcome: the latest one, also between leaders.
         changes: how often a leader was found.
         stays_readable: of the leader's link; see ``NodeConnection``.
+        position: see ``Link``.
     """
 
     def __init__(self, links: Sequence[Link], named: Sequence[NamedNodes] = ()) -> None:
@@ -151,6 +150,7 @@ class Group(OfOneProcess):
         self.last_welcome: Welcome | None = None
         self.changes = 0
         self.stays_readable = False
+        self.position = NOT_TOLD
         # Answers of several nodes are told apart by what they answer.
         self._ids = count(1)
         for link in links:
@@ -244,6 +244,7 @@ class Group(OfOneProcess):
             if parts[0][_KIND] != _ROLE:
                 return parts
             leader.take_role(parts)
+            self._note_position(leader.link)
             self._has_news = True
         return None
 
@@ -391,6 +392,10 @@ class Group(OfOneProcess):
             if not member.is_asked:
                 member.link.ask_again(now)
 
+    def _note_position(self, link: Link) -> None:
+        if link.position != NOT_TOLD:
+            self.position = link.position
+
     def _choose(self, now: float) -> bool:
         """Take the leader that the nodes tell of; true when another one led before."""
         self._has_news = False
@@ -427,6 +432,7 @@ class Group(OfOneProcess):
             self.welcome = self.last_welcome = chosen.link.welcome
             self.stays_readable = chosen.link.stays_readable
             self.changes += 1
+            self._note_position(chosen.link)
             self._pace(PATIENT_MS)
         return old is not None
 

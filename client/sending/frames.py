@@ -13,13 +13,17 @@ from ledgermq.client.sending.record_encoder import EncodedRecords, Form, LoneRec
 from ledgermq.client.sending.send_future import SendFuture, Waiter
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.model.errors import LedgerError
+from ledgermq.wire.header import VERSION_MIN
 from ledgermq.wire.send_frame import (
+    FIRST_ATTEMPT_VERSION,
+    NOT_SENT,
     RUN_SIZE,
     SendRun,
     encode_one_table,
     encode_send,
     encode_tables,
     resent,
+    with_first_position,
 )
 
 AnyFuture = SendFuture[SendResult] | SendFuture[BatchResult]
@@ -35,6 +39,8 @@ class Frame:
         deadline: when its messages fail.
         attempts: how often it was handed to ZeroMQ.
         may_be_stored: an attempt ended without an answer.
+        first_position: no attempt is stored before it in the log; ``NOT_TOLD`` where a node has not
+            told where its log ends, ``NOT_SENT`` before an attempt may be stored.
         refusal: why the last attempt was refused.
         payload: its records.
         on_settled: is told the outcome, beside the futures; for who keeps none a message.
@@ -47,6 +53,7 @@ class Frame:
         "_topics_size",
         "attempts",
         "deadline",
+        "first_position",
         "form",
         "futures",
         "may_be_stored",
@@ -83,6 +90,7 @@ class Frame:
         self.deadline = 0.0
         self.attempts = 0
         self.may_be_stored = False
+        self.first_position = NOT_SENT
         self.refusal: LedgerError | None = None
         self.on_settled: Callable[[FrameResult | LedgerError], None] | None = None
         self.payload = b"".join(parts)
@@ -92,13 +100,26 @@ class Frame:
         self._counts = records, count = len(sizes), len(runs)
         self._topics_size = len(self._tables) - 4 * records - RUN_SIZE * count
 
-    def encode(self, request_id: int, *, is_resumed: bool) -> list[bytes]:
+    def encode(
+        self, request_id: int, version: int = VERSION_MIN, *, is_resumed: bool
+    ) -> list[bytes]:
         """The parts of the message; a retry if an earlier attempt may have stored something.
 
         Args:
+            version: of the session.
             is_resumed: all that was refused before is known, and this is the first of it.
         """
-        head = encode_send(
+        head = self._encode_head(request_id, is_resumed=is_resumed)
+        if (
+            self.may_be_stored
+            and version >= FIRST_ATTEMPT_VERSION
+            and 0 <= self.first_position < NOT_SENT
+        ):
+            head = with_first_position(head, self.payload, self.first_position)
+        return [head, self.payload]
+
+    def _encode_head(self, request_id: int, *, is_resumed: bool) -> bytes:
+        return encode_send(
             request_id,
             tables=self._tables,
             records=self._counts[0],
@@ -111,7 +132,6 @@ class Frame:
             is_retry=self.may_be_stored,
             is_resumed=is_resumed,
         )
-        return [head, self.payload]
 
 
 class LoneFrame(Frame):
@@ -130,15 +150,14 @@ class LoneFrame(Frame):
         self.futures = [future]
         self.attempts = 1
         self.may_be_stored = False
+        self.first_position = NOT_SENT
         self.refusal = None
         self.on_settled = None
         self.payload = payload
         self._head = head
 
-    def encode(self, request_id: int, *, is_resumed: bool) -> list[bytes]:
-        """See ``Frame``."""
-        head = resent(self._head, request_id, is_retry=self.may_be_stored, is_resumed=is_resumed)
-        return [head, self.payload]
+    def _encode_head(self, request_id: int, *, is_resumed: bool) -> bytes:
+        return resent(self._head, request_id, is_retry=self.may_be_stored, is_resumed=is_resumed)
 
 
 class _Rows:

@@ -11,29 +11,27 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from functools import lru_cache
 
 from ledgermq.client.core.connection import Part
-from ledgermq.client.core.link import NEVER
+from ledgermq.client.core.link import NEVER, Link
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.results import FrameResult, SendResult
 from ledgermq.client.sending.compressed import Compressor
 from ledgermq.client.sending.frames import AnyFuture, Frame, OneCallback, OpenFrame
 from ledgermq.client.sending.record_encoder import Form, LoneRecord
 from ledgermq.client.sending.send_future import SendFuture, Waiter
-from ledgermq.formats.records.host_address import Host, encode_host
+from ledgermq.formats.records.host_address import Host, parse_host
 from ledgermq.model.errors import (
     BusyError,
     ConfigError,
     LedgerError,
-    MessageIllegalError,
     OutcomeUnknownError,
     ProtocolError,
     StaleGenerationError,
     TimedOutError,
 )
 from ledgermq.wire.header import Kind, decode_header
-from ledgermq.wire.send_frame import SENT_HEAD, SENT_HEAD_SIZE, Sent, decode_sent
+from ledgermq.wire.send_frame import NOT_SENT, SENT_HEAD, SENT_HEAD_SIZE, Sent, decode_sent
 from ledgermq.wire.session import Refusal, Welcome, decode_refused
 
 BACKOFF_MS_MIN = 2
@@ -289,6 +287,7 @@ class SendPipeline:
         frame.deadline = deadline = now + self.options.timeout_s
         self._expire_at = min(self._expire_at, deadline)
         if self.link.send([head, frame.payload]):
+            frame.first_position = self.link.position
             self._in_flight[request_id] = frame
             self._in_flight_bytes = frame.size
         else:
@@ -356,6 +355,9 @@ class SendPipeline:
             self._take_sent(decode_sent(parts[0]))
             return
         header = decode_header(parts[0])
+        if header.kind is Kind.ROLE and isinstance(self.link, Link):
+            self.link.take_role(parts)
+            return
         frame = self._in_flight.get(header.request_id)
         if frame is None:
             # Its time was over before the answer came.
@@ -376,6 +378,8 @@ class SendPipeline:
         answer = FrameResult(sent, frame.sizes, frame.runs, self._host)
         del self._in_flight[sent.request_id]
         self._in_flight_bytes -= frame.size
+        if sent.spans:
+            self.link.position = max(self.link.position, sent.spans[-1][2])
         self._backoff_ms = BACKOFF_MS_MIN
         if self._allowed < self.options.max_in_flight:
             self._allowed += 1
@@ -386,6 +390,8 @@ class SendPipeline:
         frame.refusal = refusal.to_error()
         if refusal.stored != "no":
             frame.may_be_stored = True
+        elif not frame.may_be_stored:
+            frame.first_position = NOT_SENT
         if refusal.number == StaleGenerationError.number:
             self._refused.append(frame)
             self._lose(now)
@@ -440,6 +446,8 @@ class SendPipeline:
             return False
         self._hold_until = 0.0
         has_sent = False
+        assert self.link.welcome is not None
+        version = self.link.welcome.version
         while len(self._in_flight) < self._allowed:
             if not self._ready:
                 if self._open is None or not self._is_open_due(now):
@@ -451,8 +459,10 @@ class SendPipeline:
             if not self._is_sendable(frame):
                 continue
             request_id = self.link.next_id()
-            if not self.link.send(frame.encode(request_id, is_resumed=self._has_to_resume)):
+            parts = frame.encode(request_id, version, is_resumed=self._has_to_resume)
+            if not self.link.send(parts):
                 break
+            frame.first_position = min(frame.first_position, self.link.position)
             self._has_to_resume = False
             self._ready.popleft()
             self.resent_count += frame.attempts > 0
@@ -578,17 +588,3 @@ class SendPipeline:
             future.settle(outcome)
             if future.callback is not None:
                 self.callbacks.append(future)
-
-
-@lru_cache(maxsize=16)
-def parse_host(text: str) -> Host | None:
-    """Address and port of ``ip:port`` or ``[ip]:port``; ``None`` when it is neither."""
-    address, _, port = text.rpartition(":")
-    if not port.isdecimal():
-        return None
-    host = address.strip("[]"), int(port)
-    try:
-        encode_host(host)
-    except MessageIllegalError:
-        return None
-    return host

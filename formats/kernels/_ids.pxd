@@ -46,7 +46,7 @@ cpdef Py_ssize_t put_ids(
 @cython.locals(
     items=cython.longlong, found=cython.Py_ssize_t, row=cython.Py_ssize_t, wanted=cython.longlong,
     begun=cython.Py_ssize_t, number=cython.longlong, newest=cython.longlong,
-    steps=cython.longlong, at=cython.longlong, seconds=cython.longlong,
+    steps=cython.longlong, at=cython.longlong, seconds=cython.longlong, is_cut=cython.bint,
 )
 cpdef tuple find_keys(
     const unsigned char[::1] file, long long slot_count, long long item_count,

@@ -207,7 +207,8 @@ def find_keys(
         hashes: int64, those of ``hash_keys``; below 0: not looked for.
         since: int64, oldest store time that is wanted of each; items know it by the second.
         rows, positions: int64, get the numbers of the keys, and where the messages stand, of each
-            key the newest first; at least ``found_max`` long.
+            key the newest first; more than ``found_max`` long. Behind them stands -1 where there
+            may be more of the key: a bound was reached, or the chain leads nowhere.
         steps_max: no more items of a chain are looked at.
         found_max: no more are found of a key.
 
@@ -228,17 +229,24 @@ def find_keys(
         if newest >= item_count:
             newest = item_count - 1
         steps = 0
-        while 0 < number <= newest and steps < steps_max and found - begun < found_max:
-            at = items + 20 * number
-            seconds = _i32(file, at + 12)
-            if seconds < 0 or begin_time + (seconds + 1) * 1000 <= since[row]:
-                break
-            if _i32(file, at) == wanted:
+        while number != 0:
+            is_cut = number < 0 or number > newest or steps == steps_max
+            is_cut = is_cut or found - begun == found_max
+            at = items
+            if not is_cut:
+                at += 20 * number
+                seconds = _i32(file, at + 12)
+                is_cut = seconds < 0
+                if not is_cut and begin_time + (seconds + 1) * 1000 <= since[row]:
+                    break
+            if is_cut or _i32(file, at) == wanted:
                 if found == len(rows):
                     return begun, row
                 rows[found] = row
-                positions[found] = _i64(file, at + 4)
+                positions[found] = -1 if is_cut else _i64(file, at + 4)
                 found += 1
+            if is_cut:
+                break
             newest = number - 1
             number = _i32(file, at + 16)
             steps += 1

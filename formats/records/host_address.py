@@ -74,3 +74,17 @@ def decode_host(data: bytes) -> Host:
         raise CorruptLogError("port outside its range", port=port, limit=PORT_MAX)
     family = AF_INET if len(data) == HOST_V4_SIZE else AF_INET6
     return inet_ntop(family, data[:-4]), port
+
+
+@lru_cache(maxsize=16)
+def parse_host(text: str) -> Host | None:
+    """Address and port of ``ip:port`` or ``[ip]:port``; ``None`` when it is neither."""
+    address, _, port = text.rpartition(":")
+    if not port.isdecimal():
+        return None
+    host = address.strip("[]"), int(port)
+    try:
+        encode_host(host)
+    except MessageIllegalError:
+        return None
+    return host

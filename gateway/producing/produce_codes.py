@@ -13,9 +13,8 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from ledgermq.client.sending.send_pipeline import parse_host
 from ledgermq.formats.records.delayed_message import RealQueue
-from ledgermq.formats.records.host_address import encode_host
+from ledgermq.formats.records.host_address import encode_host, parse_host
 from ledgermq.formats.records.message import Message
 from ledgermq.gateway.changes import HandsOn
 from ledgermq.gateway.code_rights import send_right

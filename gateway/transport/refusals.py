@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ledgermq.model.errors import (
+    AttemptUnknownError,
     DamagedLogError,
     LedgerError,
     OutcomeUnknownError,
@@ -28,6 +29,7 @@ _OTHERWISE: dict[type[LedgerError], ResponseCode] = {
     # Those on which a producer takes another broker at once.
     OutcomeUnknownError: ResponseCode.SERVICE_NOT_AVAILABLE,
     TimedOutError: ResponseCode.SERVICE_NOT_AVAILABLE,
+    AttemptUnknownError: ResponseCode.SERVICE_NOT_AVAILABLE,
     StaleGenerationError: ResponseCode.SERVICE_NOT_AVAILABLE,
     # And those on which it does not.
     DamagedLogError: ResponseCode.SYSTEM_ERROR,

@@ -11,13 +11,29 @@ from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
+from ledgermq.model.errors import AttemptUnknownError
 from ledgermq.sim.checks.checker import Checker, CommittedMessage
 from ledgermq.sim.machine.client_port import SimulatedConnection
 from ledgermq.sim.machine.events import MS, Events
 from ledgermq.sim.node import QUEUES, TOPIC, Node
 from ledgermq.wire.header import Kind, decode_header
-from ledgermq.wire.send_frame import SendRun, Sent, decode_sent, encode_send, encode_tables
-from ledgermq.wire.session import decode_role, decode_welcome, encode_hello
+from ledgermq.wire.send_frame import (
+    NOT_SENT,
+    SendRun,
+    Sent,
+    decode_sent,
+    encode_send,
+    encode_tables,
+    with_first_position,
+)
+from ledgermq.wire.session import (
+    NOT_TOLD,
+    decode_refused,
+    decode_role,
+    decode_welcome,
+    encode_hello,
+    role_position,
+)
 
 STORE_HOST_SIZE = 8
 PATIENCE_NS = 1_500 * MS
@@ -30,10 +46,12 @@ class SimulatedFrame:
 
     Attributes:
         messages: unique id and queue of each.
+        first_position: no attempt is stored before it.
     """
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self.is_retry = False
+        self.first_position = NOT_SENT
         records = [bytes(ENTRY_HEADER_SIZE) + encode_message(message) for message in messages]
         self.sizes = [len(record) for record in records]
         self.messages = [(message.unique_id, message.queue_id) for message in messages]
@@ -60,6 +78,8 @@ class SimulatedFrame:
             is_retry=self.is_retry,
             is_resumed=is_resumed,
         )
+        if self.is_retry:
+            head = with_first_position(head, self.payload, self.first_position)
         return [head, self.payload]
 
     def stored(self, sent: Sent) -> list[CommittedMessage]:
@@ -124,6 +144,7 @@ class SimulatedProducer:
         self._target = random.randrange(len(nodes))
         self._numbers = 0
         self._attempt = 0
+        self._position = 0
         self._frame: SimulatedFrame | None = None
         self._request = 0
         self._heard_at = 0
@@ -150,6 +171,15 @@ class SimulatedProducer:
         )
         hello = encode_hello(0, client=self.name, library="sim", instance=self.name)
         self._connection.send(hello)
+
+    def cut_off(self, for_ns: int) -> None:
+        """What it has sent arrives; it hears nothing for so long, and then connects anew."""
+        self._attempt += 1
+        attempt = self._attempt
+        if self._connection is not None:
+            self._connection.leave()
+            self._connection = None
+        self._events.after(for_ns, lambda: self._go_on(attempt, self._connect))
 
     def _lose_patience(self, attempt: int) -> None:
         """Give a connection up on which nothing was heard for long while something is awaited."""
@@ -184,19 +214,30 @@ class SimulatedProducer:
         self._heard_at = self._events.now
         header = decode_header(parts[0])
         if header.kind is Kind.WELCOME:
-            standing = decode_welcome(parts[1]).standing
+            welcome = decode_welcome(parts[1])
+            standing = welcome.standing
+            self._note_position(welcome.position)
             if standing.leads:
                 self._send()
             else:
                 self._turn_to(standing.leader)
         elif header.kind is Kind.ROLE:
             standing = decode_role(parts[1])
+            self._note_position(role_position(parts[1]))
             if not standing.leads:
                 self._turn_to(standing.leader)
         elif header.kind is Kind.REFUSED:
+            if decode_refused(parts[1]).number == AttemptUnknownError.number:
+                # It is in the log or not: another message is sent next.
+                self._frame = None
             self._turn_to(None)
         elif header.kind is Kind.SENT and header.request_id == self._request:
             self._answered(decode_sent(parts[0]))
+
+    def _note_position(self, position: int) -> None:
+        """What is sent to this node from now on stands behind it."""
+        if position != NOT_TOLD:
+            self._position = position
 
     def _send(self) -> None:
         if self._connection is None:
@@ -212,9 +253,11 @@ class SimulatedProducer:
         self._connection.send(frame.encode(self._request, is_resumed=True))
         # Whoever sends again cannot know what became of it.
         frame.is_retry = True
+        frame.first_position = min(frame.first_position, self._position)
 
     def _answered(self, sent: Sent) -> None:
         assert self._frame is not None
+        self._position = max(self._position, sent.spans[-1].physical_offset)
         stored = self._frame.stored(sent)
         assert len(stored) == len(self._frame.messages), (sent, self._frame.messages)
         for one in stored:

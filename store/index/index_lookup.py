@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -33,11 +34,26 @@ class WantedKeys(NamedTuple):
     since: I64
 
 
-def find_positions(index: IndexReader, topic: bytes, keys: WantedKeys) -> tuple[I64, I64]:
+NOT_ALL = -1
+"""In the place of a position: there may be more messages of the key, which were not looked at."""
+
+
+def find_positions(
+    index: IndexReader,
+    topic: bytes,
+    keys: WantedKeys,
+    *,
+    begin: int = 0,
+    look: Callable[[], None] = lambda: None,
+) -> tuple[I64, I64]:
     """Numbers of keys, and positions of messages of ``topic`` that may have them.
 
     Only hashes are compared: who asks compares the keys themselves. Messages of one key come with
-    the newest first.
+    the newest first; ``NOT_ALL`` among them where a bound was reached.
+
+    Args:
+        begin: messages before this position need not be found.
+        look: called before each file in which is looked; what it raises ends the search.
 
     Raises:
         CorruptLogError: a header of the index cannot be.
@@ -55,8 +71,9 @@ def find_positions(index: IndexReader, topic: bytes, keys: WantedKeys) -> tuple[
         if header.index_count <= 1:
             # A file in which nothing is yet says nothing of those before it.
             continue
-        if header.end_timestamp < oldest:
+        if header.end_timestamp < oldest or header.end_physical_offset < begin:
             break
+        look()
         first = 0
         while first < len(hashes):
             rows, positions = np.empty(_ROOM, np.int64), np.empty(_ROOM, np.int64)

@@ -14,8 +14,16 @@ from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
 from ledgermq.wire.header import Kind, decode_header
-from ledgermq.wire.send_frame import SendRun, Sent, decode_sent, encode_send, encode_tables
+from ledgermq.wire.send_frame import (
+    SendRun,
+    Sent,
+    decode_sent,
+    encode_send,
+    encode_tables,
+    with_first_position,
+)
 from ledgermq.wire.session import (
+    NOT_TOLD,
     Refusal,
     Standing,
     Welcome,
@@ -118,6 +126,7 @@ class RawProducer:
         queue_id: int = 0,
         retry: bool = False,
         resumed: bool = True,
+        first_position: int = NOT_TOLD,
     ) -> list[bytes]:
         assert self.welcome is not None
         payload = b"".join(records)
@@ -138,6 +147,8 @@ class RawProducer:
             is_retry=retry,
             is_resumed=resumed,
         )
+        if first_position != NOT_TOLD:
+            head = with_first_position(head, payload, first_position)
         return [head, payload]
 
     def send(self, *bodies: bytes, **where: int) -> Sent | Refusal:

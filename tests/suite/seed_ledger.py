@@ -34,12 +34,13 @@ KINDS = {
     "plain": _GROUP,
     "spoil": _GROUP,
     "services": "from ledgermq.sim.runs.service_runs import ServiceRun as make\n" + _GROUP,
+    "repeat": "from ledgermq.sim.runs.repeat_runs import RepeatRun as make\n" + _GROUP,
     "witness": "from ledgermq.sim.runs.witness_runs import WitnessRun as make\n" + _GROUP,
     "cluster": "from ledgermq.sim.cluster.cluster_run import run_cluster_seed as run",
 }
 """By the word of ``python -m ledgermq.sim``, which for the first is none: what a run takes."""
 
-IDLE = {"plain": ("broker", "dispatcher"), "spoil": ("broker", "dispatcher")}
+IDLE = dict.fromkeys(("plain", "spoil", "repeat"), ("broker", "dispatcher"))
 """Packages that are loaded with a node, and of which nothing runs where a group has no readers:
 they are left out of the digest."""
 

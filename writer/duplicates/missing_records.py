@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ledgermq.formats.arrays import I64
-from ledgermq.model.ids import Position
 from ledgermq.store.log.log_writer import Span
 from ledgermq.wire.send_frame import Duplicate, SendFrame, SendRun
+from ledgermq.writer.duplicates.earlier_attempts import AttemptReach, EarlierAttempts
 from ledgermq.writer.duplicates.recent_messages import RecentMessages
 from ledgermq.writer.duplicates.resend import Resend
 from ledgermq.writer.duplicates.unique_ids import Deduplication, IdSearch, LogReach, Looked
@@ -75,7 +75,12 @@ class MissingRecords:
     def __init__(self, unique: Deduplication, *, header_size: int) -> None:
         """Frames of one log."""
         self._unique = unique
+        self._earlier = EarlierAttempts(unique.files)
         self._header_size = header_size
+
+    def begin_turn(self) -> None:
+        """The writer takes frames: a bounded number is looked up in this turn."""
+        self._earlier.begin_turn()
 
     def concerns(self, frame: SendFrame) -> bool:
         """Whether the log may hold something of ``frame``."""
@@ -103,26 +108,30 @@ class MissingRecords:
         search: IdSearch | None,
         *,
         recent: RecentMessages,
-        end: Position,
+        log: LogReach,
+        now_ms: int,
     ) -> FramePlan:
         """What is missing of a frame.
 
         Args:
             recent: the last messages of the log, by their unique ids.
-            end: of the log; all that was found is written before it.
+            log: how far it is; all that was found is written before its end.
+            now_ms: by the clock that stamps messages.
 
         Raises:
             IdsUnknownError: unique ids cannot be looked up now.
+            AttemptUnknownError: it cannot be told whether an earlier attempt was stored.
             CorruptLogError: the log cannot be read.
         """
         looked = None
         rows = np.arange(len(frame.sizes), dtype=np.int64)
         if search is not None:
-            looked = self._unique.compare(frame, memoryview(payload), search, int(end))
+            looked = self._unique.compare(frame, memoryview(payload), search, log.end)
             rows = np.setdiff1d(rows, _taken(looked), assume_unique=True)
         rest, rest_payload = _part(frame, payload, rows)
         if frame.is_retry:
-            missing = Resend.of(rest, rest_payload, self._header_size, recent)
+            attempt = AttemptReach(frame.first_position, recent, log, now_ms)
+            missing = Resend.of(rest, rest_payload, self._header_size, self._earlier, attempt)
         else:
             missing = Resend.whole(rest, rest_payload)
         return FramePlan(frame, looked, _known(looked, frame), rows, rest, missing)

@@ -30,11 +30,12 @@ from ledgermq.formats.records.message import (
     decode_message,
     store_fields_at,
 )
-from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.errors import AttemptUnknownError, CorruptLogError
 from ledgermq.model.ids import Position
 from ledgermq.store.files.file_names import file_name
 from ledgermq.store.log.verified_span import check_one, check_span
 from ledgermq.store.queues.dispatch_tables import DispatchTables
+from ledgermq.writer.log.log_ids import is_older
 
 assert PHYSICAL_OFFSET_AT == QUEUE_OFFSET_AT + 8
 assert SYS_FLAG_AT == PHYSICAL_OFFSET_AT + 8
@@ -45,6 +46,9 @@ STEP_GROWTH = 4
 
 SORTED_PARTS_MAX = 8
 """So many sorted parts are searched one after the other before they become one."""
+
+CANDIDATES_MAX = 4_096
+"""So many messages are compared with one, at most."""
 
 NOTHING = memoryview(b"")
 
@@ -182,25 +186,56 @@ class RecentMessages:
         self._end = max(self._end, position)
         self._low = min(max(self._low, position), self._end)
 
-    def find(self, keys: Sequence[MessageKey]) -> list[StoredMessage | None]:
+    @property
+    def begin(self) -> int:
+        """What stands before it is not looked at."""
+        return self._begin
+
+    def begins_before(self, time_ms: int) -> bool:
+        """Whether all messages are looked at that were stored at a time or later.
+
+        Raises:
+            CorruptLogError: the log cannot be read there.
+        """
+        if not self._begin:
+            return True
+        begin = self._entry_before(self._begin)
+        if not self._first <= begin < self._end:
+            return False
+        start = begin - begin % self._file_size
+        with self._mapped(start) as view:
+            return is_older(view, begin - start + self._header_size, time_ms)
+
+    def find(
+        self, keys: Sequence[MessageKey], records: Sequence[memoryview] = ()
+    ) -> list[StoredMessage | None]:
         """For each key the last message that has it.
 
         Most that are asked for are near the log's end: what is further back is taken when one is
         not found.
 
+        Args:
+            records: one for each key: the messages as clients send them. Then the last one counts
+                that is the very same: applications give ids, too, and others may have this one.
+
         Raises:
+            AttemptUnknownError: too many messages have the key.
             CorruptLogError: the log cannot be read there.
         """
         if len(self._parts) > SORTED_PARTS_MAX:
             self._parts = [_since(_sorted(self._parts, self._end), self._begin)]
             self._low = max(self._low, self._begin)
-        found = self._find_in(self._parts, keys)
+        found = self._find_in(self._parts, keys, records)
         while self._low > self._begin:
             missing = [row for row, key in enumerate(keys) if key.unique_id and found[row] is None]
             if not missing:
                 break
             older = self._take_older()
-            again = self._find_in([older], [keys[row] for row in missing])
+            again = self._find_in(
+                [older],
+                [keys[row] for row in missing],
+                [records[row] for row in missing] if records else (),
+            )
             for row, stored in zip(missing, again, strict=True):
                 found[row] = stored
         return found
@@ -219,7 +254,7 @@ class RecentMessages:
         return part
 
     def _find_in(
-        self, parts: Sequence[_Part], keys: Sequence[MessageKey]
+        self, parts: Sequence[_Part], keys: Sequence[MessageKey], records: Sequence[memoryview]
     ) -> list[StoredMessage | None]:
         found: list[StoredMessage | None] = [None] * len(keys)
         candidates = sorted(
@@ -236,20 +271,17 @@ class RecentMessages:
                     position, number = candidates[at]
                     record = position - start
                     self._check(view, record, start)
-                    # Positions ascend: the last message that has the key stays.
-                    found[number] = _read(view, record, keys[number]) or found[number]
+                    place = _read(view, record, keys[number])
+                    if place is not None and records:
+                        with view[record : record + len(records[number])] as stored:
+                            if not _is_stamped(
+                                stored, records[number], place.queue_offset, position
+                            ):
+                                place = None
+                    # Positions ascend: the last message that counts stays.
+                    found[number] = place or found[number]
                     at += 1
         return found
-
-    def has(self, place: StoredMessage, message: memoryview) -> bool:
-        """Whether ``message`` is the one at ``place``, which has its unique id.
-
-        Applications give ids, too: two messages with the same one need not be the same.
-        """
-        start = place.physical_offset - place.physical_offset % self._file_size
-        at = place.physical_offset - start
-        with self._mapped(start) as view, view[at : at + len(message)] as stored:
-            return _is_stamped(stored, message, place.queue_offset, place.physical_offset)
 
     def count_behind(self, place: StoredMessage, size: int, messages: Iterable[memoryview]) -> int:
         """How many of ``messages`` follow the one at ``place``, in the log and in its queue.
@@ -373,8 +405,16 @@ _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 
 def _candidates(parts: Sequence[_Part], key: MessageKey) -> Iterator[int]:
     wanted = index_key_hash(f"{key.topic}#{key.unique_id}")
+    count = 0
     for part in parts:
-        first, last = (np.searchsorted(part.hashes, wanted, side) for side in _SIDES)
+        first, last = (int(np.searchsorted(part.hashes, wanted, side)) for side in _SIDES)
+        count += last - first
+        if count > CANDIDATES_MAX:
+            raise AttemptUnknownError(
+                "more messages have this unique id than are compared",
+                unique_id=key.unique_id,
+                limit=CANDIDATES_MAX,
+            )
         yield from part.positions[first:last].tolist()
 
 

@@ -12,7 +12,8 @@ from typing import Self
 from ledgermq.formats.records.message import decode_message
 from ledgermq.store.log.log_writer import Span
 from ledgermq.wire.send_frame import SendFrame, SendRun
-from ledgermq.writer.duplicates.recent_messages import MessageKey, RecentMessages
+from ledgermq.writer.duplicates.earlier_attempts import AttemptReach, EarlierAttempts
+from ledgermq.writer.duplicates.recent_messages import MessageKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,21 @@ class Resend:
     found_timestamp: int
 
     @classmethod
-    def of(cls, frame: SendFrame, payload: bytes, header_size: int, recent: RecentMessages) -> Self:
-        """Look up the records of ``frame``, which was checked."""
-        lookup = _Lookup(payload, frame.sizes, header_size, recent)
+    def of(
+        cls,
+        frame: SendFrame,
+        payload: bytes,
+        header_size: int,
+        earlier: EarlierAttempts,
+        attempt: AttemptReach,
+    ) -> Self:
+        """Look up the records of ``frame``, which was checked.
+
+        Raises:
+            AttemptUnknownError, IdsUnknownError, CorruptLogError: see ``EarlierAttempts``.
+        """
+        earlier.begin_frame()
+        lookup = _Lookup(payload, frame.sizes, header_size, earlier, attempt)
         sizes = array("I")
         parts: list[memoryview] = []
         runs: list[SendRun] = []
@@ -45,7 +58,7 @@ class Resend:
         begin = 0
         for run in frame.runs:
             end = begin + run.records
-            missing = lookup.take(begin, end, run.queue_id)
+            missing = lookup.take(begin, end)
             if missing < end:
                 # All of a run's missing records are its last ones, and stand in one piece.
                 parts.append(lookup.piece(missing, end))
@@ -90,30 +103,37 @@ class _Lookup:
     """
 
     def __init__(
-        self, payload: bytes, sizes: Sequence[int], header_size: int, recent: RecentMessages
+        self,
+        payload: bytes,
+        sizes: Sequence[int],
+        header_size: int,
+        earlier: EarlierAttempts,
+        attempt: AttemptReach,
     ) -> None:
         self.found: list[Span] = []
         self.timestamp = 0
         self._view = memoryview(payload)
         self._starts = [0, *accumulate(sizes)]
         self._header_size = header_size
-        self._recent = recent
+        self._recent = attempt.recent
+        self._earlier = earlier
+        self._attempt = attempt
 
-    def take(self, begin: int, end: int, queue_id: int) -> int:
+    def take(self, begin: int, end: int) -> int:
         """Note where the records of one run are; the number of the first that is missing."""
         at = begin
         while at < end:
-            message = decode_message(self._message(at), 0, check_crc=False)
-            (stored,) = self._recent.find([MessageKey(message.topic, message.unique_id)])
-            if (
-                stored is None
-                or stored.queue_id != queue_id
-                or not self._recent.has(stored, self._message(at))
-            ):
+            record = self._message(at)
+            message = decode_message(record, 0, check_crc=False)
+            key = MessageKey(message.topic, message.unique_id)
+            (stored,) = self._recent.find([key], [record])
+            if stored is None:
+                stored = self._earlier.find(record, message, self._attempt)
+            if stored is None:
                 break
             # One look-up finds all that were stored with it.
             count = 1 + self._recent.count_behind(
-                stored, len(self._message(at)), (self._message(row) for row in range(at + 1, end))
+                stored, len(record), (self._message(row) for row in range(at + 1, end))
             )
             self.found.append(Span(at, count, stored.physical_offset, stored.queue_offset))
             self.timestamp = max(self.timestamp, stored.store_timestamp)

@@ -14,22 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import accumulate
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from ledgermq.formats.arrays import I64
-from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
 from ledgermq.ipc.orders import WritableTopic
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.store.index.index_lookup import WantedKeys, find_positions
-from ledgermq.store.index.index_reader import IndexReader
-from ledgermq.store.log_view import LogView
-from ledgermq.store.queues.derived_files import is_incomplete
+from ledgermq.store.index.index_lookup import WantedKeys
 from ledgermq.wire.send_frame import SendFrame
 from ledgermq.writer.admission.writable_topics import HALF, WritableTopics
+from ledgermq.writer.duplicates.id_files import IdFiles
 from ledgermq.writer.duplicates.stored_ids import IdsUnknownError, StoredIds
 from ledgermq.writer.log.log_ids import (
     DELAYED_TOPICS,
@@ -38,7 +34,6 @@ from ledgermq.writer.log.log_ids import (
     Candidates,
     FoundMessages,
     IdColumns,
-    LogIds,
     topic_hash,
 )
 
@@ -102,7 +97,11 @@ class Looked(NamedTuple):
 
 
 class Deduplication:
-    """Owned by the writer; it costs nothing while no topic has a window."""
+    """Owned by the writer; it costs nothing while no topic has a window.
+
+    Attributes:
+        files: in which ids are looked up.
+    """
 
     def __init__(
         self, topics: WritableTopics, settings: Settings, sign_of_life: Callable[[], None]
@@ -112,18 +111,9 @@ class Deduplication:
         Args:
             sign_of_life: called again and again while the log is read.
         """
+        self.files = IdFiles(settings, sign_of_life)
         self._topics = topics
-        self._settings = settings
-        self._sign_of_life = sign_of_life
-        self._opened: LogIds | None = None
         self._table = StoredIds(settings.limits.deduplication_memory_bytes)
-        self._root: Path = settings.store.path_root_dir
-        self._has_index = settings.store.message_index_enable
-        self._layout = IndexLayout(
-            slots=settings.store.max_hash_slot_num or SLOTS_DEFAULT,
-            items=settings.store.max_index_num or ITEMS_DEFAULT,
-        )
-        self._index: IndexReader | None = None
         self._windows: Mapping[bytes, WritableTopic] = {}
         self._begins: dict[tuple[bytes, int], int] = {}
         self._hashes = np.empty(0, np.int64)
@@ -149,8 +139,7 @@ class Deduplication:
 
     def let_go(self) -> None:
         """Files of log and Index may be deleted: keep none of them mapped."""
-        self._opened = None
-        self._index = None
+        self.files.let_go()
 
     def search(
         self,
@@ -184,7 +173,7 @@ class Deduplication:
         self._table.make_room(
             int(np.count_nonzero(wanted)),
             # Where there is no Index, nothing is gained by keeping in memory what it lacks.
-            indexed=log.indexed if self._has_index else log.end,
+            indexed=log.indexed if self.files.has_index else log.end,
             oldest_ms=now_ms - int(self._windows_ms.max()) - RETRY_MS,
         )
         positions = self._table.find(wanted)
@@ -204,7 +193,7 @@ class Deduplication:
         stored = NOTHING
         candidates = self._candidates(payload, search)
         if len(candidates.rows):
-            same = self._log.compare(payload, search.columns, candidates, end=end)
+            same = self.files.log.compare(payload, search.columns, candidates, end=end)
             stored = _newest(self._of_these(same), search.since, is_retry=frame.is_retry)
         twins = _twins(search.counting, stored.rows)
         return Looked(search.columns, search.counting, stored, twins)
@@ -221,15 +210,9 @@ class Deduplication:
         """
         if not self.is_used:
             return
-        for columns, positions in self._log.scan(begin, end):
+        for columns, positions in self.files.log.scan(begin, end):
             counting = np.where(self._windows_of(columns.topics) > 0, columns.ids, 0)
             self._table.put(counting, positions, now_ms)
-
-    @property
-    def _log(self) -> LogIds:
-        if self._opened is None:
-            self._opened = LogIds(LogView.of(self._settings), self._sign_of_life)
-        return self._opened
 
     def _begin(self, now_ms: int, log: LogReach) -> None:
         """Know the windows that there are now, and what the Index does not have."""
@@ -277,7 +260,7 @@ class Deduplication:
         positions, since = search.positions, search.searched
         rows = np.flatnonzero(positions >= 0)
         known = Candidates(rows, positions[rows], np.ones(len(rows), np.bool_))
-        if not self._has_index or int(since.min()) >= self._table.complete_since_ms:
+        if not self.files.has_index or int(since.min()) >= self._table.complete_since_ms:
             return known
         behind = np.flatnonzero(
             (search.wanted != 0) & (positions < 0) & (since < self._table.complete_since_ms)
@@ -301,39 +284,20 @@ class Deduplication:
         Raises:
             IdsUnknownError: the Index is not whole now.
         """
-        if is_incomplete(self._root):
-            raise IdsUnknownError(
-                "the index is being put right, and unique ids are looked up in it"
-            )
         found: list[tuple[I64, I64]] = []
-        try:
-            index = self._refreshed()
-            topics = columns.topics[rows]
-            for topic in np.unique(topics):
-                some = rows[topics == topic]
-                one = int(some[0])
-                name = bytes(payload[int(columns.topic_starts[one]) : int(columns.topic_ends[one])])
-                keys = WantedKeys(
-                    payload, columns.id_starts[some], columns.id_ends[some], since[some]
-                )
-                # The Index has a message that waited by the topic in which it waited, too.
-                for place in (name, *DELAYED_TOPICS):
-                    numbers, positions = find_positions(index, place, keys)
-                    found.append((some[numbers], positions))
-        except CorruptLogError as error:
-            self._index = None
-            raise IdsUnknownError("unique ids cannot be looked up", cause=str(error)) from error
+        topics = columns.topics[rows]
+        for topic in np.unique(topics):
+            some = rows[topics == topic]
+            one = int(some[0])
+            name = bytes(payload[int(columns.topic_starts[one]) : int(columns.topic_ends[one])])
+            keys = WantedKeys(payload, columns.id_starts[some], columns.id_ends[some], since[some])
+            # The Index has a message that waited by the topic in which it waited, too.
+            for numbers, positions in self.files.find((name, *DELAYED_TOPICS), keys):
+                found.append((some[numbers], positions))
         return (
             np.concatenate([one[0] for one in found]),
             np.concatenate([one[1] for one in found]),
         )
-
-    def _refreshed(self) -> IndexReader:
-        if self._index is None:
-            self._index = IndexReader(self._root / "index", layout=self._layout)
-        else:
-            self._index.refresh()
-        return self._index
 
 
 def _newest(stored: FoundMessages, since: I64, *, is_retry: bool) -> FoundMessages:

@@ -17,7 +17,16 @@ from ledgermq.formats.kernels.kernel import (
     scan_ids,
     text_hash,
 )
-from ledgermq.formats.records.message import MAGIC, PHYSICAL_OFFSET_AT, SIZE_MIN, queue_of
+from ledgermq.formats.records.message import (
+    MAGIC,
+    MAGIC_AT,
+    PHYSICAL_OFFSET_AT,
+    SIZE_MIN,
+    TIMESTAMP,
+    WORD,
+    queue_of,
+    store_fields_at,
+)
 from ledgermq.model.errors import CorruptLogError, DamagedLogError
 from ledgermq.model.limits import DELAY_TOPIC, TIMER_TOPIC
 from ledgermq.store.log_family import LogSpan
@@ -177,6 +186,22 @@ class LogIds:
             at = reached + file.start
             self._sign_of_life()
 
+    @property
+    def first_position(self) -> int:
+        """Where the log begins."""
+        return self._view.first_position
+
+    def is_older(self, position: int, time_ms: int) -> bool:
+        """Whether the message whose entry begins at ``position`` was stored before a time.
+
+        False where there is no message.
+        """
+        file = self._view.file_of(position)
+        if file is None:
+            return False
+        at = position - file.start + file.header_size
+        return is_older(file.view, at, time_ms)
+
     def compare(
         self, payload: memoryview, columns: IdColumns, candidates: Candidates, *, end: int
     ) -> FoundMessages:
@@ -207,6 +232,14 @@ class LogIds:
             at = upto
         self._view.release_pages()
         return _joined(found)
+
+
+def is_older(view: memoryview, at: int, time_ms: int) -> bool:
+    """Whether the message at ``at`` was stored before a time; false where there is none."""
+    if at + SIZE_MIN > len(view) or WORD.unpack_from(view, at + MAGIC_AT)[0] != MAGIC:
+        return False
+    store_timestamp, _ = store_fields_at(view[at:])
+    return bool(TIMESTAMP.unpack_from(view, at + store_timestamp)[0] < time_ms)
 
 
 def _compare(

@@ -9,7 +9,7 @@ import pytest
 
 from ledgermq.formats.index_file import IndexLayout, get_header
 from ledgermq.store.index import index_lookup
-from ledgermq.store.index.index_lookup import WantedKeys, find_positions
+from ledgermq.store.index.index_lookup import NOT_ALL, WantedKeys, find_positions
 from ledgermq.store.index.index_reader import IndexReader
 from tests.unit.store.test_index_reader import LAYOUT, SECOND, put_files
 
@@ -71,8 +71,20 @@ def test_no_more_is_found_of_a_key_than_there_is_room_for(
     put_files(tmp_path, layout, COUNT, keys=5)
     found = found_by(IndexReader(tmp_path, layout=layout), keys_of("key0", "key1", "key2"))
 
-    assert {row: len(positions) for row, positions in found.items()} == {0: 3, 1: 3, 2: 3}
-    assert found[0] == [9_548, 9_048, 8_548]
+    assert {row: len(positions) for row, positions in found.items()} == {0: 4, 1: 4, 2: 4}
+    assert found[0] == [9_548, 9_048, 8_548, NOT_ALL]
+
+
+def test_it_is_told_when_a_chain_is_not_followed_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_files(tmp_path, IndexLayout(slots=1, items=500), COUNT, keys=5)
+    reader = IndexReader(tmp_path, layout=IndexLayout(slots=1, items=500))
+    whole = found_by(reader, keys_of("none"))
+    monkeypatch.setattr(index_lookup, "STEPS_MAX", COUNT - 1)
+    cut = found_by(reader, keys_of("none"))
+
+    assert (whole, cut) == ({}, {0: [NOT_ALL]})
 
 
 def test_a_chain_that_leads_to_a_newer_item_ends_there(tmp_path: Path) -> None:
@@ -85,7 +97,7 @@ def test_a_chain_that_leads_to_a_newer_item_ends_there(tmp_path: Path) -> None:
     found = found_by(IndexReader(tmp_path, layout=layout), keys_of("key0"))
 
     assert get_header(memoryview(page), layout).index_count == 11
-    assert found == {0: [948, 848, 748, 648, 548, 448]}
+    assert found == {0: [948, 848, 748, 648, 548, 448, NOT_ALL]}
 
 
 def test_an_index_without_files_has_nothing(tmp_path: Path) -> None:

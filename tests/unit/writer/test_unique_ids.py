@@ -92,7 +92,7 @@ class Store:
             self.root / "data", file_size=1, header_size=HEADER_SIZE, first=0, window=0,
             end=Position(self.end), entry_before=lambda position: position,
         )  # fmt: skip
-        return missing.plan(frame, payload, search, recent=recent, end=Position(self.end))
+        return missing.plan(frame, payload, search, recent=recent, log=log, now_ms=self.now_ms)
 
 
 def real(message: Message) -> str:
