@@ -6,14 +6,18 @@ import asyncio
 import logging
 import socket
 import struct
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from enum import Enum
 from typing import Any, Protocol, cast
 from urllib.parse import unquote
 
 import h11
 
+from ledgermq.hosts.address_share import share_of
 from ledgermq.observer.callers import PEER
 from ledgermq.observer.http_limits import HttpLimits
+from ledgermq.observer.http_room import ConnectionPhase
 
 logger = logging.getLogger(__name__)
 
@@ -30,10 +34,26 @@ _SENT_ALWAYS: tuple[tuple[bytes, bytes], ...] = (
 )
 """With each answer that does not say otherwise itself."""
 
-_HEALTH = b"/health/"
-"""Paths that are answered however many others read slowly: who asks there restarts the node that
-does not answer. Their answers are small, and as many as there are connections.
-"""
+
+class RequestKind(Enum):
+    """By what it costs to answer a request, as its path tells."""
+
+    HEALTH = "health"
+    """Answered however many others read slowly: who asks there restarts the node that does not
+    answer. Such answers are small, and as many as there are connections.
+    """
+    FILE = "file"
+    """There already, in memory."""
+    SIGN_IN = "sign-in"
+    """By who has shown nothing yet."""
+    OTHER = "other"
+
+
+_KINDS = (
+    (b"/health/", RequestKind.HEALTH),
+    (b"/static/", RequestKind.FILE),
+    (b"/sign-in", RequestKind.SIGN_IN),
+)
 
 
 class HttpCounts(Protocol):
@@ -47,12 +67,16 @@ class HttpCounts(Protocol):
         """It has ended."""
         ...
 
-    def begins(self, *, is_health: bool) -> bool:
-        """Whether there is room for one more request; for one of health there always is."""
+    def begins(self, connection: HttpConnection, kind: RequestKind) -> bool:
+        """Whether there is room for one more request."""
         ...
 
-    def ended(self, *, is_health: bool) -> None:
-        """A request that had begun is answered, or given up."""
+    def made(self, connection: HttpConnection, kind: RequestKind) -> None:
+        """The answer to a request that had begun is made, or given up."""
+        ...
+
+    def unread(self, connection: HttpConnection) -> None:
+        """An answer waits for its client to read; others may have to give way."""
         ...
 
     def refused(self) -> None:
@@ -65,6 +89,8 @@ class HttpConnection(asyncio.Protocol):
 
     Attributes:
         was_opened: whether ``connection_made`` was ever called: with TLS not before the handshake.
+        shaking: what waits for that; None behind it.
+        share, phase, since, unread_bytes, only_health: see ``Placed``.
 
     Invariant: while a request is being answered nothing is read, so what waits in memory is one
     head, one body and ``unsent_bytes`` of an answer.
@@ -75,6 +101,12 @@ class HttpConnection(asyncio.Protocol):
     ) -> None:
         """Nobody is there yet; ``address`` is the client's, empty at a unix socket."""
         self.address = address
+        self.share = share_of(address)
+        self.phase = ConnectionPhase.ASKS
+        self.since = time.monotonic()
+        self.unread_bytes = 0
+        self.only_health = False
+        self.shaking: asyncio.Task[None] | None = None
         self._app = app
         self._counts = counts
         self._limits = limits
@@ -92,16 +124,16 @@ class HttpConnection(asyncio.Protocol):
         self._is_gone = asyncio.Event()
         self.was_opened = False
         self._is_asking = False
-        self._is_health = False
+        self._kind: RequestKind | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The client is there; it has ``request_s`` to ask."""
+        """The client is there; it has ``first_byte_s`` to say something."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(self._limits.unsent_bytes)
         self._account = _account_of(transport.get_extra_info("socket"))
         self.was_opened = True
         self._counts.opened(self)
-        self._await(self._limits.request_s)
+        self._await(self._limits.first_byte_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It has gone; who answers it is told."""
@@ -126,6 +158,7 @@ class HttpConnection(asyncio.Protocol):
         if not self._is_asking:
             # Its first bytes: from here on it has to come to an end, however slowly more comes.
             self._is_asking = True
+            self._is_at(ConnectionPhase.ASKS)
             self._await(self._limits.request_s)
         self._http.receive_data(data)
         self._read()
@@ -141,6 +174,16 @@ class HttpConnection(asyncio.Protocol):
         """Close it: at once where nothing is being answered, else behind the answer."""
         if self._task is None:
             self._abort()
+
+    def give_way(self) -> None:
+        """End it at once, and tell the client nothing: another one is given its place."""
+        self._counts.refused()
+        if self.shaking is not None:
+            self.shaking.cancel()
+        self._abort()
+
+    def _is_at(self, phase: ConnectionPhase) -> None:
+        self.phase, self.since = phase, time.monotonic()
 
     def _read(self) -> None:
         while self._task is None and self._transport is not None:
@@ -172,10 +215,14 @@ class HttpConnection(asyncio.Protocol):
 
     def _begin(self) -> None:
         assert self._request is not None and self._transport is not None
-        self._is_health = self._request.target.startswith(_HEALTH)
-        if not self._counts.begins(is_health=self._is_health):
+        target = self._request.target
+        kind = next((one for path, one in _KINDS if target.startswith(path)), RequestKind.OTHER)
+        is_let = kind is RequestKind.HEALTH or not self.only_health
+        if not is_let or not self._counts.begins(self, kind):
             self._refuse(503)
             return
+        self._kind = kind
+        self._is_at(ConnectionPhase.WORKS)
         self._transport.pause_reading()
         self._await(self._limits.answer_s)
         self._task = self._loop.create_task(self._answer(self._request, bytes(self._body)))
@@ -193,7 +240,8 @@ class HttpConnection(asyncio.Protocol):
     def _finish(self, _task: asyncio.Task[None]) -> None:
         """The application has come to an end with a request, or was ended."""
         self._task = self._request = None
-        self._counts.ended(is_health=self._is_health)
+        self._made()
+        self.unread_bytes = 0
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -201,6 +249,7 @@ class HttpConnection(asyncio.Protocol):
         if ours is h11.DONE and theirs is h11.DONE:
             self._http.start_next_cycle()
             self._is_asking = bool(self._http.trailing_data[0])
+            self._is_at(ConnectionPhase.ASKS if self._is_asking else ConnectionPhase.RESTS)
             self._await(self._limits.request_s if self._is_asking else self._limits.idle_s)
             transport.resume_reading()
             self._read()
@@ -213,6 +262,13 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._abort()
 
+    def _made(self) -> None:
+        """The application has done its part of a request: what is left is its client's."""
+        if self._kind is not None:
+            self._counts.made(self, self._kind)
+            self._kind = None
+            self._is_at(ConnectionPhase.READS)
+
     async def _send(self, event: Event) -> None:
         if self._is_gone.is_set() or self._transport is None:
             raise asyncio.CancelledError
@@ -224,15 +280,25 @@ class HttpConnection(asyncio.Protocol):
             self._transport.write(self._http.send(head) or b"")
             return
         content = event.get("body", b"")
+        is_last = not event.get("more_body", False)
         assert self._request is not None
+        if is_last:
+            self._made()
         if content and self._request.method != b"HEAD":
             view = memoryview(content)
             for at in range(0, len(view), self._limits.unsent_bytes):
                 part = h11.Data(data=bytes(view[at : at + self._limits.unsent_bytes]))
                 self._transport.write(self._http.send(part) or b"")
-                await self._can_write.wait()
-        if not event.get("more_body", False):
+                await self._has_read(len(view) - at)
+        if is_last:
             self._transport.write(self._http.send(h11.EndOfMessage()) or b"")
+            await self._has_read(0)
+
+    async def _has_read(self, unread_bytes: int) -> None:
+        """Wait until the client has read, while ``unread_bytes`` are kept for it."""
+        if not self._can_write.is_set():
+            self.unread_bytes = unread_bytes
+            self._counts.unread(self)
             await self._can_write.wait()
 
     def _refuse(self, status: int) -> None:

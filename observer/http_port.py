@@ -6,16 +6,19 @@ import asyncio
 import logging
 import socket
 import ssl
+import time
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from ledgermq.formats.records.host_address import plain_address
 from ledgermq.ipc.counters import Counts, ObserverCounter
 from ledgermq.model.config.settings_rules import HTTP_UNIX
 from ledgermq.model.errors import ConfigError
-from ledgermq.observer.http_connection import App, HttpConnection
+from ledgermq.observer.http_connection import App, HttpConnection, RequestKind
 from ledgermq.observer.http_limits import HttpLimits
+from ledgermq.observer.http_room import Room
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +49,11 @@ class HttpPort:
         self._counters = counters
         self._limits = limits
         self._tls = tls
+        self._room = Room(limits, time.monotonic)
         self._connections: set[HttpConnection] = set()
-        self._addresses: Counter[str] = Counter()
+        self._accepted: dict[HttpConnection, socket.socket] = {}
         self._shaking: set[asyncio.Task[None]] = set()
-        self._under_way = 0
+        self._under_way: dict[RequestKind, Counter[str]] = {kind: Counter() for kind in RequestKind}
         self._again: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
@@ -77,22 +81,28 @@ class HttpPort:
     def closed(self, connection: HttpConnection) -> None:
         """See ``HttpCounts``."""
         self._connections.discard(connection)
-        self._leave(connection.address)
+        self._room.leave(connection)
         self._counters[ObserverCounter.CONNECTIONS] = len(self._connections)
 
-    def begins(self, *, is_health: bool) -> bool:
+    def begins(self, connection: HttpConnection, kind: RequestKind) -> bool:
         """See ``HttpCounts``."""
-        if not is_health:
-            if self._under_way >= self._limits.under_way:
+        limit = _places_of(kind, self._limits)
+        if limit is not None:
+            taken, share = self._under_way[kind], connection.share
+            if taken.total() >= limit or (share and taken[share] >= max(1, limit // 2)):
                 return False
-            self._under_way += 1
+            taken[share] += 1
         self._counters[ObserverCounter.REQUESTS] += 1
         return True
 
-    def ended(self, *, is_health: bool) -> None:
+    def made(self, connection: HttpConnection, kind: RequestKind) -> None:
         """See ``HttpCounts``."""
-        if not is_health:
-            self._under_way -= 1
+        if _places_of(kind, self._limits) is not None:
+            self._under_way[kind] -= Counter({connection.share: 1})
+
+    def unread(self, connection: HttpConnection) -> None:
+        """See ``HttpCounts``."""
+        self._room.bound_unread(connection)
 
     def refused(self) -> None:
         """See ``HttpCounts``."""
@@ -114,30 +124,30 @@ class HttpPort:
                 self._again = loop.call_later(AGAIN_S, self.open)
                 return
             address = plain_address(str(peer[0])) if isinstance(peer, tuple) else ""
-            if not self._has_room(address):
+            client.setblocking(False)
+            scheme = "https" if self._tls else "http"
+            connection = HttpConnection(
+                self._app, self, self._limits, address=address, scheme=scheme
+            )
+            if not self._room.take(connection):
                 self.refused()
                 client.close()
                 continue
-            self._addresses[address] += 1
-            client.setblocking(False)
-            task = asyncio.get_running_loop().create_task(self._welcome(client, address))
+            self._accepted[connection] = client
+            task = asyncio.get_running_loop().create_task(self._welcome(connection))
+            connection.shaking = task
             self._shaking.add(task)
-            task.add_done_callback(self._shaking.discard)
+            task.add_done_callback(partial(self._welcomed, connection))
 
-    def _has_room(self, address: str) -> bool:
-        """Whether one more may come from there; who is in the TLS handshake counts already."""
-        if len(self._connections) + len(self._shaking) >= self._limits.connections:
-            return False
-        return not address or self._addresses[address] < self._limits.connections_per_address
+    def _welcomed(self, connection: HttpConnection, task: asyncio.Task[None]) -> None:
+        self._shaking.discard(task)
+        client = self._accepted.pop(connection, None)
+        if client is not None:
+            # It had to give way before its task began.
+            client.close()
 
-    def _leave(self, address: str) -> None:
-        self._addresses[address] -= 1
-        if not self._addresses[address]:
-            del self._addresses[address]
-
-    async def _welcome(self, client: socket.socket, address: str) -> None:
-        scheme = "https" if self._tls else "http"
-        connection = HttpConnection(self._app, self, self._limits, address=address, scheme=scheme)
+    async def _welcome(self, connection: HttpConnection) -> None:
+        client = self._accepted.pop(connection)
         try:
             with suppress(OSError):  # also of TLS: who cannot shake hands is not served
                 await asyncio.get_running_loop().connect_accepted_socket(
@@ -148,8 +158,14 @@ class HttpPort:
                     ssl_shutdown_timeout=self._limits.handshake_s if self._tls else None,
                 )
         finally:
+            connection.shaking = None
             if not connection.was_opened:
-                self._leave(address)
+                self._room.leave(connection)
+
+
+def _places_of(kind: RequestKind, limits: HttpLimits) -> int | None:
+    """How many there may be at once; None: any number."""
+    return {RequestKind.SIGN_IN: limits.signing_in, RequestKind.OTHER: limits.under_way}.get(kind)
 
 
 def listen(http: str, unix_path: Path, mode: int) -> socket.socket:

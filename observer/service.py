@@ -76,7 +76,7 @@ class ObserverService:
         resources.callback(listener.close)
         if self._is_unix:
             resources.callback(paths.http.unlink, missing_ok=True)
-        limits = HttpLimits.of(settings.http.connections_max)
+        limits = HttpLimits.of(settings.http.connections_max, settings.http.memory_bytes_max)
         asked = ThreadPoolExecutor(2, thread_name_prefix="observer-ask")
         resources.callback(asked.shutdown, wait=False, cancel_futures=True)
         looks = MirrorLooks(settings, page, self._scrapes, asked)

@@ -15,6 +15,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from ledgermq.model.errors import ConfigError, ProtocolError
@@ -65,6 +66,7 @@ class LocalConnection:
     Attributes:
         counted: bytes of what its reader holds, as they were counted last.
         is_ready: whether it is in line for its turn.
+        is_stranger: no message of it has come yet.
     """
 
     __slots__ = (
@@ -73,6 +75,7 @@ class LocalConnection:
         "host",
         "identity",
         "is_ready",
+        "is_stranger",
         "peer",
         "reader",
         "sock",
@@ -88,6 +91,7 @@ class LocalConnection:
         self.identity = b"\0" + os.urandom(IDENTITY_SIZE - 1)
         self.reader = MessageReader(part_size_max, at_once=MESSAGES_AT_ONCE)
         self.is_ready = False
+        self.is_stranger = True
         self.begun_ns = 0
         self.counted = 0
         self.unsent: deque[bytes | memoryview] = deque()
@@ -312,6 +316,9 @@ class LocalConnections:
         if reader.begun or connection.counted:
             self._hold(connection, len(reader.begun))
         if reader.messages:
+            if connection.is_stranger:
+                connection.is_stranger = False
+                self._shared.known(connection)
             return True
         connection.is_ready = False
         return False
@@ -379,7 +386,9 @@ class LocalConnections:
             connection = LocalConnection(
                 sock, Peer(f"localhost:{uid}:{gid}:{pid}"), self._part_size_max
             )
-            refused = self._shared.admit(connection.host)
+            refused = self._shared.admit(
+                connection.host, connection, partial(self._give_way, connection)
+            )
             if refused is not None:
                 self._shared.tell_ended(connection.host, *refused)
                 self._note_ended()
@@ -388,6 +397,10 @@ class LocalConnections:
             self._by_fd[sock.fileno()] = connection
             self.by_identity[connection.identity] = connection
             self._epoll.register(sock, select.EPOLLIN)
+
+    def _give_way(self, connection: LocalConnection) -> None:
+        self._note_ended()
+        self._end(connection)
 
     def _end(self, connection: LocalConnection) -> None:
         """Close a connection; what it had sent, and was not taken, is gone with it."""
@@ -399,7 +412,7 @@ class LocalConnections:
         connection.reader.messages.clear()
         with suppress(ValueError):
             self.ready.remove(connection)
-        self._shared.release(connection.host)
+        self._shared.release(connection.host, connection)
         connection.sock.close()
 
 

@@ -22,18 +22,21 @@ import socket
 import struct
 import termios
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from ledgermq.formats.records.host_address import plain_address
+from ledgermq.hosts.address_share import share_of
 from ledgermq.ipc.doorbell import Context
 from ledgermq.ipc.zmq_flags import NOBLOCK, has_input
 from ledgermq.model.config.settings import LimitsSection
 from ledgermq.sessions.client_rights import Peer
+from ledgermq.sessions.strangers import Strangers
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +82,7 @@ class WatchLimits(NamedTuple):
     Attributes:
         unread_bytes: sent, and not taken by the process.
         connections: open at a time; more are ended as they come.
-        connections_per_address: of one host, or one account of this machine.
+        connections_per_address: of one host (``share_of``), or one account of this machine.
         answers_bytes: sent to local connections, and not read by them.
     """
 
@@ -164,6 +167,7 @@ class SocketWatch:
         self._monitor: zmq.Socket[bytes] | None = None
         self._connections: dict[int, WatchedConnection] = {}
         self._per_address: Counter[str] = Counter()
+        self._strangers = Strangers()
         self._count = 0
         self._reported: set[str] = set()
         self._next_ns = 0
@@ -206,6 +210,7 @@ class SocketWatch:
         if connection is None:
             return
         self.accounts.pop(connection.identity, None)
+        self._strangers.discard(connection)
         connection.identity = identity
         self.accounts[identity] = connection
 
@@ -353,41 +358,66 @@ class SocketWatch:
                     return
                 is_local = sock.family == socket.AF_UNIX
                 address = "" if is_local else plain_address(str(sock.getpeername()[0]))
-                host = _account_of(sock) if is_local else address
+                host = _account_of(sock) if is_local else share_of(address)
             except OSError:
                 return
             connection = WatchedConnection(fd, os.fstat(sock.fileno()).st_ino, address, host)
         self._connections[fd] = connection
-        self._count_one(host)
-        refused = self._is_too_many(host)
+        refused = self._admit(host, connection, partial(self._give_way, connection))
         if refused is not None:
             setting, figures = refused
             self._end(connection, setting, **figures)
 
-    def admit(self, host: str) -> tuple[str, Mapping[str, int]] | None:
+    def admit(
+        self, host: str, one: Hashable, end: Callable[[], object]
+    ) -> tuple[str, Mapping[str, int]] | None:
         """Count a connection that is not ZeroMQ's; the setting that is against it, and figures.
 
         Args:
             host: whose share it takes; empty: an operator's, which is not counted.
+            one: the connection, until ``known`` or ``release`` a stranger.
+            end: has it make room for others: it ends, and ``release`` is called.
         """
-        self._count_one(host)
-        refused = self._is_too_many(host)
+        refused = self._admit(host, one, end)
         if refused is not None:
-            self.release(host)
+            self.release(host, one)
         return refused
 
-    def release(self, host: str) -> None:
+    def known(self, one: Hashable) -> None:
+        """A connection that was admitted has said something whole."""
+        self._strangers.discard(one)
+
+    def release(self, host: str, one: Hashable) -> None:
         """A connection that was counted has ended."""
+        self._strangers.discard(one)
         if host:
             self._count -= 1
             self._per_address[host] -= 1
             if not self._per_address[host]:
                 del self._per_address[host]
 
-    def _count_one(self, host: str) -> None:
-        if host:
-            self._per_address[host] += 1
-            self._count += 1
+    def _admit(
+        self, host: str, one: Hashable, end: Callable[[], object]
+    ) -> tuple[str, dict[str, int]] | None:
+        """Count a connection, strangers making room for it; what is against it all the same."""
+        if not host:
+            return None
+        self._per_address[host] += 1
+        self._count += 1
+        refused = self._is_too_many(host)
+        while refused is not None:
+            # Of all where there are too many of all, of its own share else.
+            of_all = refused[0] == "limits.connections_max"
+            if not self._strangers.give_way(None if of_all else host):
+                return refused
+            refused = self._is_too_many(host)
+        self._strangers.add(host, one, end)
+        return None
+
+    def _give_way(self, connection: WatchedConnection) -> None:
+        """What ZeroMQ tells of its end later is of a connection that is not known any more."""
+        self._end(connection, "none: it has asked for nothing, and there was no room for others")
+        self._forget(connection.fd)
 
     def _is_too_many(self, host: str) -> tuple[str, dict[str, int]] | None:
         if not host:
@@ -407,7 +437,7 @@ class SocketWatch:
             return
         if self.accounts.get(connection.identity) is connection:
             del self.accounts[connection.identity]
-        self.release(connection.host)
+        self.release(connection.host, connection)
 
     def _anonymous(self) -> int:
         """Bytes of memory that are the process's alone, and of no file."""

@@ -12,16 +12,19 @@ import socket
 import ssl
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Container, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 from ledgermq.broker.callers import PortClient
 from ledgermq.formats.records.host_address import plain_address
 from ledgermq.gateway.transport.tls_channel import HANDSHAKE, READ_SIZE, TlsChannel
+from ledgermq.hosts.address_share import share_of
 from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.command import Command, decode_command, encode_command
 from ledgermq.remoting.frames import FRAME_SIZE_MAX, FrameSplitter
 from ledgermq.sessions.socket_watch import REPORTED_MAX
+from ledgermq.sessions.strangers import Strangers
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +46,9 @@ class RemotingLimits(NamedTuple):
     """What one port bears.
 
     Attributes:
-        connections: open at a time; more are closed as they come.
-        connections_per_address: of them, those of one host.
+        connections: open at a time; where more come, those make room that have not asked for
+            anything yet, and else the new ones are closed.
+        connections_per_address: of them, those of one host (``share_of``).
         only_tls: who does not begin with a handshake is closed.
         unread_bytes: of replies that one connection may leave before it is asked to read first.
         queued_bytes: replies of one connection that wait for it to read; more, and it is closed.
@@ -77,6 +81,8 @@ class Connection(PortClient):
         peer: its address, as it is the born host of what it sends.
         fd: its descriptor while it is open.
         number: no other connection of this process had it or will have it.
+        share: whose share it takes.
+        is_stranger: no command has come over it yet.
         is_open: cleared when it is closed, by whichever side; what is sent then goes nowhere.
     """
 
@@ -89,10 +95,12 @@ class Connection(PortClient):
         "_waits_for_room",
         "fd",
         "is_open",
+        "is_stranger",
         "last_ms",
         "number",
         "peer",
         "queued_bytes",
+        "share",
         "unfinished_bytes",
     )
 
@@ -108,6 +116,8 @@ class Connection(PortClient):
         self._tls: TlsChannel | None = None
         self.peer = peer
         self.number = number
+        self.share = share_of(peer[0])
+        self.is_stranger = True
         self.is_open = True
         self.queued_bytes = 0
         self.unfinished_bytes = 0
@@ -131,7 +141,7 @@ class RemotingSockets:
 
     Invariants: a connection is in ``_idle`` exactly while it is open, the one that was used longest
     ago first; ``EPOLLOUT`` is asked for exactly while it has bytes queued; ``_unfinished`` and
-    ``_unread`` are the sums of all open connections', and ``_of_host`` counts these.
+    ``_unread`` are the sums of all open connections', and ``_of_share`` counts these.
 
     Attributes:
         limits: what it bears; may be replaced.
@@ -157,7 +167,8 @@ class RemotingSockets:
         """
         self.limits = limits
         self._note_ended = note_ended
-        self._of_host: Counter[str] = Counter()
+        self._of_share: Counter[str] = Counter()
+        self._strangers = Strangers()
         self._unread = 0
         self.tls: ssl.SSLContext | None = None
         self._now_ms = now_ms
@@ -339,10 +350,11 @@ class RemotingSockets:
         self._unfinished -= connection.unfinished_bytes
         self._unread -= connection.queued_bytes
         connection.queued_bytes = 0
-        host = connection.peer[0]
-        self._of_host[host] -= 1
-        if not self._of_host[host]:
-            del self._of_host[host]
+        share = connection.share
+        self._strangers.discard(connection)
+        self._of_share[share] -= 1
+        if not self._of_share[share]:
+            del self._of_share[share]
         del self._connections[fd], self._idle[fd]
         self._unsent.pop(fd, None)
         self._epoll.unregister(fd)
@@ -368,13 +380,12 @@ class RemotingSockets:
                 self._report(f"connection not accepted: {error.strerror}")
                 return
             host = plain_address(str(peer[0]))
-            refusal = self._refusal(host)
+            refusal = self._refusal(share_of(host))
             if refusal:
                 self._note_ended()
                 self._report(f"connection refused: {refusal}")
                 sock.close()
                 continue
-            self._of_host[host] += 1
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             address = (host, int(peer[1]))
@@ -382,19 +393,31 @@ class RemotingSockets:
             connection = Connection(
                 sock, address, self._count, self.limits.frame_size, self._now_ms
             )
+            self._of_share[connection.share] += 1
+            self._strangers.add(connection.share, connection, partial(self._give_way, connection))
             fd = connection.fd
             self._connections[fd] = self._idle[fd] = connection
             self._epoll.register(fd, select.EPOLLIN)
 
-    def _refusal(self, host: str) -> str:
-        """Why one more connection of a host is not taken; empty when it is."""
+    def _refusal(self, share: str) -> str:
+        """Why one more connection of a share is not taken, although strangers make room; empty when
+        it is.
+        """
         limits = self.limits
-        if len(self._connections) >= limits.connections:
+        most = limits.connections_per_address
+        if self._of_share[share] >= most and not self._strangers.give_way(share):
+            return f"{most} of {share} are open, as many as limits.connections_per_address"
+        if len(self._connections) >= limits.connections and not self._strangers.give_way():
             return f"{limits.connections} are open, as many as remoting.connections_max"
-        if self._of_host[host] >= limits.connections_per_address:
-            share = limits.connections_per_address
-            return f"{share} of {host} are open, as many as limits.connections_per_address"
         return ""
+
+    def _give_way(self, connection: Connection) -> None:
+        self._note_ended()
+        self.close_one(connection, "has asked for nothing, and there was no room for others")
+
+    def _is_known(self, connection: Connection) -> None:
+        connection.is_stranger = False
+        self._strangers.discard(connection)
 
     def _read(self, connection: Connection) -> bytes:
         """What can be read now; a connection at its end is closed, and gives nothing."""
@@ -448,11 +471,15 @@ class RemotingSockets:
             frame = connection._splitter.whole(data)
             if frame is not None:
                 command = decode_command(frame)
+                if connection.is_stranger:
+                    self._is_known(connection)
                 self._touch(connection)
                 yield tuple.__new__(Arrival, (connection, command))
                 return
             for frame in connection._splitter.feed(data):
                 command = decode_command(frame)
+                if connection.is_stranger:
+                    self._is_known(connection)
                 if connection.last_ms != self._now_ms:
                     self._touch(connection)
                 yield tuple.__new__(Arrival, (connection, command))

@@ -217,10 +217,12 @@ def test_who_is_idle_is_closed_when_its_time_comes_and_who_talks_is_not(port: Po
 
 
 def test_more_connections_than_allowed_are_closed_as_they_come(port: Port) -> None:
-    clients = [port.connect() for _ in range(4)]
-    for client in clients[:3]:
+    clients = [port.connect() for _ in range(3)]
+    for client in clients:
         client.sendall(sent(1))
     port.until(lambda: len(port.arrived) == 3)
+    clients.append(port.connect())
+    port.turn()
 
     assert is_closed(clients[3])
     assert port.sockets.count == 3
@@ -289,7 +291,11 @@ def test_one_host_has_only_its_share_of_the_connections() -> None:
     ended: list[int] = []
     port = Port(LIMITS._replace(connections=10, connections_per_address=2))
     port.sockets._note_ended = lambda: ended.append(1)
-    first, _, third = port.connect(), port.connect(), port.connect()
+    first, second = port.connect(), port.connect()
+    for client in (first, second):
+        client.sendall(sent(1))
+    port.until(lambda: len(port.arrived) == 2)
+    third = port.connect()
     port.until(lambda: bool(ended))
     was_refused = third.recv(1) == b""
     count = port.sockets.count
@@ -301,4 +307,30 @@ def test_one_host_has_only_its_share_of_the_connections() -> None:
     assert was_refused
     assert count == 2
     assert len(ended) == 1
+    port.close()
+
+
+@pytest.mark.parametrize("limits", [
+    LIMITS._replace(connections=3, connections_per_address=9),
+    LIMITS._replace(connections=9, connections_per_address=3),
+])  # fmt: skip
+def test_who_has_asked_for_nothing_gives_way_and_who_has_stays(limits: RemotingLimits) -> None:
+    port = Port(limits)
+    asks = port.connect()
+    asks.sendall(sent(1))
+    port.until(lambda: len(port.arrived) == 1)
+    silent = [port.connect() for _ in range(2)]
+    port.until(lambda: port.sockets.count == 3)
+    # A part of a command is nothing that was asked for.
+    silent[0].sendall(sent(2)[:7])
+    port.turn()
+    comes = port.connect()
+    comes.sendall(sent(3))
+    port.until(lambda: len(port.arrived) == 2)
+    asks.sendall(sent(4))
+    port.until(lambda: len(port.arrived) == 3)
+
+    assert silent[0].recv(1) == b""
+    assert port.sockets.count == 3
+    assert [one.command.opaque for one in port.arrived] == [1, 3, 4]
     port.close()

@@ -198,9 +198,14 @@ def test_an_account_has_so_many_connections_and_no_more(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_strangers(monkeypatch)
-    clients = [server.connect() for _ in range(4)]
-    server.wait()
-    server.turn()
+    clients = [server.connect() for _ in range(3)]
+    for client in clients:
+        client.sendall(whole(b"known"))
+        server.take()
+    clients.append(server.connect())
+    while not server.ended:
+        server.wait()
+        server.turn()
 
     assert has_ended(clients[3])
     assert server.ended == 1
@@ -313,3 +318,27 @@ def test_who_has_most_answers_unread_goes_where_all_have_too_many(
     assert server.ended == 2
     few.close()
     many.close()
+
+
+def test_who_has_said_nothing_whole_gives_way_to_who_comes(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_strangers(monkeypatch)
+    speaks = server.connect()
+    speaks.sendall(whole(b"first"))
+    told = [server.take()[1:]]
+    silent = [server.let_in(), server.let_in()]
+    silent[0].sendall(whole(b"cut")[:-1])
+    server.wait()
+    assert server.turn() == []
+    comes = server.connect()
+    comes.sendall(whole(b"second"))
+    told.append(server.take()[1:])
+    speaks.sendall(whole(b"third"))
+    told.append(server.take()[1:])
+
+    assert told == [[b"first"], [b"second"], [b"third"]]
+    assert has_ended(silent[0])
+    assert server.ended == 1
+    for client in (speaks, comes, *silent):
+        client.close()

@@ -1,0 +1,25 @@
+"""Shares of addresses: whose part of what there is for all a client of some address takes."""
+
+from __future__ import annotations
+
+import ipaddress
+from functools import lru_cache
+
+PREFIX_V6 = 64
+"""Bits of an IPv6 address that are one line's: whoever has one has all addresses behind them."""
+
+
+@lru_cache(4_096)
+def share_of(address: str) -> str:
+    """What addresses of one line have in common: the address itself, of IPv6 its /64, of IPv4 that
+    came as IPv6 (``::ffff:``) the address in it; what is no address as it is.
+    """
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, PREFIX_V6), strict=False))
