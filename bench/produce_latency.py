@@ -52,7 +52,7 @@ def main() -> None:
         for size in (1024, 100):
             rows: dict[str, list[tuple[float, float, float]]] = {}
             for _ in range(runs):
-                for ack in ("leader", "majority-memory", "majority-fsync"):
+                for ack in ("lossy-leader", "majority-memory", "majority-fsync"):
                     row = run_ledgermq(base, ack=ack, size=size, seconds=seconds)
                     rows.setdefault(f"ledgermq {ack}", []).append(row)
                 for always in (False, True):

@@ -117,7 +117,7 @@ def main() -> None:
     runs, messages = (1, 50) if given.smoke else (5, 300)
     figures: dict[str, object] = {"size": len(BODY), "runs": runs, "messages": messages}
     with tempfile.TemporaryDirectory(dir=given.directory) as scratch:
-        with bench_node(Path(scratch), ack="leader") as node:
+        with bench_node(Path(scratch), ack="lossy-leader") as node:
             figures["one node, leader"] = figures_of(node.address, runs=runs, messages=messages)
         with bench_group(Path(scratch), ack="majority-memory", curve=True) as group:
             figures["group of three, majority-memory"] = figures_of(

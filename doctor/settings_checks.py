@@ -116,9 +116,9 @@ def _acknowledgement(subject: Subject) -> Diagnosis:
     mode = subject.settings.ack.mode
     measured = f"ack.mode = {mode.value}"
     is_new = subject.settings.node.initial_cluster_state is ClusterState.NEW
-    if mode is AckMode.LEADER and is_new and len(subject.settings.node.peers) > 1:
+    if mode is AckMode.LOSSY_LEADER and is_new and len(subject.settings.node.peers) > 1:
         return warn(
             "settings.acknowledgement", measured, limit="majority-fsync, or majority-memory",
-            change="with `leader`, what was acknowledged is lost with the leader's disk",
+            change="with `lossy-leader`, what was acknowledged is lost with the leader's disk",
         )  # fmt: skip
     return ok("settings.acknowledgement", measured)

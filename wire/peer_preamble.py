@@ -6,7 +6,7 @@ Layout, little-endian (docs/formats/peer-protocol.md):
     0       4     magic ``LMQP``
     4       1     version of the protocol
     5       1     kind of log: 1 dledger, 2 commitlog
-    6       1     acknowledgement: 1 majority-fsync, 2 majority-memory, 3 leader
+    6       1     acknowledgement: 1 majority-fsync, 2 majority-memory, 3 lossy-leader
     7       1     highest feature level that the sender knows (``model/features.py``)
     8       16    id of the sender, UTF-8, zero-padded
     24      16    id of the node that it is meant for
@@ -47,7 +47,7 @@ _REFUSAL = Struct("<4sB3x")
 assert SIZE == 88
 
 _LOG_CODES = {LogKind.DLEDGER: 1, LogKind.COMMITLOG: 2}
-_ACK_CODES = {AckMode.MAJORITY_FSYNC: 1, AckMode.MAJORITY_MEMORY: 2, AckMode.LEADER: 3}
+_ACK_CODES = {AckMode.MAJORITY_FSYNC: 1, AckMode.MAJORITY_MEMORY: 2, AckMode.LOSSY_LEADER: 3}
 _LOG_KINDS = {code: kind for kind, code in _LOG_CODES.items()}
 _ACK_MODES = {code: mode for mode, code in _ACK_CODES.items()}
 

@@ -75,7 +75,7 @@ _OWN_STATUSES: dict[type[LedgerError], str] = {
 FRAMES_PER_TURN_MAX = 256
 BYTES_PER_TURN_MAX = 8 * 1024 * 1024
 
-_ACKS = {AckMode.LEADER: 0, AckMode.MAJORITY_MEMORY: 1, AckMode.MAJORITY_FSYNC: 2}
+_ACKS = {AckMode.LOSSY_LEADER: 0, AckMode.MAJORITY_MEMORY: 1, AckMode.MAJORITY_FSYNC: 2}
 
 
 class ProduceService:
@@ -105,7 +105,7 @@ class ProduceService:
         self._topics = topics
         self._offsets: QueueOffsets | None = None
         self._put_lock = put_lock
-        self._answers_at_once = settings.ack.mode is AckMode.LEADER
+        self._answers_at_once = settings.ack.mode is AckMode.LOSSY_LEADER
         self._body_max = settings.store.max_message_size
         # Java's MessageExtEncoder allows the same 64 KiB beside the body.
         limit = ENTRY_SIZE_MAX if log.writer.header_size else self._body_max + 64 * 1024

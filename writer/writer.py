@@ -4,7 +4,7 @@ It alone writes the log's files, DLedger's index files and ``checkpoint``, our `
 says in tables from outside where in the log they stand before the broker takes them up, and removes
 the mark of a damage, ``log-damage``; it publishes the cursors ``written``, ``durable`` and
 ``put_lock``. It stamps only in a term that raft has granted, and answers a producer only when
-``committed`` has passed the frame (with ``ack.mode = leader``: when the log has it).
+``committed`` has passed the frame (with ``ack.mode = lossy-leader``: when the log has it).
 """
 
 from __future__ import annotations

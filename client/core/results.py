@@ -14,7 +14,7 @@ from ledgermq.model.config.settings import AckMode
 from ledgermq.model.errors import ProtocolError
 from ledgermq.wire.send_frame import Duplicate, SendRun, Sent, SentSpan
 
-_ACKS = (AckMode.LEADER, AckMode.MAJORITY_MEMORY, AckMode.MAJORITY_FSYNC)
+_ACKS = (AckMode.LOSSY_LEADER, AckMode.MAJORITY_MEMORY, AckMode.MAJORITY_FSYNC)
 _ACK_COUNT = len(_ACKS)
 
 

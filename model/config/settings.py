@@ -15,7 +15,7 @@ class AckMode(StrEnum):
 
     MAJORITY_FSYNC = "majority-fsync"
     MAJORITY_MEMORY = "majority-memory"
-    LEADER = "leader"
+    LOSSY_LEADER = "lossy-leader"
 
 
 class LogKind(StrEnum):

@@ -8,19 +8,22 @@ from __future__ import annotations
 import json
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from ledgermq.model.config.settings import Settings
+from ledgermq.model.config.settings import AckMode, Settings
 from ledgermq.model.config.settings_rules import RULES, conflicts
 from ledgermq.model.errors import ConfigError
 
 OCTAL_KEYS = frozenset({"listen.socket_mode"})
 """Settings that are read and written as octal numbers."""
+
+FORMER_VALUES = {("ack.mode", "leader"): AckMode.LOSSY_LEADER}
+"""Values by key and the word that an older version had for them; that is read with a remark."""
 
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
 _KEY = re.compile(rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*=")
@@ -52,12 +55,19 @@ class SettingsError(ConfigError):
         return "\n".join([f"{self.message}:", *lines])
 
 
-def read_settings(text: str, *, name: str) -> Settings:
+def _unheard(remark: Problem) -> None:
+    del remark
+
+
+def read_settings(
+    text: str, *, name: str, remark: Callable[[Problem], None] = _unheard
+) -> Settings:
     """The settings that a file holds; what it leaves out has its default.
 
     Args:
         text: the file's content, TOML.
         name: the file's name, for the messages.
+        remark: told of each value that counts, and should be written otherwise by now.
 
     Raises:
         SettingsError: the text is not TOML, a key is unknown, or a value cannot be used; names
@@ -87,6 +97,8 @@ def read_settings(text: str, *, name: str) -> Settings:
             problems.add(tuple(key.split(".")), reason)
     if problems.found:
         raise SettingsError(name, tuple(sorted(problems.found)))
+    for one in problems.remarks:
+        remark(one)
     return settings
 
 
@@ -135,12 +147,20 @@ class _Problems:
 
     def __init__(self, text: str) -> None:
         self.found: list[Problem] = []
+        self.remarks: list[Problem] = []
         self._lines = _lines_of_keys(text)
 
     def add(self, path: tuple[str, ...], text: str) -> None:
         """Note a problem of the key at ``path``; of its table when the key has no line."""
+        self.found.append(self._problem(path, text))
+
+    def remark(self, path: tuple[str, ...], text: str) -> None:
+        """Note what should be written otherwise, and is taken all the same."""
+        self.remarks.append(self._problem(path, text))
+
+    def _problem(self, path: tuple[str, ...], text: str) -> Problem:
         line = next((self._lines[path[:size]] for size in (2, 1) if path[:size] in self._lines), 1)
-        self.found.append(Problem(line, ".".join(path), text))
+        return Problem(line, ".".join(path), text)
 
 
 def _with_table(
@@ -154,8 +174,11 @@ def _with_table(
         if name not in kinds:
             problems.add((table, name), _unknown_key(table, name))
             continue
+        meant = FORMER_VALUES.get((key, raw)) if isinstance(raw, str) else None
+        if meant is not None:
+            problems.remark((table, name), f"{_shown(raw)} is {_shown(meant)} by now: write that")
         try:
-            value = _typed(kinds[name], raw)
+            value = _typed(kinds[name], meant or raw)
         except _MismatchError as error:
             problems.add((table, name), f"must be {error.wanted}, got {_shown(raw)}")
             continue

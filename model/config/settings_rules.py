@@ -468,7 +468,7 @@ RULES = {
     "raft.keys_dir": _path("an absolute path", size_max=4_000),
     "scrub.rate_bytes_per_s": _between(0, 1024 * MIB),
     "scrub.every_s": _between(1, 31_536_000),
-    "ack.mode": _text('"majority-fsync", "majority-memory" or "leader"', lambda text: True),
+    "ack.mode": _text('"majority-fsync", "majority-memory" or "lossy-leader"', lambda text: True),
     "listen.runtime_dir": _path(
         f"an absolute path of at most {RUNTIME_DIR_SIZE_MAX} bytes (unix sockets are in it)",
         size_max=RUNTIME_DIR_SIZE_MAX,

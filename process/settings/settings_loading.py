@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from ledgermq.model.config.settings import Settings
-from ledgermq.model.config.settings_file import read_settings
+from ledgermq.model.config.settings_file import Problem, read_settings
 from ledgermq.model.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 TEXT_SIZE_MAX = 1024 * 1024
 """No settings are so long; a log file that was given by mistake is."""
 
 
 def load_settings(path: Path) -> Settings:
-    """The settings that the file at ``path`` holds.
+    """The settings that the file at ``path`` holds; a former word of a value gets a warning.
 
     Raises:
         ConfigError: the file cannot be read, is not text, or holds what cannot be used.
     """
-    return read_settings(read_text(path), name=str(path))
+
+    def warn(one: Problem) -> None:
+        logger.warning("%s:%d: %s: %s", path, one.line, one.key, one.text)
+
+    return read_settings(read_text(path), name=str(path), remark=warn)
 
 
 def read_text(path: Path) -> str:

@@ -64,8 +64,8 @@ def members(request: pytest.FixtureRequest) -> Members:
         ),
         ({"max_message_size": 9}, "store.max_message_size is 9 on n1, but 4096 on n0"),
         (
-            {"ack": AckMode.LEADER},
-            "ack.mode is leader on n1, but majority-fsync on n0",
+            {"ack": AckMode.LOSSY_LEADER},
+            "ack.mode is lossy-leader on n1, but majority-fsync on n0",
         ),
         ({"log": LogKind.COMMITLOG}, "store.log is commitlog on n1, but dledger on n0"),
     ],

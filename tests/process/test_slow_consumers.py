@@ -29,7 +29,7 @@ def test_a_consumer_that_does_not_read_holds_its_window_and_delays_nobody(
         store={"max_hash_slot_num": 500, "max_index_num": 400,
                "mapped_file_size_commit_log": 16 * 1024 * 1024},
         limits={"client_window_bytes": WINDOW},
-        ack={"mode": "leader"},
+        ack={"mode": "lossy-leader"},
     )  # fmt: skip
     node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
     node.wait_ready()

@@ -269,7 +269,7 @@ def test_sighup_applies_what_may_change_in_every_process(start_small_node: Start
 
 def test_sighup_refuses_what_needs_a_restart_and_says_so(start_small_node: StartNode) -> None:
     node = start_small_node()
-    node.configure(node={"self_id": "n9"}, ack={"mode": "leader"}, log={"level": "DEBUG"})
+    node.configure(node={"self_id": "n9"}, ack={"mode": "lossy-leader"}, log={"level": "DEBUG"})
     node.signal(signal.SIGHUP)
     node.wait_told("READY=1", count=2)
     status = node.status()

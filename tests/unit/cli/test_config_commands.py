@@ -49,6 +49,19 @@ def test_a_good_file_is_good(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert json.loads(out)["ok"] is True
 
 
+def test_a_former_word_is_taken_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text('[ack]\nmode = "leader"\n')
+
+    status, out, _ = run(capsys, "config", "show", file)
+
+    assert status == 0
+    assert 'mode = "lossy-leader"' in out
+    assert caplog.messages == [f'{file}:2: ack.mode: "leader" is "lossy-leader" by now: write that']
+
+
 def test_a_bad_file_is_told_line_by_line_with_status_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

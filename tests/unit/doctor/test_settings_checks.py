@@ -44,7 +44,7 @@ def test_defaults_and_a_group_of_three_are_well(tmp_path: Path) -> None:
         ("settings.members", {"node": {"peers": PEERS[:2]}}),
         ("settings.broker-ip", {"listen": {"produce": "tcp://10.0.0.1:10921"}}),
         ("settings.broker-ip", {"listen": {"remoting": "*:10911"}}),
-        ("settings.acknowledgement", {"ack": {"mode": AckMode.LEADER}}),
+        ("settings.acknowledgement", {"ack": {"mode": AckMode.LOSSY_LEADER}}),
     ],
 )
 def test_what_is_unwise_is_told(

@@ -48,7 +48,7 @@ def test_a_cluster_setting_changes_the_fingerprint() -> None:
         cluster_fingerprint(read(text))
         for text in (
             BASE,
-            f'{BASE}[ack]\nmode = "leader"\n',
+            f'{BASE}[ack]\nmode = "lossy-leader"\n',
             f"{BASE}[store]\nmapped_file_size_commit_log = 1048576\n",
             f'{BASE}group = "other"\n',
         )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ledgermq.model.config.settings import AckMode, LogKind, Settings
 from ledgermq.model.config.settings_file import (
+    Problem,
     SettingsError,
     keys_of,
     read_settings,
@@ -72,6 +73,17 @@ def test_every_type_of_value_is_read() -> None:
 
 def test_what_a_file_leaves_out_has_its_default() -> None:
     assert read_settings("", name="node.toml") == Settings()
+
+
+def test_a_former_word_of_a_value_counts_and_is_remarked_with_its_line() -> None:
+    remarks: list[Problem] = []
+    text = '[node]\nself_id = "n1"\n[ack]\nmode = "leader"\n'
+
+    settings = read_settings(text, name="node.toml", remark=remarks.append)
+
+    assert settings.ack.mode is AckMode.LOSSY_LEADER
+    assert remarks == [Problem(4, "ack.mode", '"leader" is "lossy-leader" by now: write that')]
+    assert 'mode = "lossy-leader"' in write_settings(settings)
 
 
 def test_written_settings_are_read_back_unchanged() -> None:
