@@ -20,7 +20,7 @@ while [ $# != 0 ]; do
     esac
     shift 2
 done
-readonly versions='3.11 3.12 3.13'
+readonly versions='3.11 3.12 3.13 3.14'
 
 say() { printf 'make-wheels: %s\n' "$*" >&2; }
 

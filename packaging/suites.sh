@@ -108,9 +108,11 @@ suite_root() {
         if [ -n "$sources" ]; then
             mmdebstrap "${words[@]}" "$suite" "$fresh" - <<<"$sources" >&2 || return
         else
+            # The release as it came out, which every host of it has: its updates would have another
+            # compiler each month, and were seen to differ between architectures.
             keys=$(ubuntu_keys) || return
-            words+=("--keyring=$keys" --components=main,universe)
-            mmdebstrap "${words[@]}" "$suite" "$fresh" >&2 || return
+            mmdebstrap "${words[@]}" "$suite" "$fresh" - >&2 \
+                <<<"deb [signed-by=$keys] http://archive.ubuntu.com/ubuntu $suite main universe" || return
         fi
         if [ "$(id -u)" != 0 ]; then
             # Cannot unpack devices, and is given those of the machine.
