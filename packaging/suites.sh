@@ -58,11 +58,16 @@ pip_target() {
     printf -- '--platform %s_'"$machine"'\n' manylinux_2_{17,24,26,27,28,31,34} manylinux2014 linux
 }
 
-# Where this machine has Debian's packages from, for a suite of Debian; nothing for one of Ubuntu,
-# whose archive mmdebstrap knows itself.
+# Where packages of a suite are from: for one of Debian where this machine has its own from, for one of
+# Ubuntu the release as it came out, which every host of it has. Its updates would bring another compiler
+# each month, and were seen to differ between architectures.
 suite_sources() {
-    local file
-    [[ $(suite_field "$1" suffix) == *deb* ]] || return 0
+    local file keys
+    if [[ $(suite_field "$1" suffix) != *deb* ]]; then
+        keys=$(ubuntu_keys) || return
+        echo "deb [signed-by=$keys] http://archive.ubuntu.com/ubuntu $1 main universe"
+        return
+    fi
     for file in /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list; do
         if grep -qs 'bookworm\|trixie' "$file"; then
             sed "s/bookworm\|trixie/$1/g" "$file"
@@ -91,9 +96,9 @@ ubuntu_keys() {
 
 # Prints the tar file of a root for SUITE, which is made at the first time.
 suite_root() {
-    local suite=$1 packages=$suite_packages sources root fresh words keys
+    local suite=$1 packages=$suite_packages sources root fresh words
     [[ $(suite_field "$suite" architectures) != *arm64* ]] || packages+=,$cross_packages
-    sources=$(suite_sources "$suite")
+    sources=$(suite_sources "$suite") || return
     root=$suite_roots/$suite-$(sha256sum <<<"$packages $sources" | cut -c 1-16).tar
     fresh=$suite_roots/fresh-$suite.tar
     mkdir -p "$suite_roots"
@@ -105,15 +110,7 @@ suite_root() {
             "--architectures=$(suite_field "$suite" architectures)"
             '--aptopt=Acquire::Languages "none"' '--dpkgopt=path-exclude=/usr/share/locale/*'
             '--dpkgopt=path-exclude=/usr/share/doc/*')
-        if [ -n "$sources" ]; then
-            mmdebstrap "${words[@]}" "$suite" "$fresh" - <<<"$sources" >&2 || return
-        else
-            # The release as it came out, which every host of it has: its updates would have another
-            # compiler each month, and were seen to differ between architectures.
-            keys=$(ubuntu_keys) || return
-            mmdebstrap "${words[@]}" "$suite" "$fresh" - >&2 \
-                <<<"deb [signed-by=$keys] http://archive.ubuntu.com/ubuntu $suite main universe" || return
-        fi
+        mmdebstrap "${words[@]}" "$suite" "$fresh" - <<<"$sources" >&2 || return
         if [ "$(id -u)" != 0 ]; then
             # Cannot unpack devices, and is given those of the machine.
             mmtarfilter '--path-exclude=/dev/*' <"$fresh" >"$fresh.filtered" || return

@@ -18,7 +18,9 @@ pytestmark = [
     ),
 ]
 
-SUITE = "trixie"
+SUITES = ("trixie", "resolute")
+"""The newest of Debian and of Ubuntu."""
+
 PACKAGES = "bash,coreutils,dash,libc-bin,libstdc++6,python3,sed,zlib1g"
 
 # Programs are slow there: nothing is set up, and no maintainer's script is run.
@@ -64,15 +66,16 @@ uname --machine
 """
 
 
-def test_a_node_of_arm64_serves(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_node_of_arm64_serves(suite: str, tmp_path: Path) -> None:
     if os.environ.get("LEDGERMQ_BARE") != "1":
         pytest.skip("runs programs of arm64: make check-bare")
     if reason := emulated.why_not():
         pytest.skip(reason)
-    lower = root.made_root(SUITE, PACKAGES, foreign="arm64")
+    lower = root.made_root(suite, PACKAGES, foreign="arm64")
     for name in ("upper", "work", "root"):
         (tmp_path / name).mkdir()
-    built = root.package(SUITE, "arm64")
+    built = root.package(suite, "arm64")
     subprocess.run(["dpkg-deb", "--extract", built, tmp_path / "upper"], check=True)
 
     done = subprocess.run(

@@ -24,7 +24,6 @@ PACKAGES = (
     "openssh-server,openssl,wget"
 )
 SOURCES = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
-DEBIAN_SUITES = ("bookworm", "trixie")
 BUILD_S = 2_400.0
 """How long a package may take to be built, and fetched for, on a machine that does much else."""
 RESULTS = CHECKOUT / "build" / "boot-results"
@@ -83,8 +82,7 @@ def made_root(
             nothing that they need, and are not set up.
     """
     sources = sources_of(suite)
-    wanted = " ".join([packages, sources, *apt_options, "" if sources else suite]).rstrip(" ")
-    wanted += f" {foreign}".rstrip()
+    wanted = " ".join([packages, sources, *apt_options, foreign]).rstrip(" ")
     variant = "extract" if foreign else "minbase"
     digest = hashlib.sha256(wanted.encode()).hexdigest()[:16]
     root = CACHE / f"root-{digest}"
@@ -99,8 +97,7 @@ def made_root(
              *(f"--aptopt={one}" for one in apt_options),
              "--dpkgopt=path-exclude=/usr/share/locale/*", f"--include={packages}",
              *([f"--architectures={foreign}", "--skip=check/qemu"] if foreign else []),
-             *([] if sources else _ubuntu_words()),
-             suite, str(fresh), *(["-"] if sources else [])],
+             suite, str(fresh), "-"],
             input=sources, capture_output=True, text=True, timeout=BUILD_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -109,25 +106,13 @@ def made_root(
 
 
 def sources_of(suite: str) -> str:
-    """Where this machine has Debian's packages from, for another suite of Debian; empty for a suite
-    of Ubuntu, whose archive mmdebstrap knows itself.
-    """
-    if suite not in DEBIAN_SUITES:
-        return ""
-    text = next(path for path in SOURCES if path.exists()).read_text()
-    for own in DEBIAN_SUITES:
-        text = text.replace(own, suite)
-    return text
-
-
-def _ubuntu_words() -> list[str]:
-    """For mmdebstrap; whom the archive is signed by is fetched where this machine has it not."""
+    """Where packages of a suite are from, as ``packaging/suites.sh`` has it."""
     done = subprocess.run(
-        ["bash", "-c", "set -euo pipefail; . packaging/suites.sh; ubuntu_keys"],
+        ["bash", "-c", 'set -euo pipefail; . packaging/suites.sh; suite_sources "$1"', "-", suite],
         cwd=CHECKOUT, capture_output=True, text=True, timeout=BUILD_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return ["--components=main,universe", f"--keyring={done.stdout.strip()}"]
+    return done.stdout
 
 
 def packaged_suites() -> dict[str, str]:
