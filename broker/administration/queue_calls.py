@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledgermq.broker.call_arguments import integer
+from ledgermq.broker.call_arguments import flag, integer
 from ledgermq.broker.calls import ANY, Call, Result, Verb, Verbs, shown, topic_right
 from ledgermq.broker.reading.known_topics import KnownTopics
 
@@ -33,6 +33,8 @@ class QueueCalls:
     def _offset_by_time(self, call: Call) -> Result:
         queue = self._known.queue_of(call.arguments)
         timestamp_ms = integer(call.arguments, "timestamp", 0, 2**63 - 1)
+        if flag(call.arguments, "since"):
+            return {"offset": self._store.first_since(queue, timestamp_ms)}
         return {"offset": self._store.offset_by_time(queue, timestamp_ms)}
 
     def _earliest_time(self, call: Call) -> Result:

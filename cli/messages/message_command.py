@@ -145,8 +145,7 @@ def _of_time(
 ) -> Iterator[ReceivedMessage]:
     """The messages of a queue that were stored between two times, both included."""
     begin, end = times
-    # Of several messages of one time any may be found: so the time before is looked for.
-    first = queries.offset_by_time(topic, queue_id, max(0, begin - 1))
+    first = queries.offset_since(topic, queue_id, begin)
     for message in _walk(queries, topic, queue_id, first):
         if message.store_timestamp > end:
             return
@@ -164,7 +163,7 @@ def _browse(queries: Queries, arguments: argparse.Namespace) -> int:
     if arguments.last:
         first = max(begin, end - count)
     elif arguments.time is not None:
-        first = queries.offset_by_time(topic, queue_id, parse_time(arguments.time, "--time"))
+        first = queries.offset_since(topic, queue_id, parse_time(arguments.time, "--time"))
     found = []
     for message in _walk(queries, topic, queue_id, first):
         found.append(message)

@@ -105,6 +105,19 @@ def offset_by_time(topic: str, queue_id: int, timestamp_ms: int) -> Steps[int]:
     return integer(result, "offset")
 
 
+def offset_since(topic: str, queue_id: int, timestamp_ms: int) -> Steps[int]:
+    """The queue offset of the first message that was stored at a time or later; the queue's end
+    where there is none, also for a time to come.
+
+    Older nodes answer as ``offset_by_time`` does. Store times are the leaders' clocks: where
+    one was put back, messages of a time stand at two places, and either may be found.
+    """
+    result = yield from ask(
+        "offset_by_time", topic=topic, queue=queue_id, timestamp=timestamp_ms, since=True
+    )
+    return integer(result, "offset")
+
+
 def group_offset(group: str, topic: str) -> Steps[dict[int, int]]:
     """Committed queue offsets by queue id; queues never committed are left out."""
     return offsets_of((yield from ask("group_offset", group=group, topic=topic)))

@@ -79,6 +79,7 @@ class QueriesVerbs:
     _link: AnyLink
 
     offset_by_time = question(questions.offset_by_time)
+    offset_since = question(questions.offset_since)
     offsets = question(questions.queue)
     track = question(track)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from ledgermq.client.core.questions import group_offset, offset_by_time, queue, route
+from ledgermq.client.core.questions import group_offset, offset_since, queue, route
 from ledgermq.client.core.requests import Steps
 from ledgermq.model.errors import ConfigError, TopicUnknownError
 
 Start = Literal["stored", "first", "last"] | int | Mapping[int, int]
 """Where to begin: the group's committed offsets (``first`` for a queue without one), the first or
-behind the last message of each queue, a time in epoch ms, or queue offsets by queue id."""
+behind the last message of each queue, the first message that was stored at a time (epoch ms) or
+later, or queue offsets by queue id."""
 
 
 def starting_offsets(
@@ -43,7 +44,7 @@ def starting_offsets(
         if queue_id in stored:
             offsets[queue_id] = stored[queue_id]
         elif isinstance(begin, int):
-            offsets[queue_id] = yield from offset_by_time(topic, queue_id, begin)
+            offsets[queue_id] = yield from offset_since(topic, queue_id, begin)
         else:
             held = yield from queue(topic, queue_id)
             offsets[queue_id] = held.end if begin == "last" else held.begin

@@ -129,8 +129,7 @@ class MessageInquiries:
             found: list[_Told] = []
             more = False
             for queue_id in range(await session.read_queues(topic)):
-                # Of several messages of one time any may be found: the time before is looked for.
-                first = await session.offset_by_time(topic, queue_id, max(0, begin - 1))
+                first = await session.offset_since(topic, queue_id, begin)
                 shown = self._shown(body_max, ROWS_SIZE_MAX // 4)
                 async for message in _walk(session, topic, queue_id, first):
                     if message.store_timestamp > end:
@@ -173,7 +172,7 @@ class MessageInquiries:
             if last:
                 first = max(begin, end - count)
             elif time is not None:
-                first = await session.offset_by_time(topic, queue, time)
+                first = await session.offset_since(topic, queue, time)
             shown = self._shown(body_max)
             next_: int | None = None
             async for message in _walk(session, topic, queue, first):
