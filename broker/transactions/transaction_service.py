@@ -96,12 +96,14 @@ class _Group:
     Attributes:
         floor: the lowest that waits then.
         asked: those to ask for then.
+        is_unasked: all are put again as they are, for nobody is asked for them in this round.
     """
 
     moves: list[tuple[Half, Way]] = field(default_factory=list)
     ends: list[tuple[End, int]] = field(default_factory=list)
     asked: tuple[Half, ...] = ()
     floor: int | None = None
+    is_unasked: bool = False
     is_done: bool = False
 
     def has_room(self, halves: Sequence[Half], way: Way) -> bool:
@@ -377,14 +379,21 @@ class TransactionService(Service):
             self._round_from_ms = None
         group.floor = planned.floor
         again, asked = set(planned.again), {half.offset for half in planned.asked}
-        for half in sorted((*planned.again, *planned.discarded), key=lambda half: half.offset):
+        unasked = [half for half in planned.again if half.offset not in asked]
+        # Whom nobody is asked for goes as it is, and no check of it is counted: in a move of its own.
+        group.is_unasked = bool(unasked)
+        in_order = sorted((*planned.again, *planned.discarded), key=lambda half: half.offset)
+        for half in unasked or in_order:
             way = Way.AGAIN if half in again else Way.DISCARD
             if not group.has_room((half,), way):
-                # The rest comes next; nothing behind it may count as done with.
-                group.floor = half.offset
-                self._round_from_ms = self._round_from_ms or at_ms
                 break
             group.moves.append((half, way))
+        taken = {half.offset for half, _ in group.moves}
+        left = next((half.offset for half in in_order if half.offset not in taken), None)
+        if left is not None:
+            # The rest comes next; nothing behind it may count as done with.
+            group.floor = left
+            self._round_from_ms = self._round_from_ms or at_ms
         group.asked = tuple(half for half, _ in group.moves if half.offset in asked)
         return group
 
@@ -394,7 +403,9 @@ class TransactionService(Service):
         offsets = [half.offset for half, _ in moves]
         records: list[Buffer] = []
         stuck = 0
-        for offset, record in self._moves.read(HALF_QUEUE, offsets):
+        if group.is_unasked:
+            records = self._moves.build(HALF_QUEUE, offsets, again=True)
+        for offset, record in () if group.is_unasked else self._moves.read(HALF_QUEUE, offsets):
             made = self._moves.made(
                 HALF_QUEUE, offset, record, lambda _queue, at, one: self._become(one, ways[at])
             )
@@ -412,6 +423,7 @@ class TransactionService(Service):
             len(records),
             self._floor(table, group),
             marks_of([(half.offset, way) for half, way in moves]),
+            again=group.is_unasked,
         )
         return move, records
 

@@ -47,7 +47,8 @@ class Round(NamedTuple):
     """What one round of checks does, with as many messages as go into one group.
 
     Attributes:
-        again, asked: to be put again, and those of them that are asked for.
+        again, asked: to be put again, and those of them that are asked for. The others have asked
+            for more time; that they were passed over counts as no check.
         discarded: nobody has answered for them.
         floor: no half message below it waits any more, once that is done.
         is_last: there is nothing behind it to look at now.

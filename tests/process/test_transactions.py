@@ -33,6 +33,7 @@ from ledgermq.client.aio import AsyncTransactionalProducer
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.sending.transaction_requests import end_steps, list_steps
 from ledgermq.formats.records.message import TRANSACTION_COMMIT, Message
+from ledgermq.formats.records.properties import CHECK_IMMUNITY_TIME
 from ledgermq.model.errors import (
     LedgerError,
     MessageIllegalError,
@@ -276,6 +277,17 @@ def test_a_listener_is_asked_how_the_transactions_of_a_dead_producer_ended(
     assert Counter(bytes(one.body) for one in messages_of(quick_node, "orders")) == Counter(found)
 
 
+def kept_aside(node: Node) -> list[bytes]:
+    """The first message that nobody has answered for, once there is one."""
+    with broker_of(address(node)) as broker:
+        wait_until(
+            lambda: any(row.topic == UNANSWERED_TOPIC for row in broker.topics()),
+            "the message to be kept aside",
+            timeout_s=PATIENCE_S,
+        )
+    return bodies(node, UNANSWERED_TOPIC, 1)
+
+
 def test_what_nobody_answers_for_is_kept_aside_after_so_many_checks(
     make_node: Callable[[], Node],
 ) -> None:
@@ -283,13 +295,7 @@ def test_what_nobody_answers_for_is_kept_aside_after_so_many_checks(
     start_client_node(node, transactions={**QUICK, "transaction_check_max": 3})
     with TransactionalProducer(address(node), group=GROUP) as producer:
         lost = producer.send("orders", b"lost", lambda _: None)
-    with broker_of(address(node)) as broker:
-        wait_until(
-            lambda: any(row.topic == UNANSWERED_TOPIC for row in broker.topics()),
-            "the message to be kept aside",
-            timeout_s=PATIENCE_S,
-        )
-    found = bodies(node, UNANSWERED_TOPIC, 1)
+    found = kept_aside(node)
     with broker_of(address(node)) as broker, pytest.raises(TransactionUnknownError):
         broker.run(end_steps(GROUP, lost.id, Decision.COMMIT, messages=1, offset=0))
     assert node.stop() == 0
@@ -300,6 +306,38 @@ def test_what_nobody_answers_for_is_kept_aside_after_so_many_checks(
     assert message.parsed_properties()["TRANSACTION_CHECK_TIMES"] == "3"
     assert [one.get("TRANSACTION_CHECK_TIMES") for one in times] == [None, "1", "2", "3"]
     assert not (node.root / "consumequeue" / "orders").exists()
+
+
+def test_rounds_in_which_a_message_asks_to_be_left_alone_count_as_no_checks(
+    make_node: Callable[[], Node],
+) -> None:
+    node = make_node()
+    checks_max = 3
+    start_client_node(node, transactions={**QUICK, "transaction_check_max": checks_max})
+    asked: list[UndecidedTransaction] = []
+
+    def listener(undecided: UndecidedTransaction) -> Decision | None:
+        asked.append(undecided)
+        return Decision.COMMIT
+
+    with TransactionalProducer(address(node), group=GROUP) as producer:
+        # The one behind it that nobody answers for is put aside meanwhile.
+        for body, seconds in ((b"patient", "4"), (b"lost", "0")):
+            left = producer.transaction()
+            left.send("orders", body, properties={CHECK_IMMUNITY_TIME: seconds}).result()
+            left.leave_open()
+    lost = kept_aside(node)
+    with TransactionalProducer(address(node), group=GROUP, listener=listener):
+        found = bodies(node, "orders", 1)
+    assert node.stop() == 0
+    copies = [one for one in messages_of(node, HALF_TOPIC) if one.body == b"patient"]
+    times = [one.parsed_properties().get("TRANSACTION_CHECK_TIMES") for one in copies]
+
+    assert (lost, found) == ([b"lost"], [b"patient"])
+    assert asked[0].checks == 0
+    # It was passed over more often than anybody may be asked for it.
+    assert times.count(None) > checks_max
+    assert len(messages_of(node, UNANSWERED_TOPIC)) == 1
 
 
 def test_many_threads_have_their_transactions_at_once(
