@@ -39,7 +39,7 @@ AT_ONCE = 64
 HEADERS_SIZE = 40
 """Of IPv4 and TCP at least: what is corrupted lies behind, or routes and addresses would change."""
 
-IP_VERSION_4 = 4
+IP_VERSION_4, IP_HEADER_SIZE = 4, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Carrier:
                 packet = os.read(device, PACKET_SIZE_MAX)
             except BlockingIOError:
                 return
-            if len(packet) < HEADERS_SIZE or packet[0] >> 4 != IP_VERSION_4:
+            if len(packet) < IP_HEADER_SIZE or packet[0] >> 4 != IP_VERSION_4:
                 continue
             target = self._hosts.get(packet[16:20])
             if target is None:

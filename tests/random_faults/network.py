@@ -52,8 +52,11 @@ class FaultyNetwork:
 
     def prefix(self, member: int) -> list[str]:
         """What runs a command at a host, in a session of its own."""
-        place = f"--net=/proc/{self._carrier.pid}/fd/{self._namespaces[member]}"
-        return ["setsid", "nsenter", place, "--"]
+        return ["setsid", "nsenter", f"--net={self.namespace(member)}", "--"]
+
+    def namespace(self, host: int) -> str:
+        """The file of a host's namespace."""
+        return f"/proc/{self._carrier.pid}/fd/{self._namespaces[host]}"
 
     def lay(self, trouble: str, ways: Mapping[Pair, Way]) -> None:
         """Let packets suffer this, too, until it is lifted by its name."""

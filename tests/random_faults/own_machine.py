@@ -12,7 +12,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import pytest
+from tests.suite.patience import PATIENCE_S
 
 INSIDE = "LEDGERMQ_RANDOM_FAULTS_INSIDE"
 _TOOLS = ("unshare", "nsenter", "setsid", "ip", "mount")
@@ -47,6 +50,27 @@ def is_inside() -> bool:
 def command(module: str, words: Sequence[str]) -> list[str]:
     """What runs ``python -m MODULE WORDS`` in one."""
     return [*_COMMAND, sys.executable, "-m", __name__, module, *words]
+
+
+def in_own_machine(test: Callable[..., None]) -> Callable[..., None]:
+    """Run ``test`` in one; skipped with the reason where none can be made."""
+    if is_inside():
+        return test
+
+    def run(request: pytest.FixtureRequest) -> None:
+        if reason := why_not():
+            pytest.skip(reason)
+        place = f"{request.path}::{request.node.name}"
+        words = ["-q", "-x", "-p", "no:cacheprovider", place]
+        done = subprocess.run(
+            command("pytest", words), cwd=request.config.rootpath, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, timeout=5 * PATIENCE_S, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0 and " passed" in done.stdout, done.stdout
+
+    # Not ``functools.wraps``: pytest would make the fixtures of the test here, too.
+    run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
+    return run
 
 
 def _main(module: str, *words: str) -> int:

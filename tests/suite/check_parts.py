@@ -108,6 +108,13 @@ PARTS = (
         soak={"LEDGERMQ_FAULT_ROUNDS": "3", "LEDGERMQ_FAULT_S": "30"},
     ),
     Part(
+        "random-faults",
+        tests=("tests/random_faults",),
+        environment={"LEDGERMQ_RANDOM_FAULTS_S": "1800"} | _LONG,
+        soak={"LEDGERMQ_RANDOM_FAULTS_S": "3600"},
+        workers="0",
+    ),
+    Part(
         "acknowledged",
         tests=("tests/acknowledged",),
         environment={"LEDGERMQ_ACKNOWLEDGED_KILLS": "20"} | _EXEC,
