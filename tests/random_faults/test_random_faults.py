@@ -1,4 +1,4 @@
-"""A group keeps its promises to clients of all kinds under random faults: of three members, of five.
+"""A group keeps its promises to clients of all kinds under random faults, with three nodes or five.
 
 `LEDGERMQ_RANDOM_FAULTS_S` says for how many seconds faults happen to each of the two groups, in
 runs of twenty minutes at most; without it there is a short run. `LEDGERMQ_RANDOM_FAULTS_SEED` is
