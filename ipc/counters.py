@@ -178,7 +178,7 @@ class ObserverCounter(IntEnum):
     """Of the observer; ``CONNECTIONS`` are now. What is refused was too much, too slow or no HTTP;
     what is denied had no token, or not the right. ``API_CHANGES`` are calls that changed something,
     ``API_FAILED`` those that the caller is not to blame for. ``MIRROR_BYTES`` were given to
-    mirrors of other sites.
+    mirrors of other sites, and ``REQUESTS_FAILED`` have met a bug.
     """
 
     CONNECTIONS = 0
@@ -191,6 +191,7 @@ class ObserverCounter(IntEnum):
     API_CHANGES = auto()
     API_FAILED = auto()
     MIRROR_BYTES = auto()
+    REQUESTS_FAILED = auto()
 
 
 def _names(counters: type[IntEnum]) -> tuple[str, ...]:

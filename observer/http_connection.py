@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import struct
 import time
@@ -18,8 +17,6 @@ from ledgermq.hosts.address_share import share_of
 from ledgermq.observer.callers import PEER
 from ledgermq.observer.http_limits import HttpLimits
 from ledgermq.observer.http_room import ConnectionPhase
-
-logger = logging.getLogger(__name__)
 
 Event = MutableMapping[str, Any]
 App = Callable[
@@ -81,6 +78,10 @@ class HttpCounts(Protocol):
 
     def refused(self) -> None:
         """What came was too much, too slow or no HTTP."""
+        ...
+
+    def failed(self, error: Exception, method: str) -> None:
+        """A request has met a bug."""
         ...
 
 
@@ -233,9 +234,9 @@ class HttpConnection(asyncio.Protocol):
             await self._app(
                 self._scope(request), _Receiver(body, self._is_gone).receive, self._send
             )
-        except Exception:
+        except Exception as error:
             # A bug of ours: the client is told, or sees the answer end early; the others go on.
-            logger.exception("request not answered")
+            self._counts.failed(error, request.method.decode("ascii"))
 
     def _finish(self, _task: asyncio.Task[None]) -> None:
         """The application has come to an end with a request, or was ended."""

@@ -19,6 +19,7 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.observer.http_connection import App, HttpConnection, RequestKind
 from ledgermq.observer.http_limits import HttpLimits
 from ledgermq.observer.http_room import Room
+from ledgermq.sessions.request_faults import RequestFaults
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class HttpPort:
         self._accepted: dict[HttpConnection, socket.socket] = {}
         self._shaking: set[asyncio.Task[None]] = set()
         self._under_way: dict[RequestKind, Counter[str]] = {kind: Counter() for kind in RequestKind}
+        self._faults = RequestFaults(counters, ObserverCounter.REQUESTS_FAILED)
         self._again: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
@@ -107,6 +109,10 @@ class HttpPort:
     def refused(self) -> None:
         """See ``HttpCounts``."""
         self._counters[ObserverCounter.REFUSED] += 1
+
+    def failed(self, error: Exception, method: str) -> None:
+        """See ``HttpCounts``."""
+        self._faults.refusal(error, f"http {method}")
 
     def _accept(self) -> None:
         for _ in range(ACCEPTED_MAX):

@@ -11,8 +11,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ledgermq.ipc.counters import Counts, ObserverCounter
-from ledgermq.model.errors import LedgerError
-from ledgermq.observer.callers import ANYBODY, HttpCaller, account_of
+from ledgermq.model.errors import LedgerError, NoPermissionError
+from ledgermq.observer.callers import ANYBODY, HttpCaller, account_of, check_host
 from ledgermq.observer.health_source import HealthSource, silence_text
 from ledgermq.observer.tokens import Tokens
 from ledgermq.process.node_status import Health
@@ -68,11 +68,19 @@ class Pages:
         return self.tokens.caller_of(request.headers.get("authorization", ""))
 
     def guarded(self, page: Page) -> Page:
-        """``page`` for those alone who are known; who it is ``caller_of`` tells it."""
+        """``page`` for those alone who are known, and who ask for this machine by an address where
+        that is all that admits them; who it is ``caller_of`` tells it.
+        """
 
         async def answer(request: Request) -> Response:
             caller = self.caller(request)
             if caller is not None:
+                try:
+                    if caller == ANYBODY:
+                        check_host(request)
+                except NoPermissionError as error:
+                    self._counters[ObserverCounter.DENIED] += 1
+                    return PlainTextResponse(f"{error}\n", HTTPStatus.FORBIDDEN)
                 request.state.caller = caller
                 return await page(request)
             self._counters[ObserverCounter.DENIED] += 1

@@ -1,13 +1,15 @@
 """Containment of a bug that one request meets: its sender gets no answer, the process lives on.
 
-For the processes that clients talk to and that change no file of the log: broker and ports. Writer
-and raft go on ending at the first thing they do not expect, for bytes on disk are at stake there.
+For the processes that clients talk to and that change no file of the log: broker, ports, observer.
+Writer and raft go on ending at the first thing they do not expect, for bytes on disk are at stake
+there.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from enum import IntEnum
 from types import TracebackType
 
 from ledgermq.ipc.counters import BrokerCounter, Counts
@@ -32,10 +34,16 @@ def let_through(error: Exception) -> LedgerError:
 
 
 class RequestFaults:
-    """Owned by a process; ``count`` of them are among the broker's counters."""
+    """Owned by a process."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: Counts, counter: IntEnum = BrokerCounter.REQUESTS_FAILED) -> None:
+        """None yet.
+
+        Args:
+            counter: where in ``counts`` they are counted.
+        """
         self._counts = counts
+        self._counter = counter
         self._told: set[Place] = set()
 
     def refusal(self, error: Exception, asked: str) -> UnexpectedError:
@@ -45,7 +53,7 @@ class RequestFaults:
             error: nothing that a request may raise.
             asked: what kind of request it was, in a word or two.
         """
-        self._counts[BrokerCounter.REQUESTS_FAILED] += 1
+        self._counts[self._counter] += 1
         place = _place_of(error)
         if place not in self._told and len(self._told) < PLACES_MAX:
             self._told.add(place)

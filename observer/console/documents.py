@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 from markdown_it import MarkdownIt
@@ -16,7 +17,6 @@ from ledgermq.observer.console.rendering import FOLDER
 PAGES = FOLDER / "documents"
 """A link to docs/operating in a checkout; the files themselves where it is installed."""
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _TITLE = re.compile(r"^# (.+)$", re.M)
 
 
@@ -38,9 +38,13 @@ def titles() -> list[tuple[str, str]]:
     return sorted(found, key=lambda page: page[1].lower())
 
 
-@lru_cache(16)
 def document(name: str) -> Document | None:
     """The page of that name; None: there is none."""
+    return _document(name) if name in _pages() else None
+
+
+@lru_cache(16)
+def _document(name: str) -> Document | None:
     tokens = _tokens(name)
     if tokens is None:
         return None
@@ -85,9 +89,15 @@ def address_of(see: str) -> str:
 _markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
+@lru_cache(1)
+def _pages() -> dict[str, Path]:
+    """All pages by their names: what others ask for is looked up here, and never on the disk."""
+    return {path.stem: path for path in PAGES.glob("*.md")}
+
+
 def _tokens(name: str) -> list[Token] | None:
-    path = PAGES / f"{name}.md"
-    if _NAME.fullmatch(name) is None or not path.is_file():
+    path = _pages().get(name)
+    if path is None:
         return None
     tokens = _markdown.parse(path.read_text(encoding="utf-8"))
     taken: set[str] = set()

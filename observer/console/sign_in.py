@@ -11,6 +11,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ledgermq.hosts.address_share import share_of
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import NoPermissionError, QuotaError
 from ledgermq.observer.callers import ANYBODY, HttpCaller, account_of, check_host
@@ -81,17 +82,16 @@ class SignIn:
         """
         client = request.client
         account = account_of(request)
-        where = f"from {account.name if account else client.host if client else 'unknown'}"
-        keys = (where, f"as {name}") if name else (where,)
-        wait_s = self._attempts.wait_s(*keys)
+        where = account.name if account else share_of(client.host) if client else "unknown"
+        wait_s, attempt = self._attempts.begin(where, name)
         if wait_s:
             raise QuotaError("too many attempts to sign in have failed", wait_s=wait_s)
         caller = await self._caller_with(name, shown)
         if caller is None:
-            self._attempts.failed(*keys)
-            logger.warning("sign-in refused: user=%r %s", name[:64], where)
+            logger.warning("sign-in refused: user=%r from %s", name[:64], where)
             raise NoPermissionError("nobody is known by that")
-        logger.info("signed in: %s %s", caller.name, where)
+        self._attempts.succeeded(where, name, attempt)
+        logger.info("signed in: %s from %s", caller.name, where)
         return self.begin(caller, shown, is_signed_in=True)[0]
 
     def keep(self, response: Response, visit_id: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,8 +15,11 @@ from starlette.responses import Response
 Row = Mapping[str, object]
 """Values by the key of their column, as JSON has them."""
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""A text that begins so is a formula to programs that open CSV."""
+_BEGINS = r"[ \"]*[=+\-@\uff1d\uff0b\uff0d\uff20]"
+_FORMULA = re.compile(rf"^(?={_BEGINS}|[\t\r\n])|(?<=[;|\t\r\n])(?={_BEGINS})")
+"""Where a formula could begin to programs that open CSV: at a text's beginning, and behind whatever
+separates cells or lines for some of them, for these do not see our quotes.
+"""
 
 
 class TableColumn(NamedTuple):
@@ -102,4 +106,4 @@ def _cell(value: object) -> object:
     if value is None or isinstance(value, int | float):
         return value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return _FORMULA.sub("'", text)

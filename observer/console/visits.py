@@ -101,39 +101,71 @@ class Visits:
 
 
 ATTEMPTS = 10
+ATTEMPTS_OF_ALL = 60
 PER_S = 60.0
 NAMES_MAX = 10_000
+_ALL = ("all",)
+
+Attempt = tuple[tuple[str, ...], ...]
+"""What an attempt counts for."""
 
 
 class Attempts:
-    """Failed attempts to sign in, by the address and by the name that was tried.
+    """Attempts to sign in that have not succeeded, by the address, by the name that was tried, and
+    all together.
 
-    After ``ATTEMPTS`` within ``PER_S`` seconds the next one waits: guessing has no end otherwise.
+    After ``ATTEMPTS`` of one within ``PER_S`` seconds, or ``ATTEMPTS_OF_ALL`` in all, the next one
+    waits: guessing has no end otherwise. One counts from its beginning, so that many at once are
+    not all heard. What strangers try does not keep somebody out of where he has signed in before:
+    of him and that address alone is counted there.
     """
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
-        self._failed: OrderedDict[str, list[float]] = OrderedDict()
+        self._begun: OrderedDict[tuple[str, ...], list[float]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
 
-    def wait_s(self, *names: str) -> int:
-        """Whole seconds until another attempt is heard; 0: now."""
-        now_s = self._now_s()
-        waits = 0.0
-        for name in names:
-            times = [at for at in self._failed.get(name, ()) if now_s - at < PER_S]
-            if len(times) >= ATTEMPTS:
-                waits = max(waits, PER_S - (now_s - times[-ATTEMPTS]))
-        return -int(-waits // 1)
+    def begin(self, where: str, name: str) -> tuple[int, Attempt]:
+        """Count one more attempt, unless it has to wait.
 
-    def failed(self, *names: str) -> None:
-        """One more has failed."""
-        for name in names:
-            times = self._failed.setdefault(name, [])
-            times.append(self._now_s())
-            del times[:-ATTEMPTS]
-            self._failed.move_to_end(name)
-        while len(self._failed) > NAMES_MAX:
-            self._failed.popitem(last=False)
+        Args:
+            where: whence it comes.
+            name: a user's; empty: with a token.
+
+        Returns:
+            whole seconds until it is heard, 0: it is heard now; and what ``succeeded`` takes.
+        """
+        keys: Attempt = (("pair", where, name),)
+        if (where, name) not in self._known:
+            keys = (("where", where), _ALL, *([("name", name)] if name else []))
+        wait_s = max(map(self._wait_s, keys))
+        if not wait_s:
+            for key in keys:
+                times = self._begun.setdefault(key, [])
+                times.append(self._now_s())
+                del times[: -ATTEMPTS_OF_ALL if key == _ALL else -ATTEMPTS]
+                self._begun.move_to_end(key)
+            while len(self._begun) > NAMES_MAX:
+                self._begun.popitem(last=False)
+        return -int(-wait_s // 1), keys
+
+    def succeeded(self, where: str, name: str, attempt: Attempt) -> None:
+        """An attempt was right: it does not count, and ``name`` is known there."""
+        for key in attempt:
+            times = self._begun.get(key)
+            if times:
+                times.pop()
+        self._known[where, name] = None
+        self._known.move_to_end((where, name))
+        while len(self._known) > NAMES_MAX:
+            self._known.popitem(last=False)
+
+    def _wait_s(self, key: tuple[str, ...]) -> float:
+        most = ATTEMPTS_OF_ALL if key == _ALL else ATTEMPTS
+        times = self._begun.get(key, [])
+        if len(times) < most:
+            return 0.0
+        return max(0.0, PER_S - (self._now_s() - times[-most]))
 
 
 def proof_of(shown: str) -> bytes:

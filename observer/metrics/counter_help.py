@@ -210,6 +210,7 @@ COUNTER_HELP: Mapping[Role, Mapping[IntEnum, str]] = {
         ObserverCounter.API_CHANGES: "Calls of the API that changed something",
         ObserverCounter.API_FAILED: "Calls of the API that failed for want of an answer",
         ObserverCounter.MIRROR_BYTES: "Bytes given to mirrors of other sites",
+        ObserverCounter.REQUESTS_FAILED: "HTTP requests that met a bug",
     },
 }
 """For every counter of ``ipc/counters.py`` but those of the supervisor; by their processes, for

@@ -69,7 +69,7 @@ def parse(content: bytes) -> HttpAnswer:
 
 def get(where: Where, path: str, method: str = "GET", **headers: str) -> HttpAnswer:
     """Ask once, and close."""
-    lines = [f"{method} {path} HTTP/1.1", "Host: node", "Connection: close"]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     with connect(where) as connection:
         connection.sendall("\r\n".join([*lines, "", ""]).encode())

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from tests.certificates import make_certificate
@@ -409,7 +410,7 @@ def test_a_senseless_host_is_no_error_of_ours(admin: ConsoleClient, node: Node, 
     admin.host = host
 
     assert admin.get("/topics").status in (200, 400)
-    assert not node.logged("request not answered")
+    assert not node.logged("request met a bug")
 
 
 def test_static_files_are_kept_for_good_and_nothing_else_is_one(admin: ConsoleClient) -> None:
@@ -436,6 +437,42 @@ def test_a_secret_that_is_another_now_ends_the_visits(node: Node) -> None:
         assert client.get("/topics").status == 200
         access.set_user("courier", {"secretKey": "second-secret"}, mode="alter")
         wait_until(lambda: client.get("/topics").status == 303, "the visit to end")
+
+
+ODD = (
+    "", "x" * 300, "x" * 1_001, "..", "%00", "%ff", "-1", "9" * 30, "\u202e", "\N{SNOWMAN}" * 90,
+    "a b", "{}", "%2e%2e%2f", "[", "NaN", "what-to-do.md", "\n", "0x10", "None",
+)  # fmt: skip
+
+
+def test_no_value_that_is_asked_or_sent_is_an_error_of_ours(
+    node: Node, admin: ConsoleClient
+) -> None:
+    names = ("by", "topic", "queue", "at", "id", "as", "table", "export", "to", "after", "offset")
+    paths, statuses = ("topics", "groups", "dead-letters", "handbook", "static", "x"), set()
+    for odd in map(quote, ODD):
+        statuses |= {admin.get(f"/{path}/{odd}").status for path in paths}
+        query = "&".join(f"{name}={odd}" for name in names)
+        for path in PAGES:
+            statuses.add(admin.get(f"{path}{'&' if '?' in path else '?'}{query}").status)
+    forms = {
+        "/": "transfer", "/topics": "create", "/topics/orders": "alter delete", "/groups": "create",
+        "/groups/billing": "alter delete reset", "/dead-letters/billing": "replay",
+        "/timers": "cancel", "/transactions": "end", "/users": "add alter remove",
+        "/quotas": "set remove",
+    }  # fmt: skip
+    nonsense = {"decision": "neither", "messages": "x", "offset": "-", "name": "\x01"}
+    key = admin.change_key("/topics")
+    for path, acts in forms.items():
+        for act in acts.split():
+            # With nothing that the form has, and with odd things that it has not.
+            for fields in ({}, nonsense):
+                form = {"change_key": key, "act": act, **fields}
+                statuses |= {admin.post(path, form).status, admin.get(path).status}
+
+    assert statuses <= {200, 303, 400, 401, 403, 404, 429, 503}, statuses
+    assert not node.logged("Traceback")
+    assert node.status()["counters"]["observer"]["requests_failed"] == 0
 
 
 def test_who_guesses_is_told_to_wait(node: Node) -> None:
@@ -467,6 +504,8 @@ def test_without_tokens_an_address_shows_numbers_to_its_own_machine_alone(
     led_here = ConsoleClient(where(node), host="evil.example")
     assert led_here.get("/curves.json").status == 403
     assert led_here.get("/topics", authorization="Bearer anything").status == 403
+    assert led_here.get("/metrics").status == led_here.get("/nothing").status == 403
+    assert led_here.get("/health/live").status == here.get("/metrics").status == 200
 
 
 def test_at_the_unix_socket_the_account_is_who_asks(make_node: Callable[[], Node]) -> None:

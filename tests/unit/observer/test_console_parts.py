@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from ledgermq.observer.console.rendering import FOLDER, Rendering, bytes_text, t
 from ledgermq.observer.console.tables import ShownTable, TableColumn, as_csv, exported
 from ledgermq.observer.console.visits import (
     ATTEMPTS,
+    ATTEMPTS_OF_ALL,
     IDLE_S,
     LIFETIME_S,
     PER_S,
@@ -110,7 +112,17 @@ def test_a_long_body_is_cut_and_says_so_also_within_a_character() -> None:
     assert shown.text == "x" * (SHOWN_MAX - 1)
 
 
-@pytest.mark.parametrize("first", list("=+-@\t\r\n"))
+@pytest.mark.parametrize("between", [";", "|", "\t", "\n", ";;", "; ", ';"'])
+def test_no_part_of_a_text_is_a_formula_where_something_else_separates_cells(between: str) -> None:
+    table = ShownTable("t", "T", (TableColumn("a", "A"),), [{"a": f"x{between}=1+1"}])
+    (row,) = list(csv.reader(io.StringIO(as_csv(table))))[1:]
+
+    assert "=1+1" in row[0]
+    for cell in re.split(r"[;|\t\n]", row[0]):
+        assert not cell.lstrip(' "').startswith("=")
+
+
+@pytest.mark.parametrize("first", list("=+-@\t\r\n＝"))
 def test_no_text_in_a_csv_is_a_formula(first: str) -> None:
     text = f'{first}cmd|"/c calc"!A1'
     columns = (TableColumn("name", "Name"), TableColumn("count", "Count", "number"))
@@ -174,18 +186,38 @@ def test_visits_are_bounded_and_nobody_ends_those_of_others() -> None:
     assert len(visits) == VISITS_MAX
 
 
-def test_guessing_waits() -> None:
+def test_guessing_waits_from_its_beginning_by_address_by_name_and_in_all() -> None:
     clock = FakeClock()
     attempts = Attempts(clock)
-    for _ in range(ATTEMPTS):
-        assert attempts.wait_s("from here", "as till") == 0
-        attempts.failed("from here", "as till")
+    # Before anybody has said whether one of them was right.
+    assert {attempts.begin("here", "till")[0] for _ in range(ATTEMPTS)} == {0}
 
-    assert 0 < attempts.wait_s("from elsewhere", "as till") <= PER_S
-    assert 0 < attempts.wait_s("from here") <= PER_S
-    assert attempts.wait_s("from elsewhere") == 0
+    assert 0 < attempts.begin("elsewhere", "till")[0] <= PER_S
+    assert 0 < attempts.begin("here", "")[0] <= PER_S
+    assert attempts.begin("elsewhere", "other")[0] == 0
     clock.now_s += PER_S
-    assert attempts.wait_s("from here", "as till") == 0
+    assert attempts.begin("here", "till")[0] == 0
+    waits = [attempts.begin(f"place {n}", f"user {n}")[0] for n in range(2 * ATTEMPTS_OF_ALL)]
+    assert waits.count(0) == ATTEMPTS_OF_ALL - 1
+
+
+def test_guesses_of_others_keep_nobody_out_of_where_he_has_signed_in() -> None:
+    attempts = Attempts(FakeClock())
+    wait_s, attempt = attempts.begin("at home", "till")
+    assert not wait_s
+    attempts.succeeded("at home", "till", attempt)
+    for number in range(2 * ATTEMPTS_OF_ALL):
+        attempts.begin(f"place {number % 20}", "till" if number % 2 else f"user {number}")
+
+    assert attempts.begin("somewhere", "till")[0] > 0
+    for _ in range(2 * ATTEMPTS):
+        wait_s, attempt = attempts.begin("at home", "till")
+        assert not wait_s
+        attempts.succeeded("at home", "till", attempt)
+    # Nor may he guess there.
+    assert [attempts.begin("at home", "till")[0] > 0 for _ in range(ATTEMPTS + 1)] == [
+        *[False] * ATTEMPTS, True,
+    ]  # fmt: skip
 
 
 def test_a_proof_is_not_what_was_shown() -> None:
