@@ -1,6 +1,6 @@
 """Nodes of IPv6: on a host that has nothing else, and where clients of IPv4 come to all addresses.
 
-The host is a network namespace whose loopback has ``::1`` and three more such addresses.
+The host is a network namespace whose loopback has no address of IPv4.
 """
 
 from __future__ import annotations
@@ -50,9 +50,6 @@ class LoneIpv6:
         try:
             self._ip("-n", self.name, "link", "set", "lo", "up")
             self._ip("-n", self.name, "address", "del", "127.0.0.1/8", "dev", "lo")
-            for number in range(3):
-                self._ip("-n", self.name, "-6", "address", "add", f"fd00::{number}/128",
-                         "dev", "lo", "nodad")  # fmt: skip
         except PermissionError:
             self.close()
             raise
@@ -64,6 +61,12 @@ class LoneIpv6:
     def prefix(self, member: int = 0) -> list[str]:
         del member
         return ["ip", "netns", "exec", self.name]
+
+    def add_members(self) -> None:
+        """Have an address for each member of a group."""
+        for number in range(3):
+            address = f"fd00::{number}/128"
+            self._ip("-n", self.name, "-6", "address", "add", address, "dev", "lo", "nodad")
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run ``ledgermq`` there."""
@@ -136,6 +139,7 @@ def test_a_node_with_ipv6_alone_serves_all_clients(
 def test_a_group_with_ipv6_alone_elects_acknowledges_and_survives_its_leader(
     make_node: Callable[[], Node], host: LoneIpv6
 ) -> None:
+    host.add_members()
     numbers = iter(range(3))
     group = make_group(
         make_node, ack="majority-fsync", network=host,
