@@ -33,6 +33,7 @@ from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.repair.check.file_family import first_nonzero
 from ledgermq.store.files.checked_document import read_document, write_document
+from ledgermq.store.files.file_names import is_of_others
 from ledgermq.store.files.small_file import create_file, write_all
 
 MANIFEST = "manifest.json"
@@ -216,7 +217,8 @@ def backups_in(target: Path) -> list[tuple[Path, BackupManifest]]:
     """
     if not target.is_dir():
         return []
-    folders = sorted(path for path in target.iterdir() if (path / MANIFEST).exists())
+    folders = sorted(path for path in target.iterdir() if not is_of_others(path.name))
+    folders = [path for path in folders if (path / MANIFEST).exists()]
     return [(path, read_manifest(path)) for path in folders]
 
 

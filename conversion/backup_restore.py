@@ -31,6 +31,7 @@ from ledgermq.model.ids import Index, Term
 from ledgermq.repair.rebuild import rebuild
 from ledgermq.store.files.checked_document import encode_document
 from ledgermq.store.files.disk_sync import sync_directory
+from ledgermq.store.files.file_names import is_of_others
 from ledgermq.store.files.properties_file import (
     CurrentTerm,
     DLedgerCheckpoint,
@@ -43,7 +44,7 @@ from ledgermq.store.state_mark import write_state_mark
 from ledgermq.store.store_directory import open_directory
 
 STAGING = "restoring"
-_MAY_BE_THERE = frozenset({"lock", "ledgermq", "lost+found", STAGING})
+_MAY_BE_THERE = frozenset({"lock", "ledgermq", STAGING})
 _MAY_BE_THERE_OF_OURS = frozenset({"lock", "keys"})
 
 
@@ -53,7 +54,8 @@ def check_empty(root: Path) -> None:
     Raises:
         ConfigError: it holds something; names it.
     """
-    found = sorted(path.name for path in root.iterdir() if path.name not in _MAY_BE_THERE)
+    names = sorted(path.name for path in root.iterdir() if path.name not in _MAY_BE_THERE)
+    found = [name for name in names if not is_of_others(name)]
     own = root / "ledgermq"
     if own.is_dir():
         found += [

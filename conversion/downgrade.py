@@ -41,7 +41,8 @@ from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.store.dispatch_run import dispatch_log
 from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.files.config_file import BACKUP_SUFFIX, ConfigFile
-from ledgermq.store.files.disk_sync import sync_content, sync_directory
+from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory
+from ledgermq.store.files.file_names import own_names, queue_folders
 from ledgermq.store.files.mapped_files import MappedFiles
 from ledgermq.store.log.entry_files import first_entry_position
 from ledgermq.store.log.log_writer import LogEnd
@@ -435,7 +436,7 @@ def _keep_queues(root: Path, directory: StoreDirectory, first: Position) -> int:
     kept = 0
     built, before = root / journal.NEW / "consumequeue", root / "consumequeue"
     try:
-        for queue in sorted(before.glob("*/*")):
+        for queue in queue_folders(before):
             target = built / queue.relative_to(before)
             if target.exists() or queue.parent.name == SYSTEM_TOPIC or file_size is None:
                 continue
@@ -447,9 +448,10 @@ def _keep_queues(root: Path, directory: StoreDirectory, first: Position) -> int:
                     end,
                 )
                 continue
-            shutil.copytree(queue, target)
-            for path in target.iterdir():
-                with path.open("rb") as file:
+            make_directories(target)
+            for name in own_names(queue):
+                shutil.copy2(queue / name, target / name)
+                with (target / name).open("rb") as file:
                     sync_content(file.fileno())
             for made in (target, target.parent, built):
                 sync_directory(made)

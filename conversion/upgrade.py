@@ -31,7 +31,7 @@ from ledgermq.model.ids import NodeId, Position
 from ledgermq.repair.rebuild import put_queue_ends
 from ledgermq.store.dispatch_run import dispatch_log
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
-from ledgermq.store.files.file_names import file_name
+from ledgermq.store.files.file_names import file_name, own_names
 from ledgermq.store.files.mapped_files import MappedFiles
 from ledgermq.store.log_family import LogFamily, LogFolder, MappedLog
 from ledgermq.store.queues.derived_files import load_derived_files
@@ -148,7 +148,7 @@ def was_used(done: Upgrade) -> bool:
     """Whether the DLedger log that ``done`` has made holds anything, or has lost its first file."""
     data = done.root / _dledger(done.self_id) / "data"
     try:
-        names = [path.name for path in data.iterdir()]
+        names = own_names(data)
         if names != [file_name(done.divided)]:
             return True
         with (data / names[0]).open("rb", buffering=0) as file:

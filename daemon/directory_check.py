@@ -14,6 +14,7 @@ from ledgermq.process.control import check_path
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.store_kind import check_kind
 from ledgermq.sessions.keys.peer_keys import load_keys
+from ledgermq.store.files.file_names import is_index_name, own_names
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.queues.queue_files import found_file_size
 from ledgermq.store.recovery.log_scan import load_files
@@ -80,8 +81,8 @@ def _check(settings: Settings, paths: StorePaths) -> FoundStore:
             slots=store.max_hash_slot_num or SLOTS_DEFAULT,
             items=store.max_index_num or ITEMS_DEFAULT,
         )
-        for file in sorted((paths.root / "index").glob("*")):
-            index_size = file.stat().st_size
+        for name in own_names(paths.root / "index", is_index_name):
+            index_size = (paths.root / "index" / name).stat().st_size
             _compare("max_hash_slot_num, store.max_index_num", layout.file_size, index_size)
     return FoundStore(
         root=paths.root,

@@ -15,6 +15,7 @@ from ledgermq.doctor.finding import Diagnosis, fail, ok, warn
 from ledgermq.doctor.subject import Subject, account_name, nearest
 from ledgermq.model.config.amounts import amount, size_text
 from ledgermq.store.files.disk_space import measure
+from ledgermq.store.files.file_names import is_of_others
 
 RUNTIME_FREE_MIN = 25 * 1024 * 1024
 INODES_MIN = 10_000
@@ -25,7 +26,6 @@ SYNC_MEDIAN_MIN_MS = 0.01
 """Nothing that outlives a power failure is written so fast."""
 
 GOOD_SYSTEMS = frozenset({"ext4", "xfs", "btrfs", "zfs", "ext3", "f2fs"})
-OF_THE_FILE_SYSTEM = "lost+found"
 """Is root's in the uppermost folder of an ext4, which a store may have for itself."""
 
 MEMORY_SYSTEMS = frozenset({"tmpfs", "ramfs"})
@@ -81,7 +81,7 @@ def _owners(subject: Subject) -> Iterator[Diagnosis]:
     if nearest(root) != root or owner == 0:
         return
     found = [root, *root.iterdir(), *(root / "config").glob("*"), *subject.paths.own.glob("*")]
-    looked_at = [path for path in found if path.name != OF_THE_FILE_SYSTEM]
+    looked_at = [path for path in found if not is_of_others(path.name)]
     strange = [path for path in looked_at if _owner(path) not in (None, owner)]
     limit = f"all of it belongs to {account_name(owner)}"
     if strange:

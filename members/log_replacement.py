@@ -17,6 +17,7 @@ from pathlib import Path
 from ledgermq.model.errors import StorageError
 from ledgermq.model.events import Event
 from ledgermq.store.files.disk_sync import make_directories, sync_directory
+from ledgermq.store.files.kept_aside import move
 from ledgermq.store.files.small_file import replace_file
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.queues.queue_ends import NAME as ENDS_NAME
@@ -69,7 +70,7 @@ def replace_log(paths: StorePaths) -> bool:
         for shipped, place in ((staging / "data", paths.data), (staging / "index", paths.index)):
             if shipped.exists():
                 _set_aside(place, aside)
-                shipped.rename(place)
+                move(shipped, place)
         for old in (paths.root / "commitlog", paths.consume_queues, paths.root / "index"):
             _set_aside(old, aside)
         for derived in (paths.own / "dispatch-checkpoint", paths.root / "checkpoint"):
@@ -118,4 +119,4 @@ def _set_aside(place: Path, aside: Path) -> None:
     number = 0
     while (aside / f"{place.name}.{number}").exists():
         number += 1
-    place.rename(aside / f"{place.name}.{number}")
+    move(place, aside / f"{place.name}.{number}")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ledgermq.conversion.conversion_journal import refuse_unfinished
 from ledgermq.conversion.restore_note import refuse_unfinished_restore
 from ledgermq.model.config.settings import LogKind, Settings
 from ledgermq.model.errors import ConfigError
+from ledgermq.store.files.file_names import starts_in
 from ledgermq.store.files.store_paths import StorePaths
 
 
@@ -13,7 +16,7 @@ def _check_witness(paths: StorePaths) -> None:
     found = [
         path.name
         for path in (paths.root / "commitlog", *paths.root.glob("dledger-*"))
-        if path.is_dir() and any(path.iterdir())
+        if _holds_a_log(path)
     ]
     # It may have voted before it had any message.
     found += [paths.term.name] if paths.term.exists() else []
@@ -34,6 +37,12 @@ def _check_witness(paths: StorePaths) -> None:
             directory=str(paths.root),
             missing=paths.witness.name,
         )
+
+
+def _holds_a_log(folder: Path) -> bool:
+    """Whether ``folder`` has a log's files, or DLedger's own beside them."""
+    own = (folder / name for name in ("data", "index", "checkpoint", "currterm"))
+    return bool(starts_in(folder)) or any(path.exists() for path in own)
 
 
 def check_kind(paths: StorePaths, settings: Settings) -> None:
@@ -69,7 +78,7 @@ def check_kind(paths: StorePaths, settings: Settings) -> None:
                 setting="store.log",
             )
         return
-    if paths.data.is_dir() and any(paths.data.iterdir()):
+    if starts_in(paths.data):
         return
     if dledger and paths.data.parent.name not in dledger:
         raise ConfigError(
@@ -78,7 +87,7 @@ def check_kind(paths: StorePaths, settings: Settings) -> None:
             found=dledger,
             setting="node.self_id",
         )
-    if plain.is_dir() and any(plain.iterdir()):
+    if starts_in(plain):
         node = settings.node
         raise ConfigError(
             "the directory holds a plain CommitLog, but the settings say a DLedger log: ledgermq"

@@ -25,6 +25,7 @@ from ledgermq.formats.index_file import (
 )
 from ledgermq.formats.kernels.kernel import link_keys, set_slots
 from ledgermq.model.errors import CorruptLogError
+from ledgermq.store.files.file_names import is_index_name, own_names
 from ledgermq.store.index.index_files import KEYS_AT_ONCE, NewKeys
 
 _SECONDS = slice(12, 16)
@@ -235,7 +236,7 @@ class IndexScrub:
         self.stop()
 
     def _listed(self) -> list[str]:
-        return sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
+        return own_names(self._root, is_index_name)
 
     def _header(self, name: str) -> IndexHeader | None:
         """None when there is no file of that name any more, or its header cannot be."""

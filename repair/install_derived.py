@@ -17,6 +17,7 @@ from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import Position
 from ledgermq.repair.rebuild import keep_queue_ends, put_in_place, put_queue_ends
+from ledgermq.store.files.file_names import queue_files
 from ledgermq.store.files.folders import delete_folder
 from ledgermq.store.files.small_file import read_file, replace_file
 from ledgermq.store.log_reader import LogReader
@@ -95,7 +96,7 @@ def read_staged(folder: Path) -> StagedDerived | None:
 
 def queue_paths(folder: Path) -> list[Path]:
     """The files of all queues in ``folder``."""
-    return list(folder.glob("consumequeue/*/*/*"))
+    return list(queue_files(folder / "consumequeue"))
 
 
 def message_crc(reader: LogReader, position: int) -> int:

@@ -26,7 +26,7 @@ from ledgermq.formats.dledger_index import ITEM_SIZE, DLedgerIndexItem, decode_i
 from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term
-from ledgermq.store.files.file_names import file_name
+from ledgermq.store.files.file_names import file_name, starts_in
 from ledgermq.store.log.entry_check import EntryPoint, check_entries, whole_entry
 from ledgermq.store.log.entry_files import LogPlaces
 
@@ -114,10 +114,9 @@ class LogScrub:
             StorageError: the files cannot be read.
         """
         try:
-            names = [path.name for path in self._data.iterdir()]
+            starts = starts_in(self._data)
         except OSError as error:
             raise _storage_error("log folder not read", self._data, error) from error
-        starts = sorted(int(name) for name in names if name.isdigit())
         if not starts or starts[0] >= end.position:
             return None
         first = self._point_of_file(starts[0])
@@ -408,8 +407,7 @@ class LogScrub:
         """
         if start == 0:
             return Index(0)
-        names = [int(path.name) for path in self._index.iterdir() if path.name.isdigit()]
-        low, high = min(names, default=0) // ITEM_SIZE, int(end.index)
+        low, high = min(starts_in(self._index), default=0) // ITEM_SIZE, int(end.index)
         while low < high:
             middle = (low + high) // 2
             item = self._item(middle)

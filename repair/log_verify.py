@@ -35,6 +35,7 @@ from ledgermq.formats.store_markers import BLANK_SIZE, is_blank
 from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position, Term
+from ledgermq.store.files.file_names import own_names
 from ledgermq.store.files.mapped_files import MappedFiles
 from ledgermq.store.log.first_entry import ZEROS_STEP
 from ledgermq.store.log.log_writer import LogEnd
@@ -90,7 +91,7 @@ def verify_log(reader: LogReader) -> VerifiedLog:
 
 def _check_sizes(files: MappedFiles) -> None:
     """Also a last file of no bytes is one too many now: a writer has it for a moment only."""
-    for path in sorted(files.directory.iterdir()) if files.directory.is_dir() else ():
+    for path in (files.directory / name for name in own_names(files.directory)):
         size = path.stat().st_size
         if size != files.file_size or not size:
             raise CorruptLogError(

@@ -17,9 +17,9 @@ from typing import NamedTuple
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import Position
-from ledgermq.store.files.disk_sync import make_directories, sync_directory
+from ledgermq.store.files.disk_sync import make_directories
 from ledgermq.store.files.folders import delete_folder
-from ledgermq.store.files.kept_aside import FOLDER, keep_aside
+from ledgermq.store.files.kept_aside import FOLDER, keep_aside, move
 from ledgermq.store.files.small_file import read_file, replace_file
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues.dispatch_build import DispatchBuilder
@@ -176,7 +176,7 @@ def put_in_place(root: Path, staging: Path) -> tuple[Path, ...]:
     The consume queues are taken away first and put in place last. Durable on return.
 
     Args:
-        staging: durable folder on the same file system, with queues, index and both checkpoints.
+        staging: durable folder with queues, index and both checkpoints.
 
     Raises:
         StorageError: the operating system refused.
@@ -190,10 +190,8 @@ def put_in_place(root: Path, staging: Path) -> tuple[Path, ...]:
     try:
         (root / "ledgermq" / "dispatch-checkpoint").unlink(missing_ok=True)
         if (staging / "index").exists():
-            (staging / "index").rename(root / "index")
-            sync_directory(root)
-        (staging / "consumequeue").rename(root / "consumequeue")
-        sync_directory(root)
+            move(staging / "index", root / "index")
+        move(staging / "consumequeue", root / "consumequeue")
     except OSError as error:
         raise StorageError(
             "new files not put in place", errno=error.errno, file=str(root), reason=error.strerror

@@ -16,6 +16,7 @@ from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.ids import NodeId, Position
+from ledgermq.store.files.file_names import queue_files
 from ledgermq.store.files.mapped_files import MappedFiles
 from ledgermq.store.log_family import LogFamily, LogFolder
 from ledgermq.store.recovery import log_checkpoint
@@ -163,7 +164,7 @@ def _checkpointed_size(root: Path) -> int | None:
 
 def _queue_file_size(consume_queues: Path) -> int | None:
     """Size of the first queue file there is; every reader of a queue compares its own with it."""
-    for path in consume_queues.glob("*/*/*"):
+    for path in queue_files(consume_queues):
         size = path.stat().st_size
         if size:
             return size

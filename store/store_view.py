@@ -18,6 +18,7 @@ from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.formats.records.message import Message
 from ledgermq.model.errors import CorruptLogError, StorageError, TopicUnknownError
 from ledgermq.model.limits import TIMESTAMP_MAX
+from ledgermq.store.files.file_names import topic_folders
 from ledgermq.store.index.index_reader import IndexReader
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues.queue_reader import QueueReader
@@ -177,18 +178,13 @@ class StoreView:
         root = self.directory.consume_queues
         try:
             found = [
-                (topic.name, queue.name)
-                for topic in (root.iterdir() if root.is_dir() else ())
-                for queue in topic.iterdir()
+                (topic.name, int(name)) for topic, names in topic_folders(root) for name in names
             ]
         except OSError as error:
             raise StorageError(
                 "queues not read", errno=error.errno, directory=str(root), reason=error.strerror
             ) from error
-        for topic, queue in found:
-            if not (queue.isascii() and queue.isdigit()):
-                raise CorruptLogError("not a queue", file=str(root / topic / queue))
-        return sorted((topic, int(queue)) for topic, queue in found)
+        return sorted(found)
 
     def _reader(self, topic: str, queue_id: int) -> QueueReader:
         reader = self._queues.get((topic, queue_id))

@@ -22,6 +22,7 @@ from ledgermq.model.errors import DamagedLogError, NotLeaderError, StorageError
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.rules.messages.pull_rules import ReadableRange, TransferLimits, pending_messages_max
+from ledgermq.store.files.file_names import is_topic_folder
 from ledgermq.store.files.mapped_files import VanishedError
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.log_view import LogView
@@ -388,7 +389,7 @@ class ReadableStore:
 
     def topics(self) -> list[str]:
         """The topics that have a folder, whether the topic table knows them or not."""
-        return _folders(self._root)
+        return [name for name in _folders(self._root) if is_topic_folder(name)]
 
     def topics_changed_ns(self) -> int:
         """Changes when a topic gets its folder; -1 before there is any."""

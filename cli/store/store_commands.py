@@ -26,6 +26,7 @@ from ledgermq.cli.store import (
 from ledgermq.formats.index_file import ITEM_SIZE, SLOT_SIZE, IndexLayout
 from ledgermq.formats.records.message import Message
 from ledgermq.model.errors import ConfigError
+from ledgermq.store.files.file_names import is_index_name, own_names
 
 if TYPE_CHECKING:
     from ledgermq.store.store_view import StoreView
@@ -122,7 +123,8 @@ def _opened(arguments: argparse.Namespace) -> Iterator[StoreView]:
 
 def _layout_of(directory: Path, slots: int) -> IndexLayout:
     """The geometry that ``slots`` and the size of the first index file make."""
-    for path in sorted((directory / "index").glob("*")):
+    folder = directory / "index"
+    for path in (folder / name for name in own_names(folder, is_index_name)):
         space = path.stat().st_size - IndexLayout(slots=0, items=0).file_size
         items, rest = divmod(space - SLOT_SIZE * slots, ITEM_SIZE)
         if slots > 0 and items > 0 and not rest:

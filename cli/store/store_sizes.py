@@ -12,6 +12,7 @@ from ledgermq.formats.index_file import ITEM_SIZE, SLOT_SIZE, IndexLayout
 from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError
+from ledgermq.store.files.file_names import is_index_name, own_names
 
 
 def add_size_options(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +75,7 @@ def index_layout(arguments: argparse.Namespace, directory: Path) -> IndexLayout 
     for option, value in (("--hash-slots", slots), ("--index-items", items)):
         if value is not None and value <= 0:
             raise ConfigError("must be positive", option=option, value=value)
-    sizes = [path.stat().st_size for path in directory.glob("*") if path.is_file()]
+    sizes = [(directory / name).stat().st_size for name in own_names(directory, is_index_name)]
     if not sizes or not max(sizes):
         return IndexLayout(
             **({} if slots is None else {"slots": slots}),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from ledgermq.buckets.bucket_address import BucketPlace, is_address, parse_address
 from ledgermq.conversion.stream.piece_folder import ABOUT, PieceFolder, PiecePlace
 from ledgermq.model.errors import ConfigError
+from ledgermq.store.files.file_names import is_of_others
 
 if TYPE_CHECKING:
     from ledgermq.conversion.stream.piece_bucket import PieceBucket
@@ -77,7 +78,8 @@ class FolderPlaces:
             return {root.name: PieceFolder(root)}
         if not root.is_dir():
             return {}
-        return {path.name: PieceFolder(path) for path in root.iterdir() if (path / ABOUT).is_file()}
+        folders = (path for path in root.iterdir() if not is_of_others(path.name))
+        return {path.name: PieceFolder(path) for path in folders if (path / ABOUT).is_file()}
 
     def writable(self, name: str) -> PiecePlace:
         """See ``StreamPlaces``; what streams left that were killed is swept up."""

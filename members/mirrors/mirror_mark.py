@@ -19,6 +19,7 @@ from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError
 from ledgermq.store.files.checked_document import read_document, write_document
 from ledgermq.store.files.disk_sync import make_directories
+from ledgermq.store.files.file_names import starts_in
 from ledgermq.store.files.store_paths import StorePaths
 
 FILE = "mirror"
@@ -103,6 +104,4 @@ def mirror_mark_path(settings: Settings) -> Path:
 def _has_log(settings: Settings) -> bool:
     paths = StorePaths.of(settings)
     folders = (paths.data, paths.old)
-    return any(
-        folder is not None and folder.is_dir() and any(folder.iterdir()) for folder in folders
-    )
+    return any(folder is not None and starts_in(folder) for folder in folders)

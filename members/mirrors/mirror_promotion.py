@@ -23,6 +23,7 @@ from ledgermq.model.group_epoch import DRAWS, EPOCH_MAX, epoch_of, promoted_term
 from ledgermq.model.ids import NO_INDEX
 from ledgermq.store.files.checked_document import read_document, write_document
 from ledgermq.store.files.disk_sync import sync_directory
+from ledgermq.store.files.file_names import starts_in
 from ledgermq.store.files.properties_file import CurrentTerm, encode_current_term
 from ledgermq.store.files.small_file import replace_file
 from ledgermq.store.files.store_paths import StorePaths
@@ -85,7 +86,7 @@ def _at_end_of_log(settings: Settings) -> Promotion:
     paths, node = StorePaths.of(settings), settings.node
     assert paths.index is not None
     folder = paths.data.parent
-    if not paths.data.is_dir() or not any(paths.data.iterdir()):
+    if not starts_in(paths.data):
         raise ConfigError("the mirror has nothing: no group is made of it", directory=str(folder))
     _, end = recover_stopped(paths.root, folder, progress=lambda _done, _total: None)
     if end.index_ == NO_INDEX:

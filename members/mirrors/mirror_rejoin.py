@@ -48,6 +48,7 @@ from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.files.checked_document import read_document, write_document
 from ledgermq.store.files.config_file import BACKUP_SUFFIX
 from ledgermq.store.files.disk_sync import make_directories, sync_directory
+from ledgermq.store.files.file_names import file_name, starts_in
 from ledgermq.store.files.kept_aside import FOLDER
 from ledgermq.store.files.properties_file import (
     DLedgerCheckpoint,
@@ -115,7 +116,7 @@ def plan_rejoin(settings: Settings, promotion: Promotion) -> Rejoin:
         StorageError: the operating system refused.
     """
     paths, node = StorePaths.of(settings), settings.node
-    if paths.index is None or not paths.data.is_dir() or not any(paths.data.iterdir()):
+    if paths.index is None or not starts_in(paths.data):
         raise ConfigError(
             "the store has no log of a group: an empty one becomes a mirror by its settings",
             directory=str(paths.root),
@@ -267,8 +268,8 @@ def _take_family(source: Path, target: Path, places: tuple[int, ...]) -> None:
     begin, kept_end, end = places
     make_directories(target)
     size = file_size_in(source, 0)
-    for path in sorted(path for path in source.iterdir() if path.name.isdigit()):
-        start = int(path.name)
+    for start in starts_in(source):
+        path = source / file_name(start)
         if start >= kept_end:
             (target / path.name).hardlink_to(path)
         elif start + size > begin:

@@ -24,6 +24,7 @@ from ledgermq.pipeline.archive.archive_store import (
 )
 from ledgermq.store.files.checked_document import read_document, write_document
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
+from ledgermq.store.files.file_names import is_of_others
 from ledgermq.store.files.folders import delete_folder
 
 _CURRENT = "current"
@@ -77,7 +78,7 @@ class FolderStore:
     def written(self) -> Iterator[FolderWriter]:
         """See ``ArchiveStore``; ends with the process, too."""
         root, own = self.root, self.root / OWN_FOLDER
-        if root.is_dir() and not own.is_dir() and any(root.iterdir()):
+        if root.is_dir() and not own.is_dir() and not _is_empty(root):
             raise ConfigError("not empty, and no archive", directory=str(root))
         _make(own / "manifest")
         try:
@@ -177,6 +178,10 @@ class FolderWriter:
         if self._staging.is_dir():
             _rename(self._staging, discarded)
             delete_folder(discarded)
+
+
+def _is_empty(root: Path) -> bool:
+    return all(is_of_others(path.name) for path in root.iterdir())
 
 
 def _make(folder: Path) -> None:

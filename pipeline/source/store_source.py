@@ -18,6 +18,7 @@ from ledgermq.pipeline.columns.record_columns import RecordBlock
 from ledgermq.pipeline.queue_ranges import MessageRange, Queue, Queued
 from ledgermq.pipeline.source.data_loss import report_loss
 from ledgermq.pipeline.source.file_source import BATCH_BYTES, BATCH_ROWS, FileSource, steady
+from ledgermq.store.files.file_names import topic_folders
 from ledgermq.store.files.mapped_files import VanishedError
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues import dispatch_checkpoint
@@ -75,7 +76,6 @@ class StoreSource(FileSource):
 
         Raises:
             StorageError: the folders cannot be read.
-            CorruptLogError: one is not named as a queue is.
         """
         return queues_in(self.directory.consume_queues)
 
@@ -238,8 +238,8 @@ def queues_in(root: Path) -> list[Queue]:
     """
     found: list[Queue] = []
     try:
-        for topic in root.iterdir() if root.is_dir() else ():
-            found += [(topic.name, _queue_id(folder)) for folder in topic.iterdir()]
+        for topic, names in topic_folders(root):
+            found += [(topic.name, int(name)) for name in names]
     except FileNotFoundError:
         # A topic was deleted while we looked.
         return queues_in(root)
@@ -255,9 +255,3 @@ def points_to(view: memoryview, *, queue_offset: int, position: int, size: int) 
     if len(view) < max(size, _HEAD.size):
         return False
     return _HEAD.unpack_from(view) == (size, MAGIC, queue_offset, position)
-
-
-def _queue_id(folder: Path) -> int:
-    if not (folder.name.isascii() and folder.name.isdigit()):
-        raise CorruptLogError("not a queue", file=str(folder))
-    return int(folder.name)

@@ -16,7 +16,7 @@ from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import scan_entries, whole_records
 from ledgermq.members.damage_report import LISTED_MAX, DamageStatus, write_report
 from ledgermq.model.events import Event
-from ledgermq.store.files.file_names import file_name
+from ledgermq.store.files.file_names import file_name, starts_in
 
 logger = logging.getLogger(__name__)
 
@@ -96,8 +96,8 @@ class PlainDamages:
 
     def _look(self, position: int) -> DamageStatus | None:
         """What is wrong with the record at ``position``; None if nothing is, or it is gone."""
-        starts = [int(path.name) for path in self._folder.iterdir() if path.name.isdecimal()]
-        start = max((one for one in starts if one <= position), default=None)
+        starts = (one for one in starts_in(self._folder) if one <= position)
+        start = max(starts, default=None)
         if start is None:
             return None
         path = self._folder / file_name(start)

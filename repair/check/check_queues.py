@@ -18,6 +18,7 @@ from ledgermq.formats.findings import FINDINGS_MAX, REBUILD, START_MENDS, Findin
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.repair.check.check_units import QueueKey, WrongUnits
 from ledgermq.repair.check.file_family import FileFamily, FoundFile, find_family, first_nonzero
+from ledgermq.store.files.file_names import own_names
 from ledgermq.store.queues.queue_end import PREFILL_SIZE
 
 
@@ -148,11 +149,7 @@ def _check_units(
 
 def queue_log_end(folder: Path, file_size: int) -> int:
     """Position behind the message of a queue's last unit, -1 without one; nothing is judged."""
-    try:
-        paths = sorted((path for path in folder.iterdir() if path.name.isdecimal()), reverse=True)
-    except FileNotFoundError:
-        return -1
-    for path in paths:
+    for path in (folder / name for name in reversed(own_names(folder))):
         try:
             with path.open("rb") as file:
                 content = file.read(file_size)
@@ -185,7 +182,7 @@ def describe_wrong_units(
     for one in wrong:
         topic = os.fsdecode(one.key[0])
         folder = queues / topic / str(one.key[1])
-        if one.missing and not (folder.is_dir() and any(folder.iterdir())):
+        if one.missing and not own_names(folder):
             folders[one.key] = folders.get(one.key, 0) + one.units
             continue
         at = one.offset * UNIT_SIZE

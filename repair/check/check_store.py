@@ -42,6 +42,7 @@ from ledgermq.repair.check.file_family import FileFamily, FoundFile, find_family
 from ledgermq.repair.check.index_geometry import find_geometry, index_files
 from ledgermq.repair.check.log_walk import WalkRules
 from ledgermq.repair.file_workers import FileWorkers, Runner, Told, Work
+from ledgermq.store.files.file_names import is_index_name, own_names, queue_files, queue_folders
 from ledgermq.store.files.properties_file import decode_dledger_checkpoint
 from ledgermq.store.log.entry_files import first_entry_position
 from ledgermq.store.queues import dispatch_checkpoint
@@ -219,15 +220,13 @@ class _Check:
         """Folders of queues; what is none is told."""
         root = self._root / "consumequeue"
         found: list[tuple[QueueKey, Path]] = []
-        for topic in sorted(root.iterdir()) if root.is_dir() else ():
-            for folder in sorted(topic.iterdir()) if topic.is_dir() else (topic,):
-                if folder != topic and folder.is_dir() and folder.name.isdecimal():
-                    found.append(((topic.name.encode(), int(folder.name)), folder))
-                    continue
-                name = str(folder.relative_to(self._root))
-                self._note(name, "neither a topic nor a queue")
+        foreign: list[Path] = []
+        for folder in queue_folders(root, foreign=foreign):
+            found.append(((folder.parent.name.encode(), int(folder.name)), folder))
+        for path in foreign:
+            self._note(str(path.relative_to(self._root)), "neither a topic nor a queue")
         if not self._queue_file_size:
-            sizes = [size_of(path) for path in root.glob("*/*/*")]
+            sizes = [size_of(path) for path in queue_files(root)]
             known = [size for size in sizes if size]
             self._queue_file_size = max(known, key=known.count) if known else 0
         return found
@@ -265,10 +264,11 @@ class _Check:
 
     def _check_index(self) -> tuple[list[IndexSummary], IndexLayout]:
         folder = self._root / "index"
-        paths = sorted(folder.iterdir()) if folder.is_dir() else []
+        foreign: list[Path] = []
+        own_names(folder, is_index_name, foreign=foreign)
         named = index_files(folder)
-        for path in sorted(set(paths) - set(named)):
-            self._note(str(path.relative_to(self._root)), "no file of this folder")
+        for path in foreign:
+            self._note(str(path.relative_to(self._root)), "no file of the store: it is left alone")
         self._checked.index_files = len(named)
         layout = self._options.index_layout or find_geometry(folder, is_open=self._open_end)
         if not isinstance(layout, IndexLayout):

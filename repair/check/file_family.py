@@ -58,7 +58,7 @@ def find_family(
         relative = str(path.relative_to(root))
         if not is_file_name(name):
             findings.append(
-                Finding(severity, relative, None, "no file of this folder", remedy="move it away")
+                Finding(Severity.NOTE, relative, None, "no file of the store: it is left alone")
             )
             continue
         size = size_of(path)

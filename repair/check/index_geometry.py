@@ -12,7 +12,7 @@ from pathlib import Path
 from ledgermq.formats.findings import REBUILD, Finding, Severity
 from ledgermq.formats.index_file import IndexLayout
 from ledgermq.model.errors import ConfigError, CorruptLogError
-from ledgermq.store.files.file_names import is_index_name
+from ledgermq.store.files.file_names import is_index_name, own_names
 from ledgermq.store.index.index_reader import layout_of
 
 _ATTEMPTS_MAX = 10
@@ -21,8 +21,7 @@ _PAUSE_S = 0.02
 
 def index_files(folder: Path) -> list[Path]:
     """The index files in ``folder``, which need not exist, oldest first."""
-    paths = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [path for path in paths if is_index_name(path.name)]
+    return [folder / name for name in own_names(folder, is_index_name)]
 
 
 def find_geometry(folder: Path, *, is_open: bool) -> IndexLayout | Finding | None:

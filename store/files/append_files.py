@@ -15,7 +15,7 @@ from pathlib import Path
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.store.files.disk_space import NO_SPACE, storage_error
 from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory, sync_file
-from ledgermq.store.files.file_names import file_name
+from ledgermq.store.files.file_names import file_name, own_names
 
 RESERVE_STEP = 64 * 1024 * 1024
 """Blocks are reserved in steps of this size, or of a sixteenth of a file if that is less: few
@@ -176,10 +176,9 @@ class AppendFiles:
         try:
             if at < self.file_size:
                 _punch_hole(self._fd, at, self.file_size - at)
-            names = (path.name for path in self.directory.iterdir() if path.name.isdigit())
-            later = sorted((name for name in names if int(name) > self._start), reverse=True)
+            later = [name for name in own_names(self.directory) if int(name) > self._start]
             # From the last one on: a crash on the way must leave no gap, at which no node starts.
-            for name in later:
+            for name in reversed(later):
                 (self.directory / name).unlink()
             if later:
                 sync_directory(self.directory)

@@ -7,38 +7,40 @@ not fit there. Nothing deletes them but an operator.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import shutil
 import time
 from pathlib import Path
 
 from ledgermq.model.errors import StorageError
 from ledgermq.model.events import Event
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
-from ledgermq.store.files.file_names import is_file_name
+from ledgermq.store.files.file_names import is_of_others, own_names
 from ledgermq.store.files.small_file import create_file
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "set-aside"
+_UNDER_WAY = ".copied"
+_STEP = 1 << 20
 
 
 def keep_aside(path: Path, aside: Path, *, reason: str) -> Path:
     """Move the file or folder ``path`` away; where it is now. Durable on return.
 
     Args:
-        aside: folder for it, made when it is not there; on the same file system.
+        aside: folder for it, made when it is not there.
         reason: told in the process's log, for an operator.
 
     Raises:
-        StorageError: the operating system refused; ``path`` is where it was.
+        StorageError: the operating system refused; all of ``path`` is where it was.
     """
     target = _target(path, aside)
     try:
         make_directories(aside)
-        path.rename(target)
-        sync_directory(aside)
-        sync_directory(path.parent)
+        move(path, target)
     except OSError as error:
         raise StorageError(
             "file not kept aside", errno=error.errno, file=str(path), reason=error.strerror
@@ -50,10 +52,10 @@ def keep_aside(path: Path, aside: Path, *, reason: str) -> Path:
 
 
 def settle_last_file(directory: Path, *, expected: int | None, aside: Path) -> Path | None:
-    """Give the last file of a log its size again, when it has another one; where the old one is.
+    """Give the last file of a log its size again, when it has another one; where a copy is.
 
-    What stands in it is copied, as far as it has room; recovery finds which records are whole. A
-    crash meanwhile leaves the old file in place.
+    What stands in it stays, as far as it has room; recovery finds which records are whole. A crash
+    meanwhile leaves the file as it was.
 
     Args:
         expected: size of a file of this log; None to take that of the first one, when there are
@@ -65,7 +67,7 @@ def settle_last_file(directory: Path, *, expected: int | None, aside: Path) -> P
     Raises:
         StorageError: the operating system refused.
     """
-    paths = _log_files(directory)
+    paths = [directory / name for name in own_names(directory)]
     if not paths:
         return None
     last = paths[-1]
@@ -78,12 +80,10 @@ def settle_last_file(directory: Path, *, expected: int | None, aside: Path) -> P
     target = _target(last, aside)
     try:
         make_directories(aside)
-        fresh = target.with_name(target.name + ".tmp")
-        _copy(last, fresh, copied=min(size, expected), size=expected)
-        os.link(last, target)
-        sync_directory(aside)
-        fresh.replace(last)
-        sync_directory(directory)
+        _copy_beside(last, target)
+        with last.open("r+b") as file:
+            os.ftruncate(file.fileno(), expected)
+            sync_file(file.fileno())
     except OSError as error:
         raise StorageError(
             "log file of a wrong size not kept aside",
@@ -103,25 +103,91 @@ def settle_last_file(directory: Path, *, expected: int | None, aside: Path) -> P
     return target
 
 
-def _log_files(directory: Path) -> list[Path]:
-    if not directory.is_dir():
-        return []
-    names = sorted(path.name for path in directory.iterdir())
-    return [directory / name for name in names if is_file_name(name)]
+def move(path: Path, target: Path) -> None:
+    """Have the file or folder ``path`` at ``target``, durably, whatever file system that is on.
+
+    A folder that is a mount of its own stays, empty, as ``path``, and as ``target`` is filled.
+    Where a rename does not do, all of ``path`` is copied before any of it is deleted: who was
+    killed in between may do the same again.
+
+    Raises:
+        OSError: the operating system refused; all of ``path`` is where it was.
+    """
+    try:
+        path.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EBUSY):
+            raise
+        _copy_beside(path, target)
+        _delete(path)
+    sync_directory(target.parent)
+    sync_directory(path.parent)
 
 
 def _target(path: Path, aside: Path) -> Path:
     return aside / f"{path.parent.name}-{path.name}-{time.time_ns() // 1_000_000}"
 
 
-def _copy(source: Path, target: Path, *, copied: int, size: int) -> None:
-    """Make ``target`` of the first ``copied`` bytes of ``source`` and zeros; durable on return."""
-    with source.open("rb") as old, create_file(target) as new:
-        os.ftruncate(new.fileno(), size)
+def _copy_beside(path: Path, target: Path) -> None:
+    """Make ``target`` a copy; it is there as a whole or, but for a mount, not at all. Durable."""
+    if target.is_dir():
+        _copy(path, target)
+        return
+    partial = target.with_name(target.name + _UNDER_WAY)
+    if partial.exists():
+        _delete(partial)
+    _copy(path, partial)
+    partial.rename(target)
+    sync_directory(target.parent)
+
+
+def _copy(path: Path, target: Path) -> None:
+    """Copy a file with its holes, or a folder and what is in it; durable but for its own name."""
+    if not path.is_dir():
+        _copy_file(path, target)
+        return
+    make_directories(target)
+    for name in _moved_in(path):
+        if (path / name).is_dir():
+            _copy(path / name, target / name)
+        else:
+            _copy_file(path / name, target / name)
+    shutil.copystat(path, target)
+    sync_directory(target)
+
+
+def _copy_file(path: Path, target: Path) -> None:
+    target.unlink(missing_ok=True)
+    with path.open("rb") as old, create_file(target) as new:
+        source, copy = old.fileno(), new.fileno()
+        size = os.fstat(source).st_size
+        os.ftruncate(copy, size)
         at = 0
-        while at < copied:
-            done = os.copy_file_range(old.fileno(), new.fileno(), copied - at, at, at)
-            if done == 0:
+        while at < size:
+            try:
+                at = os.lseek(source, at, os.SEEK_DATA)
+            except OSError:
+                # ENXIO: there is nothing but a hole up to the file's end.
                 break
-            at += done
-        sync_file(new.fileno())
+            end = os.lseek(source, at, os.SEEK_HOLE)
+            while at < end:
+                at += os.pwrite(copy, os.pread(source, min(end - at, _STEP), at), at)
+        shutil.copystat(path, target)
+        sync_file(copy)
+
+
+def _delete(path: Path) -> None:
+    """Delete what was copied; a mount, and what is left where it is in it, stay."""
+    if not path.is_dir():
+        path.unlink()
+        return
+    for name in _moved_in(path):
+        _delete(path / name)
+    if not path.is_mount():
+        path.rmdir()
+
+
+def _moved_in(folder: Path) -> list[str]:
+    """What is in ``folder``, but for what a mount has of its own."""
+    names = sorted(path.name for path in folder.iterdir())
+    return [name for name in names if not (folder.is_mount() and is_of_others(name))]

@@ -222,9 +222,6 @@ class MappedFiles:
         # Names first, sizes then: files are deleted from the oldest on, so one whose successor
         # is missing from the list is not there any more when it is asked for its size.
         paths = [self.directory / name for name in names]
-        for path in paths:
-            if not is_file_name(path.name):
-                raise CorruptLogError("stray file among files of fixed size", file=str(path))
         sizes = [self._size_of(path) for path in paths]
         found = [(path, size) for path, size in zip(paths, sizes, strict=True) if size is not None]
         if found and found[-1][1] == 0:
@@ -244,11 +241,12 @@ class MappedFiles:
     def _names(self) -> list[str]:
         try:
             # Asked at each turn of a busy node for queues that have no file yet.
-            return sorted(os.listdir(self.directory))  # noqa: PTH208
+            names = os.listdir(self.directory)  # noqa: PTH208
         except FileNotFoundError:
             return []
         except OSError as error:
             raise self._error("directory not read", self.directory, error) from error
+        return sorted(filter(is_file_name, names))
 
     def _size_of(self, path: Path) -> int | None:
         try:

@@ -37,7 +37,7 @@ from ledgermq.formats.kernels.kernel import link_keys, set_slots
 from ledgermq.model.errors import ConfigError, CorruptLogError, DiskFullError, StorageError
 from ledgermq.store.files.descriptor_cache import write_fully
 from ledgermq.store.files.disk_space import storage_error
-from ledgermq.store.files.file_names import is_index_name
+from ledgermq.store.files.file_names import is_index_name, own_names, tell_foreign
 from ledgermq.store.files.kept_aside import keep_aside
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class IndexFiles:
         """Open the newest file of the folder ``root``, if there is one.
 
         Args:
-            aside: folder for files that are none of the index's, or no whole ones.
+            aside: folder for files that are no whole ones.
             clock_ms: epoch milliseconds; names new files, in local time.
             follows: header of the full file before the first one here, which is elsewhere.
 
@@ -474,20 +474,16 @@ class _OpenFile:
 
 def _index_names(root: Path, layout: IndexLayout, aside: Path) -> tuple[list[str], bool]:
     """Names of the files that can be used, ascending, and whether keys were lost with others."""
-    if not root.is_dir():
-        return [], False
     sizes: dict[str, int] = {}
-    with os.scandir(root) as entries:
-        for entry in list(entries):
-            if not is_index_name(entry.name):
-                keep_aside(Path(entry.path), aside, reason="no file of the index")
-                continue
-            size = entry.stat().st_size
-            if size in (0, layout.item_at(0)):
-                # A crash came before the file had its size: nothing was put into it yet.
-                Path(entry.path).unlink()
-                continue
-            sizes[entry.name] = size
+    foreign: list[Path] = []
+    for name in own_names(root, is_index_name, foreign=foreign):
+        size = (root / name).stat().st_size
+        if size in (0, layout.item_at(0)):
+            # A crash came before the file had its size: nothing was put into it yet.
+            (root / name).unlink()
+            continue
+        sizes[name] = size
+    tell_foreign(foreign)
     names = sorted(sizes)
     wrong = [name for name in names if sizes[name] != layout.file_size]
     if len(wrong) == len(names) > 1 and len(set(sizes.values())) == 1:

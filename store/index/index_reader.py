@@ -29,7 +29,7 @@ from ledgermq.formats.index_file import (
 )
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.limits import TIMESTAMP_MAX
-from ledgermq.store.files.file_names import is_index_name
+from ledgermq.store.files.file_names import is_index_name, own_names
 
 _ITEMS_CHECKED = 4_096
 """Newest items that are looked at to tell one geometry from another."""
@@ -179,17 +179,11 @@ def _overlap(header: IndexHeader, begin: int, end: int) -> bool:
 
 def _listed(directory: Path) -> list[Path]:
     try:
-        paths = sorted(directory.iterdir())
-    except FileNotFoundError:
-        return []
+        return [directory / name for name in own_names(directory, is_index_name)]
     except OSError as error:
         raise StorageError(
             "index not read", errno=error.errno, directory=str(directory), reason=error.strerror
         ) from error
-    for path in paths:
-        if not is_index_name(path.name):
-            raise CorruptLogError("stray file among the index files", file=str(path))
-    return paths
 
 
 def _map(path: Path) -> memoryview:

@@ -21,7 +21,7 @@ from ledgermq.formats.dledger_entry import CHAIN_CRC_AT, HEADER_SIZE
 from ledgermq.formats.dledger_index import FILE_SIZE, ITEM_SIZE
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
-from ledgermq.store.files.file_names import file_name
+from ledgermq.store.files.file_names import file_name, own_names, starts_in
 from ledgermq.store.log.first_entry import first_entry_offset
 from ledgermq.store.log.log_writer import LogEnd
 
@@ -117,8 +117,7 @@ class EntryFiles:
         Zeros at the beginning of that file are no entries after a rebase of RocketMQ's, and a page
         that a disk has lost where the index has an entry before the first one that is not zero.
         """
-        names = (path.name for path in self._data.iterdir() if path.name.isdigit())
-        start = min(map(int, names), default=None)
+        start = min(starts_in(self._data), default=None)
         return Position(0) if start is None else self.first_in(start)
 
     def first_in(self, start: int) -> Position:
@@ -302,8 +301,7 @@ class EntryFiles:
 
     def _first_stated(self, begin: Position, last: Index) -> Index:
         """The first entry that does not stand before ``begin``, by the index; -1 for none."""
-        names = (path.name for path in self._index.iterdir() if path.name.isdigit())
-        low, end = min(map(int, names), default=0) // ITEM_SIZE, last + 1
+        low, end = min(starts_in(self._index), default=0) // ITEM_SIZE, last + 1
         high = end
         while low < high:
             middle = (low + high) // 2
@@ -359,10 +357,9 @@ def file_size_in(folder: Path, default: int) -> int:
     The first ones may just be deleted.
     """
     sizes = [0]
-    for path in folder.iterdir():
-        if path.name.isdigit():
-            with suppress(FileNotFoundError):
-                sizes.append(path.stat().st_size)
+    for name in own_names(folder):
+        with suppress(FileNotFoundError):
+            sizes.append((folder / name).stat().st_size)
     return max(sizes) or default
 
 
@@ -391,15 +388,13 @@ def first_entry_position(data: Path, start: int) -> Position:
     index = data.parent / "index"
     try:
         file_size = path.stat().st_size
-        sizes = [one.stat().st_size for one in index.iterdir()] if index.is_dir() else []
+        index_file_size = file_size_in(index, FILE_SIZE)
     except OSError as error:
         raise StorageError(
             "log not looked at", errno=error.errno, file=str(path), reason=error.strerror
         ) from error
     # One that was just made may have no size yet.
-    files = EntryFiles(
-        data, index, file_size=file_size, index_file_size=max(sizes, default=0) or FILE_SIZE
-    )
+    files = EntryFiles(data, index, file_size=file_size, index_file_size=index_file_size)
     try:
         return files.first_in(start)
     finally:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from ledgermq.model.errors import CorruptLogError
+from ledgermq.store.files.file_names import queue_folders
 from ledgermq.store.queues.queue_ends import Queue, QueueEnds, ends_path, read_queue_ends
 
 
@@ -52,9 +53,7 @@ def ends_in_queues(queues: Path, file_size: int, *, position: int) -> QueueEnds:
     from ledgermq.store.queues.queue_end import end_below
 
     ends: dict[Queue, int] = {}
-    for folder in sorted(queues.glob("*/*")):
-        if not (folder.name.isdecimal() and folder.is_dir()):
-            continue
+    for folder in queue_folders(queues):
         try:
             end = end_below(folder, file_size, position)
         except CorruptLogError:

@@ -60,19 +60,24 @@ class QueueEnd:
         return self._path
 
 
-def file_starts(directory: Path, file_size: int) -> list[int]:
+def file_starts(directory: Path, file_size: int, *, foreign: list[Path] | None = None) -> list[int]:
     """First bytes of the queue's files, ascending.
 
     A file that was created and not yet extended is extended, as it would have been.
 
+    Args:
+        foreign: gets the paths of what is no file of a queue.
+
     Raises:
-        CorruptLogError: a file of another size or name, or a gap between files.
+        CorruptLogError: a file of another size, or a gap between files.
     """
     starts: list[int] = []
     with os.scandir(directory) as entries:
         for entry in entries:
             if not is_file_name(entry.name):
-                raise CorruptLogError("stray file in a queue", file=entry.path)
+                if foreign is not None:
+                    foreign.append(Path(entry.path))
+                continue
             size = entry.stat().st_size
             if size == 0:
                 os.truncate(entry.path, file_size)
@@ -93,7 +98,13 @@ def file_starts(directory: Path, file_size: int) -> list[int]:
     return starts
 
 
-def find_end(directory: Path, file_size: int, *, whole_below: int | None) -> QueueEnd:
+def find_end(
+    directory: Path,
+    file_size: int,
+    *,
+    whole_below: int | None,
+    foreign: list[Path] | None = None,
+) -> QueueEnd:
     """The end of the queue in ``directory``, by its units.
 
     Args:
@@ -101,13 +112,14 @@ def find_end(directory: Path, file_size: int, *, whole_below: int | None) -> Que
             position are known to be on disk, so the search begins at the last file that starts with
             such a unit, else three files from the end. None where there can be no hole: then the
             end is found by bisection.
+        foreign: see ``file_starts``.
 
     Raises:
-        CorruptLogError: a file of another size or name, or a gap between files.
+        CorruptLogError: a file of another size, or a gap between files.
         StorageError: a file cannot be read.
     """
     queue = QueueEnd(str(directory))
-    starts = file_starts(directory, file_size)
+    starts = file_starts(directory, file_size, foreign=foreign)
     if not starts:
         return queue
     units_per_file = file_size // UNIT_SIZE

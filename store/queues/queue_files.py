@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.store.files.descriptor_cache import DescriptorCache, descriptors_allowed, write_fully
 from ledgermq.store.files.disk_space import storage_error
+from ledgermq.store.files.file_names import own_names, queue_folders, tell_foreign
 from ledgermq.store.files.kept_aside import keep_aside
 from ledgermq.store.queues.queue_end import (
     PREFILL_SIZE,
@@ -50,9 +51,8 @@ _QUEUES_A_SIGN = 256
 def found_file_size(root: Path) -> int | None:
     """Size that most queue files below ``root`` have, None when there are none."""
     sizes: Counter[int] = Counter()
-    for directory in islice(_queue_directories(root), _SAMPLED_QUEUES):
-        with os.scandir(directory) as entries:
-            sizes.update(entry.stat().st_size for entry in entries)
+    for directory in islice(queue_folders(root), _SAMPLED_QUEUES):
+        sizes.update((directory / name).stat().st_size for name in own_names(directory))
     # A file that is just being made has no bytes yet.
     del sizes[0]
     return max(sizes, key=lambda size: (sizes[size], size), default=None)
@@ -116,13 +116,15 @@ class QueueFiles:
     def _find(self, aside: Path, whole_below: int | None) -> list[str]:
         """Fill the table of queues; the names of those that are none."""
 
+        foreign: list[Path] = []
+
         def end_or_fault(directory: Path) -> QueueEnd | CorruptLogError:
             try:
-                return find_end(directory, self.file_size, whole_below=whole_below)
+                return find_end(directory, self.file_size, whole_below=whole_below, foreign=foreign)
             except CorruptLogError as error:
                 return error
 
-        directories = list(_queue_directories(self.root))
+        directories = list(queue_folders(self.root, foreign=foreign))
         faults: list[tuple[Path, CorruptLogError]] = []
         with ThreadPoolExecutor(_READERS, thread_name_prefix="queue-ends") as pool:
             for directory, found in zip(
@@ -134,6 +136,7 @@ class QueueFiles:
                     continue
                 key = (os.fsencode(directory.parent.name), int(directory.name))
                 self._queues[key] = found
+        tell_foreign(foreign)
         if len(faults) > 1 and not self._queues:
             self._refuse_another_size(faults)
         for directory, fault in faults:
@@ -462,16 +465,3 @@ def _consecutive(offsets: Offsets) -> bool:
 def _advance(queue: QueueEnd, end: int, units: Units) -> None:
     queue.end = end
     queue.log_end = int(units["position"][-1]) + int(units["size"][-1])
-
-
-def _queue_directories(root: Path) -> Iterator[Path]:
-    """Folders ``topic/queue`` below ``root``; as in RocketMQ, others than numbers are passed."""
-    if not root.is_dir():
-        return
-    for topic in sorted(root.iterdir()):
-        if topic.is_dir():
-            yield from (path for path in sorted(topic.iterdir()) if _is_queue(path))
-
-
-def _is_queue(path: Path) -> bool:
-    return path.name.isdecimal() and path.is_dir()

@@ -17,7 +17,7 @@ from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.formats.store_markers import BLANK
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term
-from ledgermq.store.files.file_names import file_name, is_file_name
+from ledgermq.store.files.file_names import file_name, own_names
 from ledgermq.store.files.mapped_files import MappedFile
 from ledgermq.store.log.entry_files import EntryFiles
 from ledgermq.store.log.first_entry import first_entry_offset
@@ -64,9 +64,9 @@ def load_files(directory: Path, *, file_size: int | None, default_size: int) -> 
         default_size: size for a family without files and without a setting.
 
     Raises:
-        CorruptLogError: a stray name, a size that differs, a gap; names file, size and expected.
+        CorruptLogError: a size that differs, a gap; names file, size and expected.
     """
-    paths = sorted(directory.iterdir()) if directory.is_dir() else []
+    paths = [directory / name for name in own_names(directory)]
     if paths and paths[-1].stat().st_size == 0:
         # It is just being made; or a crash came before its first size, and it is made again.
         del paths[-1]
@@ -75,8 +75,6 @@ def load_files(directory: Path, *, file_size: int | None, default_size: int) -> 
     expected = file_size or paths[0].stat().st_size
     starts: list[int] = []
     for path in paths:
-        if not is_file_name(path.name):
-            raise CorruptLogError("stray file among the files of the log", file=str(path))
         size = path.stat().st_size
         if size != expected:
             raise CorruptLogError(

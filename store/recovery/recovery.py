@@ -36,7 +36,7 @@ from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.files.disk_sync import sync_content, sync_directory
-from ledgermq.store.files.file_names import file_name
+from ledgermq.store.files.file_names import file_name, starts_in
 from ledgermq.store.files.mapped_files import MappedFile
 from ledgermq.store.files.properties_file import decode_dledger_checkpoint
 from ledgermq.store.files.small_file import read_file
@@ -284,8 +284,9 @@ def _sync(directory: Path, file_size: int, begin: int) -> None:
     """Make the files of ``directory`` durable that hold ``begin`` or a later position."""
     path = directory
     try:
-        for path in sorted(directory.iterdir()):
-            if path.name.isdigit() and int(path.name) + file_size > begin:
+        for start in starts_in(directory):
+            path = directory / file_name(start)
+            if start + file_size > begin:
                 with path.open("rb") as file:
                     sync_content(file.fileno())
         sync_directory(directory)

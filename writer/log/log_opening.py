@@ -18,6 +18,7 @@ from ledgermq.model.events import Event
 from ledgermq.model.ids import Position
 from ledgermq.process.store_kind import check_kind
 from ledgermq.store.files.disk_sync import make_directories
+from ledgermq.store.files.file_names import own_names, tell_foreign
 from ledgermq.store.files.kept_aside import FOLDER, keep_aside, settle_last_file
 from ledgermq.store.files.small_file import read_file
 from ledgermq.store.files.store_checkpoint import certain_before_ms
@@ -134,6 +135,11 @@ def settle_log_files(
     Raises:
         StorageError: the operating system refused.
     """
+    foreign: list[Path] = []
+    for folder in (paths.old, paths.data, paths.index):
+        if folder is not None:
+            own_names(folder, foreign=foreign)
+    tell_foreign(foreign)
     aside = paths.own / FOLDER
     expected = checkpoint.file_size if checkpoint is not None else None
     configured = settings.store.mapped_file_size_commit_log

@@ -16,7 +16,7 @@ from ledgermq.model.config.settings import (
     Settings,
     StoreSection,
 )
-from ledgermq.model.errors import ConfigError, CorruptLogError
+from ledgermq.model.errors import ConfigError
 
 Golden = Callable[[str], Path]
 
@@ -82,11 +82,14 @@ def test_files_of_another_size_are_refused_with_the_setting(
         check_directory(settings_of(golden("gd0"), **{**JAVA_SIZES, setting: value}))
 
 
-def test_a_stray_file_in_the_log_is_refused(golden_copy: Golden) -> None:
+def test_what_is_no_file_of_the_store_changes_nothing(golden_copy: Golden) -> None:
     root = golden_copy("gd0")
-    (root / "dledger-n0" / "data" / "notes.txt").write_text("mine")
-    with pytest.raises(CorruptLogError, match="stray file"):
-        check_directory(settings_of(root, **JAVA_SIZES))
+    before = check_directory(settings_of(root, **JAVA_SIZES))
+    for folder in ("dledger-n0/data", "dledger-n0/index", "index", "consumequeue"):
+        (root / folder / "lost+found").mkdir()
+        (root / folder / "notes.txt").write_text("mine")
+
+    assert check_directory(settings_of(root, **JAVA_SIZES)) == before
 
 
 def test_a_runtime_directory_that_can_hold_no_socket_is_refused(tmp_path: Path) -> None:

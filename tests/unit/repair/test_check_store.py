@@ -172,7 +172,7 @@ def test_files_that_are_missing_or_strange_are_named(tmp_path: Path) -> None:
     os.truncate(tmp_path / "consumequeue" / "orders" / "0" / f"{60:020d}", 59)
     what = {(finding.file, finding.what) for finding in check(tmp_path).findings}
 
-    assert ("dledger-n0/data/stray", "no file of this folder") in what
+    assert ("dledger-n0/data/stray", "no file of the store: it is left alone") in what
     assert (
         f"dledger-n0/data/{2 * LOG_FILE_SIZE:020d}",
         "a file before this one is missing",

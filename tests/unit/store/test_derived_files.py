@@ -56,10 +56,6 @@ def harm_last_size(store: Store) -> None:
     os.truncate(queue_files(store)[-1], 45)
 
 
-def harm_stray(store: Store) -> None:
-    (queue_files(store)[0].parent / "note.txt").write_text("x")
-
-
 def harm_last_unit(store: Store) -> None:
     zero(queue_files(store)[1], 20, 20)
 
@@ -82,10 +78,6 @@ def harm_index_header(store: Store) -> None:
         file.write(b"\x7f" * 8)
 
 
-def harm_index_stray(store: Store) -> None:
-    (store.section.path_root_dir / "index" / "note.txt").write_text("x")
-
-
 def harm_both_checkpoints(store: Store) -> None:
     store.path.write_bytes(b"torn")
     (store.section.path_root_dir / "checkpoint").write_bytes(b"torn")
@@ -98,7 +90,6 @@ QUEUES = [
     harm_last_file,
     harm_size,
     harm_last_size,
-    harm_stray,
     harm_last_unit,
 ]
 INDEX = [
@@ -106,7 +97,6 @@ INDEX = [
     harm_newest_index_file,
     harm_index_size,
     harm_index_header,
-    harm_index_stray,
 ]
 
 

@@ -360,19 +360,29 @@ def test_a_message_that_a_full_disk_let_in_by_half_is_put_again_whole(
     assert contents(tmp_path / "index") == contents(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(
-    ("name", "size", "lost"), [("notes.txt", 220, False), ("20261121040211729", 219, True)]
-)
-def test_a_file_of_another_kind_is_kept_aside(
-    tmp_path: Path, name: str, size: int, lost: bool
-) -> None:
+def test_a_file_of_another_size_is_kept_aside(tmp_path: Path) -> None:
     assert LAYOUT.file_size == 220
     (tmp_path / "index").mkdir()
-    (tmp_path / "index" / name).write_bytes(bytes(size))
+    (tmp_path / "index" / "20261121040211729").write_bytes(bytes(219))
     index = open_index(tmp_path / "index")
 
-    assert (index.lost, index.file_names) == (lost, ())
-    assert [path.stat().st_size for path in (tmp_path / "aside").iterdir()] == [size]
+    assert (index.lost, index.file_names) == (True, ())
+    assert [path.stat().st_size for path in (tmp_path / "aside").iterdir()] == [219]
+
+
+def test_what_is_no_file_of_the_index_is_left_and_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "index"
+    (root / "lost+found").mkdir(parents=True)
+    for name in (".DS_Store", "2026112104021172~", "notes.txt"):
+        (root / name).write_bytes(bytes(220))
+    index = open_index(root)
+
+    assert (index.lost, index.file_names) == (False, ())
+    assert len(list(root.iterdir())) == 4 and not (tmp_path / "aside").exists()
+    (told,) = caplog.messages
+    assert "left where they are" in told and "and 1 more" in told
 
 
 def test_all_files_of_another_size_are_a_setting_that_was_changed(tmp_path: Path) -> None:
