@@ -7,9 +7,12 @@
     delayOffset.json        offsetTable: {delay level: queue offset}
     consumerFilter.json     filterDataByTopic: {topic: {…}}
 
-fastjson writes integer keys without quotes (``{0:5,1:6}``), which is not JSON; it reads both. A
-document here has text keys alone, and whatever it holds is passed through: what the tables mean is
-the broker's matter.
+fastjson writes integer keys without quotes (``{0:5,1:6}``), which is not JSON, and reads much that
+is none either: people edit these files, and programs write them. What it reads is read here
+(docs/decisions/0109): commas too many, comments, names without quotes or in single ones, its own
+escapes and numbers, a byte order mark, control characters between all that. A document here has
+text keys alone, and whatever it holds is passed through: what the tables mean is the broker's
+matter.
 
 Java writes ``F.tmp``, copies ``F`` to ``F.bak``, deletes ``F``, and renames. A crash in between
 leaves no ``F``, or an empty one, and the ``F.bak`` of the change before.
@@ -19,9 +22,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from ledgermq.model.errors import CorruptLogError
 
@@ -36,6 +39,35 @@ OFFSET_TABLE = "offsetTable"
 
 _DEPTH_MAX = 64
 """Levels of a document; RocketMQ's tables have four."""
+
+DOCUMENT_SIZE_MAX = 1024 * 1024 * 1024
+"""Bytes: a million topics are a quarter of it."""
+
+_INTEGER_MAX = 2**63 - 1
+_DIGITS_MAX = 32
+"""Of a whole number; what has more of them has zeros in front, or is too large."""
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>[\x00-\x20\x7f]++|//[^\n\x1a]*+|/\*(?s:.*?)(?:\*/|\Z))
+    |(?P<double>"(?:[^"\\]|\\(?s:.))*+")
+    |(?P<single>'(?:[^'\\]|\\(?s:.))*+')
+    |(?P<mark>[{}\[\]:,])
+    |(?P<word>[-+.\w$]++)
+    |(?s:.)
+    """,
+    re.VERBOSE,
+)
+_WHOLE_TEXT = re.compile(r"([-+]?[0-9]+)(?:\.0*)?", re.ASCII)
+_NUMBER = re.compile(
+    r"\+?(?P<whole>-?[0-9]+)(?P<rest>\.[0-9]*)?(?P<exponent>[eE][-+]?[0-9]+)?(?P<suffix>[LSBFD])?",
+    re.ASCII,
+)
+_ESCAPE = re.compile(
+    r"\\(?:x(?P<hex>[0-9a-fA-F]{2})|u(?P<unicode>[0-9a-fA-F]{4})|(?P<one>.))", re.DOTALL
+)
+_ESCAPED = dict(zip("01234567btnvfFr\"'/\\", "\0\1\2\3\4\5\6\7\b\t\n\v\f\f\r\"'/\\", strict=True))
+_OPENING, _CLOSING = frozenset("[{,:"), frozenset("]}:")
 
 
 def encode_document(document: Mapping[str, object]) -> bytes:
@@ -90,25 +122,19 @@ def _line(value: object) -> str:
 
 
 def decode_document(data: bytes, *, file: str = "") -> dict[str, object]:
-    """The document in a file's content, with or without quotes around integer keys.
+    """The document in a file's content, as fastjson reads it; of ``null`` an empty one.
 
     Raises:
-        CorruptLogError: it is not one JSON object.
+        CorruptLogError: it is not one object, or larger than ``DOCUMENT_SIZE_MAX``.
     """
-    try:
-        text = _STRING_OR_KEY.sub(_quoted, data.decode())
-        document: object = json.loads(
-            text, parse_constant=_refuse_constant, parse_float=_finite_float
-        )
-    # The decoder says ValueError to all that is not JSON, and goes as deep as the text does.
-    except (ValueError, RecursionError) as error:
+    if len(data) > DOCUMENT_SIZE_MAX:
         raise CorruptLogError(
-            "not a JSON document",
-            file=file,
-            offset=getattr(error, "pos", 0),
-            field="text",
-            reason=str(error)[:200],
-        ) from error
+            "JSON document is too large",
+            file=file, offset=0, field="size", size=len(data), limit=DOCUMENT_SIZE_MAX,
+        )  # fmt: skip
+    document = _loaded(data, file)
+    if document is None:
+        return {}
     if not isinstance(document, dict):
         raise CorruptLogError(
             "not a JSON object", file=file, offset=0, field="text", found=type(document).__name__
@@ -118,6 +144,207 @@ def decode_document(data: bytes, *, file: str = "") -> dict[str, object]:
             "JSON is nested too deep", file=file, offset=0, field="text", limit=_DEPTH_MAX
         )
     return document
+
+
+def _loaded(data: bytes, file: str) -> object:
+    try:
+        # Mostly it is what a broker has written, in a hundredth of the time.
+        return _parsed(_STRING_OR_KEY.sub(_quoted, data.decode()))
+    except (ValueError, RecursionError):
+        pass
+    # A comment may be in any encoding; what else is no UTF-8 is refused.
+    text = data.decode("utf-8-sig", "surrogateescape")
+    tokens: list[_Token] = []
+    try:
+        tokens = _plain_tokens(text)
+        return _parsed("".join(token.text for token in tokens))
+    # The decoder says ValueError to all that is not JSON, and goes as deep as the text does.
+    except (ValueError, RecursionError) as error:
+        raise CorruptLogError(
+            "not a JSON document",
+            file=file,
+            offset=_place(error, tokens),
+            field="text",
+            reason=getattr(error, "msg", str(error))[:200],
+        ) from error
+
+
+def _parsed(text: str) -> object:
+    return json.loads(
+        text, parse_constant=_refuse_constant, parse_float=_finite_float, parse_int=_bounded_int
+    )
+
+
+class _Token(NamedTuple):
+    """A piece of plain JSON, and where in the document it was found."""
+
+    text: str
+    at: int
+
+
+def _plain_tokens(text: str) -> list[_Token]:
+    """The document as the tokens of plain JSON.
+
+    Raises:
+        ValueError: fastjson would not read it.
+    """
+    tokens: list[_Token] = []
+    # A name or number that may yet be a key; a comma that may yet be one too many.
+    word: _Token | None = None
+    comma: _Token | None = None
+    for match in _TOKEN.finditer(text):
+        kind, found, at = match.lastgroup, match.group(), match.start()
+        if kind == "space":
+            continue
+        if kind is None:
+            raise _UnreadableError(f"nothing that begins like that can be read: {found!r}", at)
+        if word is not None:
+            tokens.append(_Token(_key(word.text) if found == ":" else _value(word), word.at))
+            word = None
+        if found == ",":
+            comma = _Token(found, at)
+            continue
+        # Where one is missing fastjson mostly goes on, too.
+        begins = kind != "mark" or found in "[{"
+        if (
+            (comma or begins)
+            and found not in _CLOSING
+            and tokens
+            and tokens[-1].text not in _OPENING
+        ):
+            tokens.append(comma or _Token(",", at))
+        comma = None
+        if kind == "word":
+            word = _Token(found, at)
+        elif kind == "mark":
+            tokens.append(_Token(found, at))
+        else:
+            tokens.append(_Token(_string(found, at), at))
+    if word is not None:
+        tokens.append(_Token(_value(word), word.at))
+    return tokens
+
+
+class _UnreadableError(ValueError):
+    def __init__(self, reason: str, at: int) -> None:
+        super().__init__(reason)
+        self.at = at
+
+
+def _place(error: Exception, tokens: Sequence[_Token]) -> int:
+    """Character of the document, of an error that may be about its tokens."""
+    if isinstance(error, _UnreadableError):
+        return error.at
+    left = getattr(error, "pos", 0)
+    for token in tokens:
+        if left < len(token.text):
+            return token.at
+        left -= len(token.text)
+    return tokens[-1].at if tokens else 0
+
+
+def _key(word: str) -> str:
+    number = _NUMBER.fullmatch(word)
+    return json.dumps(str(_whole(number)) if number else word)
+
+
+def _value(word: _Token) -> str:
+    number = _NUMBER.fullmatch(word.text)
+    if number is not None:
+        is_whole = not (number["rest"] or number["exponent"]) and number["suffix"] not in ("D", "F")
+        return str(_whole(number)) if is_whole else repr(_finite_float(_digits(number)))
+    if word.text in ("true", "false"):
+        return word.text
+    if word.text.lower() == "null" or word.text == "undefined":
+        return "null"
+    raise _UnreadableError(f"a value without quotes that is none: {word.text[:64]!r}", word.at)
+
+
+def _digits(number: re.Match[str]) -> str:
+    return number["whole"] + (number["rest"] or "") + (number["exponent"] or "")
+
+
+def _whole(number: re.Match[str]) -> int:
+    if number["rest"] or number["exponent"]:
+        return int(_finite_float(_digits(number)))
+    return _bounded_int(number["whole"])
+
+
+def _string(text: str, at: int) -> str:
+    """A string in either quotes as one of plain JSON."""
+    content = text[1:-1]
+    if "\\" in content:
+        try:
+            content = _ESCAPE.sub(_unescaped, content)
+        except (KeyError, ValueError) as error:
+            raise _UnreadableError(f"no escape of a string: {error}", at) from error
+    if not content.isascii() and any("\udc80" <= one <= "\udcff" for one in content):
+        raise _UnreadableError("string that is no UTF-8", at)
+    return json.dumps(content)
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    code = match["hex"] or match["unicode"]
+    return chr(int(code, 16)) if code else _ESCAPED[match["one"]]
+
+
+def whole_number(value: object) -> int | None:
+    """What fastjson reads where a number has to be: fractions are cut off, and a text is taken for
+    what it says; None where it would leave what was there before.
+
+    Raises:
+        ValueError: nothing of that, or beyond 64 bits.
+    """
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        number = int(value)
+    elif value in ("", "null", "NULL"):
+        return None
+    elif isinstance(value, str) and (match := _WHOLE_TEXT.fullmatch(value.replace(",", ""))):
+        return _bounded_int(match[1])
+    else:
+        raise ValueError(f"not a whole number: {str(value)[:64]!r}")
+    return _bounded_int(str(number))
+
+
+def true_or_false(value: object) -> bool | None:
+    """The same where a boolean has to be.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return int(value) == 1
+    if isinstance(value, str):
+        if value in ("", "null", "NULL"):
+            return None
+        if value.lower() in ("true", "1", "y") or value == "T":
+            return True
+        if value.lower() in ("false", "0", "f") or value == "N":
+            return False
+    raise ValueError(f"neither true nor false: {str(value)[:64]!r}")
+
+
+def with_field_names(document: Mapping[str, object], names: frozenset[str]) -> Mapping[str, object]:
+    """``document`` with these names spelt so, which fastjson finds in any case, with ``_`` or ``-``
+    between the letters, and behind an ``is``; all other names stay.
+    """
+    if document.keys() <= names:
+        return document
+    folded = {_folded(name): name for name in names}
+    found: dict[str, object] = {}
+    for key, value in document.items():
+        name = folded.get(_folded(key)) or folded.get(_folded(key.removeprefix("is")))
+        # Its own spelling counts before others.
+        found[key if name is None or (name != key and name in document) else name] = value
+    return found
+
+
+def _folded(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
 
 
 def _is_shallow(document: object) -> bool:
@@ -143,6 +370,13 @@ def _quoted(match: re.Match[str]) -> str:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def _bounded_int(text: str) -> int:
+    value = int(text) if len(text) <= _DIGITS_MAX else _INTEGER_MAX + 1
+    if not -_INTEGER_MAX - 1 <= value <= _INTEGER_MAX:
+        raise ValueError(f"{text[:64]} is too large")
+    return value
 
 
 def _finite_float(text: str) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from ledgermq.formats.config_json import with_field_names
 from ledgermq.model.limits import DELAY_TOPIC
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.rules.tables.documents import Document, read_integer, read_table
@@ -42,12 +43,14 @@ class DelayTable(MoveTable):
         if cls.key in document:
             return super().read(document)
         table = cls()
+        document = with_field_names(document, frozenset({_LEVELS}))
         levels = read_table(document, _LEVELS, file=FILE)
         for level in levels:
             offset = read_integer(levels, level, 0, file=FILE, owner=_LEVELS)
-            # A name that is no level means nothing to RocketMQ, either.
-            if level.isdecimal() and int(level) > 0:
-                table._sources[QueueName(TOPIC, int(level) - 1)] = Source(offset)
+            number = read_integer({level: level}, level, 0, file=FILE, owner=_LEVELS)
+            # What is no level means nothing to RocketMQ, either.
+            if number > 0:
+                table._sources[QueueName(TOPIC, number - 1)] = Source(offset)
         return table
 
     def to_document(self) -> dict[str, object]:

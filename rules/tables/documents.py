@@ -10,12 +10,15 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from ledgermq.formats.config_json import true_or_false, whole_number, with_field_names
 from ledgermq.model.errors import ConfigError
 
 Document = Mapping[str, object]
 
 ROWS_PER_STEP = 64
 """Of work that is done step by step: some tenths of a millisecond."""
+
+_VERSION_FIELDS = frozenset({"counter", "timestamp", "stateVersion"})
 
 Outcome = TypeVar("Outcome")
 Row = TypeVar("Row")
@@ -61,31 +64,33 @@ def read_table(document: Document, key: str, *, file: str) -> dict[str, object]:
 
 
 def read_integer(fields: Document, key: str, default: int, *, file: str, owner: str) -> int:
-    """The integer at ``key``, or ``default`` when it is missing.
+    """The integer at ``key`` (see ``whole_number``), or ``default`` when it is missing.
 
     Raises:
         ConfigError: there is something else than an integer.
     """
     value = fields.get(key)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError("not an integer", file=file, owner=owner, key=key, value=value)
-    return value
+    try:
+        number = whole_number(value)
+    except ValueError:
+        raise ConfigError("not an integer", file=file, owner=owner, key=key, value=value) from None
+    return default if number is None else number
 
 
 def read_flag(fields: Document, key: str, default: bool, *, file: str, owner: str) -> bool:
-    """The boolean at ``key``, or ``default`` when it is missing.
+    """The boolean at ``key`` (see ``true_or_false``), or ``default`` when it is missing.
 
     Raises:
         ConfigError: there is something else than a boolean.
     """
     value = fields.get(key)
-    if value is None:
-        return default
-    if not isinstance(value, bool):
-        raise ConfigError("not true or false", file=file, owner=owner, key=key, value=value)
-    return value
+    try:
+        flag = true_or_false(value)
+    except ValueError:
+        raise ConfigError(
+            "not true or false", file=file, owner=owner, key=key, value=value
+        ) from None
+    return default if flag is None else flag
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,7 @@ class DataVersion:
     def read(cls, document: Document, *, file: str) -> DataVersion:
         """The version in ``document``; zero when it has none."""
         fields = read_table(document, "dataVersion", file=file)
+        fields = dict(with_field_names(fields, _VERSION_FIELDS))
         counter = read_integer(fields, "counter", 0, file=file, owner="dataVersion")
         timestamp_ms = read_integer(fields, "timestamp", 0, file=file, owner="dataVersion")
         unknown = {key: fields[key] for key in fields.keys() - {"counter", "timestamp"}}

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple, Self
 
-from ledgermq.formats.config_json import OFFSET_TABLE, Rows
+from ledgermq.formats.config_json import OFFSET_TABLE, Rows, whole_number, with_field_names
 from ledgermq.model.errors import ConfigError, MessageIllegalError
 from ledgermq.rules.tables.documents import ROWS_PER_STEP, Document, Steps, finish, read_table
 from ledgermq.rules.tables.table import Table
@@ -67,6 +67,7 @@ class GroupOffsets(Table[OffsetsSet]):
     def read_in_steps(cls, document: Document) -> Steps[Self]:
         """As ``read``."""
         offsets = cls()
+        document = with_field_names(document, frozenset({OFFSET_TABLE}))
         rows = read_table(document, OFFSET_TABLE, file=FILE).items()
         for number, (key, value) in enumerate(rows, 1):
             if number % ROWS_PER_STEP == 0:
@@ -198,14 +199,19 @@ def _discard(index: dict[str, set[str]], key: str, name: str) -> None:
 
 
 def _read_queues(key: str, value: object) -> dict[int, int]:
+    """By queue; one below 0 means nothing to anybody."""
     if not isinstance(value, Mapping):
         raise ConfigError("offsets are not a JSON object", file=FILE, key=key)
     queues: dict[int, int] = {}
     for name, offset in value.items():
-        text = str(name)
-        if not text.isdecimal() or isinstance(offset, bool) or not isinstance(offset, int):
+        try:
+            queue, number = whole_number(str(name)), whole_number(offset)
+        except ValueError:
+            queue = number = None
+        if queue is None or number is None:
             raise ConfigError(
-                "not a queue and its offset", file=FILE, key=key, queue=text, offset=offset
+                "not a queue and its offset", file=FILE, key=key, queue=str(name), offset=offset
             )
-        queues[int(text)] = offset
+        if queue >= 0:
+            queues[queue] = number
     return queues

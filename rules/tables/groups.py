@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from ledgermq.formats.config_json import Rows
+from ledgermq.formats.config_json import Rows, with_field_names
 from ledgermq.model.config.settings import TopicsSection
 from ledgermq.model.errors import ConfigError, MessageIllegalError, NoPermissionError
 from ledgermq.model.limits import GROUP_SIZE_MAX, TOPIC_CHARACTERS, TOPIC_NAME
@@ -36,7 +36,7 @@ BUILTIN_GROUPS = (
 )
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
-_DEFAULTS: Mapping[str, object] = {
+_DEFAULTS: Mapping[str, int] = {
     "brokerId": 0,
     "consumeBroadcastEnable": True,
     "consumeEnable": True,
@@ -46,6 +46,10 @@ _DEFAULTS: Mapping[str, object] = {
     "retryQueueNums": 1,
     "whichBrokerWhenConsumeSlowly": 1,
 }
+
+
+_NAMES = frozenset({*_DEFAULTS, "groupName"})
+_TABLES = frozenset({"dataVersion", "subscriptionGroupTable"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,14 @@ class SubscriptionGroup:
         """
         if not isinstance(value, Mapping):
             raise ConfigError("group is not a JSON object", file=FILE, group=name)
-        fields = {str(key): item for key, item in value.items()}
+        fields = dict(with_field_names({str(key): item for key, item in value.items()}, _NAMES))
+        for key in fields.keys() & _DEFAULTS.keys():
+            # As RocketMQ writes them: members of older versions read nothing else.
+            default = _DEFAULTS[key]
+            if isinstance(default, bool):
+                fields[key] = read_flag(fields, key, default, file=FILE, owner=name)
+            else:
+                fields[key] = read_integer(fields, key, default, file=FILE, owner=name)
         return cls(
             name,
             read_flag(fields, "consumeEnable", True, file=FILE, owner=name),
@@ -129,6 +140,7 @@ class GroupTable(Table[GroupSet]):
     def read_in_steps(cls, document: Document) -> Steps[Self]:
         """As ``read``."""
         table = cls()
+        document = with_field_names(document, _TABLES)
         table._version = DataVersion.read(document, file=FILE)
         groups = read_table(document, "subscriptionGroupTable", file=FILE)
         table._groups = yield from rows_in_steps(groups, SubscriptionGroup.read)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from typing import Self
 
-from ledgermq.formats.config_json import Rows
+from ledgermq.formats.config_json import Rows, with_field_names
 from ledgermq.model.config.settings import NodeSection, TopicsSection
 from ledgermq.model.errors import (
     ConfigError,
@@ -52,6 +52,15 @@ _QUEUES_KEPT = "ledgermqQueuesKept"
 _WINDOW = "ledgermqDeduplicationWindowMs"
 _CLUSTER = "ledgermqCluster"
 """In a topic's fields; RocketMQ ignores all of them."""
+
+_READ = frozenset(
+    {
+        "readQueueNums", "writeQueueNums", "perm", "order", "topicSysFlag", "topicName",
+        _FIRST_OFFSETS, _QUEUES_KEPT, _WINDOW, _CLUSTER,
+    }
+)  # fmt: skip
+_NAMES = _READ | {"topicFilterType"}
+_TABLES = frozenset({"dataVersion", "topicConfigTable"})
 
 _DELETED = "ledgermqDeleted"
 """In the file, beside the topics: names that were deleted, with the time of it. RocketMQ ignores
@@ -130,7 +139,7 @@ class Topic:
         """
         if not isinstance(value, Mapping):
             raise ConfigError("topic is not a JSON object", file=FILE, topic=name)
-        fields = {str(key): item for key, item in value.items()}
+        fields = with_field_names({str(key): item for key, item in value.items()}, _NAMES)
 
         def integer(key: str, default: int) -> int:
             number = read_integer(fields, key, default, file=FILE, owner=name)
@@ -138,8 +147,6 @@ class Topic:
                 raise ConfigError("out of range", file=FILE, owner=name, key=key, value=number)
             return number
 
-        known = {"readQueueNums", "writeQueueNums", "perm", "order", "topicSysFlag", "topicName"}
-        known |= {_FIRST_OFFSETS, _QUEUES_KEPT, _WINDOW, _CLUSTER}
         first_offsets = read_table(fields, _FIRST_OFFSETS, file=FILE)
         cluster = fields.get(_CLUSTER, "")
         if not isinstance(cluster, str):
@@ -151,7 +158,7 @@ class Topic:
             Permission(integer("perm", READ_WRITE)),
             read_flag(fields, "order", False, file=FILE, owner=name),
             integer("topicSysFlag", 0),
-            {key: fields[key] for key in fields.keys() - known},
+            {key: fields[key] for key in fields.keys() - _READ},
             {
                 int(queue): read_integer(first_offsets, queue, 0, file=FILE, owner=name)
                 for queue in first_offsets
@@ -267,6 +274,7 @@ class TopicTable(Table[TopicSet]):
     def read_in_steps(cls, document: Document) -> Steps[Self]:
         """As ``read``."""
         table = cls()
+        document = with_field_names(document, _TABLES)
         table._version = DataVersion.read(document, file=FILE)
         topics = read_table(document, "topicConfigTable", file=FILE)
         table._topics = yield from rows_in_steps(topics, Topic.read)

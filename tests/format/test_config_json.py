@@ -25,7 +25,7 @@ _TEXTS = st.text() | st.from_regex(r'[{,]\s?-?\d+\s?:|"\{1:2\}\\?"', fullmatch=T
 _DOCUMENTS = st.dictionaries(
     _TEXTS,
     st.recursive(
-        st.none() | st.booleans() | st.integers(-(2**63), 2**63) | _TEXTS,
+        st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | _TEXTS,
         lambda below: st.lists(below, max_size=3) | st.dictionaries(_TEXTS, below, max_size=3),
         max_leaves=10,
     ),
@@ -101,18 +101,22 @@ def test_documents_of_the_real_broker_are_read_and_kept_whole(golden: Any, name:
     "data",
     [
         b"",
-        b"null",
         b"[1]",
         b"{",
         b'{"a":NaN}',
         b'{"a":1e999}',
         b'{"a":' + b"9" * 5_000 + b"}",
+        b'{"a":9223372036854775808}',
+        b"{'a':9223372036854775808}",
         b'{"a":"\xff"}',
         b'{"a":' + b"[" * 100_000,
         b'{"a":' + b"[" * 100 + b"]" * 100 + b"}",
         # Read once for each quote, this would take hours.
         b'{"' + b'\\"' * 1_000_000,
         b'"' * 1_000_001,
+        b"{'" + b"\\'" * 1_000_000,
+        b"/*" * 1_000_000,
+        b"{a:" * 100_000,
     ],
     ids=lambda data: repr(data[:12]),
 )
@@ -123,7 +127,7 @@ def test_what_is_no_document_is_corrupt(data: bytes) -> None:
     assert caught.value.details["file"] == "topics.json"
 
 
-@given(st.binary(max_size=60) | st.text('{}[]":,\\-01 \n').map(str.encode))
+@given(st.binary(max_size=60) | st.text("{}[]\"':,\\-01eL. \n/*a").map(str.encode))
 def test_any_bytes_are_a_document_or_corrupt(data: bytes) -> None:
     try:
         document = decode_document(data)
@@ -131,6 +135,25 @@ def test_any_bytes_are_a_document_or_corrupt(data: bytes) -> None:
         return
 
     assert decode_document(encode_document(document)) == document
+
+
+def test_a_comment_may_be_in_any_encoding_and_a_name_may_not() -> None:
+    comment = "/* 中文 */".encode("gbk")
+
+    assert decode_document(b"{" + comment + COMPACT[1:]) == TABLE
+    with pytest.raises(CorruptLogError, match="no UTF-8"):
+        decode_document(b"{'\xff':1}")
+
+
+@pytest.mark.parametrize(
+    ("data", "at"),
+    [(b"{a:1,b:}", 7), (b"{a:1,\n b:6x}", 9), (b"{a:1,b:'\\q'}", 7), (b"{a:[1,2}", 7)],
+)
+def test_the_place_is_told_that_cannot_be_read(data: bytes, at: int) -> None:
+    with pytest.raises(CorruptLogError) as caught:
+        decode_document(data)
+
+    assert caught.value.details["offset"] == at
 
 
 @pytest.mark.parametrize("size", range(len(PRETTY)))
