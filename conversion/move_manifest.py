@@ -18,7 +18,7 @@ import numpy as np
 
 from ledgermq.conversion.manifest_file import read_manifest_file
 from ledgermq.formats.arrays import Units
-from ledgermq.formats.config_json import decode_document
+from ledgermq.formats.config_json import decode_document, whole_number, with_field_names
 from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.names.system_topics import is_system_topic
@@ -298,12 +298,18 @@ def _compare_offsets(
 
 
 def _offsets(root: Path) -> dict[str, dict[str, int]]:
-    table = _table(root, "consumerOffset.json", "offsetTable")
-    return {
-        key: {str(queue): int(offset) for queue, offset in row.items()}
-        for key, row in table.items()
-        if isinstance(row, dict)
-    }
+    name = "consumerOffset.json"
+    table = _table(root, name, "offsetTable")
+    try:
+        return {
+            key: {str(whole_number(queue)): whole_number(at) or 0 for queue, at in row.items()}
+            for key, row in table.items()
+            if isinstance(row, dict)
+        }
+    except ValueError as error:
+        raise CorruptLogError(
+            "not the offsets of queues", file=str(root / "config" / name), reason=str(error)
+        ) from error
 
 
 def _table(root: Path, name: str, key: str) -> dict[str, object]:
@@ -312,5 +318,6 @@ def _table(root: Path, name: str, key: str) -> dict[str, object]:
     content = read_file(path)
     if not content:
         return {}
-    found = decode_document(content, file=str(path)).get(key)
+    document = with_field_names(decode_document(content, file=str(path)), frozenset({key}))
+    found = document.get(key)
     return found if isinstance(found, dict) else {}

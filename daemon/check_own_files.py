@@ -17,6 +17,8 @@ from ledgermq.members.roster import RosterFile, read_group
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.names.own_tables import OWN_TABLES
 from ledgermq.raft.term_slots import SLOT_SIZE, SLOT_USED, StoredState, decode_slot, decode_slots
+from ledgermq.rules.state.state_tables import FILES
+from ledgermq.store.files.kept_aside import FOLDER, kept_in
 from ledgermq.store.files.properties_file import decode_current_term
 from ledgermq.store.files.small_file import read_file
 from ledgermq.store.recovery.log_damage import damage_path, read_damage
@@ -55,6 +57,8 @@ KNOWN = frozenset(
 )
 """What may stand in the folder; the text of ``lock`` is a process id, and is not looked at."""
 
+_LOOK = "a start could not read this table, and took its copy: look at it, then delete it"
+_NO_TERM = "see docs/operating/what-to-do.md, «Term and vote cannot be read»"
 _BY_HAND = "see docs/operating/check-and-repair.md"
 
 
@@ -70,6 +74,11 @@ def check_own_files(root: Path, dledger: Path | None) -> list[Finding]:
         if path.name not in KNOWN and path.suffix != ".tmp":
             name = str(path.relative_to(root))
             findings.append(Finding(Severity.NOTE, name, None, "unknown file"))
+    findings += [
+        Finding(Severity.NOTE, f"ledgermq/{FOLDER}/{name}", None, "kept aside", remedy=_LOOK)
+        for name in kept_in(own / FOLDER)
+        if name.removeprefix("ledgermq-").removeprefix("config-").startswith(FILES)
+    ]
     stored = _check_term(own / "term", root, findings)
     # Of a running node, one of the two may just have been written.
     if dledger is not None and not (root / "abort").exists():
@@ -120,7 +129,7 @@ def _check_term(path: Path, root: Path, findings: list[Finding]) -> StoredState 
     try:
         stored = decode_slots(content)
     except CorruptLogError as error:
-        findings.append(Finding(Severity.DAMAGE, name, 0, error.message, remedy=_BY_HAND))
+        findings.append(Finding(Severity.DAMAGE, name, 0, error.message, remedy=_NO_TERM))
         return None
     for at in (0, SLOT_SIZE):
         slot = content[at : at + SLOT_SIZE]
@@ -146,7 +155,7 @@ def _check_current_term(
     try:
         found = decode_current_term(content, file=name)
     except CorruptLogError as error:
-        findings.append(Finding(Severity.DAMAGE, name, 0, error.message, remedy=_BY_HAND))
+        findings.append(Finding(Severity.DAMAGE, name, 0, error.message, remedy=_NO_TERM))
         return
     if stored is None:
         return

@@ -127,14 +127,23 @@ def decode_document(data: bytes, *, file: str = "") -> dict[str, object]:
     Raises:
         CorruptLogError: it is not one object, or larger than ``DOCUMENT_SIZE_MAX``.
     """
+    return _decoded(data, file)[0]
+
+
+def _decoded(data: bytes, file: str) -> tuple[dict[str, object], bool]:
+    """The document, and whether it is plain (``is_plain``)."""
     if len(data) > DOCUMENT_SIZE_MAX:
         raise CorruptLogError(
             "JSON document is too large",
             file=file, offset=0, field="size", size=len(data), limit=DOCUMENT_SIZE_MAX,
         )  # fmt: skip
-    document = _loaded(data, file)
+    try:
+        # Mostly it is what a broker has written, in a hundredth of the time.
+        document, plain = _parsed_plain(data), True
+    except (ValueError, RecursionError):
+        document, plain = _parsed_as_fastjson(data, file), False
     if document is None:
-        return {}
+        return {}, plain
     if not isinstance(document, dict):
         raise CorruptLogError(
             "not a JSON object", file=file, offset=0, field="text", found=type(document).__name__
@@ -143,15 +152,23 @@ def decode_document(data: bytes, *, file: str = "") -> dict[str, object]:
         raise CorruptLogError(
             "JSON is nested too deep", file=file, offset=0, field="text", limit=_DEPTH_MAX
         )
-    return document
+    return document, plain
 
 
-def _loaded(data: bytes, file: str) -> object:
+def is_plain(data: bytes) -> bool:
+    """Whether a file's content is such as brokers write: not as people do."""
     try:
-        # Mostly it is what a broker has written, in a hundredth of the time.
-        return _parsed(_STRING_OR_KEY.sub(_quoted, data.decode()))
+        _parsed_plain(data)
     except (ValueError, RecursionError):
-        pass
+        return False
+    return True
+
+
+def _parsed_plain(data: bytes) -> object:
+    return _parsed(_STRING_OR_KEY.sub(_quoted, data.decode()))
+
+
+def _parsed_as_fastjson(data: bytes, file: str) -> object:
     # A comment may be in any encoding; what else is no UTF-8 is refused.
     text = data.decode("utf-8-sig", "surrogateescape")
     tokens: list[_Token] = []
@@ -295,8 +312,10 @@ def whole_number(value: object) -> int | None:
     Raises:
         ValueError: nothing of that, or beyond 64 bits.
     """
-    if value is None or isinstance(value, int):
-        return value
+    if value is None:
+        return None
+    if isinstance(value, int):
+        return int(value)
     if isinstance(value, float):
         number = int(value)
     elif value in ("", "null", "NULL"):
@@ -386,14 +405,33 @@ def _finite_float(text: str) -> float:
     return value
 
 
+class Chosen(NamedTuple):
+    """The document of a file and its ``.bak``, None when there is neither.
+
+    Attributes:
+        is_copy: it is that of the ``.bak``.
+        is_plain: see the function.
+    """
+
+    document: dict[str, object] | None
+    is_copy: bool = False
+    is_plain: bool = True
+
+
 def choose_document(
     primary: bytes | None, backup: bytes | None, *, file: str = ""
 ) -> dict[str, object] | None:
-    """The document of a file and its ``.bak``, ``None`` when there is neither.
+    """As ``chosen``, without which of the two it was."""
+    return chosen(primary, backup, file=file).document
+
+
+def chosen(primary: bytes | None, backup: bytes | None, *, file: str = "") -> Chosen:
+    """The document of a file and its ``.bak``.
 
     The backup counts when the file is missing, empty or damaged (``ConfigManager.load``). Where
-    Java would go on with nothing, because the file is damaged and has no backup, this is an error:
-    the next write would make the loss final.
+    there is something and nothing can be read this is an error, as there: the next write would make
+    the loss final. Who writes the file keeps one aside first that is damaged
+    (``process/table_files.py``).
 
     Args:
         primary: content of the file, ``None`` if there is none.
@@ -404,13 +442,17 @@ def choose_document(
         CorruptLogError: there is something, and nothing that can be read.
     """
     damage: CorruptLogError | None = None
-    if primary:
-        try:
-            return decode_document(primary, file=file)
-        except CorruptLogError as error:
-            damage = error
-    if backup:
-        return decode_document(backup, file=f"{file}.bak")
+    for content, name in ((primary, file), (backup, f"{file}.bak")):
+        if content:
+            try:
+                document, plain = _decoded(content, name)
+                return Chosen(document, name != file, plain)
+            except CorruptLogError as error:
+                damage = damage or error
     if damage is not None:
-        raise damage
-    return None
+        raise CorruptLogError(
+            "table cannot be read, and has no copy (.bak) that can: put back one that is whole, or"
+            " move both away to go on without what they say",
+            **damage.details,
+        ) from damage
+    return Chosen(None)

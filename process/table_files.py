@@ -9,19 +9,26 @@ writer, before the log takes anything new; until then nobody applies a command t
 
 from __future__ import annotations
 
+import errno
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, NamedTuple, Self
 
-from ledgermq.model.errors import DiskFullError
+from ledgermq.formats.config_json import decode_document, is_plain
+from ledgermq.model.errors import ConfigError, CorruptLogError, DiskFullError, StorageError
 from ledgermq.model.events import Event
 from ledgermq.rules.access import access
 from ledgermq.rules.state.broker_state import APPLIED_KEY, FROM_FIRST, BrokerState
 from ledgermq.rules.state.outlying_positions import EndOf, Outlier, find_outliers, put_right
-from ledgermq.rules.state.state_tables import FILES, OWN_FILES, YOUNGER_FILES
+from ledgermq.rules.state.state_tables import FILES, KINDS, OWN_FILES, YOUNGER_FILES
+from ledgermq.rules.tables import topics
 from ledgermq.rules.tables.documents import finish
+from ledgermq.rules.tables.table import Table
 from ledgermq.store.files.config_file import ConfigFile
+from ledgermq.store.files.kept_aside import FOLDER, keep_aside, keep_copy_aside
+from ledgermq.store.files.small_file import read_file
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +56,126 @@ def table_files(directory: Path) -> dict[str, ConfigFile]:
     }
 
 
+class UnreadableTable(NamedTuple):
+    """A table's file that cannot be read.
+
+    Attributes:
+        reason: why not.
+        copy_reason: why its copy cannot, either, ``missing`` where there is none; None where it
+            can, and counts.
+    """
+
+    path: Path
+    reason: str
+    copy_reason: str | None
+
+
+def unreadable_tables(directory: Path) -> list[UnreadableTable]:
+    """The files of which nobody can make a table; all are read.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    found = []
+    files = table_files(directory)
+    for kind in KINDS:
+        one = files[kind.file]
+        reason = _fault_in(kind, one.path)
+        if reason is not None:
+            has_copy = bool(read_file(one.backup))
+            copy_reason = _fault_in(kind, one.backup) if has_copy else "missing"
+            found.append(UnreadableTable(one.path, reason, copy_reason))
+    return found
+
+
+def tables_by_hand(directory: Path) -> list[str]:
+    """Names of the files that are not as brokers write them, and are read all the same."""
+    contents = ((file, read_file(one.path)) for file, one in table_files(directory).items())
+    return [file for file, content in contents if content and not is_plain(content)]
+
+
+def load_tables(
+    files: Mapping[str, ConfigFile], *, keeps: bool
+) -> tuple[dict[str, dict[str, object]], BrokerState]:
+    """What the files say, by their names, and the tables of that.
+
+    Args:
+        files: see ``table_files``.
+        keeps: this process may write them. What cannot be read is moved away before that, to
+            ``ROOT/ledgermq/set-aside``, and told at WARNING; its copy counts from then on.
+
+    Raises:
+        ConfigError, CorruptLogError: a file cannot be understood, nor can its copy; names file, key
+            and value. Nothing is moved then.
+        StorageError: the operating system refused.
+    """
+    documents = {file: one.load() for file, one in files.items()}
+    try:
+        state = BrokerState(documents)
+    except ConfigError:
+        if not (keeps and _keep_unreadable(files)):
+            raise
+        documents = {file: one.load() for file, one in files.items()}
+        return documents, BrokerState(documents)
+    if keeps:
+        _tell_of_loaded(files)
+    return documents, state
+
+
+def _tell_of_loaded(files: Mapping[str, ConfigFile]) -> None:
+    """Of files that are not as a broker writes them, and are about to be written anew."""
+    if any(one.loaded.is_copy for one in files.values()):
+        _keep_unreadable(files)
+    for one in files.values():
+        if one.loaded.is_copy:
+            logger.warning("table's copy is taken: file=%s copy=%s", one.path, one.backup.name)
+        elif not one.loaded.is_plain:
+            reason = (
+                "table is not a JSON document as brokers write it, and is read as RocketMQ does"
+            )
+            with _another_may_be_faster():
+                keep_copy_aside(one.path, _aside(files), reason=reason)
+
+
+@contextmanager
+def _another_may_be_faster() -> Iterator[None]:
+    """Writer and broker, who both write tables, begin at the same time."""
+    try:
+        yield
+    except StorageError as error:
+        if error.errno not in (errno.ENOENT, errno.EEXIST):
+            raise
+
+
+def _aside(files: Mapping[str, ConfigFile]) -> Path:
+    return files[topics.FILE].path.parents[1] / "ledgermq" / FOLDER
+
+
+def _keep_unreadable(files: Mapping[str, ConfigFile]) -> bool:
+    """Whether there were some, and all have copies that count now."""
+    directory = files[topics.FILE].path.parent
+    found = unreadable_tables(directory)
+    if not found or any(table.copy_reason is not None for table in found):
+        return False
+    for table in found:
+        reason = f"table cannot be read, its copy is taken: {table.reason}"
+        with _another_may_be_faster():
+            keep_aside(table.path, _aside(files), reason=reason)
+    return True
+
+
+def _fault_in(kind: type[Table[Any]], path: Path) -> str | None:
+    """Why a file cannot be read; None where it can, or there is nothing in it."""
+    content = read_file(path)
+    if not content:
+        return None
+    try:
+        kind.read(decode_document(content, file=str(path)))
+    except (ConfigError, CorruptLogError) as error:
+        return str(error)
+    return None
+
+
 def outliers_in(directory: Path, end_of: EndOf) -> list[Outlier]:
     """Positions outside of their queues in the files of ``directory``; nothing is changed.
 
@@ -56,7 +183,7 @@ def outliers_in(directory: Path, end_of: EndOf) -> list[Outlier]:
         ConfigError, CorruptLogError: a file cannot be understood; names file, key and value.
         StorageError: the operating system refused.
     """
-    state = BrokerState({file: one.load() for file, one in table_files(directory).items()})
+    _, state = load_tables(table_files(directory), keeps=False)
     return finish(find_outliers(state.offsets, (state.delays, state.moves), end_of))
 
 
@@ -100,13 +227,14 @@ class UnsettledTables:
     def find(cls, directory: Path) -> Self | None:
         """Those in ``directory``, see ``table_files``; ``None`` when every file says its place.
 
+        What cannot be read is kept aside (``load_tables``).
+
         Raises:
             ConfigError, CorruptLogError: a file cannot be understood; names file, key and value.
             StorageError: the operating system refused.
         """
         files = table_files(directory)
-        documents = {file: one.load() for file, one in files.items()}
-        state = BrokerState(documents)
+        documents, state = load_tables(files, keeps=True)
         return cls(files, documents, state) if state.unsettled else None
 
     def settle(self, end: int, end_of: EndOf) -> None:

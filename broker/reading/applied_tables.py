@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import ClassVar
 
 from ledgermq.model.config.settings import NodeSection, Settings
 from ledgermq.model.errors import GroupUnknownError, NotLeaderError
 from ledgermq.model.names.group_topics import dead_letter_topic, retry_topic
 from ledgermq.model.names.queue_name import QueueName
-from ledgermq.process.table_files import table_files
+from ledgermq.process.table_files import load_tables, table_files
 from ledgermq.rules.state.broker_state import BrokerState
 from ledgermq.rules.state.state_tables import FILES
 from ledgermq.sessions.keys.user_secrets import UserSecrets
@@ -31,6 +32,8 @@ class AppliedTables:
             what they say, or do not say.
     """
 
+    _writes_files: ClassVar[bool] = False
+
     def __init__(self, directory: Path, settings: Settings) -> None:
         """Load the tables.
 
@@ -42,7 +45,8 @@ class AppliedTables:
         self.secrets = UserSecrets(settings)
         self._settings = settings
         self._files = table_files(directory)
-        self.state = state = BrokerState({file: self._files[file].load() for file in FILES})
+        _, state = load_tables(self._files, keeps=self._writes_files)
+        self.state = state
         self.topics, self.groups, self.offsets = state.topics, state.groups, state.offsets
         self.locks, self.users, self.quotas = state.locks, state.users, state.quotas
         self.archives, self.names = state.archives, state.names

@@ -74,6 +74,8 @@ class BrokerTables(AppliedTables):
         sign_of_life: called when a file has been written: on a slow disk several take seconds.
     """
 
+    _writes_files = True
+
     def __init__(
         self,
         directory: Path,

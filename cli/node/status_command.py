@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 ASK_AGAIN_S = 0.05
 READY = "ready"
+SET_ASIDE_SHOWN_MAX = 5
 DAMAGES_SHOWN_MAX = 10
 
 _WAITING = {
@@ -81,6 +82,12 @@ def describe(status: NodeStatus) -> Iterator[str]:
     yield from _process_table(status["processes"])
     yield ""
     yield from _damages(status)
+    # A node of an older version says nothing of it.
+    if aside := status.get("set_aside"):
+        named = ", ".join(
+            [*aside[:SET_ASIDE_SHOWN_MAX], *["…"][: len(aside) > SET_ASIDE_SHOWN_MAX]]
+        )
+        yield f"set aside   {len(aside)} in ledgermq/set-aside, of no use to a start: {named}"
     versions = ", ".join(f"{name} {text}" for name, text in status["versions"].items())
     yield f"versions    {versions}, {status['kernel']} kernel"
 

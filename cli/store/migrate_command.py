@@ -137,7 +137,7 @@ def _check(arguments: argparse.Namespace) -> int:
             "broker_ip": settings.node.broker_ip,
             "free_per_cent": disk.free * 100 // disk.total,
             "members_of_the_group": len(settings.node.peers) or 1,
-            "positions_outside_their_queues": _outliers(directory) or "none",
+            **_told_of_tables(directory),
             "obstacles": obstacles or "none",
         },
     )
@@ -168,14 +168,13 @@ def _take_over(arguments: argparse.Namespace) -> int:
             raise ConfigError("the store is not taken over", obstacles=obstacles)
         check_directory(settings)
         manifest = _made(root, directory.self_id)
-        outliers = _outliers(directory)
+        told = _told_of_tables(directory)
     _write_manifest(arguments, manifest)
     _write_text(arguments.settings, text)
     _tell_untranslated(translation, arguments.broker_conf)
     _report(
         arguments, manifest, begin,
-        broker_ip=settings.node.broker_ip, settings=str(arguments.settings),
-        positions_outside_their_queues=outliers or "none",
+        broker_ip=settings.node.broker_ip, settings=str(arguments.settings), **told,
     )  # fmt: skip
     return 0
 
@@ -324,6 +323,8 @@ def _member(settings: Settings) -> str | None:
 
 def _obstacles(settings: Settings, directory: StoreDirectory) -> Iterator[str]:
     """What has to be put right before the store can be taken over."""
+    from ledgermq.process.table_files import unreadable_tables
+
     root = directory.root
     if directory.log is not settings.store.log:
         yield (
@@ -333,6 +334,11 @@ def _obstacles(settings: Settings, directory: StoreDirectory) -> Iterator[str]:
     for name, what in STRANGE.items():
         if (root / name).exists():
             yield f"{root / name}: {what}, which stay behind"
+    for table in unreadable_tables(root / "config"):
+        copy = "its copy (.bak) would be taken"
+        if table.copy_reason is not None:
+            copy = f"nor can its copy (.bak): {table.copy_reason}"
+        yield f"{table.path}: cannot be read ({table.reason}); {copy}"
     disk = shutil.disk_usage(root)
     if disk.free * 100 < disk.total * FREE_PER_CENT_MIN:
         yield f"{root}: less than {FREE_PER_CENT_MIN} % of the disk are free"
@@ -340,15 +346,29 @@ def _obstacles(settings: Settings, directory: StoreDirectory) -> Iterator[str]:
         yield f"{root}: not readable and writable for this user"
 
 
+def _told_of_tables(directory: StoreDirectory) -> dict[str, object]:
+    """What a node makes of RocketMQ's tables when it starts on them."""
+    from ledgermq.process.table_files import tables_by_hand
+
+    config = directory.root / "config"
+    return {
+        "tables_written_by_hand": tables_by_hand(config) or "none",
+        "positions_outside_their_queues": _outliers(directory) or "none",
+    }
+
+
 def _outliers(directory: StoreDirectory) -> list[str]:
     """Positions that RocketMQ has left behind, and a node puts right when it starts."""
-    from ledgermq.process.table_files import outliers_in
+    from ledgermq.process.table_files import outliers_in, unreadable_tables
     from ledgermq.store.store_view import StoreView
 
-    root = directory.root
-    with closing(StoreView(root, self_id=directory.self_id)) as view:
+    config = directory.root / "config"
+    if unreadable_tables(config):
+        # Obstacles, which are told.
+        return ["not known: a table cannot be read"]
+    with closing(StoreView(directory.root, self_id=directory.self_id)) as view:
         ends = {(one.topic, one.queue_id): one.end for one in view.queues()}
-    found = outliers_in(root / "config", lambda queue: ends.get(queue, 0))
+    found = outliers_in(config, lambda queue: ends.get(queue, 0))
     lines = [
         f"{one.file}: {f'group {one.group}, ' if one.group else ''}topic {one.queue.topic}, queue"
         f" {one.queue.queue_id}: {one.was}, beyond its queue's end; a node begins at {one.position}"

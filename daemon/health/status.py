@@ -38,6 +38,7 @@ from ledgermq.process.node_status import (
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.systemd.inherited_sockets import inherited_at
 from ledgermq.process.systemd.port_addresses import addresses_by_setting
+from ledgermq.store.files.kept_aside import FOLDER, kept_in
 from ledgermq.store.recovery.log_damage import damage_path, read_damage
 
 
@@ -107,6 +108,7 @@ class NodeStatus(TypedDict):
     disk: DiskStatus
     damage: str | None
     damages: list[DamageStatus]
+    set_aside: list[str]
     counters: dict[str, dict[str, int]]
     uptime_s: float
     started_ms: int
@@ -155,6 +157,7 @@ def collect(
         disk=_disk(settings.store.path_root_dir, page, used_by_store),
         damage=_damage(settings.store.path_root_dir),
         damages=read_report(RuntimePaths(settings.listen.runtime_dir).damage),
+        set_aside=kept_in(settings.store.path_root_dir / "ledgermq" / FOLDER),
         counters=named_counters(page),
         uptime_s=round(max(0.0, time.time() - page.started_ms / 1_000), 3),
         started_ms=page.started_ms,

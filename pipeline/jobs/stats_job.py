@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.client.admin.admin import Admin
-from ledgermq.formats.config_json import choose_document
+from ledgermq.formats.config_json import (
+    OFFSET_TABLE,
+    choose_document,
+    whole_number,
+    with_field_names,
+)
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.jobs.job_session import Tasks
 from ledgermq.pipeline.jobs.stats_counts import Counts, StatsTask, count_part, merged
@@ -132,14 +137,18 @@ def _stored_offsets(root: Path) -> Iterator[tuple[tuple[str, str, int], int]]:
     path = root / "config" / "consumerOffset.json"
     backup = path.with_name(path.name + ".bak")
     document = choose_document(read_file(path), read_file(backup), file=str(path)) or {}
-    table = document.get("offsetTable", {})
-    rows = table.items() if isinstance(table, dict) else [("offsetTable", table)]
+    table = with_field_names(document, frozenset({OFFSET_TABLE})).get(OFFSET_TABLE, {})
+    rows = table.items() if isinstance(table, dict) else [(OFFSET_TABLE, table)]
     for name, offsets in rows:
         topic, _, group = name.partition("@")
-        for queue_id, offset in offsets.items() if isinstance(offsets, dict) else [("", offsets)]:
-            if not (queue_id.isdigit() and isinstance(offset, int)):
+        for queue, offset in offsets.items() if isinstance(offsets, dict) else [("", offsets)]:
+            try:
+                queue_id, number = whole_number(queue), whole_number(offset)
+            except ValueError:
+                queue_id = number = None
+            if queue_id is None or number is None:
                 raise ConfigError("no offset of a queue", file=str(path), key=name, value=offset)
-            yield (group, topic, int(queue_id)), offset
+            yield (group, topic, queue_id), number
 
 
 def _lag(group: str, held: MessageRange, offset: int) -> GroupLag:

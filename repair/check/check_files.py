@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.formats.config_json import OFFSET_TABLE, decode_document
+from ledgermq.formats.config_json import (
+    OFFSET_TABLE,
+    decode_document,
+    is_plain,
+    whole_number,
+    with_field_names,
+)
 from ledgermq.formats.findings import (
     FROM_PEER,
     REBUILD,
@@ -46,6 +52,7 @@ _PUT_RIGHT = "the next start of the node puts it at the queue's end"
 _Places = Callable[[Mapping[str, object]], Iterator[tuple[str, tuple[str, int], int]]]
 """Key, queue and offset of each position in a table."""
 
+BY_HAND = "written by hand: a node reads it as RocketMQ does, and writes it anew without comments"
 _RESTORE = "put back a copy that is whole; the broker takes the .bak beside it"
 
 
@@ -272,10 +279,12 @@ def _check_document(
         at = int(str(error.details["offset"]))
         reason = error.details.get("reason")
         return [Finding(Severity.DAMAGE, name, at, error.message, None, reason, _RESTORE)]
+    by_hand = [] if is_plain(content) else [Finding(Severity.NOTE, name, None, BY_HAND)]
+    if document.keys() <= {_APPLIED}:
+        # A node has settled where an empty table begins, and nothing came to it yet; or ``null``.
+        return by_hand
+    document = dict(with_field_names(document, frozenset({TABLES[kind]})))
     table = document.get(TABLES[kind])
-    if document.keys() == {_APPLIED}:
-        # A node has settled where an empty table begins, and nothing came to it yet.
-        return []
     if not isinstance(table, dict):
         text = f"no table {TABLES[kind]}"
         return [Finding(Severity.DAMAGE, name, None, text, None, sorted(document), _RESTORE)]
@@ -288,6 +297,7 @@ def _check_document(
         if queue_ends is not None and kind in _PLACES:
             beyond = _beyond(table, _PLACES[kind], queue_ends)
     return [
+        *by_hand,
         *(Finding(Severity.DAMAGE, name, None, fault, remedy=_RESTORE) for fault in faults),
         *(Finding(Severity.DERIVED, name, None, one, remedy=_PUT_RIGHT) for one in beyond),
     ]
@@ -315,10 +325,17 @@ def _offset_faults(table: Mapping[str, object]) -> list[str]:
     for key, row in table.items():
         offsets = row if isinstance(row, dict) else {"0": row}
         for queue, offset in offsets.items():
-            is_name = queue.removeprefix("-").isdigit()
-            if not is_name or not isinstance(offset, int) or offset < -1:
+            number = _number(offset)
+            if _number(queue) is None or number is None or number < -1:
                 faults.append(f"offset of {key!r} queue {queue!r} is {offset!r}")
     return faults
+
+
+def _number(value: object) -> int | None:
+    try:
+        return whole_number(value)
+    except ValueError:
+        return None
 
 
 def _beyond(
@@ -335,14 +352,16 @@ def _beyond(
 def _consumed(table: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, int], int]]:
     for key, row in table.items():
         for queue, offset in row.items() if isinstance(row, dict) else ():
-            if queue.isdecimal() and isinstance(offset, int):
-                yield key, (key.partition("@")[0], int(queue)), offset
+            number, at = _number(queue), _number(offset)
+            if number is not None and at is not None:
+                yield key, (key.partition("@")[0], number), at
 
 
 def _delivered(table: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, int], int]]:
     for level, offset in table.items():
-        if level.isdecimal() and level != "0" and isinstance(offset, int):
-            yield level, (DELAY_TOPIC, int(level) - 1), offset
+        number, at = _number(level), _number(offset)
+        if number and at is not None:
+            yield level, (DELAY_TOPIC, number - 1), at
 
 
 _PLACES: Mapping[str, _Places] = {

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Self
 
-from ledgermq.formats.config_json import with_field_names
+from ledgermq.formats.config_json import whole_number, with_field_names
 from ledgermq.model.limits import DELAY_TOPIC
 from ledgermq.model.names.queue_name import QueueName
-from ledgermq.rules.tables.documents import Document, read_integer, read_table
+from ledgermq.rules.tables.documents import Document, cast_integer, read_table
 from ledgermq.rules.tables.moves import MoveTable, Source
 
 FILE = "delayOffset.json"
@@ -46,8 +46,11 @@ class DelayTable(MoveTable):
         document = with_field_names(document, frozenset({_LEVELS}))
         levels = read_table(document, _LEVELS, file=FILE)
         for level in levels:
-            offset = read_integer(levels, level, 0, file=FILE, owner=_LEVELS)
-            number = read_integer({level: level}, level, 0, file=FILE, owner=_LEVELS)
+            offset = cast_integer(levels, level, 0, file=FILE, owner=_LEVELS)
+            try:
+                number = whole_number(level) or 0
+            except ValueError:
+                number = 0
             # What is no level means nothing to RocketMQ, either.
             if number > 0:
                 table._sources[QueueName(TOPIC, number - 1)] = Source(offset)

@@ -14,9 +14,9 @@ from ledgermq.rules.tables.documents import (
     DataVersion,
     Document,
     Steps,
+    cast_flag,
+    cast_integer,
     finish,
-    read_flag,
-    read_integer,
     read_table,
     rows_in_steps,
 )
@@ -76,14 +76,14 @@ class SubscriptionGroup:
             # As RocketMQ writes them: members of older versions read nothing else.
             default = _DEFAULTS[key]
             if isinstance(default, bool):
-                fields[key] = read_flag(fields, key, default, file=FILE, owner=name)
+                fields[key] = cast_flag(fields, key, default, file=FILE, owner=name)
             else:
-                fields[key] = read_integer(fields, key, default, file=FILE, owner=name)
+                fields[key] = cast_integer(fields, key, default, file=FILE, owner=name)
         return cls(
             name,
-            read_flag(fields, "consumeEnable", True, file=FILE, owner=name),
-            read_integer(fields, "retryQueueNums", 1, file=FILE, owner=name),
-            read_integer(fields, "retryMaxTimes", 16, file=FILE, owner=name),
+            cast_flag(fields, "consumeEnable", True, file=FILE, owner=name),
+            cast_integer(fields, "retryQueueNums", 1, file=FILE, owner=name),
+            cast_integer(fields, "retryMaxTimes", 16, file=FILE, owner=name),
             fields,
         )
 

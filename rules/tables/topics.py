@@ -35,8 +35,9 @@ from ledgermq.rules.tables.documents import (
     DataVersion,
     Document,
     Steps,
+    cast_flag,
+    cast_integer,
     finish,
-    read_flag,
     read_integer,
     read_table,
     rows_in_steps,
@@ -142,7 +143,7 @@ class Topic:
         fields = with_field_names({str(key): item for key, item in value.items()}, _NAMES)
 
         def integer(key: str, default: int) -> int:
-            number = read_integer(fields, key, default, file=FILE, owner=name)
+            number = cast_integer(fields, key, default, file=FILE, owner=name)
             if not 0 <= number <= 0x7FFF_FFFF:
                 raise ConfigError("out of range", file=FILE, owner=name, key=key, value=number)
             return number
@@ -156,7 +157,7 @@ class Topic:
             integer("readQueueNums", _QUEUES_DEFAULT),
             integer("writeQueueNums", _QUEUES_DEFAULT),
             Permission(integer("perm", READ_WRITE)),
-            read_flag(fields, "order", False, file=FILE, owner=name),
+            cast_flag(fields, "order", False, file=FILE, owner=name),
             integer("topicSysFlag", 0),
             {key: fields[key] for key in fields.keys() - _READ},
             {

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ledgermq.formats.config_json import choose_document, encode_document
+from ledgermq.formats.config_json import Chosen, chosen, encode_document
 from ledgermq.store.files.disk_space import storage_error, with_reserve
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
 from ledgermq.store.files.small_file import read_file
@@ -20,13 +20,19 @@ FRESH_SUFFIX = ".tmp"
 
 
 class ConfigFile:
-    """The broker's own; other processes only read it."""
+    """The broker's own; other processes only read it.
+
+    Attributes:
+        backup: its copy of the content before.
+        loaded: what ``load`` has found last.
+    """
 
     def __init__(self, path: Path, *, mode: int = 0o640) -> None:
         """The file at ``path``; ``mode`` are its permissions whenever it is written."""
         self.path = path
         self._mode = mode
-        self._backup = path.with_name(path.name + BACKUP_SUFFIX)
+        self.loaded = Chosen(None)
+        self.backup = path.with_name(path.name + BACKUP_SUFFIX)
 
     def load(self) -> dict[str, object]:
         """The document, or that of the backup; empty when there is neither.
@@ -35,10 +41,8 @@ class ConfigFile:
             CorruptLogError: there is something, and nothing that can be read.
             StorageError: the operating system refused.
         """
-        document = choose_document(
-            read_file(self.path), read_file(self._backup), file=str(self.path)
-        )
-        return {} if document is None else document
+        self.loaded = chosen(read_file(self.path), read_file(self.backup), file=str(self.path))
+        return self.loaded.document or {}
 
     def save(self, document: Mapping[str, object]) -> None:
         """Put ``document`` into the file; see ``save_content``."""
@@ -64,13 +68,13 @@ class ConfigFile:
 
     def _keep_backup(self) -> None:
         # A second name for the same content, put in place by a rename: no moment without a file.
-        link = self._backup.with_name(self._backup.name + FRESH_SUFFIX)
+        link = self.backup.with_name(self.backup.name + FRESH_SUFFIX)
         link.unlink(missing_ok=True)
         try:
             link.hardlink_to(self.path)
         except FileNotFoundError:
             return
-        link.rename(self._backup)
+        link.rename(self.backup)
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:

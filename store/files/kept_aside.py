@@ -12,6 +12,8 @@ import logging
 import os
 import shutil
 import time
+from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 from ledgermq.model.errors import StorageError
@@ -26,6 +28,8 @@ FOLDER = "set-aside"
 _UNDER_WAY = ".copied"
 _STEP = 1 << 20
 
+TOLD_MAX = 100
+
 
 def keep_aside(path: Path, aside: Path, *, reason: str) -> Path:
     """Move the file or folder ``path`` away; where it is now. Durable on return.
@@ -37,10 +41,32 @@ def keep_aside(path: Path, aside: Path, *, reason: str) -> Path:
     Raises:
         StorageError: the operating system refused; all of ``path`` is where it was.
     """
+    return _kept(path, aside, lambda target: move(path, target), reason)
+
+
+def keep_copy_aside(path: Path, aside: Path, *, reason: str) -> Path | None:
+    """Give what the file ``path`` holds now a second name there, so that it stays when the file is
+    replaced; None where it has one already.
+
+    Args:
+        aside, reason: as of ``keep_aside``.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    try:
+        if path.stat().st_nlink > 1:
+            return None
+    except OSError as error:
+        raise StorageError("file not looked at", errno=error.errno, file=str(path)) from error
+    return _kept(path, aside, lambda target: _link(path, target), reason)
+
+
+def _kept(path: Path, aside: Path, keep: Callable[[Path], object], reason: str) -> Path:
     target = _target(path, aside)
     try:
         make_directories(aside)
-        move(path, target)
+        keep(target)
     except OSError as error:
         raise StorageError(
             "file not kept aside", errno=error.errno, file=str(path), reason=error.strerror
@@ -49,6 +75,27 @@ def keep_aside(path: Path, aside: Path, *, reason: str) -> Path:
         "kept aside: %s: file=%s now=%s", reason, path, target, extra={"event": Event.KEPT_ASIDE}
     )
     return target
+
+
+def _link(path: Path, target: Path) -> None:
+    try:
+        target.hardlink_to(path)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copy(path, target)
+        with target.open("rb") as file:
+            sync_file(file.fileno())
+    sync_directory(target.parent)
+
+
+def kept_in(aside: Path) -> list[str]:
+    """Names of what was kept aside, at most ``TOLD_MAX`` of them; none where it cannot be seen."""
+    try:
+        with os.scandir(aside) as entries:
+            return sorted(entry.name for entry in islice(entries, TOLD_MAX))
+    except OSError:
+        return []
 
 
 def settle_last_file(directory: Path, *, expected: int | None, aside: Path) -> Path | None:

@@ -180,7 +180,7 @@ def test_neither_file_nor_backup_is_no_document(
     [
         (b"damaged", None, "topics.json"),
         (b"damaged", b"", "topics.json"),
-        (b"damaged", b"damaged", "topics.json.bak"),
+        (b"damaged", b"damaged", "topics.json"),
         (None, b"damaged", "topics.json.bak"),
     ],
 )

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from ledgermq.formats.config_json import decode_document
-from ledgermq.model.errors import StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.process.table_files import (
     OUTLIERS_TOLD_MAX,
     UnsettledTables,
+    load_tables,
     outliers_in,
     table_files,
+    unreadable_tables,
 )
 from ledgermq.rules.state.broker_state import APPLIED_KEY
 from ledgermq.rules.state.state_tables import FILES, YOUNGER_FILES
@@ -136,3 +138,109 @@ def test_files_that_are_only_looked_at_stay_as_they_are(config: Path) -> None:
 
     assert (one.group, one.queue, one.was, one.position) == ("g", QueueName("orders", 0), 7, 3)
     assert (config / "consumerOffset.json").read_bytes() == before
+
+
+TOPICS = {"topicConfigTable": {"alpha": {"perm": 6}}}
+OLDER = {"topicConfigTable": {"beta": {"perm": 6}}}
+DAMAGED = {
+    "cut": json.dumps(TOPICS)[:-9],
+    "zeros": "\0" * 64,
+    "no number": json.dumps(TOPICS).replace("6", '"six"'),
+    "no table": json.dumps({"topicConfigTable": [1]}),
+}
+
+
+def topics_of(config: Path) -> list[str]:
+    _, state = load_tables(table_files(config), keeps=True)
+    return [topic.name for topic in state.topics]
+
+
+def kept(config: Path) -> dict[str, str]:
+    """What was kept aside, by its name without the time."""
+    folder = config.parent / "ledgermq" / "set-aside"
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    return {path.name.rpartition("-")[0]: path.read_text() for path in found}
+
+
+@pytest.mark.parametrize("damaged", DAMAGED.values(), ids=DAMAGED)
+def test_a_file_that_cannot_be_read_is_kept_aside_before_its_copy_is_written_over_it(
+    config: Path, damaged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (config / "topics.json").write_text(damaged)
+    (config / "topics.json.bak").write_text(json.dumps(OLDER))
+    found = UnsettledTables.find(config)
+    assert found is not None
+    found.settle(5, no_end)
+    told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+
+    assert topics_of(config) == ["beta"]
+    assert kept(config) == {"config-topics.json": damaged}
+    assert any("topics.json" in line and "set-aside" in line for line in told), told
+
+
+@pytest.mark.parametrize("copy", [None, "", "damaged too", '{"topicConfigTable":3}'])
+@pytest.mark.parametrize("damaged", DAMAGED.values(), ids=DAMAGED)
+def test_where_nothing_can_be_read_nothing_is_touched(
+    config: Path, damaged: str, copy: str | None
+) -> None:
+    (config / "topics.json").write_text(damaged)
+    if copy is not None:
+        (config / "topics.json.bak").write_text(copy)
+    before = {path: path.read_bytes() for path in config.parent.rglob("*") if path.is_file()}
+    with pytest.raises((ConfigError, CorruptLogError), match=r"topics\.json"):
+        UnsettledTables.find(config)
+
+    assert {path: path.read_bytes() for path in before} == before
+    assert kept(config) == {}
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_a_copy_that_is_taken_for_a_missing_file_is_told(
+    config: Path, content: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RocketMQ was killed between two steps of its own."""
+    if content is not None:
+        (config / "topics.json").write_text(content)
+    (config / "topics.json.bak").write_text(json.dumps(OLDER))
+
+    assert topics_of(config) == ["beta"]
+    assert "table's copy is taken" in caplog.text
+    assert kept(config) == {}
+
+
+def test_what_was_written_by_hand_is_read_and_stays_where_it_can_be_looked_at(
+    config: Path,
+) -> None:
+    text = "// ours\n{topicConfigTable:{alpha:{perm:6,},}}"
+    (config / "topics.json").write_text(text)
+    (config / "topics.json.bak").write_text(json.dumps(OLDER))
+    names = [topics_of(config), topics_of(config)]
+    found = UnsettledTables.find(config)
+    assert found is not None
+    found.settle(5, no_end)
+
+    assert names == [["alpha"]] * 2
+    assert kept(config) == {"config-topics.json": text}
+    assert decode_document((config / "topics.json").read_bytes())[APPLIED_KEY] == 5
+
+
+def test_who_only_reads_moves_nothing(config: Path) -> None:
+    (config / "topics.json").write_text(DAMAGED["cut"])
+    (config / "topics.json.bak").write_text(json.dumps(OLDER))
+    _, state = load_tables(table_files(config), keeps=False)
+    told = unreadable_tables(config)
+
+    assert [topic.name for topic in state.topics] == ["beta"]
+    assert [(table.path.name, table.copy_reason) for table in told] == [("topics.json", None)]
+    assert kept(config) == {}
+
+
+def test_no_document_in_a_file_is_an_empty_table(config: Path) -> None:
+    for file in ("topics.json", "delayOffset.json"):
+        (config / file).write_text("null")
+    found = UnsettledTables.find(config)
+    assert found is not None
+    found.settle(5, no_end)
+
+    assert topics_of(config) == []
+    assert places(config)["delayOffset.json"] == -1

@@ -104,7 +104,7 @@ def test_keys_that_are_not_understood_are_kept() -> None:
     }
 
 
-@pytest.mark.parametrize("value", [[], {"x": 1}, {"0": "1"}, {"0": True}, {"-1": 2}])
+@pytest.mark.parametrize("value", [[], {"x": 1}, {"0": "x"}, {"0": None}, {"0": [1]}])
 def test_offsets_that_are_no_numbers_are_an_error_that_names_the_key(value: object) -> None:
     with pytest.raises(ConfigError, match="t@g"):
         GroupOffsets.read({"offsetTable": {"t@g": value}})

@@ -106,7 +106,7 @@ def test_names_that_rocketmq_refuses_are_refused(name: str) -> None:
         check_group_name(name)
 
 
-@pytest.mark.parametrize("value", [3, {"retryQueueNums": "1"}, {"consumeEnable": "yes"}])
+@pytest.mark.parametrize("value", [3, {"retryQueueNums": "one"}, {"consumeEnable": "yes"}])
 def test_a_field_of_another_type_is_an_error_that_names_the_group(value: object) -> None:
     with pytest.raises(ConfigError, match="odd"):
         GroupTable.read({"subscriptionGroupTable": {"odd": value}})

@@ -123,11 +123,11 @@ def test_a_topic_gets_the_fields_that_java_writes() -> None:
     "value",
     [
         [],
-        {"perm": "6"},
+        {"perm": "six"},
         {"readQueueNums": -1},
         {"writeQueueNums": 2**31},
-        {"order": 1},
-        {"perm": True},
+        {"order": "perhaps"},
+        {"perm": {}},
     ],
 )
 def test_a_field_of_another_type_or_range_is_an_error_that_names_the_topic(value: object) -> None:
