@@ -18,7 +18,7 @@ from ledgermq.ipc.cursor_page import PublishedRole as PageRole
 from ledgermq.ipc.loop import LOOK_AGAIN_MS, SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.ipc.orders import Damaged, Followed, Granted, Ready, Repaired, parse
 from ledgermq.members.log_replacement import is_complete
-from ledgermq.members.log_trouble import LogDamagedError, report
+from ledgermq.members.log_trouble import LogDamagedError, has_others, report
 from ledgermq.members.roster import ToldGroup, encode_group
 from ledgermq.members.system_entries import no_op_record
 from ledgermq.model.config.settings import AckMode, Settings
@@ -546,7 +546,8 @@ def run(settings: Settings, stop: StopFlag) -> int:
         return EXIT_REOPEN
 
     def make(environment: Surroundings) -> RaftWorker:
-        term_file = TermFile(paths.term, paths.current_term)
+        is_alone = not has_others(settings)
+        term_file = TermFile(paths.term, paths.current_term, is_alone=is_alone)
         return RaftWorker(environment, term_file, _peers_of(environment))
 
     try:

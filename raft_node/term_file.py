@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from ledgermq.raft.term_slots import (
     encode_slot,
 )
 from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory, sync_file
+from ledgermq.store.files.kept_aside import FOLDER, keep_aside
 from ledgermq.store.files.properties_file import (
     CurrentTerm,
     decode_current_term,
@@ -23,21 +25,32 @@ from ledgermq.store.files.properties_file import (
 )
 from ledgermq.store.files.small_file import replace_file
 
+logger = logging.getLogger(__name__)
+
+_REMEDY = (
+    "nobody knows whom this member has voted for; write a currTerm into the file that is higher"
+    " than in those of all other members, without a voteLeader (docs/operating/what-to-do.md,"
+    " «Term and vote cannot be read»)"
+)
+
 
 class TermFile:
     """Reads and writes the hard state; owned by the raft process."""
 
-    def __init__(self, slots: Path, current_term: Path | None) -> None:
+    def __init__(self, slots: Path, current_term: Path | None, *, is_alone: bool = False) -> None:
         """Open ``slots``, made if it is not there; what is found is durable then.
 
         Args:
             current_term: DLedger's text file, a mirror for a broker that takes the directory back;
-                None with a plain CommitLog.
+                None with a plain CommitLog. One that lags is written anew.
+            is_alone: nobody else can have got this node's vote: a text file that cannot be read,
+                as RocketMQ leaves it after a power failure, is kept aside and counts for nothing.
 
         Raises:
             StorageError: the operating system refused.
-            CorruptLogError: what is there cannot be trusted for a vote.
+            CorruptLogError: what is there cannot be trusted for a vote; says what to do.
         """
+        self._is_alone = is_alone
         self._path = slots
         self._current_term = current_term
         try:
@@ -63,6 +76,8 @@ class TermFile:
         if _order(mirrored) > _order(self.state):
             # Another broker had the directory since, and does not sync.
             self.persist(mirrored)
+        elif stored is not None and mirrored != self.state:
+            self._mend_mirror()
 
     def persist(self, state: HardState) -> None:
         """Durable when this returns.
@@ -73,13 +88,26 @@ class TermFile:
         self._write(StoredState(self._sequence + 1, state))
         self._sequence += 1
         self.state = state
-        if self._current_term is not None:
-            content = encode_current_term(CurrentTerm(state.term, state.vote))
-            replace_file(self._current_term, content)
+        self._mirror()
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
+
+    def _mirror(self) -> None:
+        if self._current_term is not None:
+            content = encode_current_term(CurrentTerm(self.state.term, self.state.vote))
+            replace_file(self._current_term, content)
+
+    def _mend_mirror(self) -> None:
+        """A life before has ended between the slot and the text file, or somebody took that away.
+
+        Nothing of this node goes by it.
+        """
+        try:
+            self._mirror()
+        except StorageError as error:
+            logger.warning("DLedger's text file of term and vote not written anew: %s", error)
 
     def _write(self, stored: StoredState) -> None:
         offset, slot = encode_slot(*stored)
@@ -93,7 +121,9 @@ class TermFile:
         try:
             return decode_slots(content)
         except CorruptLogError as error:
-            raise CorruptLogError(error.message, file=str(self._path)) from error
+            raise CorruptLogError(
+                f"{error.message}: move it away, and {_REMEDY}", file=str(self._path)
+            ) from error
 
     def _read_current_term(self) -> HardState:
         if self._current_term is None or not self._current_term.exists():
@@ -102,7 +132,14 @@ class TermFile:
             text = self._current_term.read_bytes()
         except OSError as error:
             raise self._error("read", error) from error
-        current = decode_current_term(text, file=str(self._current_term))
+        try:
+            current = decode_current_term(text, file=str(self._current_term))
+        except CorruptLogError as error:
+            if not self._is_alone:
+                raise CorruptLogError(f"{error.message}: {_REMEDY}", **error.details) from error
+            aside = self._path.parent / FOLDER
+            keep_aside(self._current_term, aside, reason=f"term and vote: {error.message}")
+            return HardState(Term(0), None)
         if current.vote is not None and len(current.vote.encode()) > VOTE_SIZE_MAX:
             raise CorruptLogError(
                 "vote for nobody who can be a member",

@@ -185,7 +185,7 @@ def _fields(arguments: argparse.Namespace) -> dict[str, object]:
         given["admin"] = arguments.admin == "yes"
     if arguments.secret_key_file is not None:
         try:
-            given["secretKey"] = arguments.secret_key_file.read_text().strip()
+            given["secretKey"] = arguments.secret_key_file.read_text("utf-8-sig").strip()
         except OSError as error:
             raise ConfigError(
                 "file not read", file=str(arguments.secret_key_file), reason=error.strerror

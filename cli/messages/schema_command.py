@@ -159,7 +159,7 @@ def _read(arguments: argparse.Namespace) -> tuple[str, str]:
     if kind == SchemaType.PROTOBUF and content[:1] == b"\n":
         return kind, base64.b64encode(_only_file(content, name)).decode()
     try:
-        return kind, content.decode().strip()
+        return kind, content.decode("utf-8-sig").strip()
     except UnicodeDecodeError:
         raise ConfigError("schema is no text", file=name) from None
 

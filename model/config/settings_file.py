@@ -76,6 +76,8 @@ def read_settings(
     # Not before it is needed: what a command can do is told without any library.
     import tomli
 
+    # Some editors begin each file with a byte order mark, which TOML does not know.
+    text = text.removeprefix("\ufeff")
     try:
         document: dict[str, object] = tomli.loads(text)
     except tomli.TOMLDecodeError as error:

@@ -71,6 +71,14 @@ def test_every_type_of_value_is_read() -> None:
     assert settings.listen.socket_mode == 0o600
 
 
+def test_a_byte_order_mark_before_the_first_line_is_nothing() -> None:
+    text = '[node]\nbroker_name = "a"\n'
+
+    assert read_settings("\ufeff" + text, name="f") == read_settings(text, name="f")
+    with pytest.raises(SettingsError, match="f:2: "):
+        read_settings('\ufeff[node]\nbroker_nam = "a"\n', name="f")
+
+
 def test_what_a_file_leaves_out_has_its_default() -> None:
     assert read_settings("", name="node.toml") == Settings()
 

@@ -122,3 +122,61 @@ def test_a_vote_that_fits_no_member_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(CorruptLogError, match="nobody who can be a member"):
         TermFile(tmp_path / "term", tmp_path / "currterm")
+
+
+def kept_aside(root: Path) -> list[bytes]:
+    folder = root / "set-aside"
+    return [path.read_bytes() for path in folder.iterdir()] if folder.is_dir() else []
+
+
+CUT = {"empty": b"", "cut": b"voteLeader=n1\ncurrTer", "no number": b"currTerm=six\n"}
+
+
+@pytest.mark.parametrize("content", CUT.values(), ids=CUT)
+def test_a_member_whose_vote_cannot_be_read_says_what_to_do(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "currterm"
+    path.write_bytes(content)
+
+    with pytest.raises(CorruptLogError, match="write a currTerm into the file that is higher"):
+        TermFile(tmp_path / "term", path)
+
+    assert path.read_bytes() == content
+    path.write_text("currTerm=8\n")
+    file = TermFile(tmp_path / "term", path)
+    file.close()
+    assert file.state == HardState(Term(8), None)
+
+
+@pytest.mark.parametrize("known", [None, OLD])
+@pytest.mark.parametrize("content", CUT.values(), ids=CUT)
+def test_a_node_that_is_alone_goes_on_where_its_vote_cannot_be_read(
+    tmp_path: Path, content: bytes, known: HardState | None
+) -> None:
+    path = tmp_path / "currterm"
+    if known is not None:
+        file = TermFile(tmp_path / "term", path)
+        file.persist(known)
+        file.close()
+    path.write_bytes(content)
+
+    file = TermFile(tmp_path / "term", path, is_alone=True)
+    file.close()
+
+    assert file.state == (known or HardState(Term(0), None))
+    assert kept_aside(tmp_path) == [content]
+    assert path.exists() == (known is not None)
+
+
+@pytest.mark.parametrize("mirrored", ["currTerm=4\n", "currTerm=5\n", None])
+def test_a_text_file_that_lags_is_written_anew(tmp_path: Path, mirrored: str | None) -> None:
+    path = tmp_path / "currterm"
+    file = TermFile(tmp_path / "term", path)
+    file.persist(OLD)
+    file.close()
+    path.unlink()
+    if mirrored is not None:
+        path.write_text(mirrored)
+
+    TermFile(tmp_path / "term", path).close()
+
+    assert decode_current_term(path.read_bytes()) == CurrentTerm(OLD.term, OLD.vote)
