@@ -43,7 +43,7 @@ _DEPTH_MAX = 64
 DOCUMENT_SIZE_MAX = 1024 * 1024 * 1024
 """Bytes: a million topics are a quarter of it."""
 
-_WHOLE_MAX = 2**63 - 1
+_LONG_MAX = 2**63 - 1
 _DIGITS_MAX = 32
 """Of a whole number; what has more of them has zeros in front, or is too large."""
 
@@ -392,8 +392,8 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _bounded_int(text: str) -> int:
-    value = int(text) if len(text) <= _DIGITS_MAX else _WHOLE_MAX + 1
-    if not -_WHOLE_MAX - 1 <= value <= _WHOLE_MAX:
+    value = int(text) if len(text) <= _DIGITS_MAX else _LONG_MAX + 1
+    if not -_LONG_MAX - 1 <= value <= _LONG_MAX:
         raise ValueError(f"{text[:64]} is too large")
     return value
 
