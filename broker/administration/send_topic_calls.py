@@ -6,6 +6,7 @@ inherited from. A group's own topics are made as its other users make them.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from ledgermq.broker.administration.topic_calls import route_of
@@ -53,14 +54,21 @@ class SendTopicCalls:
         group = _group_of(name)
 
         def changes() -> list[Change]:
-            if group is not None:
-                return self._of_groups.lacking(group, name)
-            if self._tables.topics.get(name) is not None:
-                return []
-            made = self._inherit(name, template, queues)
+            if group is None:
+                is_there = self._tables.topics.get(name) is not None
+                return [] if is_there else [set_of(self._inherit(name, template, queues))]
+            lacking = self._of_groups.lacking(group, name)
+            # Like any other one that is sent to first; of what its group gets back itself it is
+            # another topic, with the group's number of queues.
+            with suppress(TopicUnknownError):
+                made = set_of(self._inherit(name, template, queues))
+                return [made if isinstance(one, TopicSet) else one for one in lacking]
+            return lacking
+
+        def set_of(made: Topic) -> TopicSet:
             if is_unit:
                 made = replace(made, sys_flag=made.sys_flag | UNIT_MODE)
-            return [TopicSet(name, made.to_fields())]
+            return TopicSet(name, made.to_fields())
 
         self._log.check_leads()
         changes()  # refuses at once what cannot be made

@@ -380,7 +380,7 @@ class TransactionService(Service):
         group.floor = planned.floor
         again, asked = set(planned.again), {half.offset for half in planned.asked}
         unasked = [half for half in planned.again if half.offset not in asked]
-        # Whom nobody is asked for goes as it is, and no check of it is counted: in a move of its own.
+        # Whom nobody is asked for goes as it is, and no check is counted: in a move of its own.
         group.is_unasked = bool(unasked)
         in_order = sorted((*planned.again, *planned.discarded), key=lambda half: half.offset)
         for half in unasked or in_order:

@@ -41,6 +41,9 @@ NUMBER_AT = len(DELIVER_AT) + 1
 """Where the digits stand in the properties."""
 
 _INT = Struct(">i")
+JAVA_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+"""A number in a property, as Java reads it."""
+
 _TOPIC_NAME = re.compile(TOPIC_CHARACTERS)
 
 
@@ -79,7 +82,13 @@ def real_queue(properties: memoryview | bytes) -> RealQueue | None:
 def delay_level(properties: memoryview | bytes) -> int:
     """The delay level in these properties; 0 when they have none."""
     text = decode_properties(properties).get(DELAY, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else 0
+    return max(0, int(text)) if JAVA_NUMBER.fullmatch(text) else 0
+
+
+def has_delay(properties: memoryview | bytes) -> bool:
+    """Whether these properties ask for a delay, or for what is no level at all."""
+    text = decode_properties(properties).get(DELAY, "0")
+    return not JAVA_NUMBER.fullmatch(text) or int(text) > 0
 
 
 def timer_ms(properties: memoryview | bytes) -> int | None:

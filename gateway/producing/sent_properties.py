@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ledgermq.formats.records.delayed_message import RealQueue, level_properties, timer_properties
+from ledgermq.formats.records.delayed_message import (
+    JAVA_NUMBER,
+    RealQueue,
+    level_properties,
+    timer_properties,
+)
 from ledgermq.formats.records.properties import (
     CLUSTER,
     DELAY,
@@ -104,11 +109,14 @@ class SentProperties:
         found.pop(REAL_TOPIC, None)
         found.pop(REAL_QUEUE_ID, None)
         found[CLUSTER] = self._cluster
-        level = min(_number(found, DELAY) or 0, levels)
-        found.pop(DELAY, None)
+        asked = _level(found)
+        level = min(asked, levels)
+        if level == 0 < asked:
+            found.pop(DELAY)
         is_half = found.get(TRANSACTION_PREPARED, "").lower() == "true"
         if is_half and not (is_retried and level > 0):
-            found.pop(TRANSACTION_CHECK_TIMES, None)
+            for name in (DELAY, TRANSACTION_CHECK_TIMES):
+                found.pop(name, None)
             found |= {
                 TRANSACTION_PREPARED: "true",
                 REAL_TOPIC: real.topic,
@@ -117,7 +125,11 @@ class SentProperties:
             data = checked(encode_properties(found))
             return Destination(HALF_TOPIC.encode(), 0, data, is_half=True)
         if level > 0:
-            data = checked(encode_properties(found | level_properties(level, real)))
+            waits = level_properties(level, real)
+            if level == asked:
+                # As it was written: ``+1`` is a level, too.
+                del waits[DELAY]
+            data = checked(encode_properties(found | waits))
             return Destination(DELAY_TOPIC.encode(), level - 1, data)
         due_ms = _due_ms(found, now_ms)
         if due_ms is not None and due_ms > now_ms:
@@ -138,12 +150,12 @@ class SentProperties:
         if data is not None:
             return data
         found = decode_properties(text.encode(errors="replace"))
-        for name in (DELAY, TRANSACTION_PREPARED):
-            if found.get(name, "0").lower() not in ("0", "false"):
-                raise MessageIllegalError(
-                    "batch cannot be delayed, nor part of a transaction", property=name
-                )
-            found.pop(name, None)
+        is_half = found.pop(TRANSACTION_PREPARED, "false").lower() not in ("0", "false")
+        if is_half or _level(found) > 0:
+            raise MessageIllegalError(
+                "batch cannot be delayed, nor part of a transaction",
+                property=TRANSACTION_PREPARED if is_half else DELAY,
+            )
         found.pop(WAIT, None)
         found[CLUSTER] = self._cluster
         return checked(encode_properties(found))
@@ -177,8 +189,9 @@ def _without_wait(text: str) -> str:
 def _due_ms(found: dict[str, str], now_ms: int) -> int | None:
     """When the message is to be delivered, as clients of RocketMQ 5 and of ONS say it; epoch ms."""
     due_ms = _number(found, TIMER_DELIVER_MS)
-    if due_ms is None:
-        due_ms = _number(found, START_DELIVER_TIME)
+    if due_ms is None and JAVA_NUMBER.fullmatch(found.get(START_DELIVER_TIME, "")):
+        # To RocketMQ it means nothing, so that it may be anything.
+        due_ms = int(found[START_DELIVER_TIME])
     if due_ms is None:
         delay_ms = _number(found, TIMER_DELAY_MS)
         seconds = _number(found, TIMER_DELAY_SEC)
@@ -194,8 +207,20 @@ def _due_ms(found: dict[str, str], now_ms: int) -> int | None:
     return due_ms
 
 
+def _level(found: dict[str, str]) -> int:
+    """The delay level, as Java reads it; 0 and below: there is none.
+
+    Raises:
+        MessageIllegalError: it is no number, or none that an ``int`` of Java holds.
+    """
+    level = _number(found, DELAY) or 0
+    if not -(2**31) <= level < 2**31:
+        raise MessageIllegalError("delay level out of range", value=level)
+    return level
+
+
 def _number(found: dict[str, str], name: str) -> int | None:
-    """A number that is not negative; None when there is none.
+    """A number; None when there is none.
 
     Raises:
         MessageIllegalError: it is something else.
@@ -203,6 +228,6 @@ def _number(found: dict[str, str], name: str) -> int | None:
     text = found.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
+    if not JAVA_NUMBER.fullmatch(text):
         raise MessageIllegalError("property is no number", property=name, value=text[:64])
     return int(text)

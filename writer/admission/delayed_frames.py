@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ledgermq.formats.kernels.kernel import first_delayed
-from ledgermq.formats.records.delayed_message import delay_level, real_queue, timer_ms
+from ledgermq.formats.records.delayed_message import delay_level, has_delay, real_queue, timer_ms
 from ledgermq.formats.records.message import properties_in
 from ledgermq.model.errors import (
     LedgerError,
@@ -71,14 +71,7 @@ class DelayRules:
             LedgerError: why; ``record`` is the message's number.
         """
         if run.topic not in WAITING_TOPICS:
-            number = first_delayed(payload, 0, sizes, first, run.records, self._header_size)
-            if number >= 0:
-                raise MessageIllegalError(
-                    "message with a delay level has to be sent to where it waits",
-                    record=number,
-                    topic=run.topic.decode(),
-                    expected=DELAY_TOPIC,
-                )
+            self._check_undelayed(run, payload, sizes, first)
             return
         at = 0
         for number in range(first, first + run.records):
@@ -89,6 +82,27 @@ class DelayRules:
             except LedgerError as error:
                 error.details["record"] = number
                 raise
+
+    def _check_undelayed(
+        self, run: SendRun, payload: memoryview, sizes: memoryview, first: int
+    ) -> None:
+        at, number, end = 0, first, first + run.records
+        while True:
+            found = first_delayed(payload, at, sizes, number, end - number, self._header_size)
+            if found < 0:
+                return
+            at += sum(sizes[number:found])
+            record = payload[at + self._header_size : at + sizes[found]]
+            # RocketMQ stores a level of 0 or below at once, as it came.
+            if has_delay(properties_in(record)):
+                raise MessageIllegalError(
+                    "message with a delay level has to be sent to where it waits",
+                    record=found,
+                    topic=run.topic.decode(),
+                    expected=DELAY_TOPIC,
+                )
+            at += sizes[found]
+            number = found + 1
 
     def _check_record(self, run: SendRun, record: memoryview, now_ms: int) -> None:
         properties = properties_in(record)

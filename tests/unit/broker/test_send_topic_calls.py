@@ -75,11 +75,14 @@ def test_a_topic_that_is_there_by_now_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("name", ["%RETRY%readers", "%DLQ%readers"])
-def test_a_groups_own_topic_comes_with_its_group(name: str) -> None:
-    group, topic = Node().make(name)
+@pytest.mark.parametrize(("creates", "queues"), [(True, 4), (False, 1)])
+def test_a_groups_own_topic_comes_with_its_group_and_as_others_where_they_are_made(
+    name: str, creates: bool, queues: int
+) -> None:
+    group, topic = Node(auto_create_topic_enable=creates).make(name)
 
     assert isinstance(group, GroupSet) and isinstance(topic, TopicSet)
-    assert Topic.read(name, topic.fields).write_queues == 1
+    assert Topic.read(name, topic.fields).write_queues == queues
 
 
 @pytest.mark.parametrize(

@@ -51,9 +51,23 @@ def test_a_delayed_message_waits_at_its_level_and_says_where_it_belongs() -> Non
     }
 
 
-@pytest.mark.parametrize("text", ["DELAY\x010\x02A\x01b", "A\x01b\x02DELAY\x013"])
-def test_no_level_is_no_delay_and_leaves_no_trace(text: str) -> None:
-    place = destination(text, levels=18 if "\x010" in text else 0)
+@pytest.mark.parametrize("level", ["0", "-1", "+0", "-2147483648"])
+def test_no_level_is_no_delay_and_is_stored_as_it_came(level: str) -> None:
+    place = destination(f"DELAY\x01{level}\x02A\x01b")
+
+    assert (place.topic, place.queue_id) == (b"orders", 3)
+    assert decode_properties(place.properties) == {"A": "b", "CLUSTER": "c1", "DELAY": level}
+
+
+def test_a_level_with_a_sign_is_one() -> None:
+    place = destination("DELAY\x01+1\x02")
+
+    assert (place.topic, place.queue_id) == (b"SCHEDULE_TOPIC_XXXX", 0)
+    assert decode_properties(place.properties)["DELAY"] == "+1"
+
+
+def test_where_there_are_no_levels_a_delay_leaves_no_trace() -> None:
+    place = destination("A\x01b\x02DELAY\x013", levels=0)
 
     assert (place.topic, place.queue_id) == (b"orders", 3)
     assert decode_properties(place.properties) == {"A": "b", "CLUSTER": "c1"}
@@ -98,15 +112,29 @@ def test_a_time_of_delivery_counts_as_newer_clients_say_it(text: str, due_ms: in
     assert place.properties.startswith(b"DELIVER_AT\x01%d\x02" % due_ms)
 
 
-def test_a_time_that_is_over_is_now() -> None:
-    assert destination(f"TIMER_DELIVER_MS\x01{NOW_MS}").topic == b"orders"
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"TIMER_DELIVER_MS\x01{NOW_MS}",
+        "TIMER_DELAY_SEC\x01-1",
+        "__STARTDELIVERTIME\x01-1",
+        "__STARTDELIVERTIME\x01tomorrow",
+    ],
+)
+def test_a_time_that_is_over_or_means_nothing_to_rocketmq_is_now(text: str) -> None:
+    place = destination(text)
+
+    assert place.topic == b"orders"
+    assert place.properties == text.encode() + b"\x02CLUSTER\x01c1"
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "DELAY\x01soon",
-        "TIMER_DELAY_SEC\x01-1",
+        "DELAY\x012147483648",
+        "DELAY\x01+",
+        "TIMER_DELAY_SEC\x01soon",
         "TIMER_DELAY_SEC\x0199999999999",
         "A\x01" + "b" * 33_000,
     ],
@@ -125,4 +153,4 @@ def test_a_batch_cannot_wait(text: str) -> None:
 
 def test_what_a_batch_says_goes_to_each_message() -> None:
     assert RULES.of_batch("WAIT\x01true") == b"CLUSTER\x01c1"
-    assert RULES.of_batch("DELAY\x010\x02A\x01b") == b"A\x01b\x02CLUSTER\x01c1"
+    assert RULES.of_batch("DELAY\x01-1\x02A\x01b") == b"DELAY\x01-1\x02A\x01b\x02CLUSTER\x01c1"

@@ -63,7 +63,17 @@ def timer(at_ms: int, real: RealQueue = REAL) -> dict[str, str]:
 def test_messages_that_say_where_they_belong_may_wait() -> None:
     check(DELAY_TOPIC, 1, level(2), level(2))
     check(TIMER_TOPIC, 0, timer(NOW - 5), timer(NOW + DELIVERY_AHEAD_MS_MAX))
+    check(DELAY_TOPIC, 1, {**level(2), "DELAY": "+2"})
     check("orders", 2, {"TAGS": "DELAY"}, {"DELAYS": "1"}, {"XDELAY": "1"}, {})
+
+
+def test_a_level_of_zero_or_below_waits_for_nothing_and_those_behind_it_are_looked_at() -> None:
+    none = [{"DELAY": "0"}, {"TAGS": "a"}, {"DELAY": "-1", "TAGS": "a"}, {"TAGS": "longer"}]
+    check("orders", 2, *none)
+    with pytest.raises(LedgerError, match="where it waits") as refusal:
+        check("orders", 2, *none, {"TAGS": "a", "DELAY": "+1"})
+
+    assert refusal.value.details["record"] == 5
 
 
 @pytest.mark.parametrize(
@@ -78,6 +88,7 @@ def test_messages_that_say_where_they_belong_may_wait() -> None:
         (TIMER_TOPIC, 0, timer(NOW + 2 * DELIVERY_AHEAD_MS_MAX), "too far ahead"),
         ("orders", 2, {"TAGS": "a", "DELAY": "1"}, "where it waits"),
         ("orders", 2, {"DELAY": "1"}, "where it waits"),
+        ("orders", 2, {"DELAY": "soon"}, "where it waits"),
     ],
 )
 def test_others_are_refused_with_their_number(
