@@ -17,7 +17,7 @@ from ledgermq.model.config.broker_conf import Untranslated, translate_broker_con
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.config.settings_change import cluster_fingerprint
 from ledgermq.model.config.settings_file import write_settings
-from ledgermq.process.settings.settings_loading import load_settings, read_text
+from ledgermq.process.settings.settings_loading import load_settings, read_properties_text
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -63,7 +63,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _from_rocketmq(arguments: argparse.Namespace) -> int:
     path: Path = arguments.file
-    translation = translate_broker_conf(read_text(path), name=str(path))
+    translation = translate_broker_conf(read_properties_text(path), name=str(path))
     if arguments.json:
         left = [entry._asdict() for entry in translation.untranslated]
         settings = dataclasses.asdict(translation.settings)

@@ -27,7 +27,7 @@ from ledgermq.model.config.settings import LogKind, Settings
 from ledgermq.model.config.settings_file import read_settings
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.limits import STAGED_TOPIC, TIMER_TOPIC
-from ledgermq.process.settings.settings_loading import read_text
+from ledgermq.process.settings.settings_loading import read_properties_text
 from ledgermq.store.store_directory import StoreDirectory, open_directory
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def _report(
 
 
 def _translated(path: Path) -> Translation:
-    return translate_broker_conf(read_text(path), name=str(path))
+    return translate_broker_conf(read_properties_text(path), name=str(path))
 
 
 def _tell_untranslated(translation: Translation, path: Path) -> None:

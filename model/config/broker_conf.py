@@ -1,11 +1,13 @@
 """Translation of RocketMQ 4.9's ``broker.conf`` into our settings; keys without effect are named.
 
 RocketMQ ignores what it does not know or cannot parse, without a word; here every key that has no
-effect is named with its value and the reason.
+effect is named with its value and the reason. What it can parse is Java's to say
+(``MixAll.properties2Object``): blanks behind a value belong to it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
@@ -29,6 +31,10 @@ from ledgermq.model.config.settings_file import (
 )
 from ledgermq.model.config.settings_rules import QUEUE_UNIT_SIZE, RULES, conflicts, member_names
 
+_NUMBER = re.compile(r"[+-]?\d+")
+"""What Java's ``Integer.parseInt`` takes."""
+
+_IGNORED = "no whole number to Java, so RocketMQ ignored it and kept its default"
 _QUEUE_SIZE_KEY = "mappedFileSizeConsumeQueue"
 _DLEDGER_KEYS = ("dLegerGroup", "dLegerPeers", "dLegerSelfId", "preferredLeaderId")
 
@@ -54,13 +60,13 @@ def translate_broker_conf(text: str, *, name: str) -> Translation:
     """Our settings for the broker that ``text`` configures.
 
     Args:
-        text: content of a ``broker.conf``.
+        text: content of a ``broker.conf``, a character a byte.
         name: the file's name, for the messages.
 
     Raises:
         SettingsError: the values contradict one another, so that RocketMQ would not run with them.
     """
-    properties = {key: _stripped(entry) for key, entry in read_properties(text).items()}
+    properties = read_properties(text)
     is_dledger = _is_true(properties, "enableDLegerCommitLog")
     settings = _with(Settings(), "store.log", _log_kind(is_dledger=is_dledger))
     origins = {"store.log": "enableDLegerCommitLog"}
@@ -71,7 +77,10 @@ def translate_broker_conf(text: str, *, name: str) -> Translation:
             continue
         convert = _CONVERTED.get(ours)
         value = _value(ours, entry) if convert is None else convert(entry.value)
-        if value is None or not RULES[ours].takes(value):
+        if value is None:
+            left.append(Untranslated(*entry, _IGNORED))
+            continue
+        if not RULES[ours].takes(value):
             left.append(Untranslated(*entry, f"{ours} must be {RULES[ours].allowed}"))
             continue
         settings = _with(settings, ours, value)
@@ -100,6 +109,9 @@ def write_translation(translation: Translation, *, name: str) -> str:
 
 def _leftovers(properties: dict[str, Property], *, is_dledger: bool) -> Iterator[Untranslated]:
     for entry in properties.values():
+        bare = entry.value.strip()
+        if entry.value != bare and not _NUMBER.fullmatch(bare):
+            yield Untranslated(*entry, "the blanks behind it belong to it, as RocketMQ read it")
         if entry.key in _DLEDGER_KEYS and not is_dledger:
             yield Untranslated(*entry, "without enableDLegerCommitLog=true it has no effect")
         elif entry.key in SAME_WHEN:
@@ -181,10 +193,9 @@ def _value(ours: str, entry: Property) -> object:
     if kind == tuple[str, ...]:
         return tuple(item.strip() for item in entry.value.split(";") if item.strip())
     assert kind is int or kind == int | None, kind
-    try:
-        number = int(entry.value)
-    except ValueError:
+    if not _NUMBER.fullmatch(entry.value):
         return None
+    number = int(entry.value)
     if entry.key == _QUEUE_SIZE_KEY:
         # RocketMQ rounds up, so this is the size that its files have.
         number = -(-number // QUEUE_UNIT_SIZE) * QUEUE_UNIT_SIZE
@@ -213,7 +224,3 @@ def _is_true(properties: dict[str, Property], key: str) -> bool:
 
 def _log_kind(*, is_dledger: bool) -> LogKind:
     return LogKind.DLEDGER if is_dledger else LogKind.COMMITLOG
-
-
-def _stripped(entry: Property) -> Property:
-    return entry._replace(value=entry.value.strip())

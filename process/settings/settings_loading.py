@@ -35,13 +35,26 @@ def read_text(path: Path) -> str:
         ConfigError: it cannot be read, is not UTF-8, or is larger than ``TEXT_SIZE_MAX``.
     """
     try:
+        return _content(path).decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text: byte {error.start}") from error
+
+
+def read_properties_text(path: Path) -> str:
+    """Content of a properties file that an operator named: as Java reads it, a character a byte.
+
+    Raises:
+        ConfigError: it cannot be read, or is larger than ``TEXT_SIZE_MAX``.
+    """
+    return _content(path).decode("latin-1")
+
+
+def _content(path: Path) -> bytes:
+    try:
         with path.open("rb") as file:
             content = file.read(TEXT_SIZE_MAX + 1)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     if len(content) > TEXT_SIZE_MAX:
         raise ConfigError(f"{path} is larger than {TEXT_SIZE_MAX} bytes: not a settings file")
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text: byte {error.start}") from error
+    return content

@@ -11,6 +11,7 @@ from ledgermq.model.config.broker_conf_keys import SAME_WHEN, TRANSLATED, WITHOU
 from ledgermq.model.config.settings import ForceClean, LogKind, RetentionSection, Settings
 from ledgermq.model.config.settings_file import SettingsError, read_settings
 from ledgermq.model.config.settings_rules import RULES
+from ledgermq.model.errors import ConfigError
 
 PLAIN = """\
 brokerClusterName = Shop
@@ -96,7 +97,7 @@ def test_the_translation_is_a_settings_file_that_names_its_origins() -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("maxMessageSize=big", "store.max_message_size must be 1 to 4194304"),
+        ("maxMessageSize=big", "no whole number to Java, so RocketMQ ignored it"),
         ("maxMessageSize=8388608", "store.max_message_size must be 1 to 4194304"),
         ("storePathRootDir=store", "store.path_root_dir must be an absolute path"),
         ("brokerIP1=broker.local", "node.broker_ip must be an IPv4 or IPv6 address"),
@@ -169,3 +170,46 @@ def test_a_plain_broker_has_no_preferred_leader() -> None:
 
 def test_no_preferred_leader_needs_no_remark() -> None:
     assert remarks(GROUP + "preferredLeaderId=\n") == {}
+
+
+@pytest.mark.parametrize("value", ["48 ", "48 # hours", "4_8", "64*1024", "", "4\xa08"])
+def test_a_number_that_java_does_not_read_is_ignored_as_rocketmq_did_and_told(value: str) -> None:
+    found = translate_broker_conf(f"fileReservedTime={value}", name="b")
+
+    assert found.settings.retention.file_reserved_time == 72
+    assert "RocketMQ ignored it" in remarks(f"fileReservedTime={value}")["fileReservedTime"]
+
+
+def test_a_number_may_have_a_sign() -> None:
+    found = translate_broker_conf("fileReservedTime=+48", name="b")
+
+    assert found.settings.retention.file_reserved_time == 48
+    assert "fileReservedTime" not in remarks("fileReservedTime=+48")
+
+
+def test_blanks_behind_a_value_belong_to_it() -> None:
+    text = "storePathRootDir=/data/store \nenableDLegerCommitLog=true \n"
+    found = translate_broker_conf(text, name="b")
+
+    assert found.settings.store.path_root_dir == Path("/data/store ")
+    assert found.settings.store.log is LogKind.COMMITLOG
+    told = remarks(text)
+    assert "as RocketMQ read it" in told["storePathRootDir"]
+    assert "enableDLegerCommitLog" in told
+
+
+def test_comments_of_any_encoding_and_a_mark_at_the_beginning_are_read_as_java_reads_them() -> None:
+    conf = "# 删除文件时间点\n".encode("gbk") + b"# Gr\xf6\xdfe\nfileReservedTime=48\n"
+    marked = b"\xef\xbb\xbf" + b"fileReservedTime=48\nbrokerName=shop\n"
+    read, first_ignored = (
+        translate_broker_conf(one.decode("latin-1"), name="b").settings for one in (conf, marked)
+    )
+
+    assert read.retention.file_reserved_time == 48
+    assert first_ignored.retention.file_reserved_time == 72
+    assert first_ignored.node.broker_name == "shop"
+
+
+def test_an_escape_that_java_refuses_is_refused() -> None:
+    with pytest.raises(ConfigError, match="four hexadecimal"):
+        translate_broker_conf("storePathRootDir=/data/\\u00zz", name="b")
