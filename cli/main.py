@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn, Protocol, cast
 
 import ledgermq
+from ledgermq.cli.seen_text import show_only_what_is_seen
 from ledgermq.model.errors import (
     CorruptLogError,
     LedgerError,
@@ -196,6 +197,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stdout is None:
         # Closed by who started us: nobody wants to read it.
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    show_only_what_is_seen()
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["--"]:
         # What is behind it are no options; the command is looked for in the first place.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from ledgermq.cli.output import shown, time_text
+import sys
+
+from ledgermq.cli.output import time_text
+from ledgermq.cli.seen_text import shown
 from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.model.errors import BodyUnreadableError
 
 PREVIEW_SIZE_MAX = 60
 BODY_SIZE_MAX = 4_096
@@ -52,3 +56,20 @@ def print_details(message: ReceivedMessage) -> None:
     print(shown(bytes(body).decode(errors="backslashreplace"), keeps="\n\t"))
     if not is_whole:
         print("… --json shows all of it")
+
+
+def print_body(message: ReceivedMessage) -> None:
+    """Print the body and end the line: each byte for who reads a pipe, at a terminal what can be
+    seen of it. One that cannot be decompressed is printed as it is stored, which is told.
+    """
+    try:
+        body = message.body
+    except BodyUnreadableError as error:
+        print(f"ledgermq: printed as stored: {error}", file=sys.stderr)
+        body = message.stored_body
+    if sys.stdout.isatty():
+        print(shown(bytes(body).decode(errors="backslashreplace"), keeps="\n\t"))
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(body)
+    sys.stdout.buffer.write(b"\n")

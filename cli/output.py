@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
+from ledgermq.cli.seen_text import shown
+
 
 def tell(
     arguments: argparse.Namespace, document: object, otherwise: str | Callable[[], None]
@@ -23,16 +25,6 @@ def tell(
     else:
         otherwise()
     return 0
-
-
-def shown(text: str, *, keeps: str = "") -> str:
-    """``text`` with a dot for each letter that cannot be seen: others may have chosen it, and a
-    terminal does what such letters say.
-
-    Args:
-        keeps: letters that stay all the same.
-    """
-    return "".join(one if one.isprintable() or one in keeps else "·" for one in text)
 
 
 def time_text(timestamp_ms: int, *, unit: str = "milliseconds") -> str:

@@ -7,6 +7,8 @@ import time
 from types import TracebackType
 from typing import Self
 
+from ledgermq.cli.seen_text import drawn, shown
+
 INTERVAL_S = 0.2
 
 
@@ -41,6 +43,8 @@ class ProgressLine:
             self._write("")
 
     def _write(self, text: str) -> None:
-        sys.stderr.write(f"\r{text:<{self._size}}" if text else f"\r{'':<{self._size}}\r")
-        sys.stderr.flush()
+        line = shown(text)
+        terminal = drawn(sys.stderr)
+        terminal.write(f"\r{line:<{self._size}}" if line else f"\r{'':<{self._size}}\r")
+        terminal.flush()
         self._size = len(text)

@@ -6,7 +6,8 @@ import argparse
 import json
 
 from ledgermq.cli.node_verbs import ON_OFF, add_command, add_verb, confirm
-from ledgermq.cli.output import print_table, shown, tell, when
+from ledgermq.cli.output import print_table, tell, when
+from ledgermq.cli.seen_text import shown
 from ledgermq.client.admin.admin import Admin
 from ledgermq.client.admin.admin_results import GroupRow, QueueLag
 from ledgermq.model.errors import ConfigError

@@ -18,7 +18,8 @@ from ledgermq.cli.messages.query_command import (
     show_message,
 )
 from ledgermq.cli.node_options import parse_time
-from ledgermq.cli.output import print_table, shown, tell, time_text
+from ledgermq.cli.output import print_table, tell, time_text
+from ledgermq.cli.seen_text import shown
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.reading.message_life import MessageLife
 from ledgermq.client.reading.message_track import Track

@@ -9,6 +9,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
+from ledgermq.cli.message_text import print_body
 from ledgermq.cli.node_options import parse_time
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell, time_text
@@ -144,6 +145,4 @@ def _print(message: ReceivedMessage) -> None:
         f" position {message.physical_offset}, stored {time_text(message.store_timestamp)},"
         f" id {message.unique_id or message.offset_message_id}"
     )
-    sys.stdout.flush()
-    sys.stdout.buffer.write(message.body)
-    sys.stdout.buffer.write(b"\n")
+    print_body(message)

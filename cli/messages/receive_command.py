@@ -8,14 +8,14 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 
-from ledgermq.cli.output import shown
+from ledgermq.cli.message_text import print_body
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.reading.received_json import received_as_json
 from ledgermq.client.reading.start_offsets import Start
-from ledgermq.model.errors import BodyUnreadableError, ConfigError
+from ledgermq.model.errors import ConfigError
 from ledgermq.model.message_filter import MessageFilter
 
 POLL_S = 1.0
@@ -168,15 +168,5 @@ def _start(arguments: argparse.Namespace) -> Start:
 def _print(message: ReceivedMessage, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.buffer.write(json.dumps(received_as_json(message)).encode() + b"\n")
-        return
-    try:
-        body = message.body
-    except BodyUnreadableError as error:
-        print(f"ledgermq: printed as stored: {shown(str(error))}", file=sys.stderr)
-        body = message.stored_body
-    if sys.stdout.isatty():
-        # Others have chosen what stands there, and a terminal does what its letters say.
-        print(shown(bytes(body).decode(errors="backslashreplace"), keeps="\n\t"))
-        return
-    sys.stdout.buffer.write(body)
-    sys.stdout.buffer.write(b"\n")
+    else:
+        print_body(message)

@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ledgermq.cli.seen_text import KEPT, drawn, shown
 from ledgermq.doctor.finding import PARTS, Diagnosis, Weight, worst
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.exit_status import EXIT_INTERRUPTED, EXIT_OK
@@ -128,7 +129,8 @@ def _shown(findings: Iterable[Diagnosis], *, as_text: bool) -> list[Diagnosis]:
     for finding in findings:
         all_of_them.append(finding)
         if as_text:
-            print("\n".join(describe(finding, is_colored=is_colored)), flush=True)
+            lines = "\n".join(describe(finding, is_colored=is_colored))
+            print(lines, file=drawn(sys.stdout), flush=True)
     return all_of_them
 
 
@@ -138,7 +140,7 @@ def describe(finding: Diagnosis, *, is_colored: bool) -> Iterator[str]:
     if is_colored:
         name = f"\x1b[{_COLORS[finding.verdict]}m{name}\x1b[0m"
     first, *more = textwrap.wrap(
-        " ".join(finding.measured.split()), WIDTH - 32, break_long_words=False
+        shown(" ".join(finding.measured.split())), WIDTH - 32, break_long_words=False
     ) or [""]  # fmt: skip
     yield f"{name}{finding.check:<26}{first}"
     for line in more:
@@ -146,7 +148,7 @@ def describe(finding: Diagnosis, *, is_colored: bool) -> Iterator[str]:
     if finding.verdict is not Weight.OK:
         for label, text in (("limit", finding.limit), ("do", finding.change)):
             if text:
-                lines = textwrap.wrap(text, WIDTH - 16, break_long_words=False)
+                lines = textwrap.wrap(shown(text, keeps=KEPT), WIDTH - 16, break_long_words=False)
                 yield f"{INDENT}  {label + ':':<8}{lines[0]}"
                 yield from (f"{INDENT}  {'':<8}{line}" for line in lines[1:])
 

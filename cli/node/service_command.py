@@ -17,6 +17,7 @@ from ledgermq.cli.node.doctor_command import CONFIG_FILE
 from ledgermq.cli.node.service_unit import Unit, look_at_unit, unit_name
 from ledgermq.cli.node.service_unit import describe as describe_unit
 from ledgermq.cli.node.status_command import duration_text, health_lines, size_text
+from ledgermq.cli.seen_text import drawn, shown
 from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.process import control
 from ledgermq.process.runtime_paths import RuntimePaths
@@ -76,7 +77,8 @@ def _status(arguments: argparse.Namespace) -> int:
     else:
         is_terminal = sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if is_terminal else 0
-        print("\n".join(describe(unit, node, silence, events, width=width, colored=is_terminal)))
+        for line in describe(unit, node, silence, events, width=width, colored=is_terminal):
+            print(line, file=drawn(sys.stdout))
     return 0 if node is not None else EXIT_DOWN
 
 
@@ -105,30 +107,35 @@ def describe(
         width: longest line; 0 for any, as whoever reads a pipe wants all of it.
         colored: for a terminal.
     """
-    yield f"unit        {describe_unit(unit)}"
+    yield shown(f"unit        {describe_unit(unit)}")
     if unit.properties.get("StatusText"):
-        yield f"            {unit.properties['StatusText']}"
+        yield shown(f"            {unit.properties['StatusText']}")
     if node is None:
-        yield f"node        does not run: {silence}"
+        yield shown(f"node        does not run: {silence}")
     else:
-        yield from _node(node, colored=colored)
+        yield _first(node, colored=colored)
+        yield from map(shown, _node(node))
     yield ""
     if events.why_not:
-        yield f"events      {events.why_not}"
+        yield shown(f"events      {events.why_not}")
         return
     yield f"events      the last {len(events.told)}"
     for told in events.told:
         yield _event(told, width=width, colored=colored)
 
 
-def _node(node: NodeStatus, *, colored: bool) -> Iterator[str]:
-    names, raft, cursors, disk = node["node"], node["raft"], node["cursors"], node["disk"]
+def _first(node: NodeStatus, *, colored: bool) -> str:
+    names = node["node"]
     waits = f", waiting for {node['waits_for']}" if node["waits_for"] else ""
     state = _painted(node["state"], node["state"], colored=colored)
-    yield (
-        f"node        {names['self_id']} of {names['broker']} in {names['cluster']}: {state}"
-        f"{waits}, up for {duration_text(node['uptime_s'])}"
+    who = f"{names['self_id']} of {names['broker']} in {names['cluster']}"
+    return (
+        f"node        {shown(who)}: {state}{shown(waits)}, up for {duration_text(node['uptime_s'])}"
     )
+
+
+def _node(node: NodeStatus) -> Iterator[str]:
+    raft, cursors, disk = node["raft"], node["cursors"], node["disk"]
     yield from health_lines(node)
     yield (
         f"role        {raft['role']} in term {raft['term']};"
@@ -160,7 +167,7 @@ def _event(told: Told, *, width: int, colored: bool) -> str:
     at = told.at.isoformat(sep=" ", timespec="seconds")[:19]
     head = f"  {at}  "
     level = f"{told.level:<6}"
-    rest = f"{told.event:<24}{told.process}: {told.text}"
+    rest = shown(f"{told.event:<24}{told.process}: {told.text}")
     room = width - len(head) - len(level)
     if 0 < room < len(rest):
         rest = f"{rest[: max(room - 1, 0)]}…"
@@ -168,7 +175,7 @@ def _event(told: Told, *, width: int, colored: bool) -> str:
 
 
 def _painted(text: str, kind: str, *, colored: bool) -> str:
-    color = _COLORS.get(kind)
+    color, text = _COLORS.get(kind), shown(text)
     return f"\x1b[{color}m{text}\x1b[0m" if colored and color else text
 
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from typing import TYPE_CHECKING
 
 from ledgermq.cli.node_options import add_node_options
+from ledgermq.cli.seen_text import drawn
 from ledgermq.cli.top.top_figures import ClusterFigures, SortOrder, figures
 from ledgermq.cli.top.top_look import ClusterLooks, ClusterWatch, Look
 from ledgermq.model.errors import ConfigError, NotLeaderError
@@ -118,7 +120,7 @@ def _print(found: ClusterFigures, choice: Choice) -> None:
 
     from ledgermq.cli.top.top_screen import screen
 
-    console = Console()
+    console = Console(file=drawn(sys.stdout))
     if not console.is_terminal:
         console = Console(width=WIDTH)
     console.print(screen(found, choice, height=None))

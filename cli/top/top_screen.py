@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ledgermq.cli.node.status_command import duration_text, size_text
+from ledgermq.cli.seen_text import all_shown
 from ledgermq.cli.top.top_figures import (
     ClusterFigures,
     GroupFigures,
@@ -58,6 +59,8 @@ class Choice(NamedTuple):
 
 def screen(found: ClusterFigures, choice: Choice, *, height: int | None) -> RenderableType:
     """All that fits on ``height`` lines; ``None``: everything."""
+    # Drawn on the terminal itself: what others have named does nothing there.
+    found, choice = all_shown(found), all_shown(choice)
     parts: list[RenderableType] = [_head(found, choice), Text()]
     node = next((one for one in found.nodes if one.name == choice.node), None)
     group = next((one for one in found.groups if one.group == choice.group), None)

@@ -16,6 +16,7 @@ from typing import Self
 from rich.console import Console, ConsoleDimensions, RenderableType
 from rich.live import Live
 
+from ledgermq.cli.seen_text import drawn
 from ledgermq.model.errors import ConfigError
 
 ESCAPE = "esc"
@@ -42,7 +43,7 @@ class Terminal:
         Raises:
             ConfigError: input or output is none, or one that cannot be drawn on.
         """
-        self.console = Console()
+        self.console = Console(file=drawn(sys.stdout))
         if not (sys.stdin.isatty() and self.console.is_terminal):
             raise ConfigError("not at a terminal: use --once, and --json for programs")
         if self.console.is_dumb_terminal:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq.cli.output import print_table, shown
+from ledgermq.cli.output import print_table
+from ledgermq.cli.seen_text import shown
 
 EVIL = "x\n2026 INFO forged\x1b]0;owned\x07\x1b[31m\x9b2J\u202e"
 
