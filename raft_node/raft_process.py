@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict, deque
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from ledgermq.ipc.counters import BrokerCounter, RaftCounter
@@ -45,7 +46,7 @@ from ledgermq.raft_node.raft_core import MESSAGES_PER_TURN_MAX, TICK_NS, new_cor
 from ledgermq.raft_node.replicated import Replicated
 from ledgermq.raft_node.shipping.shipping import LogArrivedError
 from ledgermq.raft_node.slow_looks import SlowLooks
-from ledgermq.raft_node.term_file import TermFile
+from ledgermq.raft_node.term_file import TermFile, when_there_is_space
 from ledgermq.raft_node.witness import witness_process
 from ledgermq.raft_node.writer_link import KEEP_ALL, WriterLink
 from ledgermq.store.files.store_paths import StorePaths
@@ -374,7 +375,10 @@ class RaftWorker:
         if effects is NO_EFFECTS:
             return
         if effects.persist is not None:
-            self._term_file.persist(effects.persist)
+            when_there_is_space(
+                partial(self._term_file.persist, effects.persist),
+                lambda: self._page.give_sign(Role.RAFT, self._environment.clock.monotonic_ns()),
+            )
             self._counters[RaftCounter.ELECTIONS] += 1
         self._direct_writer(effects)
         for peer, message in effects.send:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.errors import CorruptLogError, DiskFullError, StorageError
+from ledgermq.model.events import Event
 from ledgermq.model.ids import Term
 from ledgermq.raft.messages import HardState
 from ledgermq.raft.term_slots import (
@@ -16,6 +19,7 @@ from ledgermq.raft.term_slots import (
     decode_slots,
     encode_slot,
 )
+from ledgermq.store.files.disk_space import storage_error
 from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory, sync_file
 from ledgermq.store.files.kept_aside import FOLDER, keep_aside
 from ledgermq.store.files.properties_file import (
@@ -32,6 +36,10 @@ _REMEDY = (
     " than in those of all other members, without a voteLeader (docs/operating/what-to-do.md,"
     " «Term and vote cannot be read»)"
 )
+
+RETRY_S = 1.0
+TRIES = 60
+"""So often is the disk asked for space for term and vote before the node gives up."""
 
 
 class TermFile:
@@ -83,12 +91,17 @@ class TermFile:
         """Durable when this returns.
 
         Raises:
+            DiskFullError: there is no space for it now.
             StorageError: it is not, and nothing that depends on it may leave the node.
         """
         self._write(StoredState(self._sequence + 1, state))
         self._sequence += 1
         self.state = state
-        self._mirror()
+        try:
+            self._mirror()
+        except DiskFullError as error:
+            # The next term or vote, or the next start, says it again.
+            logger.warning("DLedger's text file of term and vote not written: %s", error)
 
     def close(self) -> None:
         """Close the file."""
@@ -113,9 +126,12 @@ class TermFile:
         offset, slot = encode_slot(*stored)
         try:
             os.pwrite(self._fd, slot, offset)
-            sync_content(self._fd)
         except OSError as error:
             raise self._error("write", error) from error
+        try:
+            sync_content(self._fd)
+        except OSError as error:
+            raise self._error("sync", error) from error
 
     def _decode(self, content: bytes) -> StoredState | None:
         try:
@@ -150,12 +166,38 @@ class TermFile:
         return HardState(current.term, current.vote)
 
     def _error(self, verb: str, error: OSError) -> StorageError:
-        return StorageError(
-            f"could not {verb} term and vote",
-            errno=error.errno,
-            file=str(self._path),
-            reason=error.strerror,
-        )
+        return refused(f"could not {verb} term and vote", error, self._path, verb=verb)
+
+
+def refused(text: str, error: OSError, path: Path, *, verb: str) -> StorageError:
+    """What to raise for ``error`` of ``verb``: a sync without space is no full disk."""
+    if verb == "sync":
+        return StorageError(text, errno=error.errno, file=str(path), reason=error.strerror)
+    return storage_error(text, error, file=str(path))
+
+
+def when_there_is_space(persist: Callable[[], None], sign_of_life: Callable[[], None]) -> None:
+    """Call ``persist``, again and again while the disk has no space for it.
+
+    A node that cannot note its vote gives none; the others go on without it meanwhile.
+
+    Raises:
+        StorageError: there was no space for so long that somebody has to look.
+    """
+    for attempt in range(TRIES):
+        try:
+            persist()
+            return
+        except DiskFullError as error:
+            if attempt == 0:
+                logger.warning(
+                    "term and vote wait for space on the disk, this node gives no vote: %s",
+                    error,
+                    extra={"event": Event.DISK_FULL},
+                )
+        sign_of_life()
+        time.sleep(RETRY_S)
+    persist()
 
 
 def _order(state: HardState) -> tuple[int, bool]:

@@ -241,8 +241,9 @@ class ProduceService:
             except StorageError as error:
                 # It may have the ids of messages that are not stored.
                 self._unique.forget()
+                refusal = self._gate.strike(error) if isinstance(error, DiskFullError) else error
                 for put in batch.take_back(error):
-                    self._refuse_admitted(put.identity, put.request_id, put.size, error)
+                    self._refuse_admitted(put.identity, put.request_id, put.size, refusal)
         # In this mode the write alone is promised: nothing waits for the commit cursor.
         if self._answers_at_once:
             self.due.acknowledge(self._log.end.position)
@@ -271,7 +272,11 @@ class ProduceService:
             raise MessageIllegalError("record is too large", size=largest, limit=self._record_max)
         batch = PutBatch(self._log, self._offsets, term=term, now_ns=self._clock.epoch_ns)
         begin = int(self._log.end.position)
-        append_own(batch, group, self._put_lock, has_reserve=has_reserve, written=written)
+        try:
+            append_own(batch, group, self._put_lock, has_reserve=has_reserve, written=written)
+        except DiskFullError as error:
+            self._gate.strike(error)
+            raise
         try:
             self._unique.note_own(begin, int(self._log.end.position), batch.store_timestamp)
         except CorruptLogError as error:
@@ -375,6 +380,12 @@ class ProduceService:
         except (NoRoomError, NotLeaderError, OutcomeUnknownError, IdsUnknownError) as error:
             self._refuse_admitted(parts[0], frame.request_id, frame.payload_size, error)
             return 0
+        except DiskFullError as error:
+            # While what came before was written: it is refused with that, if it is a part of it.
+            if not batch.has_staged(parts[0], frame.request_id):
+                refusal = self._gate.strike(error)
+                self._refuse_admitted(parts[0], frame.request_id, frame.payload_size, refusal)
+            raise
         self._counters[WriterCounter.MESSAGES] += len(frame.sizes) - known
         self._counters[WriterCounter.BYTES] += frame.payload_size
         self._counters[WriterCounter.FRAMES] += 1

@@ -28,6 +28,7 @@ from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.messages import EntryId, HardState
 from ledgermq.raft.roles.witness import KEEPS_NOTHING, WitnessState
 from ledgermq.raft.term_slots import FILE_SIZE, SLOT_SIZE, VOTE_SIZE_MAX
+from ledgermq.raft_node.term_file import refused
 from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory, sync_file
 
 _SLOT = Struct("<4sIQQ32sQq")
@@ -98,17 +99,15 @@ class WitnessFile:
         offset, slot = encode_slot(*stored)
         try:
             os.pwrite(self._fd, slot, offset)
-            sync_content(self._fd)
         except OSError as error:
             raise self._error("write", error) from error
+        try:
+            sync_content(self._fd)
+        except OSError as error:
+            raise self._error("sync", error) from error
 
     def _error(self, verb: str, error: OSError) -> StorageError:
-        return StorageError(
-            f"could not {verb} what this witness knows",
-            errno=error.errno,
-            file=str(self._path),
-            reason=error.strerror,
-        )
+        return refused(f"could not {verb} what this witness knows", error, self._path, verb=verb)
 
 
 def encode_slot(sequence: int, state: WitnessState) -> tuple[int, bytes]:

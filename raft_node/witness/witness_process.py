@@ -10,7 +10,9 @@ one whom ``node.peers`` does not name.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Final, Protocol
 
 from ledgermq.ipc.counters import RaftCounter
@@ -36,6 +38,7 @@ from ledgermq.raft.roles.witness import WitnessCore, WitnessEffects, WitnessStat
 from ledgermq.raft_node.peers.peer_group import PeerGroup
 from ledgermq.raft_node.peers.peers import Peers
 from ledgermq.raft_node.raft_core import MESSAGES_PER_TURN_MAX, TICK_NS, timing_of
+from ledgermq.raft_node.term_file import when_there_is_space
 from ledgermq.raft_node.witness.witness_control import WitnessControl
 from ledgermq.raft_node.witness.witness_file import WitnessFile
 from ledgermq.store.files.store_paths import StorePaths
@@ -192,7 +195,10 @@ class WitnessWorker:
 
     def _carry_out(self, effects: WitnessEffects) -> None:
         if effects.persist is not None:
-            self._file.persist(effects.persist)
+            when_there_is_space(
+                partial(self._file.persist, effects.persist),
+                lambda: self._page.give_sign(Role.RAFT, time.monotonic_ns()),
+            )
             self._counters[RaftCounter.COMMITS] += 1
         for peer, message in effects.send:
             sent = self._peers.send(peer, (encode_message(message),))

@@ -25,6 +25,9 @@ RESERVE_STEP_MIN = 64 * 1024
 """On a disk that is nearly full, as far as blocks go; less would be a call for every batch."""
 
 
+TRY_SIZE = 4_096
+"""So much is written to see whether a disk takes writes: a block."""
+
 _PUNCH_HOLE_KEEP_SIZE = 0x03
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -146,6 +149,18 @@ class AppendFiles:
             except OSError as error:
                 raise self._error("write", error) from error
         self.position += size
+
+    def try_write(self) -> None:
+        """Write zeros behind ``position``, where nothing counts, to see whether that works.
+
+        Raises:
+            StorageError: it does not.
+        """
+        size = min(TRY_SIZE, self.room)
+        try:
+            os.pwrite(self._fd, bytes(size), self.position - self._start)
+        except OSError as error:
+            raise self._error("write", error) from error
 
     def sync(self) -> None:
         """Return when all that was appended before the call is on the disk. Any thread may call it.

@@ -45,7 +45,10 @@ def replace_file(path: Path, content: bytes) -> None:
     except OSError as error:
         raise storage_error("file not replaced", error, file=str(path)) from error
     try:
-        fresh.rename(path)
+        with_reserve(lambda: fresh.rename(path))
+    except OSError as error:
+        raise storage_error("file not replaced", error, file=str(path)) from error
+    try:
         sync_directory(path.parent)
     except OSError as error:
         raise StorageError(

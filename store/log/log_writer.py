@@ -21,7 +21,7 @@ from ledgermq.formats.dledger_index import ITEM_SIZE as INDEX_ITEM_SIZE
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import stamp_run
 from ledgermq.formats.store_markers import BLANK, BLANK_SIZE, COMMITLOG_BLANK_MAGIC
-from ledgermq.model.errors import MessageIllegalError, StorageError
+from ledgermq.model.errors import DiskFullError, MessageIllegalError, StorageError
 from ledgermq.model.ids import Index, Position, QueueOffset, Term
 from ledgermq.store.files.append_files import AppendFiles
 
@@ -83,6 +83,7 @@ class LogWriter:
         self._index = index
         self._store_host = store_host
         self._published = end
+        self._wanted = 0, 0
         self._batch, self._batch_size = bytearray(_ARENA_SIZE), _ARENA_SIZE
         self._staged = 0
         self._items, self._items_size = bytearray(_ARENA_SIZE // 8), _ARENA_SIZE // 8
@@ -122,9 +123,32 @@ class LogWriter:
                 room -= size
         else:
             position += total
-        self._data.reserve(position)
+        self._reserve(position, (self.end.index_ + 1 + count) * INDEX_ITEM_SIZE)
+
+    def _reserve(self, position: int, items: int) -> None:
+        try:
+            self._data.reserve(position)
+            if self._index is not None:
+                self._index.reserve(items)
+        except DiskFullError:
+            self._wanted = position, items
+            raise
+
+    def try_write(self) -> None:
+        """Have the blocks that were refused last, and write where the next records go.
+
+        What stands behind the log's end is zeros then.
+
+        Raises:
+            DiskFullError: that does not work now.
+        """
+        assert not self._staged
+        position, items = self._wanted
+        has_items = 0 if self._index is None else self._index.position
+        self._reserve(max(position, self._data.position), max(items, has_items))
+        self._data.try_write()
         if self._index is not None:
-            self._index.reserve((self.end.index_ + 1 + count) * INDEX_ITEM_SIZE)
+            self._index.try_write()
 
     def reserve_entries(self, end: LogEnd) -> None:
         """Have blocks for entries up to ``end``, for ``append_entries``.
@@ -133,8 +157,7 @@ class LogWriter:
             DiskFullError: there is no space; nothing has changed.
         """
         assert self._index is not None and not self._staged
-        self._data.reserve(end.position)
-        self._index.reserve((end.index_ + 1) * INDEX_ITEM_SIZE)
+        self._reserve(end.position, (end.index_ + 1) * INDEX_ITEM_SIZE)
 
     def put(
         self,

@@ -156,6 +156,13 @@ class ForgetfulDisk:
         """
         self._order(f"fail {word}")
 
+    def refuse(self, error: int, word: str) -> None:
+        """Every write to a file with ``word`` in its path fails so from now on; 0: none does.
+
+        The file system tells of room all the while, as one with a quota, or on a thin volume.
+        """
+        self._order(f"refuse {error} {word}")
+
     @property
     def failed_syncs(self) -> int:
         """How many there were."""

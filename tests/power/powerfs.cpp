@@ -18,6 +18,8 @@
 //                                   what was to become durable by it is seen, called clean, and never
 //                                   does, as with Linux' page cache
 //   failed                          how many fsyncs have failed
+//   refuse ERRNO WORD               every write to a file whose path has WORD in it fails so, while
+//                                   statfs tells of room; 0: none does any more
 //
 //   DATA   none: only what was synced; all: everything; random: each page as it is, or as it was
 //          at some moment since its fsync, or as it was then
@@ -112,6 +114,8 @@ struct State {
   bool has_journal = false;
   bool is_lying = false;
   std::string failing;  // word of `fail`; empty: none
+  int refusal = 0;      // errno of `refuse`; 0: none
+  std::string refused;  // its word
   uint64_t failures = 0;
   uint64_t armed = 0;
   uint64_t calls = 0;  // that change something
@@ -527,7 +531,12 @@ void on_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset, f
 void on_write(fuse_req_t request, fuse_ino_t number, const char* data, size_t size, off_t offset,
               fuse_file_info*) {
   CHANGES
-  put(*find(number), offset, data, size);
+  auto file = find(number);
+  if (state.refusal && path_of(*file).find(state.refused) != std::string::npos) {
+    fuse_reply_err(request, state.refusal);
+    return;
+  }
+  put(*file, offset, data, size);
   fuse_reply_write(request, size);
 }
 
@@ -866,6 +875,8 @@ std::string obey(Mount& mount, const std::string& line) {
     words >> state.is_lying;
   } else if (order == "fail") {
     words >> state.failing;
+  } else if (order == "refuse") {
+    words >> state.refusal >> state.refused;
   } else if (order == "failed") {
     return "ok " + std::to_string(state.failures);
   } else if (order == "frozen") {

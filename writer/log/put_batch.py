@@ -128,6 +128,10 @@ class PutBatch:
         self._staged.append(tuple.__new__(Put, fields))
         return True
 
+    def has_staged(self, identity: bytes, request_id: int) -> bool:
+        """Whether a frame is among those that ``publish`` would write."""
+        return any((put.identity, put.request_id) == (identity, request_id) for put in self._staged)
+
     def publish(self) -> list[Put]:
         """Write what was staged; the frames that are in the log now.
 

@@ -41,6 +41,7 @@ class RareLooks:
         """
         self._socket = socket
         self._gate = gate
+        gate.try_write = log.try_write
         self._retention = retention
         self._log = log
         self._forget_before = forget_before

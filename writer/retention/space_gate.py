@@ -28,6 +28,10 @@ from ledgermq.store.files.store_paths import StorePaths
 logger = logging.getLogger(__name__)
 
 LOOK_NS = 1_000_000_000
+TRIES = 3
+"""A disk that refuses writes although it has room (a quota, a thin volume) takes so many, one a
+look, before it counts as well."""
+
 HAND_OVER_NS = 3_000_000_000
 """In a group clients are sent on for so long: another member is about to lead."""
 
@@ -37,7 +41,13 @@ class NoRoomError(DiskFullError):
 
 
 class SpaceGate:
-    """Publishes the state of the disk in the page, and refuses while it is not roomy."""
+    """Publishes the state of the disk in the page, and refuses while it is not roomy.
+
+    Attributes:
+        state: as it was seen last.
+        try_write: asks for blocks, and writes, where the log's next records go: a full disk is left
+            when that works, and not by what the file system says of itself.
+    """
 
     def __init__(
         self,
@@ -59,7 +69,7 @@ class SpaceGate:
                 a group may have grown since the start.
             now_ns: monotonic clock.
         """
-        self.state = SpaceState.ROOMY
+        self.try_write: Callable[[], None] = lambda: None
         self._page = page
         self._root = root
         self._reserve = reserve
@@ -72,7 +82,10 @@ class SpaceGate:
         self._since_ns = 0
         self._files_made = -1
         self._disk = FileSystem(0, 0, 0)
-        self._why = ""
+        self._tries = 0
+        # A writer that died of it finds the disk as its predecessor has left it.
+        self.state = page.read_space().state
+        self._why = "" if self.state is SpaceState.ROOMY else "no space for the log"
 
     @classmethod
     def of(cls, environment: Surroundings) -> Self:
@@ -126,8 +139,10 @@ class SpaceGate:
     def strike(self, error: DiskFullError) -> NoRoomError | NotLeaderError:
         """A write had no space; what to tell who has sent it."""
         self._looked_ns = self._now_ns()
-        self._disk = self._measure(self._root)
-        self._change(SpaceState.FULL, f"no space for the log: {error.details.get('file', '')}")
+        self._disk = disk = self._measure(self._root)
+        self._tries = 1 if disk.free < self._settings.reserve_bytes else TRIES
+        file, reason = (error.details.get(name, "") for name in ("file", "reason"))
+        self._change(SpaceState.FULL, f"no space for the log: {file}: {reason}")
         return self._refusal()
 
     def _look(self, now_ns: int) -> bool:
@@ -147,10 +162,22 @@ class SpaceGate:
             return False
         # Not with the first free blocks: the next write would fail again, and the lead go to and
         # fro.
-        if before is SpaceState.FULL and disk.free < self._settings.reserve_bytes:
+        if before is SpaceState.FULL and (
+            disk.free < self._settings.reserve_bytes or not self._is_written()
+        ):
             return False
         self._change(SpaceState.ROOMY, "")
         return before is not SpaceState.ROOMY
+
+    def _is_written(self) -> bool:
+        """Whether the disk has taken what was tried, often enough."""
+        try:
+            self.try_write()
+        except DiskFullError:
+            self._tries = max(self._tries, TRIES)
+            return False
+        self._tries -= 1
+        return self._tries <= 0
 
     def _change(self, state: SpaceState, why: str) -> None:
         disk = self._disk

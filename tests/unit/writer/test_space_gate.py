@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,13 @@ from ledgermq.ipc.space_slots import SpaceState
 from ledgermq.model.config.amounts import FileSystem
 from ledgermq.model.config.settings import RetentionSection
 from ledgermq.model.errors import DiskFullError, NotLeaderError
-from ledgermq.writer.retention.space_gate import HAND_OVER_NS, LOOK_NS, NoRoomError, SpaceGate
+from ledgermq.writer.retention.space_gate import (
+    HAND_OVER_NS,
+    LOOK_NS,
+    TRIES,
+    NoRoomError,
+    SpaceGate,
+)
 
 MIB = 1024 * 1024
 ROOMY = FileSystem(total=100 * MIB, used=50 * MIB, free=50 * MIB)
@@ -133,3 +140,40 @@ def test_in_a_group_clients_are_first_sent_on_to_the_next_leader(
 
     with pytest.raises(NoRoomError):
         machine.gate.check()
+
+
+def test_a_disk_that_refuses_although_it_has_room_is_left_by_writing(
+    page: CursorPage, tmp_path: Path
+) -> None:
+    machine = Machine(page, tmp_path)
+    refused = DiskFullError("could not write the log", file="0", reason="Disk quota exceeded")
+    tried: list[bool] = []
+
+    def try_write(works: bool) -> None:
+        tried.append(works)
+        if not works:
+            raise refused
+
+    machine.turn()
+    told = machine.gate.strike(refused)
+    machine.gate.try_write = partial(try_write, works=False)
+    states = [(machine.turn(), machine.gate.state) for _ in range(5)]
+    machine.gate.try_write = partial(try_write, works=True)
+    again = [machine.turn() for _ in range(TRIES)]
+
+    assert "Disk quota exceeded" in str(told)
+    assert states == [(False, SpaceState.FULL)] * 5
+    assert again == [False] * (TRIES - 1) + [True]
+    assert tried == [False] * 5 + [True] * TRIES
+    assert machine.gate.state is SpaceState.ROOMY
+
+
+def test_the_next_writer_knows_that_the_disk_was_full(page: CursorPage, tmp_path: Path) -> None:
+    first = Machine(page, tmp_path)
+    first.gate.strike(DiskFullError("could not write the log"))
+    second = Machine(page, tmp_path)
+    refused = second.gate.state
+    second.turn()
+
+    assert refused is SpaceState.FULL
+    assert second.gate.state is SpaceState.ROOMY
