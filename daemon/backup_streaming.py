@@ -18,7 +18,7 @@ from pathlib import Path
 from ledgermq.conversion.last_backup import STREAM_NAME, LastBackup, write_last_backup
 from ledgermq.conversion.stream.log_stream import LogStream, Streamed, Told
 from ledgermq.conversion.stream.repository import Repository, StreamAbout
-from ledgermq.conversion.stream.stream_keep import keep_since
+from ledgermq.conversion.stream.stream_keep import keep_since, newest_ms
 from ledgermq.conversion.stream.table_pieces import put_tables
 from ledgermq.daemon.backup_source import committed_end, committed_position, describe_running
 from ledgermq.daemon.store_lock import acting_as_owner
@@ -28,6 +28,7 @@ from ledgermq.model.errors import ConfigError, LedgerError, StorageError
 from ledgermq.model.units import MIB
 from ledgermq.store.files.mapped_files import MappedFiles
 from ledgermq.store.log_reader import LogReader
+from ledgermq.store.steady_time import SteadyTime
 from ledgermq.store.store_directory import StoreDirectory, open_directory
 
 logger = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class BackupStreaming:
         self._told = told
         self._repository: Repository | None = None
         self._stream: LogStream | None = None
+        self._time = SteadyTime()
         self._tables_at_s = 0.0
         self._tables_end = -1
 
@@ -137,7 +139,9 @@ class BackupStreaming:
             self._tables_end = -1
         if has_tables and order.keep_ms is not None:
             size = directory.log_file_size or 1
-            keep_since(repository, now_ms - order.keep_ms, file_size=size)
+            # What is deleted here is nowhere else: a clock that jumps is not to decide it.
+            steady_ms = self._time.now_ms(newest_ms(repository))
+            keep_since(repository, steady_ms - order.keep_ms, file_size=size)
         if done.end <= committed:
             with acting_as_owner(order.root):
                 write_last_backup(order.root, LastBackup(now_ms, done.end), name=STREAM_NAME)

@@ -30,18 +30,26 @@ SIZES = {
     "max_hash_slot_num": 5,
     "max_index_num": 4,
 }
-BEGIN_MS = 1_600_000_000_000
+BEGIN_MS, STEP_MS = 1_600_000_000_000, 700
 
 
 def write_store(
-    root: Path, *, entries: bool = True, messages: int = 10, committed: int | None = None
+    root: Path,
+    *,
+    entries: bool = True,
+    messages: int = 10,
+    committed: int | None = None,
+    begin_ms: int = BEGIN_MS,
+    step_ms: int = STEP_MS,
 ) -> None:
     """A store that was stopped: three log files, two queues, four index files.
 
     Args:
         committed: index of the last entry that a majority had; all when left out.
+        begin_ms, step_ms: when the first message was stored, and how much later each other one.
     """
-    _write_log(root, entries=entries, messages=messages, committed=committed)
+    times = range(begin_ms, begin_ms + step_ms * messages, step_ms)
+    _write_log(root, times, entries=entries, committed=committed)
     dispatch(root)
     config = root / "config"
     config.mkdir()
@@ -82,7 +90,7 @@ def dispatch(root: Path) -> None:
     reader.close()
 
 
-def _write_log(root: Path, *, entries: bool, messages: int, committed: int | None) -> None:
+def _write_log(root: Path, times: range, *, entries: bool, committed: int | None) -> None:
     folder = root / "dledger-n0" / "data" if entries else root / "commitlog"
     data = AppendFiles(folder, file_size=LOG_FILE_SIZE, position=0)
     index = None
@@ -91,7 +99,7 @@ def _write_log(root: Path, *, entries: bool, messages: int, committed: int | Non
         index = AppendFiles(index_folder, file_size=INDEX_FILE_SIZE, position=0)
     end = LogEnd(Position(0), Index(-1 if entries else 0), Term(0), 0)
     writer = LogWriter(data, index, end=end, store_host=encode_host(BROKER))
-    for number in range(messages):
+    for number, stored_ms in enumerate(times):
         body = f"body of message {number}".encode() * (number % 3 + 1)
         one = record(body, number=number, queue_id=number % 2, header_size=writer.header_size)
         payload, sizes = frame_of([one])
@@ -100,7 +108,7 @@ def _write_log(root: Path, *, entries: bool, messages: int, committed: int | Non
             sizes,
             [StampedRun(1, QueueOffset(number // 2))],
             term=Term(1 + number // 6),
-            store_timestamp=BEGIN_MS + 700 * number,
+            store_timestamp=stored_ms,
         )
     writer.publish()
     checkpoint = LogCheckpoint(writer.end, LOG_FILE_SIZE)

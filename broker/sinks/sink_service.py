@@ -41,10 +41,11 @@ from ledgermq.model.errors import (
     StagedUnknownError,
 )
 from ledgermq.model.limits import STAGED_TOPIC
-from ledgermq.process.clock import Clock, epoch_ms
+from ledgermq.process.clock import Clock
 from ledgermq.rules.tables.moves import Moved
 from ledgermq.rules.tables.sinks import QUEUE, Sink, SinkMoved, SinkSet
 from ledgermq.rules.tables.table_changes import Change
+from ledgermq.store.steady_time import SteadyTime
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +93,8 @@ class SinkService(Service):
         self._store = store
         self._tables = tables
         self._log = log
-        self._clock = clock
+        # Rows that are staged, and what is remembered of a sink, go for good.
+        self._time = SteadyTime(clock.epoch_ns, clock.monotonic_ns)
         self._moves = moves
         self._settings = settings
         self._packs = StagedPacks(store, settings)
@@ -338,7 +340,8 @@ class SinkService(Service):
             return True
         if self._commits.is_aborted(pack.stage, pack.topics):
             return True
-        wait_ms = pack.stored_ms + self._settings.sinks.staged_reserved_ms - epoch_ms(self._clock)
+        now_ms = self._time.now_ms(pack.stored_ms)
+        wait_ms = pack.stored_ms + self._settings.sinks.staged_reserved_ms - now_ms
         if wait_ms > 0:
             self._look_ms = self._now_ms + min(wait_ms, LOOK_MS)
             return False
@@ -351,8 +354,9 @@ class SinkService(Service):
 
     def _forget_sinks(self) -> None:
         """Have sinks forgotten that nobody will ask for any more."""
-        rules, now_ms = self._settings.sinks, epoch_ms(self._clock)
-        for name, sink in list(self._tables.state.sinks):
+        rules, sinks = self._settings.sinks, list(self._tables.state.sinks)
+        now_ms = self._time.now_ms(max((sink.at_ms for _, sink in sinks), default=0))
+        for name, sink in sinks:
             kept_ms = rules.staged_reserved_ms if sink.is_once else rules.batch_reserved_ms
             if sink.left or sink.at_ms + kept_ms > now_ms:
                 continue

@@ -56,6 +56,7 @@ from ledgermq.rules.messages.transactions import (
 from ledgermq.rules.tables.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved
 from ledgermq.rules.tables.table_changes import Change, OffsetsSet, TopicSet
 from ledgermq.rules.tables.topics import Topic
+from ledgermq.store.steady_time import SteadyTime
 
 logger = logging.getLogger(__name__)
 
@@ -149,6 +150,7 @@ class TransactionService(Service):
         self._tables = tables
         self._log = log
         self._clock = clock
+        self._time = SteadyTime(clock.epoch_ns, clock.monotonic_ns)
         self._counts = counts
         self._moves = moves
         self._settings = settings
@@ -373,7 +375,7 @@ class TransactionService(Service):
             self._round_from_ms = at_ms
             self._desk.begin_round()
         planned = table.plan_round(
-            at_ms, self._rules(), from_ms=self._round_from_ms, limit=GROUP_RECORDS_MAX
+            at_ms, self._rules(table, at_ms), from_ms=self._round_from_ms, limit=GROUP_RECORDS_MAX
         )
         if planned.is_last:
             self._round_from_ms = None
@@ -510,12 +512,14 @@ class TransactionService(Service):
     def _interval_ms(self) -> int:
         return self._settings.transactions.transaction_check_interval_ms
 
-    def _rules(self) -> CheckRules:
+    def _rules(self, table: HalfTable, at_ms: int) -> CheckRules:
         rules = self._settings.transactions
+        # By so much a clock that was set wrong may be ahead: nobody is given up for that.
+        doubted_ms = max(0, at_ms - self._time.now_ms(table.newest_ms))
         return CheckRules(
             rules.transaction_timeout_ms,
             rules.transaction_check_max,
-            self._settings.retention.file_reserved_time * HOUR_MS,
+            self._settings.retention.file_reserved_time * HOUR_MS + doubted_ms,
         )
 
 

@@ -12,6 +12,19 @@ from ledgermq.conversion.stream.repository import LogPiece, Repository
 from ledgermq.conversion.stream.table_pieces import read_tables
 
 
+def newest_ms(repository: Repository) -> int:
+    """When the newest message of the repository was stored, epoch ms; 0 without any.
+
+    Raises:
+        ConfigError, CorruptLogError, StorageError: as ``Repository.read``.
+    """
+    for piece in reversed(repository.log):
+        facts = repository.facts(piece)
+        if facts.records:
+            return facts.max_ms
+    return 0
+
+
 def keep_since(repository: Repository, since_ms: int, *, file_size: int) -> int:
     """Delete what is older than ``since_ms``, epoch ms; how many pieces went.
 

@@ -27,6 +27,7 @@ from ledgermq.pipeline.tables.table_columns import (
     whole_form_of,
 )
 from ledgermq.pipeline.tables.table_merge import MergeTask, merge_files
+from ledgermq.store.steady_time import confirmed_ms
 
 TASK_BYTES = 128 << 20
 """Of files, as they are, for one task."""
@@ -56,7 +57,7 @@ def tidy(
     Args:
         small_bytes: files of less are put together, within their partition.
         keep: how long snapshots, and files that none names, stay. A run that takes longer would
-            lose its files.
+            lose its files. Where the newest snapshot is a day old, it is reckoned from that.
         level: of zstd.
 
     Raises:
@@ -65,8 +66,10 @@ def tidy(
         StorageError: the catalog or the store refused.
         JobFailedError: Spark gave up.
     """
+    # Before this run adds a snapshot: what a clock that is set wrong makes old, goes for good.
+    newest_ms = max((one.timestamp_ms for one in table.table.snapshots()), default=0)
     merged, into = _merge(job, table, small_bytes=small_bytes, level=level)
-    oldest = datetime.now(UTC) - keep
+    oldest = datetime.fromtimestamp(confirmed_ms(newest_ms) / 1_000, UTC) - keep
     expired = _expire(table, oldest)
     strange = list(_files_of_nobody(table, oldest))
     table.delete(location for location, _ in strange)

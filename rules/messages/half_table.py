@@ -93,6 +93,12 @@ class HalfTable:
         return iter(self._pending.values())
 
     @property
+    def newest_ms(self) -> int:
+        """When the last one that waits was stored, epoch ms; 0 without any."""
+        last = next(reversed(self._pending.values()), None)
+        return 0 if last is None else last.stored_ms
+
+    @property
     def floor(self) -> int:
         """No half message below it waits."""
         return next(iter(self._pending), self.next_half)

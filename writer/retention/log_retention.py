@@ -29,9 +29,9 @@ from ledgermq.store.files.file_names import file_name, starts_in
 from ledgermq.store.files.store_checkpoint import read_checkpoint
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.retention import RetentionPlan, Survey, plan
+from ledgermq.store.steady_time import SteadyTime
 from ledgermq.writer.log.log_opening import OpenLog, entry_files
 from ledgermq.writer.retention.log_survey import take_survey
-from ledgermq.writer.retention.steady_time import SteadyTime
 
 logger = logging.getLogger(__name__)
 

@@ -481,6 +481,23 @@ def test_a_sink_belongs_to_the_user_who_has_committed_its_first_batch(tmp_path: 
     assert len(bodies(log)) == 2
 
 
+def test_what_is_staged_survives_a_clock_that_jumps(tmp_path: Path) -> None:
+    log = MemoryLog()
+    clock = Clock()
+    clock.epoch_ms = log.store_timestamp
+    node = begun(tmp_path, log, 1, clock)
+    stage(log, Stage("q", 0, "a"), 2)
+    node.sinks.notice_growth(node.now_ms)
+    node.run()
+    clock.epoch_ms += 60 * 86_400_000
+    deadline = node.sinks.next_deadline_ms()
+    assert deadline is not None
+    node.run(deadline)
+
+    assert node.floor() == 0
+    assert node.sinks.oldest_position() is not None
+
+
 def test_what_nobody_commits_is_dropped_after_its_time_and_not_before(tmp_path: Path) -> None:
     log = MemoryLog()
     clock = Clock()

@@ -30,7 +30,7 @@ from ledgermq.model.errors import (
     TransactionUnknownError,
 )
 from ledgermq.model.names.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC
-from ledgermq.process.clock import MACHINE_CLOCK
+from ledgermq.process.clock import MachineClock
 from ledgermq.rules.access.access import Right
 from ledgermq.rules.messages import half_table
 from ledgermq.rules.messages.transactions import GROUP
@@ -65,6 +65,15 @@ def half(transaction: str, part: int, topic: str = "orders") -> bytes:
     )
 
 
+class JumpingClock(MachineClock):
+    """The machine's, whose time of day a test sets ahead."""
+
+    ahead_ms = 0
+
+    def epoch_ns(self) -> int:
+        return time.time_ns() + self.ahead_ms * 1_000_000
+
+
 class Node:
     """The broker of one node; it leads ``term`` from the moment it is made.
 
@@ -79,6 +88,7 @@ class Node:
             ),
         )
         self.log = log
+        self.clock = JumpingClock()
         self.now_ms = 0
         self.tables = BrokerTables(directory / "config", settings)
         stand_in: Any = log
@@ -92,7 +102,7 @@ class Node:
             self.moves,
             settings,
             mailbox=self.mailbox,
-            clock=MACHINE_CLOCK,
+            clock=self.clock,
             counts=counts,
             find=self._find,
         )
@@ -271,6 +281,21 @@ def test_producers_are_asked_and_the_unanswered_is_put_aside(tmp_path: Path) -> 
         for one in log.messages(UNANSWERED_TOPIC)
     ] == ["3"] * 3
     assert node.tables.topics.get(UNANSWERED_TOPIC) is not None
+
+
+def test_a_clock_that_jumps_gives_no_half_message_up(tmp_path: Path) -> None:
+    log = log_of(half("a", 0))
+    node = Node(tmp_path, log, 1)
+    node.run()
+    node.clock.ahead_ms = 60 * 86_400_000
+    node.call(1, "transaction_checks", group="g", wait_ms=30_000)
+    node.run(now_ms=INTERVAL_MS)
+
+    # It is asked for, as one of minutes ago is.
+    answer = node.answers[1]
+    assert not isinstance(answer, LedgerError)
+    assert [row["transaction"] for row in answer["checks"]] == ["a"]
+    assert bodies(log, UNANSWERED_TOPIC) == []
 
 
 def refuse_all(topic: str, right: Right) -> None:

@@ -16,7 +16,7 @@ from ledgermq.model.config.settings_file import write_settings
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.log_reader import LogReader, LogRecord
 from ledgermq.store.store_directory import open_directory
-from tests.small_store import SIZES, write_store
+from tests.small_store import BEGIN_MS, SIZES, STEP_MS, write_store
 
 MESSAGES = 10
 
@@ -24,13 +24,23 @@ MESSAGES = 10
 class StreamedStore:
     """Its node runs, as far as a stream can see."""
 
-    def __init__(self, folder: Path, *, entries: bool = True, key: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        entries: bool = True,
+        key: str = "",
+        begin_ms: int = BEGIN_MS,
+        step_ms: int = STEP_MS,
+    ) -> None:
         self.root, self.repository = folder / "store", folder / "repository"
         self.place = str(self.repository)
         self.runtime = folder / "runtime"
         self.root.mkdir(parents=True)
         self.runtime.mkdir()
-        write_store(self.root, entries=entries, messages=MESSAGES)
+        write_store(
+            self.root, entries=entries, messages=MESSAGES, begin_ms=begin_ms, step_ms=step_ms
+        )
         log = LogKind.DLEDGER if entries else LogKind.COMMITLOG
         settings = Settings(
             listen=ListenSection(runtime_dir=self.runtime),

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,16 @@ import pytest
 
 from ledgermq.cli.main import main
 from ledgermq.conversion.stream import log_stream, piece_folder
+from ledgermq.conversion.stream.piece_folder import PieceFolder
+from ledgermq.conversion.stream.repository import Repository
+from ledgermq.daemon.backup_streaming import BackupStreaming, StreamOrder
 from ledgermq.formats.index_file import IndexLayout
 from ledgermq.members.peer_identity import identity_of
 from ledgermq.model.exit_status import EXIT_CONFIG, EXIT_STORAGE
 from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.rules.state.state_tables import OWN_FILES
 from ledgermq.store.queues.queue_ends import QueueEnds, ends_path, write_queue_ends
+from ledgermq.store.steady_time import SteadyTime
 from tests.small_store import BEGIN_MS, LOG_FILE_SIZE
 from tests.unit.conversion.streamed_store import (
     MESSAGES,
@@ -37,6 +42,7 @@ KINDS = pytest.mark.parametrize(
     ids=["dledger", "encrypted", "commitlog"],
 )
 CALLS_MAX = 400
+DAY_MS = 86_400_000
 EACH = max(1, 120 // int(os.environ.get("LEDGERMQ_CONVERSION_KILLS", "12")))
 """A stream is killed before one of so many calls."""
 TURNS = (1, 3, MESSAGES - 1)
@@ -357,8 +363,10 @@ def test_an_encrypted_stream_wants_its_key(
 
 
 def test_what_is_older_than_is_kept_goes_by_whole_files(tmp_path: Path) -> None:
-    """The messages are years old, so that all would go but for the tables that a log needs."""
-    store = StreamedStore(tmp_path)
+    """The messages of all files but the last are years old."""
+    now_ms = time.time_ns() // 1_000_000
+    step_ms = (now_ms - BEGIN_MS) // (MESSAGES - 1)
+    store = StreamedStore(tmp_path, step_ms=step_ms)
     store.stream_each("--keep-days", "1")
     assert store.opened().runs()[0].start == 0
     ends = QueueEnds(LOG_FILE_SIZE, {(b"orders", 0): 2, (b"orders", 1): 1})
@@ -377,6 +385,37 @@ def test_what_is_older_than_is_kept_goes_by_whole_files(tmp_path: Path) -> None:
     assert store.restore(tmp_path / "again") == 0
     kept = [record for record in store.records if record.position >= LOG_FILE_SIZE]
     assert records_of(tmp_path / "again") == kept
+
+
+def test_a_clock_that_nothing_confirms_makes_nothing_old(tmp_path: Path) -> None:
+    """By the clock all messages are years old; by one another they are seconds old."""
+    store = StreamedStore(tmp_path)
+    for _ in range(2):
+        store.stream_each("--keep-days", "1")
+        for path in (store.streamed / "tables").iterdir():
+            path.unlink()
+        assert store.stream("--keep-days", "1") == 0
+
+        assert store.opened().runs()[0].start == 0
+    assert store.verify() == 0
+
+
+def test_a_clock_that_jumps_while_a_stream_runs_makes_nothing_old(tmp_path: Path) -> None:
+    """The newest message is put right by the clock; then that is set ahead by sixty days."""
+    now_ms = time.time_ns() // 1_000_000
+    store = StreamedStore(tmp_path, begin_ms=now_ms - (MESSAGES - 1) * 60_000, step_ms=60_000)
+    ahead_ns = 0
+    order = StreamOrder(root=store.root, runtime=store.runtime, self_id=None, keep_ms=30 * DAY_MS)
+    streaming = BackupStreaming(order, lambda: Repository(PieceFolder(store.repository), None))
+    streaming._time = SteadyTime(lambda: time.time_ns() + ahead_ns)
+    store.commit(2)
+    streaming.turn()
+    ahead_ns = 60 * DAY_MS * 1_000_000
+    for number in range(3, MESSAGES):
+        store.commit(number)
+        streaming.turn()
+
+    assert Repository(PieceFolder(store.repository), None).runs()[0].start == 0
 
 
 def test_what_retention_has_deleted_before_is_a_gap(

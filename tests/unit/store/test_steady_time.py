@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from ledgermq.writer.retention.steady_time import SteadyTime
+from ledgermq.store.steady_time import DOUBT_MS, SteadyTime, confirmed_ms
 
 S = 1_000_000_000
 HOUR = 3_600 * S
@@ -111,3 +113,13 @@ def test_a_clock_that_was_right_at_the_start_is_not_doubted_for_a_quiet_time() -
     machine.passed += 9 * DAY
 
     assert machine.behind_s(newest + 1_000_000) == 0
+
+
+def test_who_runs_once_believes_the_clock_as_far_as_the_newest_record_does() -> None:
+    now_ms = time.time_ns() // 1_000_000
+    old_ms = now_ms - DOUBT_MS
+
+    assert confirmed_ms(old_ms) == old_ms
+    assert confirmed_ms(0) == 0
+    assert confirmed_ms(now_ms) >= now_ms
+    assert confirmed_ms(now_ms + 7) < now_ms + DOUBT_MS

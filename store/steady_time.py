@@ -1,9 +1,9 @@
-"""Steady time for retention: the machine's clock, as far as something else confirms it.
+"""Steady time for what is deleted: the machine's clock, as far as something else confirms it.
 
 A clock that is set wrong by days would make all but the last files older than they may get, and
 have them deleted for good. So two things do not count:
 
-- what the clock has jumped ahead by since the process began, until the writer is started again;
+- what the clock has jumped ahead by since the process began, until it is started again;
 - at a start, what the clock is ahead of the newest message by, where that is a day or more: the
   node may have been off, or nobody has sent anything; or the clock is wrong. For a day it is
   waited that somebody puts it right. Messages that come meanwhile with store times of long ago are
@@ -21,13 +21,25 @@ logger = logging.getLogger(__name__)
 JUMP_NS = 3_600_000_000_000
 """Smaller steps are a clock that is put right."""
 
-DOUBT_NS = 24 * JUMP_NS
+DOUBT_MS = 86_400_000
+DOUBT_NS = DOUBT_MS * 1_000_000
 """A clock that is ahead of the newest message by so much at a start is not believed for as long."""
 
 
 def _since_boot_ns() -> int:
     # Goes on while the machine is suspended, as the time does.
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def confirmed_ms(newest_ms: int) -> int:
+    """The machine's time for who runs once and remembers nothing, epoch ms: where it is ahead of
+    the newest record by a day or more, it is that of the record.
+
+    Args:
+        newest_ms: when the newest record was stored, epoch ms.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    return now_ms if now_ms - newest_ms < DOUBT_MS else newest_ms
 
 
 class SteadyTime:
