@@ -18,6 +18,7 @@ from ledgermq.client.schemas.avro_bounds import (
     plain_reader,
     with_bounded_decimals,
 )
+from ledgermq.client.schemas.json_bounds import alternatives, check_json_depth, is_explained
 from ledgermq.model.errors import BodyUnreadableError, ConfigError, MessageIllegalError
 from ledgermq.model.names.schemas import ID_MAX, SchemaType
 
@@ -154,18 +155,29 @@ def _json(text: str) -> BodyCodec:
     import jsonschema_rs
     import msgspec
 
+    schema = json.loads(text)
     # Patterns are matched in a time that grows with the text, and nothing is fetched.
     validator = jsonschema_rs.validator_for(
-        json.loads(text), retriever=_not_fetched, pattern_options=jsonschema_rs.RegexOptions()
+        schema, retriever=_not_fetched, pattern_options=jsonschema_rs.RegexOptions()
     )
+    ways = alternatives(schema)
+
+    def check(content: bytes, value: object) -> None:
+        check_json_depth(content, value)
+        if validator.is_valid(value):
+            return
+        if is_explained(value, alternatives=ways):
+            validator.validate(value)
+        raise ValueError("it does not fit; of a value so large or deep it is not told why")
 
     def encode(value: object) -> bytes:
-        validator.validate(msgspec.to_builtins(value))
-        return msgspec.json.encode(value)
+        content = msgspec.json.encode(value)
+        check(content, msgspec.to_builtins(value))
+        return content
 
     def decode(body: bytes) -> object:
         value: object = msgspec.json.decode(body)
-        validator.validate(value)
+        check(body, value)
         return value
 
     return BodyCodec(encode, decode, decode)
