@@ -19,10 +19,6 @@ from ledgermq.model.errors import LedgerError, NotLeaderError, ProtocolError
 from ledgermq.remoting.command import Command
 
 STEPS_MAX = 1_000
-"""Changes of one request: each is an entry of the log."""
-
-
-STEPS_MAX = 1_000
 """Changes of one request: each becomes an entry of the log."""
 
 Step = Callable[[], tuple[str, Mapping[str, object]]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -91,13 +91,17 @@ class BatchReader(DataSourceReader):
             if isinstance(partition, WalkPartition):
                 assert isinstance(source, FileSource), partition
                 parts = source.walk(partition.first, partition.end)
-                rows = walked_rows(parts, self._wanted, inflate=inflates)
+                rows = walked_rows(
+                    parts, self._wanted, inflate=inflates, size_max=options.inflate_max
+                )
             else:
                 assert isinstance(partition, RangesPartition), partition
                 read = source.read(partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
-                rows = wanted_rows(read, self._wanted, inflate=inflates)
+                rows = wanted_rows(
+                    read, self._wanted, inflate=inflates, size_max=options.inflate_max
+                )
             with self._columns.opened(options) as made:
-                yield from sent_ahead(map(made, rows))
+                yield from sent_ahead(chain.from_iterable(map(made, rows)))
         except LedgerError as error:
             if options.broker_group:
                 error.details["broker_group"] = options.broker_group

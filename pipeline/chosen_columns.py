@@ -9,13 +9,14 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
-from ledgermq.pipeline.columns.message_schema import BROKER_GROUP
+from ledgermq.pipeline.columns.message_schema import BODY_WHY, BROKER_GROUP
 from ledgermq.pipeline.columns.record_columns import RecordColumns
 from ledgermq.pipeline.source_options import SourceOptions
 from ledgermq.pipeline.typed.schema_source import open_schemas
 from ledgermq.pipeline.typed.typed_columns import TypedColumns
 
-MakeBatch = Callable[[RecordColumns], pa.RecordBatch]
+MakeBatches = Callable[[RecordColumns], Iterator[pa.RecordBatch]]
+"""Of rows one batch, or several where their bodies are many bytes once they are inflated."""
 
 
 class ChosenColumns(NamedTuple):
@@ -25,11 +26,11 @@ class ChosenColumns(NamedTuple):
     value: DataType | None = None
 
     def inflates(self, options: SourceOptions) -> bool:
-        """Whether a body that cannot be inflated is an error: with typed columns it is a row."""
+        """Whether rows give bodies inflated by themselves; typed columns do it on their own."""
         return options.inflate and self.value is None
 
     @contextmanager
-    def opened(self, options: SourceOptions) -> Iterator[MakeBatch]:
+    def opened(self, options: SourceOptions) -> Iterator[MakeBatches]:
         """What makes the columns in one task; what it asks is let go of with the block.
 
         Raises:
@@ -37,24 +38,33 @@ class ChosenColumns(NamedTuple):
         """
         names = tuple(name for name in self.names if name != BROKER_GROUP)
         if self.value is None:
-            yield self._with_group(lambda rows: rows.batch(names), options.broker_group)
+            has_bodies = options.inflate and bool({"body", BODY_WHY} & set(names))
+
+            def plain(rows: RecordColumns) -> Iterator[pa.RecordBatch]:
+                parts = rows.parts() if has_bodies else iter((rows,))
+                return (part.batch(names) for part in parts)
+
+            yield self._with_group(plain, options.broker_group)
             return
         schemas = open_schemas(options)
         try:
             typed = TypedColumns(names, self.value, schemas, inflate=options.inflate)
-            yield self._with_group(typed.batch, options.broker_group)
+            yield self._with_group(
+                lambda rows: map(typed.batch, rows.parts()), options.broker_group
+            )
         finally:
             schemas.close()
 
-    def _with_group(self, make: MakeBatch, group: str) -> MakeBatch:
+    def _with_group(self, make: MakeBatches, group: str) -> MakeBatches:
         """``make``, and the column of the group where it is wanted."""
         if BROKER_GROUP not in self.names:
             return make
         at, names = self.names.index(BROKER_GROUP), list(self.names)
 
-        def made(rows: RecordColumns) -> pa.RecordBatch:
-            columns = make(rows).columns
-            columns.insert(at, pa.repeat(pa.scalar(group, pa.string()), len(rows)))
-            return pa.RecordBatch.from_arrays(columns, names=names)
+        def made(rows: RecordColumns) -> Iterator[pa.RecordBatch]:
+            for batch in make(rows):
+                columns = batch.columns
+                columns.insert(at, pa.repeat(pa.scalar(group, pa.string()), batch.num_rows))
+                yield pa.RecordBatch.from_arrays(columns, names=names)
 
         return made

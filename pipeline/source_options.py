@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ledgermq.formats.records.body_compression import PLAIN_SIZE_MAX
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.system_topics import is_system_topic
 from ledgermq.pipeline.columns.message_schema import (
+    BODY_WHY,
     BROKER_GROUP,
     COLUMNS,
     TYPED_COLUMNS,
@@ -46,6 +48,7 @@ _BOTH = {
     "failOnDataLoss",
     "includeBody",
     "inflateBodies",
+    "inflateMax",
     "columns",
     "subject",
     "timeoutMs",
@@ -164,6 +167,7 @@ class SourceOptions:
     push_filters: bool
     timeout_ms: int
     read_from: str
+    inflate_max: int = PLAIN_SIZE_MAX
     typed: bool = False
     subject: str | None = None
     group: str | None = None
@@ -199,7 +203,7 @@ def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
         if TYPED in names:
             columns = _typed(names, known)
         else:
-            columns = checked_columns(names, option="columns", known=known)
+            columns = checked_columns(names, option="columns", known=(*known, BODY_WHY))
     else:
         columns = known
     if not flag_option(given, "includeBody", default=True):
@@ -307,6 +311,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
         max_offsets=number_option(given, "maxOffsetsPerTrigger", minimum=1),
         fail_on_data_loss=flag_option(given, "failOnDataLoss", default=True),
         inflate=flag_option(given, "inflateBodies", default=True),
+        inflate_max=_inflate_max(given),
         push_filters=flag_option(given, "pushFilters", default=False),
         timeout_ms=number_option(given, "timeoutMs", minimum=1) or 120_000,
         read_from=_read_from(given),
@@ -324,6 +329,15 @@ def seeds_option(given: Mapping[str, str]) -> list[str]:
     )
     each = ([item.strip() for item in one.split(",") if item.strip()] for one in texts)
     return [",".join(items) for items in each if items]
+
+
+def _inflate_max(given: Mapping[str, str]) -> int:
+    found = number_option(given, "inflateMax", minimum=1) or PLAIN_SIZE_MAX
+    if found > PLAIN_SIZE_MAX:
+        raise ConfigError(
+            "bodies become not so large", option="inflateMax", value=found, allowed=PLAIN_SIZE_MAX
+        )
+    return found
 
 
 def names_option(text: str) -> frozenset[str] | None:

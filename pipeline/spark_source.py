@@ -22,6 +22,7 @@ from ledgermq.pipeline.batch_reader import BatchReader, FilteringReader
 from ledgermq.pipeline.chosen_columns import ChosenColumns
 from ledgermq.pipeline.clusters.cluster_stream import ClusterStreamReader
 from ledgermq.pipeline.columns.message_schema import (
+    BODY_WHY,
     TYPED_COLUMNS,
     VALUE,
     checked_columns,
@@ -117,7 +118,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _columns_in(schema: StructType, plain: tuple[str, ...]) -> ChosenColumns:
-    known = (*plain, *TYPED_COLUMNS)
+    known = (*plain, BODY_WHY, *TYPED_COLUMNS)
     names = checked_columns(schema.names, option="schema", known=known)
     for field in schema.fields:
         if field.name == VALUE:

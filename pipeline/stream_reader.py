@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -182,9 +183,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         source = open_source(options)
         try:
             read = source.read(partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
-            rows = wanted_rows(read, RowFilter(), inflate=self._columns.inflates(options))
+            rows = wanted_rows(
+                read,
+                RowFilter(),
+                inflate=self._columns.inflates(options),
+                size_max=options.inflate_max,
+            )
             with self._columns.opened(options) as made:
-                yield from sent_ahead(map(made, rows))
+                yield from sent_ahead(chain.from_iterable(map(made, rows)))
         finally:
             source.close()
 

@@ -28,8 +28,9 @@ from ledgermq.raft_node.entries.membership_log import MembershipLog
 from ledgermq.raft_node.peers.membership_control import MembershipControl
 from ledgermq.raft_node.peers.peers import Peers
 
-AUDITED_VERBS = frozenset({"transfer", "forget", "resign", "add", "remove"})
-"""Those that change something: each leaves a line in the log."""
+AUDITED_VERBS = frozenset({"transfer", "forget", "resign", "hear", "add", "remove"})
+"""Those of operators alone, each of which leaves a line in the log: what changes something, and
+``hear``, which has the key of a node loaded and asks that node."""
 
 _Answer = Callable[[Mapping[str, object]], Mapping[str, object]]
 

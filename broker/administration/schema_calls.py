@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 
@@ -18,6 +19,7 @@ from ledgermq.model.names.schemas import (
     SchemaType,
     topic_of,
 )
+from ledgermq.rules.schemas.comparison import StepBudget
 from ledgermq.rules.schemas.schema_plans import (
     Plan,
     check_subject,
@@ -112,7 +114,7 @@ class SchemaCalls:
         self._log.check()
         name, kind, schema = _wanted(call.arguments)
         rule = _rule_wanted(call.arguments, name)
-        found = conflicts_of(self._table, name, kind, schema, rule)
+        found = conflicts_of(self._table, name, kind, schema, rule, steps=_steps())
         return {
             "subject": name,
             "compatible": not found,
@@ -125,7 +127,7 @@ class SchemaCalls:
         rule = _rule_wanted(call.arguments, name)
 
         def plan() -> Plan:
-            return plan_register(self._table, name, kind, schema, rule)
+            return plan_register(self._table, name, kind, schema, rule, steps=_steps())
 
         def answer() -> Result:
             number = found_version(self._table, name, kind, schema)
@@ -166,6 +168,11 @@ class SchemaCalls:
 
         self._log.submit(StateRequest(call.caller, changes, _TOUCHES, answer), call.now_ms)
         return None
+
+
+def _steps() -> StepBudget:
+    """Between two pulls: by the processor's time, too, for others wait."""
+    return StepBudget(spent_ns=time.thread_time_ns)
 
 
 def _wanted(arguments: Arguments) -> tuple[str, SchemaType, str]:

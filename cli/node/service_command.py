@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -71,7 +72,12 @@ def _status(arguments: argparse.Namespace) -> int:
     settings = load_settings(arguments.config)
     unit = look_at_unit(arguments.unit or unit_name(arguments.config))
     node, silence = _ask(RuntimePaths(settings.listen.runtime_dir).control)
-    events = last_events(settings.node.self_id, arguments.events, journal=arguments.journal)
+    events = last_events(
+        settings.node.self_id,
+        arguments.events,
+        uid=_account_of(settings.store.path_root_dir),
+        journal=arguments.journal,
+    )
     if arguments.json:
         print(json.dumps(to_json(unit, node, silence, events), indent=2))
     else:
@@ -80,6 +86,14 @@ def _status(arguments: argparse.Namespace) -> int:
         for line in describe(unit, node, silence, events, width=width, colored=is_terminal):
             print(line, file=drawn(sys.stdout))
     return 0 if node is not None else EXIT_DOWN
+
+
+def _account_of(root: Path) -> int:
+    """Whose the store is, and so the node; of one that has none yet, who asks."""
+    try:
+        return root.stat().st_uid
+    except OSError:
+        return os.geteuid()
 
 
 def _ask(path: Path) -> tuple[NodeStatus | None, str]:

@@ -213,7 +213,7 @@ def _object(body: bytes) -> dict[str, object]:
     if not body:
         return {}
     try:
-        value: object = json.loads(body.decode("utf-8"), parse_constant=_no_number)
+        value = loaded(body)
     except (ValueError, RecursionError) as error:
         raise ProtocolError("body is not JSON in UTF-8", reason=str(error)[:200]) from error
     if not isinstance(value, dict):
@@ -221,6 +221,25 @@ def _object(body: bytes) -> dict[str, object]:
     if _depth(value) > DEPTH_MAX:
         raise ProtocolError("JSON too deep", limit=DEPTH_MAX)
     return value
+
+
+def loaded(body: bytes) -> object:
+    """The JSON value of a body, in which no key stands twice: readers take the one or the other.
+
+    Raises:
+        ValueError, RecursionError: it is none.
+    """
+    value: object = json.loads(
+        body.decode("utf-8"), parse_constant=_no_number, object_pairs_hook=_once
+    )
+    return value
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice in an object")
+    return found
 
 
 def _depth(value: object) -> int:

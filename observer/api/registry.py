@@ -26,6 +26,7 @@ from ledgermq.model.errors import (
     ProtocolError,
 )
 from ledgermq.model.names.schemas import DEFAULT_COMPATIBILITY, ID_MAX, Compatibility, SchemaType
+from ledgermq.observer.api.fields import loaded
 from ledgermq.observer.api.problems import http_status
 from ledgermq.observer.callers import ANYBODY, HttpCaller, check_host
 from ledgermq.observer.inquiries.inquirer import Sources
@@ -291,7 +292,7 @@ async def _sent(request: Request) -> tuple[str, str]:
 
 async def _json_of(request: Request) -> dict[str, object]:
     try:
-        found = json.loads(await request.body())
+        found = loaded(await request.body())
     except (ValueError, RecursionError):
         raise ProtocolError("body is no JSON") from None
     if not isinstance(found, dict):

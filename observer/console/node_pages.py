@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,9 @@ class NodePages:
         asked.inquirer.check_operator()
         loop = asyncio.get_running_loop()
         node = self._settings.node.self_id
-        found = await loop.run_in_executor(self._thread, last_events, node, EVENTS_SHOWN)
+        found = await loop.run_in_executor(
+            self._thread, partial(last_events, node, EVENTS_SHOWN, uid=os.geteuid())
+        )
         rows: list[Row] = [
             {
                 "at": int(one.at.timestamp() * 1_000),

@@ -26,7 +26,7 @@ from ledgermq.pipeline.archive.archive_layout import (
     file_path,
 )
 from ledgermq.pipeline.archive.archive_store import StagedFile, StagingArea
-from ledgermq.pipeline.chosen_columns import ChosenColumns, MakeBatch
+from ledgermq.pipeline.chosen_columns import ChosenColumns, MakeBatches
 from ledgermq.pipeline.columns.arrow_slices import Integers
 from ledgermq.pipeline.columns.message_schema import (
     COLUMNS,
@@ -295,7 +295,7 @@ class _PartWriter:
     Invariant: ``_pending`` is the sum of ``bytes`` of all streams.
     """
 
-    def __init__(self, task: ArchiveTask, make: MakeBatch) -> None:
+    def __init__(self, task: ArchiveTask, make: MakeBatches) -> None:
         self._task = task
         self._make = make
         self._inflates = task.form.chosen.inflates(task.options)
@@ -315,21 +315,31 @@ class _PartWriter:
 
     def add(self, part: QueuedRecords) -> None:
         """Take the messages of ``part``."""
-        rows = columns_of(part, inflate=self._inflates)
-        numbers = part.numbers
-        self._count(rows, numbers)
-        batch = self._make(rows)
-        days = rows.store_times // 86_400_000
+        options = self._task.options
+        rows = columns_of(part, inflate=self._inflates, size_max=options.inflate_max)
+        self._count(rows, part.numbers)
+        at = 0
+        for batch in self._make(rows):
+            end = at + batch.num_rows
+            self._add(batch, rows, slice(at, end), part.numbers[at:end])
+            at = end
+
+    def _add(
+        self, batch: pa.RecordBatch, rows: RecordColumns, which: slice, numbers: Integers
+    ) -> None:
+        """Take a batch of some of the rows."""
+        store_times, queue_offsets = rows.store_times[which], rows.queue_offsets[which]
+        days = store_times // 86_400_000
         topics = self._codes[numbers]
         first_day = int(days.min())
         keys = topics * (int(days.max()) - first_day + 1) + days - first_day
         if keys[0] == keys[-1] and (keys == keys[0]).all():
-            self._take(batch, rows.store_times, numbers, rows.queue_offsets)
+            self._take(batch, store_times, numbers, queue_offsets)
         else:
             order = np.argsort(keys, kind="stable")
             cuts = np.flatnonzero(np.diff(keys[order])) + 1
             sorted_batch = batch.take(pa.array(order))
-            times, offsets = rows.store_times[order], rows.queue_offsets[order]
+            times, offsets = store_times[order], queue_offsets[order]
             numbers = numbers[order]
             for begin, end in zip([0, *cuts], [*cuts, len(order)], strict=True):
                 piece = slice(int(begin), int(end))

@@ -19,7 +19,8 @@ from ledgermq.client.core.results import BatchResult
 from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions
-from ledgermq.formats.records.message import COMPRESSED, COMPRESSION_MASK
+from ledgermq.formats.kernels.crc32 import crc32
+from ledgermq.formats.records.message import COMPRESSED, COMPRESSION_MASK, CRC_MASK
 from ledgermq.formats.records.properties import (
     CHECK_IMMUNITY_TIME,
     CLUSTER,
@@ -63,7 +64,7 @@ NOTE_EVERY = 20_000
 _PARQUET_ROWS = 4_096
 _BATCH_BYTES = 1024 * 1024
 _COLUMNS = ["queueId", "queueOffset", "tags", "keys", "properties", "body", "sysFlag", "flag"]
-_COLUMNS += ["storeTimestamp", "crcOk"]
+_COLUMNS += ["bodyCrc", "storeTimestamp", "crcOk"]
 
 NOT_REPLAYED = frozenset(
     {
@@ -307,20 +308,24 @@ def _outgoing(
 ) -> list[Outgoing]:
     """The rows as messages that are sent once more."""
     rows: list[Outgoing] = []
-    columns = ("queueOffset", "tags", "keys", "properties", "body", "sysFlag", "flag")
+    columns = ("queueOffset", "tags", "keys", "properties", "body", "sysFlag", "flag", "bodyCrc")
     values = (batch.column(name).to_pylist() for name in columns)
-    for offset, tag, keys, pairs, body, sys_flag, flag in zip(*values, strict=True):
+    for offset, tag, keys, pairs, body, sys_flag, flag, crc in zip(*values, strict=True):
         place = generation, offset
         given = dict(pairs)
         properties = {name: value for name, value in given.items() if name not in NOT_REPLAYED}
         properties[ORIGIN] = origin(task.name, queue, place)
+        # Of an archive of plain bodies, those that could not be inflated are as they are stored.
+        is_stored = task.bodies == STORED or (
+            bool(sys_flag & COMPRESSED) and crc32(body, 0) & CRC_MASK == crc
+        )
         message = OutgoingMessage(
             body,
             tag,
             [key for key in (keys or "").split(" ") if key],
             properties,
             flag,
-            sys_flag & (COMPRESSED | COMPRESSION_MASK) if task.bodies == STORED else 0,
+            sys_flag & (COMPRESSED | COMPRESSION_MASK) if is_stored else 0,
             _unique_id(given.get(UNIQ_KEY, "")),
         )
         rows.append(Outgoing(place, message))

@@ -44,6 +44,9 @@ COLUMNS: tuple[str, ...] = tuple(ARROW_SCHEMA.names)
 BROKER_GROUP = "brokerGroup"
 """Column of the group that a message is in, of queries over several groups."""
 
+BODY_WHY = "bodyWhy"
+"""Column that says why a compressed body is as it is stored; only where it is asked for."""
+
 VALUE, SCHEMA_ID, UNPARSED, UNPARSED_WHY = "value", "schemaId", "unparsed", "unparsedWhy"
 TYPED_COLUMNS = (VALUE, SCHEMA_ID, UNPARSED, UNPARSED_WHY)
 """Columns of bodies that are read by a schema."""
@@ -57,7 +60,13 @@ _DDL = {
     _TIME: "timestamp",
     ARROW_SCHEMA.field("properties").type: "map<string,string>",
 }
-_OTHER_DDL = {BROKER_GROUP: "string", SCHEMA_ID: "int", UNPARSED: "binary", UNPARSED_WHY: "string"}
+_OTHER_DDL = {
+    BROKER_GROUP: "string",
+    BODY_WHY: "string",
+    SCHEMA_ID: "int",
+    UNPARSED: "binary",
+    UNPARSED_WHY: "string",
+}
 
 
 def spark_schema(columns: Iterable[str] = COLUMNS) -> str:

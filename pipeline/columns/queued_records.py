@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ledgermq.formats.records.body_compression import PLAIN_SIZE_MAX
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.pipeline.columns.arrow_slices import Integers
 from ledgermq.pipeline.columns.record_columns import RecordBlock, RecordColumns
@@ -34,14 +35,18 @@ def batches_of(
 
     Raises:
         CorruptLogError: a record is not whole, or is no message of its queue.
-        BodyUnreadableError: a body cannot be inflated, and that was asked for.
     """
     for rows in wanted_rows(parts, wanted, inflate=inflate):
-        yield rows.batch(columns)
+        for part in rows.parts() if inflate else (rows,):
+            yield part.batch(columns)
 
 
 def wanted_rows(
-    parts: Iterable[QueuedRecords], wanted: RowFilter, *, inflate: bool
+    parts: Iterable[QueuedRecords],
+    wanted: RowFilter,
+    *,
+    inflate: bool,
+    size_max: int = PLAIN_SIZE_MAX,
 ) -> Iterator[RecordColumns]:
     """The same, of which no columns are made yet.
 
@@ -49,19 +54,21 @@ def wanted_rows(
         CorruptLogError: a record is not whole, or is no message of its queue.
     """
     for part in parts:
-        rows = columns_of(part, inflate=inflate)
+        rows = columns_of(part, inflate=inflate, size_max=size_max)
         wanted.apply(rows)
         if len(rows):
             yield rows
 
 
-def columns_of(part: QueuedRecords, *, inflate: bool) -> RecordColumns:
+def columns_of(
+    part: QueuedRecords, *, inflate: bool, size_max: int = PLAIN_SIZE_MAX
+) -> RecordColumns:
     """The rows of ``part``, all of them.
 
     Raises:
         CorruptLogError: a record is not whole, or is no message of its queue.
     """
-    rows = RecordColumns(part.records, inflate=inflate)
+    rows = RecordColumns(part.records, inflate=inflate, size_max=size_max)
     _check_queues(rows, part)
     return rows
 
@@ -73,14 +80,18 @@ def walked_batches(
 
     Raises:
         CorruptLogError: a record is not whole.
-        BodyUnreadableError: a body cannot be inflated, and that was asked for.
     """
     for rows in walked_rows(parts, wanted, inflate=inflate):
-        yield rows.batch(columns)
+        for part in rows.parts() if inflate else (rows,):
+            yield part.batch(columns)
 
 
 def walked_rows(
-    parts: Iterable[RecordBlock], wanted: RowFilter, *, inflate: bool
+    parts: Iterable[RecordBlock],
+    wanted: RowFilter,
+    *,
+    inflate: bool,
+    size_max: int = PLAIN_SIZE_MAX,
 ) -> Iterator[RecordColumns]:
     """The same, of which no columns are made yet.
 
@@ -88,7 +99,7 @@ def walked_rows(
         CorruptLogError: a record is not whole.
     """
     for part in parts:
-        rows = RecordColumns(part, inflate=inflate)
+        rows = RecordColumns(part, inflate=inflate, size_max=size_max)
         rows.keep(rows.is_queued)
         wanted.apply(rows)
         if len(rows):

@@ -6,8 +6,10 @@ not UTF-8, hosts that were not seen before. Layouts are those of ``message`` and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +18,7 @@ import pyarrow as pa
 from ledgermq.formats.head_field import HeadFault, HeadField
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import find_other, read_heads, whole_records
-from ledgermq.formats.records.body_compression import plain_body
+from ledgermq.formats.records.body_compression import PLAIN_SIZE_MAX, plain_body
 from ledgermq.formats.records.host_address import HOST_V4_SIZE, HOST_V6_SIZE, decode_host, is_v6
 from ledgermq.formats.records.message import (
     BORN_HOST_V6,
@@ -29,7 +31,7 @@ from ledgermq.formats.records.message import (
 )
 from ledgermq.model.errors import BodyUnreadableError, CorruptLogError
 from ledgermq.pipeline.columns.arrow_slices import Integers, Octets, as_text, slices
-from ledgermq.pipeline.columns.message_schema import ARROW_SCHEMA, arrow_schema
+from ledgermq.pipeline.columns.message_schema import ARROW_SCHEMA, BODY_WHY
 from ledgermq.pipeline.columns.property_columns import PropertyColumns
 
 _V6 = BORN_HOST_V6 | STORE_HOST_V6
@@ -37,7 +39,19 @@ _US_PER_MS = 1_000
 _LINE = 8
 """Integers of 64 bits in a line of the processor's cache."""
 
+BATCH_BODIES_BYTES = 64 << 20
+"""Of the bodies of one batch once they are inflated: a few stored bytes may be any number then."""
+
+WHY_CHARACTERS_MAX = 200
+
 Fields = npt.NDArray[np.int64]
+
+
+class PlainBodies(NamedTuple):
+    """Bodies of rows as applications sent them; where ``why`` is a text, as they are stored."""
+
+    bodies: list[bytes]
+    why: list[str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +103,22 @@ class RecordColumns:
     After ``keep`` only the rows that are left are made.
     """
 
-    def __init__(self, records: RecordBlock, *, inflate: bool = True) -> None:
+    def __init__(
+        self, records: RecordBlock, *, inflate: bool = True, size_max: int = PLAIN_SIZE_MAX
+    ) -> None:
         """Read the fixed part of all records, and check that each is a record.
 
         Args:
             inflate: whether compressed bodies are given as the application sent them.
+            size_max: bytes of a body once it is inflated; one with more is as it is stored.
 
         Raises:
             CorruptLogError: one is not, or of another place; names file, offset and field.
         """
         self._records = records
         self._inflate = inflate
+        self._size_max = size_max
+        self._plain: PlainBodies | None = None
         self._octets: Octets = np.frombuffer(records.view, np.uint8)
         self._starts = np.ascontiguousarray(records.starts, np.int64)
         self._sizes = np.ascontiguousarray(records.sizes, np.int64)
@@ -181,18 +200,58 @@ class RecordColumns:
             return
         self._starts, self._sizes = self._starts[rows], self._sizes[rows]
         self._fields = np.compress(rows, self._fields, axis=1)
-        self._properties = self._topics = None
+        self._properties = self._topics = self._plain = None
         self._good = None
 
-    def batch(self, columns: Sequence[str]) -> pa.RecordBatch:
-        """The rows, of which only ``columns`` are made.
-
-        Raises:
-            BodyUnreadableError: a compressed body cannot be inflated; names its position.
+    def parts(self) -> Iterator[RecordColumns]:
+        """The same rows in their order, in parts of at most ``BATCH_BODIES_BYTES`` of inflated
+        bodies, or of one row; a part has them inflated while it is there.
         """
+        flags = self._field(HeadField.SYS_FLAG)
+        if not (flags & COMPRESSED).any():
+            yield self
+            return
+        first, size, found = 0, 0, PlainBodies([], [])
+        for row, stored in enumerate(self._stored_bodies()):
+            body, why = _inflated(stored.as_py(), int(flags[row]), self._size_max)
+            if row > first and size + len(body) > BATCH_BODIES_BYTES:
+                yield self._part(first, row, found)
+                first, size, found = row, 0, PlainBodies([], [])
+            found.bodies.append(body)
+            found.why.append(why)
+            size += len(body)
+        if first < len(self):
+            yield self._part(first, len(self), found)
+
+    def plain_bodies(self) -> PlainBodies:
+        """The bodies of all rows, inflated as long as they have ``BATCH_BODIES_BYTES`` together: of
+        ``parts`` all are.
+        """
+        if self._plain is None:
+            flags, left = self._field(HeadField.SYS_FLAG), BATCH_BODIES_BYTES
+            found = PlainBodies([], [])
+            for row, stored in enumerate(self._stored_bodies()):
+                flag, limit = int(flags[row]), min(self._size_max, left)
+                body, why = _inflated(stored.as_py(), flag, limit)
+                left -= len(body) if flag & COMPRESSED and why is None else 0
+                found.bodies.append(body)
+                found.why.append(why)
+            self._plain = found
+        return self._plain
+
+    def batch(self, columns: Sequence[str]) -> pa.RecordBatch:
+        """The rows, of which only ``columns`` are made; of many large bodies see ``parts``."""
         bodies = self._bodies(with_sums="crcOk" in columns) if "body" in columns else None
         arrays = [bodies if name == "body" else self._column(name) for name in columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+        return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+    def _part(self, first: int, end: int, plain: PlainBodies) -> RecordColumns:
+        part = copy.copy(self)
+        part._starts, part._sizes = self._starts[first:end], self._sizes[first:end]
+        part._fields = np.ascontiguousarray(self._fields[:, first:end])
+        part._properties = part._topics = part._good = None
+        part._plain = plain
+        return part
 
     def property_values(self, name: str) -> pa.StringArray:
         """The property ``name``, which is ASCII, of each row; null where it is not."""
@@ -227,30 +286,21 @@ class RecordColumns:
         return pa.array(self._fields[field])
 
     def _bodies(self, *, with_sums: bool) -> pa.Array:
+        if self._inflate and (self._field(HeadField.SYS_FLAG) & COMPRESSED).any():
+            return pa.array(self.plain_bodies().bodies, pa.binary())
+        if not with_sums:
+            return self._stored_bodies()
         starts, ends = self._fields[HeadField.BODY_START], self._fields[HeadField.BODY_END]
-        if with_sums:
-            self._good = np.ones(len(self), np.bool_)
-            bodies = slices(self._octets, starts, ends, before=self._sum_bodies)
-        else:
-            bodies = slices(self._octets, starts, ends)
-        flags = self._fields[HeadField.SYS_FLAG]
-        if not self._inflate:
-            return bodies
-        rows = np.flatnonzero(flags & COMPRESSED)
-        if not len(rows):
-            return bodies
-        values = bodies.to_pylist()
-        for row in rows.tolist():
-            values[row] = self._plain(values[row], int(flags[row]), row)
-        return pa.array(values, pa.binary())
+        self._good = np.ones(len(self), np.bool_)
+        return slices(self._octets, starts, ends, before=self._sum_bodies)
 
-    def _plain(self, body: bytes, sys_flag: int, row: int) -> bytes:
-        try:
-            return bytes(plain_body(body, sys_flag))
-        except BodyUnreadableError as error:
-            error.details["physicalOffset"] = int(self.physical_offsets[row])
-            error.details["option"] = "inflateBodies=false gives bodies as they are stored"
-            raise
+    def _stored_bodies(self) -> pa.BinaryArray:
+        fields = self._fields
+        return slices(self._octets, fields[HeadField.BODY_START], fields[HeadField.BODY_END])
+
+    def _body_why(self) -> pa.Array:
+        why = self.plain_bodies().why if self._inflate else [None] * len(self)
+        return pa.array(why, pa.string())
 
     def _crc_ok(self) -> pa.Array:
         """Whether bodies are what their CRCs say."""
@@ -301,6 +351,16 @@ class RecordColumns:
         return self._properties
 
 
+def _inflated(stored: bytes, sys_flag: int, size_max: int) -> tuple[bytes, str | None]:
+    """The body as the application sent it; or as it is stored, and why."""
+    if not sys_flag & COMPRESSED:
+        return stored, None
+    try:
+        return bytes(plain_body(stored, sys_flag, size_max=max(0, size_max))), None
+    except BodyUnreadableError as error:
+        return stored, str(error.details.get("reason") or error)[:WHY_CHARACTERS_MAX]
+
+
 def _host_text(packed: bytes) -> str:
     host = decode_host(packed)
     return f"[{host[0]}]:{host[1]}" if is_v6(host) else f"{host[0]}:{host[1]}"
@@ -328,4 +388,5 @@ _MAKERS: dict[str, Callable[[RecordColumns], pa.Array]] = {
     "bornHost": lambda rows: rows._hosts(HeadField.BORN_HOST, BORN_HOST_V6),
     "storeHost": lambda rows: rows._hosts(HeadField.STORE_HOST, STORE_HOST_V6),
     "crcOk": lambda rows: rows._crc_ok(),
+    BODY_WHY: lambda rows: rows._body_why(),
 }

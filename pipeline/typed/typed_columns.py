@@ -17,7 +17,6 @@ from pyspark.sql.types import DataType
 from ledgermq.client.schemas.body_codecs import BodyCodec, codec_of, decoded, framed_id
 from ledgermq.client.schemas.typed_bodies import CODECS_MAX, schema_id
 from ledgermq.client.schemas.value_tree import value_tree
-from ledgermq.formats.records.body_compression import plain_body
 from ledgermq.model.errors import BodyUnreadableError, ConfigError
 from ledgermq.model.names.schemas import SCHEMA_PROPERTY
 from ledgermq.pipeline.columns.message_schema import (
@@ -27,11 +26,9 @@ from ledgermq.pipeline.columns.message_schema import (
     UNPARSED_WHY,
     VALUE,
 )
-from ledgermq.pipeline.columns.record_columns import RecordColumns
+from ledgermq.pipeline.columns.record_columns import WHY_CHARACTERS_MAX, RecordColumns
 from ledgermq.pipeline.typed.schema_source import SchemaSource
 from ledgermq.pipeline.typed.value_columns import arrow_values, value_column
-
-WHY_CHARACTERS_MAX = 200
 
 
 class _Parsed(NamedTuple):
@@ -69,46 +66,38 @@ class TypedColumns:
         self._codecs: OrderedDict[int, BodyCodec | str] = OrderedDict()
 
     def batch(self, rows: RecordColumns) -> pa.RecordBatch:
-        """The rows, whose bodies must not have been inflated yet.
+        """The rows, of which bodies are not inflated once they are too many; see ``parts``.
 
         Raises:
             LedgerError: schemas cannot be asked for now.
             ConfigError: a library is missing on this worker.
         """
-        needed = [*self._plain, *(n for n in ("body", "sysFlag") if n not in self._plain)]
-        plain = rows.batch(needed)
-        bodies, flags = plain.column("body"), plain.column("sysFlag")
-        ids = rows.property_values(SCHEMA_PROPERTY)
-        keeps = self._inflate and "body" in self._names
-        parsed: list[_Parsed] = []
-        sent: list[bytes] = []
-        for body, flag, text in zip(bodies, flags, ids, strict=True):
-            stored = body.as_py()
-            found = _sent(stored, flag.as_py())
-            parsed.append(self._parsed(stored, found, text.as_py()))
-            if keeps:
-                sent.append(stored if isinstance(found, BodyUnreadableError) else found)
+        found = rows.plain_bodies()
+        ids = rows.property_values(SCHEMA_PROPERTY).to_pylist()
+        parsed = [
+            self._parsed(body, why, text)
+            for body, why, text in zip(found.bodies, found.why, ids, strict=True)
+        ]
         values, refused = arrow_values([one.value for one in parsed], self._column.type)
         for row, why in refused.items():
-            body = bytes(plain_body(bodies[row].as_py(), flags[row].as_py()))
-            parsed[row] = _Parsed(None, parsed[row].identity, body, why[:WHY_CHARACTERS_MAX])
+            identity, body = parsed[row].identity, found.bodies[row]
+            parsed[row] = _Parsed(None, identity, body, why[:WHY_CHARACTERS_MAX])
         made = {
             VALUE: values,
             SCHEMA_ID: pa.array([one.identity for one in parsed], pa.int32()),
             UNPARSED: pa.array([one.unparsed for one in parsed], pa.binary()),
             UNPARSED_WHY: pa.array([one.why for one in parsed], pa.string()),
         }
-        if keeps:
-            made["body"] = pa.array(sent, pa.binary())
+        if "body" in self._plain and self._inflate:
+            made["body"] = pa.array(found.bodies, pa.binary())
+        plain = rows.batch([name for name in self._plain if name not in made])
         arrays = [made[name] if name in made else plain.column(name) for name in self._names]
         return pa.RecordBatch.from_arrays(arrays, names=list(self._names))
 
-    def _parsed(
-        self, stored: bytes, body: bytes | BodyUnreadableError, text: str | None
-    ) -> _Parsed:
+    def _parsed(self, body: bytes, why: str | None, text: str | None) -> _Parsed:
         named = schema_id({SCHEMA_PROPERTY: text or ""})
-        if isinstance(body, BodyUnreadableError):
-            return _unparsed(named, stored, body)
+        if why is not None:
+            return _Parsed(None, named, body, why)
         identity = framed_id(body) if named is None else named
         if identity is None:
             return _Parsed(None, None, body, f"message names no schema in {SCHEMA_PROPERTY}")
@@ -146,11 +135,3 @@ def _unparsed(identity: int | None, body: bytes, error: Exception) -> _Parsed:
     details = error.details if isinstance(error, BodyUnreadableError) else {}
     why = str(details.get("reason") or error) or type(error).__name__
     return _Parsed(None, identity, body, why[:WHY_CHARACTERS_MAX])
-
-
-def _sent(stored: bytes, sys_flag: int) -> bytes | BodyUnreadableError:
-    """The body as the application sent it, or why it cannot be inflated."""
-    try:
-        return bytes(plain_body(stored, sys_flag))
-    except BodyUnreadableError as error:
-        return error

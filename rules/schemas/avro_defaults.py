@@ -55,6 +55,8 @@ def check_default(default: AvroDefault, steps: StepBudget, *, depth: int = 0) ->
     if kind.kind == "union":
         check_default(default._replace(type=kind.branches[0]), steps, depth=depth + 1)
     elif kind.kind == "record" and isinstance(value, Mapping):
+        # Of those that the value leaves out, too.
+        steps.take(len(kind.fields))
         for field in kind.fields:
             if field.name in value:
                 inner = default.at(field.type, value[field.name], field.name)

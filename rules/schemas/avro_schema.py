@@ -14,6 +14,7 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.rules.schemas.avro_defaults import AvroDefault, check_default
 from ledgermq.rules.schemas.avro_types import AvroField, AvroType
 from ledgermq.rules.schemas.comparison import (
+    CHARACTERS_PER_STEP,
     NAMES_PER_STEP,
     Course,
     StepBudget,
@@ -230,6 +231,7 @@ def _check(reader: AvroType, writer: AvroType, course: Course) -> None:
 
 
 def _check_alike(reader: AvroType, writer: AvroType, course: Course) -> None:
+    course.steps.take((len(reader.name) + len(writer.name)) // CHARACTERS_PER_STEP)
     if reader.name and not _same_name(reader, writer):
         raise course.no(f"{writer.name} is not read as {reader.name}: another name")
     if reader.decimal and writer.decimal and reader.decimal != writer.decimal:

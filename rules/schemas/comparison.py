@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from heapq import nsmallest
 from typing import NamedTuple
 
@@ -11,6 +11,9 @@ from ledgermq.model.errors import ConfigError
 
 COMPARED_STEPS_MAX = 100_000
 """Of one request, over all versions that it compares: a tenth of a second between two pulls."""
+
+COMPARED_NS_MAX = 500_000_000
+STEPS_PER_LOOK = 256
 
 TYPES_WITHIN_MAX = 64
 """Types within types: nobody writes more by hand, and the interpreter's stack is safe."""
@@ -41,10 +44,18 @@ class UnreadableError(Exception):
 
 
 class StepBudget:
-    """Steps that a comparison may still take; also how deep it is."""
+    """Steps that a comparison may still take; also how deep it is, and how long it takes."""
 
-    def __init__(self, left: int = COMPARED_STEPS_MAX) -> None:
+    def __init__(
+        self, left: int = COMPARED_STEPS_MAX, *, spent_ns: Callable[[], int] = lambda: 0
+    ) -> None:
+        """With a clock of the processor's time it ends after ``COMPARED_NS_MAX``, too: a step that
+        takes longer than it should costs no more than that.
+        """
         self.left = left
+        self._spent_ns = spent_ns
+        self._look_at = left
+        self._until_ns = spent_ns() + COMPARED_NS_MAX
 
     def take(self, count: int = 1, *, depth: int = 0) -> None:
         """Note steps.
@@ -55,7 +66,11 @@ class StepBudget:
         if depth > TYPES_WITHIN_MAX:
             raise ConfigError("schema has too many types within types", limit=TYPES_WITHIN_MAX)
         self.left -= count
-        if self.left < 0:
+        is_late = False
+        if self.left <= self._look_at:
+            self._look_at = self.left - STEPS_PER_LOOK
+            is_late = self._spent_ns() > self._until_ns
+        if self.left < 0 or is_late:
             raise ConfigError(
                 "schemas are too large to be compared: delete versions that no message has, or let"
                 " the rule of the subject not be transitive",
@@ -122,7 +137,8 @@ def shown(value: object) -> str:
 
 def shown_names(names: Iterable[str]) -> str:
     """Some of the names, in their order, as a reason may have them."""
-    return shown(", ".join(nsmallest(_NAMES_SHOWN, names)))
+    first = nsmallest(_NAMES_SHOWN, names)
+    return shown(", ".join(name[:TOLD_CHARACTERS_MAX] for name in first))
 
 
 def _object(pairs: list[tuple[str, object]]) -> Mapping[str, object]:

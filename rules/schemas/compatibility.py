@@ -35,27 +35,36 @@ class VersionConflict(NamedTuple):
 
 
 def conflicts(
-    rule: Compatibility, kind: SchemaType, text: str, before: Iterable[SchemaVersion]
+    rule: Compatibility,
+    kind: SchemaType,
+    text: str,
+    before: Iterable[SchemaVersion],
+    *,
+    steps: StepBudget | None = None,
 ) -> list[VersionConflict]:
     """What keeps a new version from being taken, one for each older version and direction.
 
     Args:
         before: the versions that there are, the last one first.
+        steps: what it may cost.
 
     Raises:
         ConfigError: the text is no schema of that type, or to compare all would take too long.
     """
     try:
-        return _found(rule, kind, text, before)
+        return _found(rule, kind, text, before, steps or StepBudget())
     except RecursionError:
         # JSON is read a little deeper than its values can be shown.
         raise ConfigError("schema has too many types within types") from None
 
 
 def _found(
-    rule: Compatibility, kind: SchemaType, text: str, before: Iterable[SchemaVersion]
+    rule: Compatibility,
+    kind: SchemaType,
+    text: str,
+    before: Iterable[SchemaVersion],
+    steps: StepBudget,
 ) -> list[VersionConflict]:
-    steps = StepBudget()
     _comparer(kind, text, steps, is_new=True)
     found: list[VersionConflict] = []
     if rule is Compatibility.NONE:

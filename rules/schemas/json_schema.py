@@ -14,6 +14,7 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.rules.schemas.comparison import (
     CHARACTERS_PER_STEP,
     NAMES_PER_STEP,
+    TYPES_WITHIN_MAX,
     Course,
     StepBudget,
     UnreadableError,
@@ -23,6 +24,9 @@ from ledgermq.rules.schemas.comparison import (
 )
 
 ALL_TYPES = frozenset(["null", "boolean", "object", "array", "number", "integer", "string"])
+REFERENCE_PARTS_MAX = 2 * TYPES_WITHIN_MAX
+"""A keyword and a name lead from a type to one within it."""
+
 _NUMBERS = frozenset(("number", "integer"))
 
 _LOW_BOUNDS: Mapping[str, frozenset[str]] = {
@@ -354,8 +358,12 @@ def _resolved(schema: _Of, course: Course, *, narrows: bool = False) -> object:
         place = value["$ref"]
         if not isinstance(place, str) or not (place == "#" or place.startswith("#/")):
             raise course.no(f"a reference out of the schema: {shown(place)}")
+        course.steps.take(len(place) // CHARACTERS_PER_STEP)
+        if place.count("/") > REFERENCE_PARTS_MAX:
+            raise course.no(f"a reference of too many parts: {shown(place)}")
         value = schema.document
         for part in place.split("/")[1:]:
+            course.steps.take()
             key = part.replace("~1", "/").replace("~0", "~").replace("%25", "%")
             if not isinstance(value, Mapping) or key not in value:
                 raise course.no(f"a reference to nothing: {shown(place)}")

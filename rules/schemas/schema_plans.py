@@ -15,6 +15,7 @@ from ledgermq.model.names.schemas import (
     SchemaType,
     is_subject,
 )
+from ledgermq.rules.schemas.comparison import StepBudget
 from ledgermq.rules.schemas.compatibility import VersionConflict, conflicts, refuse
 from ledgermq.rules.schemas.schema_table import SchemaSubject, SchemaTable, SchemaVersion, size_of
 from ledgermq.rules.tables.table_changes import SchemaSet
@@ -51,12 +52,19 @@ def found_version(table: SchemaTable, name: str, kind: SchemaType, text: str) ->
 
 
 def conflicts_of(
-    table: SchemaTable, name: str, kind: SchemaType, text: str, rule: Compatibility | None = None
+    table: SchemaTable,
+    name: str,
+    kind: SchemaType,
+    text: str,
+    rule: Compatibility | None = None,
+    *,
+    steps: StepBudget | None = None,
 ) -> list[VersionConflict]:
     """What keeps a text from being the next version of a subject.
 
     Args:
         rule: in the place of the subject's own.
+        steps: what it may cost.
 
     Raises:
         ConfigError: it is no schema, or too large.
@@ -64,16 +72,23 @@ def conflicts_of(
     _check_size(text)
     subject = table.get(name) or SchemaSubject()
     newest_first = sorted(subject.versions.values(), reverse=True)
-    return conflicts(rule or subject.rule, kind, text, newest_first)
+    return conflicts(rule or subject.rule, kind, text, newest_first, steps=steps)
 
 
 def plan_register(
-    table: SchemaTable, name: str, kind: SchemaType, text: str, rule: Compatibility | None = None
+    table: SchemaTable,
+    name: str,
+    kind: SchemaType,
+    text: str,
+    rule: Compatibility | None = None,
+    *,
+    steps: StepBudget | None = None,
 ) -> Plan:
     """What makes a text the next version of a subject; nothing where a version has it.
 
     Args:
         rule: the subject's from now on, checked already for this version.
+        steps: what the comparison may cost.
 
     Raises:
         ConfigError: the rule forbids it, it is no schema, or there is no room for it.
@@ -82,7 +97,7 @@ def plan_register(
     if found_version(table, name, kind, text) is not None:
         return plan_rule(table, name, rule) if rule is not None else []
     subject = table.get(name) or SchemaSubject()
-    refuse(name, rule or subject.rule, conflicts_of(table, name, kind, text, rule))
+    refuse(name, rule or subject.rule, conflicts_of(table, name, kind, text, rule, steps=steps))
     _check_room(table, name, subject, text)
     identity = table.id_of(kind, text) or table.last_id + 1
     fields = SchemaVersion(subject.last + 1, identity, kind, text).to_change()

@@ -19,13 +19,16 @@ Files have mode 0600, folders 0700. The folder appears when all is in it, or not
 
 from __future__ import annotations
 
+import glob
 import ipaddress
 import json
 import os
 import re
 import secrets
 import shutil
+import stat
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -154,6 +157,10 @@ class AccessWish(NamedTuple):
         return [node for node in self.nodes if not node.is_witness]
 
 
+_MAKING = ".making-"
+"""Behind the name of a folder that is not whole yet."""
+
+
 def make_first_access(folder: Path, wanted: AccessWish) -> None:
     """Make all of it below ``folder``, which is not there yet.
 
@@ -165,21 +172,45 @@ def make_first_access(folder: Path, wanted: AccessWish) -> None:
         User.read(name, fields)
     if folder.exists():
         raise ConfigError("keys are not overwritten: name another folder", folder=str(folder))
-    making = folder.with_name(f"{folder.name}.making")
     try:
-        if making.exists():
-            shutil.rmtree(making)
-        make_directories(making, mode=0o700)
+        making = _begun(folder)
+    except OSError as error:
+        raise _not_written(folder, error) from error
+    try:
         _make(making, wanted)
         sync_directory(making)
         making.rename(folder)
         sync_directory(folder.parent)
     except OSError as error:
-        raise StorageError(
-            f"keys not written: {error.strerror}", errno=error.errno, path=str(folder)
-        ) from error
+        raise _not_written(folder, error) from error
     finally:
         shutil.rmtree(making, ignore_errors=True)
+
+
+def _begun(folder: Path) -> Path:
+    """A new folder of ours, where ``folder`` is to be; what a killed run of ours has left goes.
+
+    Raises:
+        ConfigError: everybody may put another one in its place.
+        OSError: the operating system refused.
+    """
+    make_directories(folder.parent)
+    mode = folder.parent.stat().st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        raise ConfigError(
+            "everybody may change the folder in which keys are to be made: name another one",
+            folder=str(folder.parent),
+            mode=oct(stat.S_IMODE(mode)),
+        )
+    prefix = f"{folder.name}{_MAKING}"
+    for path in folder.parent.glob(f"{glob.escape(prefix)}*"):
+        if path.lstat().st_uid == os.geteuid():
+            shutil.rmtree(path, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
+
+
+def _not_written(folder: Path, error: OSError) -> StorageError:
+    return StorageError(f"keys not written: {error.strerror}", errno=error.errno, path=str(folder))
 
 
 def read_first_users(folder: Path) -> dict[str, dict[str, object]]:

@@ -88,8 +88,9 @@ def make_directories(directory: Path, *, mode: int = 0o777) -> bool:
         try:
             folder.mkdir(mode=mode if folder == directory else 0o777)
         except FileExistsError:
-            # Another process was faster, and may not have synced it yet.
-            if not folder.is_dir():
+            # Another process was faster, and may not have synced it yet; of another account it is
+            # no folder of ours.
+            if not folder.is_dir() or folder.stat().st_uid not in (0, os.geteuid()):
                 raise
         sync_directory(folder.parent)
     return bool(missing)

@@ -23,6 +23,7 @@ from ledgermq.observer.api.fields import (
     CallField,
     Given,
     checked,
+    loaded,
     of_body,
     of_query,
 )
@@ -160,3 +161,12 @@ def test_what_is_needed_is_asked_for_by_name() -> None:
 def test_a_number_too_large_to_be_printed_is_refused_all_the_same() -> None:
     with pytest.raises(ProtocolError, match="more than 64 bits"):
         checked(FIELDS[1], 10**4_000)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"a": 1, "a": 1}', b'{"a": 1, "b": {"c": 1, "c": 2}}', b'[{"a": 1, "\\u0061": 2}]'],
+)
+def test_a_body_in_which_a_key_stands_twice_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError, match="a key stands twice"):
+        loaded(body)

@@ -10,10 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.records.body_compression import Compression, compress_body
-from ledgermq.formats.records.message import Message, encode_message
+from ledgermq.formats.records.message import CRC_MASK, Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
-from ledgermq.model.errors import BodyUnreadableError, CorruptLogError
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.pipeline.columns import record_columns
 from ledgermq.pipeline.columns.message_schema import ARROW_SCHEMA, COLUMNS
 from ledgermq.pipeline.columns.record_columns import RecordBlock, RecordColumns
 
@@ -108,15 +110,52 @@ def test_a_compressed_body_is_inflated_when_asked_for(kind: Compression) -> None
     assert [row["crcOk"] for row in rows_of(records)] == [True, True]
 
 
-def test_a_body_that_cannot_be_inflated_is_named_with_the_way_out() -> None:
+def test_a_body_that_cannot_be_inflated_is_a_row_as_it_is_stored_with_why() -> None:
     broken = dataclasses.replace(PLAIN, body=b"no zlib", sys_flag=1)
+    large = dataclasses.replace(PLAIN, body=zlib.compress(bytes(1_001)), sys_flag=1)
+    fits = dataclasses.replace(PLAIN, body=zlib.compress(bytes(1_000)), sys_flag=1)
+    rows = RecordColumns(records_of([PLAIN, broken, large, fits]), size_max=1_000)
 
-    with pytest.raises(BodyUnreadableError, match="inflateBodies=false") as caught:
-        rows_of(records_of([PLAIN, broken]))
+    made = rows.batch(["body", "bodyWhy", "bodyCrc"]).to_pydict()
+    assert made["body"] == [PLAIN.body, b"no zlib", large.body, bytes(1_000)]
+    assert [bool(why) for why in made["bodyWhy"]] == [False, True, True, False]
+    # So much tells it without the column, too, as of an archive.
+    is_stored = [
+        crc32(body, 0) & CRC_MASK == crc
+        for body, crc in zip(made["body"], made["bodyCrc"], strict=True)
+    ]
+    assert is_stored == [True, True, True, False]
+    assert RecordColumns(records_of([broken]), inflate=False).batch(["bodyWhy"]).to_pydict() == {
+        "bodyWhy": [None]
+    }
 
-    assert caught.value.details["physicalOffset"] == int(
-        RecordColumns(records_of([PLAIN, broken])).physical_offsets[1]
-    )
+
+def test_a_batch_ends_by_the_bytes_of_its_inflated_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_columns, "BATCH_BODIES_BYTES", 3_000)
+    packed = dataclasses.replace(PLAIN, body=zlib.compress(bytes(1_000)), sys_flag=1)
+    messages = [packed, PLAIN, packed, packed, packed, PLAIN, packed]
+    large = dataclasses.replace(PLAIN, body=zlib.compress(bytes(9_000)), sys_flag=1)
+    messages += [large, packed]
+    rows = RecordColumns(records_of(messages))
+
+    parts = [part.batch(["physicalOffset", "body", "crcOk"]) for part in rows.parts()]
+    whole = RecordColumns(records_of(messages), inflate=False).batch(["physicalOffset"])
+    sizes = [[len(body.as_py()) for body in part.column("body")] for part in parts]
+    small = len(PLAIN.body)
+    assert sizes == [[1_000, small, 1_000], [1_000, 1_000, small], [1_000], [9_000], [1_000]]
+    assert pa.Table.from_batches(parts).column(0).to_pylist() == whole.column(0).to_pylist()
+    assert all(one.as_py() for part in parts for one in part.column("crcOk"))
+    # One batch of all has no more either: what is left is as it is stored.
+    made = rows.batch(["body", "bodyWhy"]).to_pydict()
+    assert sum(map(len, made["body"])) < 3_000 + len(messages) * 100
+    assert all(bool(why) == (body in {packed.body, large.body})
+               for body, why in zip(made["body"], made["bodyWhy"], strict=True))  # fmt: skip
+
+
+def test_rows_without_compressed_bodies_are_one_part() -> None:
+    rows = RecordColumns(records_of([PLAIN, PLAIN]))
+
+    assert [part is rows for part in rows.parts()] == [True]
 
 
 def test_a_turned_byte_of_a_body_is_a_row_whose_crc_is_wrong() -> None:

@@ -18,6 +18,14 @@ from ledgermq.pipeline.source_options import (
 PATH = {"path": "/store"}
 
 
+def test_how_large_bodies_may_become_is_bounded() -> None:
+    assert parse_options({**PATH, "inflateMax": "1000"}, streaming=False).inflate_max == 1_000
+    for value in ("0", "-1", str((64 << 20) + 1)):
+        with pytest.raises(ConfigError, match="inflateMax"):
+            parse_options({**PATH, "inflateMax": value}, streaming=False)
+    assert columns_of({**PATH, "columns": "body,bodyWhy"}) == ("body", "bodyWhy")
+
+
 def test_what_is_not_said_is_everything_but_the_systems_topics() -> None:
     options = parse_options(PATH, streaming=False)
 

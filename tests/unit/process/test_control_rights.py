@@ -18,6 +18,7 @@ from tests.suite.patience import PATIENCE_S
 from ledgermq.model.errors import BusyError
 from ledgermq.process import control
 from ledgermq.process.control import CLIENTS_MAX, ControlServer
+from ledgermq.raft_node.raft_control import AUDITED_VERBS
 
 NOBODY = 65_534
 ASK = """
@@ -38,7 +39,9 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def asked_by(uid: int, folder: Path) -> tuple[list[Mapping[str, object]], list[str]]:
+def asked_by(
+    uid: int, folder: Path, verb: str = "remove"
+) -> tuple[list[Mapping[str, object]], list[str]]:
     """What an account is answered, and the verbs that were carried out."""
     carried_out: list[str] = []
 
@@ -47,11 +50,9 @@ def asked_by(uid: int, folder: Path) -> tuple[list[Mapping[str, object]], list[s
         return {"done": verb}
 
     selector = selectors.DefaultSelector()
-    server = ControlServer(
-        folder / "raft.sock", 0o666, selector, answer, audited=frozenset({"remove"})
-    )
+    server = ControlServer(folder / "raft.sock", 0o666, selector, answer, audited=AUDITED_VERBS)
     asking = subprocess.Popen(
-        [sys.executable, "-c", ASK, str(folder / "raft.sock")],
+        [sys.executable, "-c", ASK, str(folder / "raft.sock"), verb],
         stdout=subprocess.PIPE,
         text=True,
         user=uid,
@@ -67,8 +68,9 @@ def asked_by(uid: int, folder: Path) -> tuple[list[Mapping[str, object]], list[s
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two accounts")
-def test_an_account_that_may_produce_does_not_change_the_group(folder: Path) -> None:
-    (looked, removed), carried_out = asked_by(NOBODY, folder)
+@pytest.mark.parametrize("verb", ["remove", "add", "transfer", "forget", "resign", "hear"])
+def test_an_account_that_may_produce_does_not_change_the_group(folder: Path, verb: str) -> None:
+    (looked, removed), carried_out = asked_by(NOBODY, folder, verb)
 
     assert looked == {"done": "look"}
     assert carried_out == ["look"]

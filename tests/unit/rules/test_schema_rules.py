@@ -508,3 +508,60 @@ def test_a_damaged_field_is_named(damaged: dict[str, Any]) -> None:
 
 def test_all_types_are_compared() -> None:
     assert {*SchemaType} == {"AVRO", "JSON", "PROTOBUF"}
+
+
+def refused_at_once(kind: SchemaType, texts: list[str], rule: Compatibility) -> None:
+    """The last text against the others is refused, or compared, in little time of the processor."""
+    before = [SchemaVersion(number, number, kind, text) for number, text in enumerate(texts[:-1])]
+    begun = time.process_time()
+    with contextlib.suppress(ConfigError):
+        conflicts(rule, kind, texts[-1], before, steps=StepBudget(spent_ns=time.process_time_ns))
+    assert time.process_time() - begun < 2
+
+
+@pytest.mark.parametrize("target", ["a", "x" * 2_000, "~1" * 500, "%25" * 300])
+def test_references_that_are_long_are_steps(target: str) -> None:
+    """Of 300 that all lead to one long one: 26,000 parts at each look, for one step."""
+    count = 52_000 // (len(target) + 1)
+    place = "#/" + "/".join([target] * count)
+
+    def text(title: str) -> str:
+        references = [{"$ref": "#/d", "t": number} for number in range(300)]
+        return json.dumps({"anyOf": references, "d": {"$ref": place}, "title": title})
+
+    refused_at_once(
+        SchemaType.JSON, [text(str(n)) for n in range(45)], Compatibility.FULL_TRANSITIVE
+    )
+
+
+def test_fields_that_a_default_leaves_out_are_steps() -> None:
+    fields = [{"name": f"f{n}", "type": "int", "default": 0} for n in range(1_000)]
+    record = {"type": "record", "name": "r", "fields": fields}
+    outer = {"name": "a", "type": {"type": "array", "items": record}, "default": [{}] * 20_000}
+    text = json.dumps({"type": "record", "name": "o", "fields": [outer]})
+    begun = time.process_time()
+    with pytest.raises(ConfigError, match="too large to be compared"):
+        avro_type(text, StepBudget(), has_defaults_checked=True)
+    assert time.process_time() - begun < 2
+
+
+def test_names_that_are_long_are_steps() -> None:
+    def text(names: list[str]) -> str:
+        fields = [
+            {"name": name, "type": {"type": "fixed", "size": 1, "name": name}} for name in names
+        ]
+        return json.dumps({"type": "record", "name": "r" * 9_000, "fields": fields})
+
+    union = json.dumps(
+        [{"type": "fixed", "name": "n" * 90 + str(n), "size": 1} for n in range(500)]
+    )
+    texts = [text([f"{'n' * 900}{number}{n}" for n in range(30)]) for number in range(9)]
+    refused_at_once(SchemaType.AVRO, [*texts, union], Compatibility.FULL_TRANSITIVE)
+
+
+def test_a_step_that_takes_too_long_ends_a_comparison() -> None:
+    passed = iter(range(0, 10**12, 10**8))
+    steps = StepBudget(spent_ns=lambda: next(passed))
+    with pytest.raises(ConfigError, match="too large to be compared"):
+        for _ in range(10_000):
+            steps.take()
