@@ -211,6 +211,10 @@ def put_key(
     return True
 
 
+PASSED_MAX = 4_096
+"""Items of other times than those wanted that a look passes in one file: some milliseconds."""
+
+
 def query_key(
     page: memoryview,
     layout: IndexLayout,
@@ -219,6 +223,7 @@ def query_key(
     count_max: int = QUERY_COUNT_MAX,
     begin_timestamp: int = 0,
     end_timestamp: int = 0x7FFF_FFFF_FFFF_FFFF,
+    clock_step_ms: int = 0,
     file: str = "",
 ) -> list[int]:
     """Physical offsets of messages that may carry ``key``, newest first.
@@ -229,6 +234,10 @@ def query_key(
     Args:
         begin_timestamp: oldest store time wanted, epoch ms; an item knows it by the second.
         end_timestamp: newest one wanted, itself included.
+        clock_step_ms: also find what was stored before and after the clock was put back by so much,
+            for who compares the records' own times. An item says no time before that of the file's
+            first message, and the newer of two may be the earlier one. For that ``PASSED_MAX``
+            items of other times are passed, and no more.
         file: named in the error.
 
     Raises:
@@ -243,14 +252,22 @@ def query_key(
     header = get_header(page, layout, file=file)
     found: list[int] = []
     newest = min(header.index_count, layout.items - 1)
+    is_between = begin_timestamp <= header.end_timestamp and header.begin_timestamp <= end_timestamp
+    passed = 0
     while 0 < number <= newest and len(found) < count_max:
         item = get_item(page, layout, number)
         if item.time_difference < 0:
             break
         timestamp = header.begin_timestamp + item.time_difference * 1_000
-        if item.key_hash == key_hash and begin_timestamp <= timestamp <= end_timestamp:
+        # One of an earlier time than the file's first message says that one's, which itself may
+        # say a later one (``time_difference``).
+        may_be_earlier = clock_step_ms > 0 and (item.time_difference == 0 or number == 1)
+        is_in_time = timestamp <= end_timestamp or may_be_earlier
+        if item.key_hash == key_hash and begin_timestamp <= timestamp and is_in_time:
             found.append(item.physical_offset)
-        if timestamp < begin_timestamp or item.previous in (0, number):
+        passed += timestamp < begin_timestamp or not is_between
+        is_before_all = timestamp < begin_timestamp - clock_step_ms
+        if is_before_all or passed > PASSED_MAX or item.previous in (0, number):
             break
         if number < item.previous <= newest:
             at = layout.item_at(number) + 16

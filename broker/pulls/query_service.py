@@ -31,6 +31,9 @@ HITS_MORE = 256
 INDEX_SECOND_MS = 1_000
 """The index knows a store time by the second."""
 
+CLOCK_STEP_MS = 24 * 3_600_000
+"""By so much a clock may have been put back, and all messages are found by their times; what the
+index says of these is wrong around such a moment, as in RocketMQ."""
 
 CheckRead = Callable[[str], None]
 
@@ -88,6 +91,7 @@ class QueryService:
             count_max=hits_max,
             begin_timestamp=max(0, query.begin - INDEX_SECOND_MS + 1),
             end_timestamp=query.end,
+            clock_step_ms=CLOCK_STEP_MS,
         )
         found: list[memoryview] = []
         size, has_more = 0, len(hits) >= hits_max

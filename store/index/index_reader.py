@@ -101,6 +101,7 @@ class IndexReader:
         count_max: int = QUERY_COUNT_MAX,
         begin_timestamp: int = 0,
         end_timestamp: int = TIMESTAMP_MAX,
+        clock_step_ms: int = 0,
     ) -> list[int]:
         """Physical offsets of messages that may have ``key``, ascending.
 
@@ -110,6 +111,7 @@ class IndexReader:
             count_max: the newest are found first; RocketMQ takes no more than 64.
             begin_timestamp: oldest store time wanted, epoch ms.
             end_timestamp: newest one wanted, itself included.
+            clock_step_ms: see ``query_key``.
 
         Raises:
             CorruptLogError: a header or a chain that cannot be.
@@ -118,20 +120,31 @@ class IndexReader:
         layout = self._layout
         if layout is None:
             return found
+        doubtful = 0
         for path, view in reversed(self._files):
             header = get_header(view, layout, file=str(path))
-            if _overlap(header, begin_timestamp, end_timestamp):
-                found += query_key(
+            is_between = _overlap(header, begin_timestamp, end_timestamp)
+            if is_between or _overlap(
+                header, begin_timestamp - clock_step_ms, end_timestamp + clock_step_ms
+            ):
+                left = count_max - len(found)
+                hits = query_key(
                     view,
                     layout,
                     f"{topic}#{key}",
-                    count_max=count_max - len(found),
+                    # Files of other times leave room for those that are wanted.
+                    count_max=left if is_between else min(left, count_max // 2 - doubtful),
                     begin_timestamp=begin_timestamp,
                     end_timestamp=end_timestamp,
+                    clock_step_ms=clock_step_ms,
                     file=str(path),
                 )
+                doubtful += 0 if is_between else len(hits)
+                found += hits
             # A file in which nothing is yet says nothing of those before it.
-            is_older = header.index_count > 1 and header.begin_timestamp < begin_timestamp
+            is_older = (
+                header.index_count > 1 and header.begin_timestamp < begin_timestamp - clock_step_ms
+            )
             if is_older or len(found) >= count_max:
                 break
         return sorted(set(found))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -28,6 +29,8 @@ from ledgermq.wire.session import Refusal
 pytestmark = pytest.mark.slow
 
 INDEX = {"max_hash_slot_num": 500, "max_index_num": 400}
+STORE_TIMESTAMP_AT = 56
+"""In a record."""
 
 
 @pytest.fixture
@@ -281,3 +284,41 @@ def command(node: Node, *words: str) -> subprocess.CompletedProcess[bytes]:
         capture_output=True, check=False, timeout=PATIENCE_S,
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
     )  # fmt: skip
+
+
+def test_by_times_all_are_found_that_came_after_the_clock_was_put_back(
+    make_node: Callable[[], Node],
+) -> None:
+    """The store is that of a node whose clock was put back: the index, built again, says of each
+    message the time of its file's first one.
+    """
+    node = make_node()
+    start_client_node(node, log="commitlog")
+    address = f"ipc://{node.runtime}"
+    with Producer(address) as producer:
+        sent = [producer.send("orders", b"%d" % n, keys=["k"]).result() for n in range(6)]
+    assert node.stop() == 0
+    path = next((node.root / "commitlog").iterdir())
+    content = bytearray(path.read_bytes())
+    times = []
+    for number, one in enumerate(sent):
+        at = one.physical_offset + STORE_TIMESTAMP_AT
+        time_ms = int.from_bytes(content[at : at + 8], "big") - (number >= 3) * 3_600_000
+        content[at : at + 8] = time_ms.to_bytes(8, "big")
+        times.append(time_ms)
+    path.write_bytes(content)
+    shutil.rmtree(node.root / "index")
+    node.forget_told()
+    node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
+    node.wait_ready()
+    with Queries(address) as queries:
+
+        def found(begin: int, end: int) -> list[bytes]:
+            answer = queries.by_key("orders", "k", begin=begin, end=end)
+            return sorted(bytes(one.body) for one in answer.messages)
+
+        wait_until(lambda: len(found(0, times[2])) == 6, "the index")
+        late, early = found(times[3], times[5]), found(times[0], times[2])
+
+    assert late == [b"3", b"4", b"5"]
+    assert early == [b"0", b"1", b"2"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from ledgermq.formats import index_file
 from ledgermq.formats.index_file import IndexLayout, fresh_header, get_header, put_header, put_key
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.store.index.index_reader import IndexReader
@@ -14,8 +16,15 @@ LAYOUT = IndexLayout(slots=7, items=12)
 SECOND = 1_000
 
 
-def put_files(directory: Path, layout: IndexLayout, count: int, *, keys: int = 5) -> list[Path]:
-    """Index files with ``count`` messages, message n at n * 100 + 48, stored at second n."""
+def put_files(
+    directory: Path,
+    layout: IndexLayout,
+    count: int,
+    *,
+    keys: int = 5,
+    second: Callable[[int], int] = lambda number: number + 1,
+) -> list[Path]:
+    """Index files with ``count`` messages, message n at n * 100 + 48, stored at ``second(n)``."""
     directory.mkdir(exist_ok=True)
     paths: list[Path] = []
     page = bytearray()
@@ -25,7 +34,7 @@ def put_files(directory: Path, layout: IndexLayout, count: int, *, keys: int = 5
             layout,
             f"topic#key{number % keys}",
             physical_offset=number * 100 + 48,
-            store_timestamp=(number + 1) * SECOND,
+            store_timestamp=second(number) * SECOND,
         )
         if not put:
             previous = get_header(memoryview(page), layout) if page else None
@@ -37,7 +46,7 @@ def put_files(directory: Path, layout: IndexLayout, count: int, *, keys: int = 5
                 layout,
                 f"topic#key{number % keys}",
                 physical_offset=number * 100 + 48,
-                store_timestamp=(number + 1) * SECOND,
+                store_timestamp=second(number) * SECOND,
             )
         paths[-1].write_bytes(page)
     return paths
@@ -118,6 +127,58 @@ def test_the_first_message_of_a_later_file_counts_as_later_than_it_was(tmp_path:
 
     assert 22 * 100 + 48 not in index.query("topic", "key2", end_timestamp=23 * SECOND)
     assert 22 * 100 + 48 in index.query("topic", "key2", end_timestamp=24 * SECOND)
+
+
+@pytest.mark.parametrize("items", [12, 40])
+@pytest.mark.parametrize("back_s", [40, 3_600])
+def test_by_their_times_all_are_found_around_a_clock_that_was_put_back(
+    tmp_path: Path, items: int, back_s: int
+) -> None:
+    """In one file or over several; those of other times that come with them are for who asks."""
+    times = [10_000 + number - (back_s if number >= 17 else 0) for number in range(30)]
+    layout = IndexLayout(slots=7, items=items)
+    put_files(tmp_path / "index", layout, 30, second=times.__getitem__)
+    index = IndexReader(tmp_path / "index")
+    missed = []
+    for begin in sorted({*times, 0}):
+        for end in sorted({*times, 20_000}):
+            found = index.query(
+                "topic", "key2",
+                begin_timestamp=(begin - 1) * SECOND + 1, end_timestamp=end * SECOND,
+                clock_step_ms=3_600 * SECOND,
+            )  # fmt: skip
+            wanted = {n * 100 + 48 for n in range(2, 30, 5) if begin <= times[n] <= end}
+            if not wanted <= {*found}:
+                missed.append((begin, end, found))
+
+    assert missed == []
+    late = times[27] * SECOND
+    # As RocketMQ looks, the last one is of the time of its file's first message, or not in time.
+    assert 27 * 100 + 48 in index.query("topic", "key2", end_timestamp=late, clock_step_ms=late)
+
+
+def test_a_key_of_many_messages_is_not_gone_through_for_a_clock_that_may_have_been_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_file, "PASSED_MAX", 20)
+    looked: list[int] = []
+    get_item = index_file.get_item
+
+    def counted(page: memoryview, layout: IndexLayout, number: int) -> index_file.IndexItem:
+        looked.append(number)
+        return get_item(page, layout, number)
+
+    put_files(tmp_path / "index", IndexLayout(slots=7, items=500), 1_200, keys=1)
+    index = IndexReader(tmp_path / "index")
+    monkeypatch.setattr(index_file, "get_item", counted)
+    found = index.query(
+        "topic", "key0",
+        begin_timestamp=100 * SECOND, end_timestamp=110 * SECOND, clock_step_ms=3_600 * SECOND,
+    )  # fmt: skip
+
+    assert {n * 100 + 48 for n in range(99, 110)} <= {*found}
+    # In the oldest file up to there, and so many more; in each of the others so many.
+    assert len(looked) < 500 + 4 * 20
 
 
 def test_new_files_are_found_later(tmp_path: Path) -> None:
