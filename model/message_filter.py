@@ -16,6 +16,10 @@ EXPRESSION_SIZE_MAX = 8_192
 """Most bytes of one SQL expression; it travels with each pull."""
 
 
+SQL_MARK = "SQL92 "
+"""Before the expression, where a member's subscriptions are told as texts."""
+
+
 class FilterKind(Enum):
     """How a filter is written; the values are RocketMQ's ``ExpressionType``."""
 

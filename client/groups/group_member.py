@@ -34,7 +34,7 @@ from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.reading.retries import give_back_requests
 from ledgermq.client.reading.start_offsets import Start, checked_group, starting_offsets
 from ledgermq.model.errors import ConfigError, MessageIllegalError
-from ledgermq.model.message_filter import EVERYTHING, MessageFilter
+from ledgermq.model.message_filter import EVERYTHING, SQL_MARK, MessageFilter
 from ledgermq.model.names.group_topics import retry_topic
 
 Model = Literal["clustering", "broadcasting"]
@@ -388,5 +388,5 @@ class GroupMember:
 def _text_of(wanted: MessageFilter) -> str:
     """What the others are told of a member's filter: two that want the same say the same."""
     if wanted.sql:
-        return f"SQL92 {wanted.sql}"
+        return f"{SQL_MARK}{wanted.sql}"
     return " || ".join(sorted(wanted.tags)) or wanted.expression

@@ -27,7 +27,7 @@ from ledgermq.client.reading.message_life import (
     traced_events,
     traced_id,
 )
-from ledgermq.client.reading.message_track import browse, track
+from ledgermq.client.reading.message_track import Track, browse, track
 from ledgermq.formats.records.message_id import decode_offset_id
 from ledgermq.model.errors import (
     ConfigError,
@@ -81,7 +81,6 @@ class QueriesVerbs:
     offset_by_time = question(questions.offset_by_time)
     offset_since = question(questions.offset_since)
     offsets = question(questions.queue)
-    track = question(track)
 
     @asked
     def message_at(self, position: int) -> Steps[ReceivedMessage | None]:
@@ -206,6 +205,15 @@ class QueriesVerbs:
             ConfigError: a number is out of range.
         """
         return browse(self._link, topic, queue_id, offset, messages_max, bytes_max=bytes_max)
+
+    @asked
+    def track(self, message: ReceivedMessage) -> Steps[list[Track]]:
+        """What each group that reads the message's queue has done about it, by name.
+
+        A group has consumed what lies before its offset; where its members subscribe to others
+        only, it has passed over it. One that has not, and has no members now, is not online.
+        """
+        return track(self._link, message)
 
     @asked
     def read_queues(self, topic: str) -> Steps[int]:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from ledgermq.broker.consumers.other_members import OTHER_OWNER_PREFIX
 from ledgermq.gateway.clients.client_table import ClientTable, ConnectedConsumer
-from ledgermq.remoting.heartbeat import MessageModel
+from ledgermq.model.message_filter import ALL_TAGS, SQL_MARK
+from ledgermq.remoting.heartbeat import MessageModel, Subscription
+from ledgermq.remoting.pull_request import SQL92
 from ledgermq.rules.consumers.enrolment import BROADCASTING, CLUSTERING, Member
 
 STRATEGY = "rocketmq"
@@ -48,5 +50,12 @@ def _member(consumer: ConnectedConsumer) -> Member:
         start=group.begin.name.removeprefix("CONSUME_FROM_").removesuffix("_OFFSET").lower(),
         ordered=False,
         strategy=STRATEGY,
-        subscription={one.topic: one.expression or "*" for one in group.subscriptions},
+        subscription={one.topic: _text_of(one) for one in group.subscriptions},
     )
+
+
+def _text_of(one: Subscription) -> str:
+    """As our own members tell it."""
+    if one.expression_type == SQL92:
+        return f"{SQL_MARK}{one.expression}"
+    return one.expression or ALL_TAGS

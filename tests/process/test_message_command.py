@@ -28,6 +28,7 @@ from ledgermq.client.blocking.group_consumer import GroupConsumer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.reading.message_track import Track, TrackState
 from ledgermq.formats.records.trace_record import TracedKind, TracedSend
+from ledgermq.model.message_filter import MessageFilter
 from ledgermq.model.names.system_topics import TRACE_TOPIC
 
 pytestmark = pytest.mark.slow
@@ -127,6 +128,29 @@ def test_messages_of_a_time_are_found_in_all_queues_in_the_order_of_the_log(
     assert [row["body"] for row in early] == ["4", "5", "0", "1"]
     assert none[0] == 1
     assert neither[0] == 1 and "--key" in neither[2]
+
+
+@pytest.mark.parametrize("wanted", ["finish", MessageFilter.by_sql("n > 5")], ids=["tag", "sql"])
+def test_a_track_tells_what_a_groups_filter_left_out(
+    node: Node, topic: str, show: Show, wanted: str | MessageFilter
+) -> None:
+    address = f"ipc://{node.runtime}"
+    with Producer(address) as producer:
+        other = producer.send(topic, b"o", tag="cancel", queue_id=0, properties={"n": "1"}).result()
+        mine = producer.send(topic, b"m", tag="finish", queue_id=0, properties={"n": "9"}).result()
+    with GroupConsumer(address, group="choosy") as member:
+        member.subscribe(topic, wanted)
+        wait_until(lambda: list(member.poll(1.0)), "its message")
+        member.commit()
+        states = [
+            document(show("track", one.unique_id, "--topic", topic, "--json"))["groups"]
+            for one in (other, mine)
+        ]
+
+    assert [[row["state"] for row in rows] for rows in states] == [
+        ["CONSUMED_BUT_FILTERED"],
+        ["CONSUMED"],
+    ]
 
 
 def test_a_track_says_who_has_consumed_a_message(node: Node, topic: str, show: Show) -> None:
