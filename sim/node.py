@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,8 +142,8 @@ class Node:
         self._raft_page: InterruptedPage | None = None
         self._log: OpenLog | None = None
 
-    def format(self, *, index_file_size: int) -> None:
-        """An empty store with one topic."""
+    def format(self, *, index_file_size: int, topics: Iterable[str] = ()) -> None:
+        """An empty store with one topic, and ``topics`` of one queue."""
         assert self.store.index is not None
         for folder in (self.store.data, self.store.index, self.store.own, self.paths.directory):
             folder.mkdir(parents=True)
@@ -152,6 +152,8 @@ class Node:
             file.truncate(index_file_size)
         table = TopicTable()
         table.put(table.plan(TOPIC, QUEUES), 0)
+        for name in topics:
+            table.put(table.plan(name, 1), 0)
         self.store.topics.parent.mkdir()
         if self.readers is None:
             self.store.topics.write_text(json.dumps(table.to_document()))

@@ -7,7 +7,7 @@ from random import Random
 from typing import Protocol
 
 from ledgermq.broker.broker_process import BrokerWorker
-from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.broker.state.broker_tables import ROWS_AT_ONCE_MAX, BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.dispatcher.dispatcher import DispatchWorker
 from ledgermq.dispatcher.log_spans import LogSpans
@@ -53,6 +53,7 @@ class Readers:
     Attributes:
         port: where clients of the broker connect to; another one in each of its lives.
         tables: of the present broker; None while there is none.
+        rows_at_once_max: larger tables of topics are written a second later.
         is_from_outside: the files that ``format`` makes do not say where in the log they stand.
     """
 
@@ -62,6 +63,7 @@ class Readers:
         self.port: ConsumerPort | None = None
         self.tables: BrokerTables | None = None
         self.is_from_outside = False
+        self.rows_at_once_max = ROWS_AT_ONCE_MAX
         self._node = node
         self._make_process = process
         self._make_environment = environment
@@ -148,6 +150,7 @@ class Readers:
             settings,
             clock=environment.clock,
             background=environment.background(),
+            rows_at_once_max=self.rows_at_once_max,
         )
         self.port = ConsumerPort(
             self._node.events, self._node.random, lambda: process.notify(CONSUMERS_SOURCE)

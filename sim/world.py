@@ -13,6 +13,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Self
 
+from ledgermq.broker.state.broker_tables import ROWS_AT_ONCE_MAX
 from ledgermq.ipc.cursor_page import PublishedRole, Role
 from ledgermq.members.log_trouble import LogDamagedError
 from ledgermq.model.config.settings import (
@@ -64,6 +65,8 @@ class Shape:
         catch_up_bytes_per_s: by which a lagging member comes nearer while producers send.
         staged_ms: for so long rows are kept that nobody commits.
         is_from_outside: the tables that nodes are made with say nothing of the log.
+        topics: others than that of the producers, which the tables begin with.
+        rows_at_once_max: larger tables of topics are written a second later.
         late_ms: the last member is first started then.
         interruptions: how probable one of raft's turns is at each point (``Interruptions``).
         feature_level: the one in force; brokers, where there are some, know it themselves.
@@ -84,6 +87,8 @@ class Shape:
     catch_up_bytes_per_s: int = 16_384
     staged_ms: int = SinksSection().staged_reserved_ms
     is_from_outside: bool = False
+    topics: tuple[str, ...] = ()
+    rows_at_once_max: int = ROWS_AT_ONCE_MAX
     late_ms: int = 0
     interruptions: float = 0.0
     feature_level: int = 0
@@ -365,7 +370,8 @@ class World:
         )
         if node.readers is not None:
             node.readers.is_from_outside = self.shape.is_from_outside
-        node.format(index_file_size=self.shape.index_file_size)
+            node.readers.rows_at_once_max = self.shape.rows_at_once_max
+        node.format(index_file_size=self.shape.index_file_size, topics=self.shape.topics)
         node.recovered = self._recovered
         node.turned = self._turned
         node.failed = self._failed

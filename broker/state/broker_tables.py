@@ -83,6 +83,7 @@ class BrokerTables(AppliedTables):
         *,
         clock: Clock = MACHINE_CLOCK,
         background: Executor | None = None,
+        rows_at_once_max: int = ROWS_AT_ONCE_MAX,
     ) -> None:
         """Load the tables.
 
@@ -101,6 +102,7 @@ class BrokerTables(AppliedTables):
         # Numbers of an earlier process of this machine are lower.
         self.topics_revision = clock.monotonic_ns()
         self._noted = (self.topics.changes, self._access_revision)
+        self._rows_at_once_max = rows_at_once_max
         self._told: dict[int, tuple[int, tuple[int, int]]] = {self.topics_revision: self._noted}
         self._saved_revisions = self._revisions()
         self._writing: dict[str, int] = {}
@@ -244,7 +246,7 @@ class BrokerTables(AppliedTables):
         for table in (self.topics, self.groups):
             is_new = table.revision != self._saved_revisions[table.file]
             # While it is being written, the next time is soon enough.
-            if is_new and len(table) <= ROWS_AT_ONCE_MAX and table.file not in self._writing:
+            if is_new and len(table) <= self._rows_at_once_max and table.file not in self._writing:
                 fresh[table.file] = table.revision
         if fresh:
             self._save({file: self.state.document(file) for file in fresh})

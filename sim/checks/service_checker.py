@@ -29,6 +29,7 @@ from ledgermq.sim.checks.checker import (
     require,
 )
 from ledgermq.sim.checks.sink_checker import SinkChecker
+from ledgermq.sim.checks.topic_checker import PREFIX, TopicChecker
 
 
 class SentMessage(NamedTuple):
@@ -75,6 +76,7 @@ class ServiceChecker(Checker):
         given_back: unique ids whose return was acknowledged.
         retried: how often a message came into a retry topic, by unique id.
         sinks: knows of rows that are staged, and of their commits.
+        topics: knows of topics that change, and of what is sent to them.
     """
 
     def __init__(self) -> None:
@@ -89,6 +91,7 @@ class ServiceChecker(Checker):
         self.given_back: set[str] = set()
         self.retried: Counter[str] = Counter()
         self.sinks = SinkChecker()
+        self.topics = TopicChecker()
         self._waits_for_retry: Counter[str] = Counter()
         self._group = range(0)
         self._places: dict[str, set[CommittedMessage]] = {}
@@ -167,7 +170,9 @@ class ServiceChecker(Checker):
     def _note(self, node: NodeId, entry: NodeEntry, message: Message) -> None:
         unique_id, topic = message.unique_id, message.topic
         sent = self.sent_as.get(unique_id)
-        if topic == OP_TOPIC:
+        if topic.startswith(PREFIX):
+            self.topics.arrives(entry, message)
+        elif topic == OP_TOPIC:
             require(unique_id in self.transactions, "an op message is of a transaction", unique_id)
         elif self.sinks.is_row(unique_id):
             self.sinks.arrives(unique_id, entry)

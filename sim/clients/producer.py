@@ -28,6 +28,7 @@ from ledgermq.wire.send_frame import (
 )
 from ledgermq.wire.session import (
     NOT_TOLD,
+    Refusal,
     decode_refused,
     decode_role,
     decode_welcome,
@@ -115,12 +116,19 @@ def plain_messages(name: str, number: int, random: Random) -> list[Message]:
     return messages
 
 
+def is_lost(refusal: Refusal) -> bool:
+    """Whether a frame is in the log or not, and nobody can tell any more."""
+    return refusal.number == AttemptUnknownError.number
+
+
 class SimulatedProducer:
     """One frame is under way at a time.
 
     Attributes:
         make: the messages of the frame with a number; at least one.
         sent: called when a frame is stored, with its number.
+        note: looks whether what an answer says is so.
+        gives_up: whether a frame that was refused is not sent again.
         think_ns: longest pause between an answer and the next frame.
         is_stopped: sends nothing new.
     """
@@ -134,6 +142,8 @@ class SimulatedProducer:
             name, number, random
         )
         self.sent: Callable[[int, list[CommittedMessage]], None] = lambda number, stored: None
+        self.note: Callable[[Sent, list[CommittedMessage]], None] = self._note
+        self.gives_up: Callable[[Refusal], bool] = is_lost
         self.is_stopped = False
         self.delay_ns = 0
         self._nodes = nodes
@@ -227,10 +237,11 @@ class SimulatedProducer:
             if not standing.leads:
                 self._turn_to(standing.leader)
         elif header.kind is Kind.REFUSED:
-            if decode_refused(parts[1]).number == AttemptUnknownError.number:
-                # It is in the log or not: another message is sent next.
+            if header.request_id == self._request and self.gives_up(decode_refused(parts[1])):
                 self._frame = None
-            self._turn_to(None)
+                self._think()
+            else:
+                self._turn_to(None)
         elif header.kind is Kind.SENT and header.request_id == self._request:
             self._answered(decode_sent(parts[0]))
 
@@ -260,10 +271,18 @@ class SimulatedProducer:
         self._position = max(self._position, sent.spans[-1].physical_offset)
         stored = self._frame.stored(sent)
         assert len(stored) == len(self._frame.messages), (sent, self._frame.messages)
-        for one in stored:
-            self._checker.answered(one)
+        self.note(sent, stored)
         self._frame = None
         self.sent(self._numbers, stored)
+        self._think()
+
+    def _note(self, sent: Sent, stored: list[CommittedMessage]) -> None:
+        del sent
+        for one in stored:
+            self._checker.answered(one)
+
+    def _think(self) -> None:
+        """The next frame, a bit later."""
         attempt = self._attempt
         wait = self._random.randrange(self.think_ns)
         self._events.after(wait, lambda: self._go_on(attempt, self._send))

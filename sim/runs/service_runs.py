@@ -26,6 +26,7 @@ from ledgermq.sim.clients.service_clients import (
     ServiceClient,
 )
 from ledgermq.sim.clients.sink_writer import SinkWriter
+from ledgermq.sim.clients.topic_clients import CHANGERS, TopicChanger, TopicSender, first_topics
 from ledgermq.sim.machine.events import MS
 from ledgermq.sim.node import QUEUES, TOPIC, Node
 from ledgermq.sim.readers import ROLES
@@ -47,6 +48,17 @@ SINK_EVERY = 3
 
 OUTSIDE_FRACTION = 0.4
 """Of the seeds, in which tables come from outside, and who has acknowledged something dies."""
+
+LATE_FILES_FRACTION = 0.5
+"""Of the seeds, in which files of topics are written a second later, as those of large tables."""
+
+LAGGING_FRACTION = 0.4
+LAGS_MS = (50, 300, 1_000)
+"""Brokers that stand still while a topic changes, and for how long."""
+
+HANDED_FRACTION = 0.3
+KILLED_FRACTION = 0.05
+"""Of the changes of topics, behind which the leader hands over, or all nodes are killed."""
 
 LATE_MS = (0, 0, 300, 1_500, 3_000)
 """When the last member of such a group is first started."""
@@ -75,6 +87,11 @@ class ServiceRun(FaultRun):
             shape = replace(shape, frame_bytes=ONE_ENTRY, frames_in_flight=1)
         if self._has_sink:
             shape = replace(shape, staged_ms=STAGED_MS)
+        topics = tuple(name for one in range(CHANGERS) for name in first_topics(one))
+        shape = replace(shape, topics=topics)
+        self._lags = Random(f"lags {self.seed}")
+        if self._lags.random() < LATE_FILES_FRACTION:
+            shape = replace(shape, rows_at_once_max=0)
         self._deaths = Random(f"outside {self.seed}")
         self._is_from_outside = self._deaths.random() < OUTSIDE_FRACTION
         if self._is_from_outside:
@@ -94,6 +111,7 @@ class ServiceRun(FaultRun):
         self._compared: dict[NodeId, int] = {}
         world.read = self._read
         world.is_inside_group = checker.is_inside_group
+        checker.topics.now = lambda: world.events.now
         checker.latest_ms = self._look_at_clocks
         makers = Makers(world, checker)
         canceller = Canceller(world, "canceller", checker)
@@ -116,6 +134,12 @@ class ServiceRun(FaultRun):
             producer.think_ns = 20 * MS
             producer.make, producer.sent = sink.make, sink.take
             self.clients.append(sink)
+        changers = [TopicChanger(world, one, checker.topics) for one in range(CHANGERS)]
+        for number, changer in enumerate(changers):
+            changer.about, changer.changed = self._stand_still, self._change_leader
+            sender = world.add_producer(f"sender{number}")
+            TopicSender(world, sender, checker.topics, changers)
+        self.clients += changers
         self._answers = 0
         for client in self.clients:
             if self._is_from_outside:
@@ -132,6 +156,29 @@ class ServiceRun(FaultRun):
         producer.think_ns = 150 * MS
         producer.make = lambda number: make(name, number)
         producer.sent = lambda number, stored: take(stored)
+
+    def _stand_still(self) -> None:
+        """A topic is about to change: brokers of followers, and what their writers know, lag."""
+        world = self.world
+        for node in world.nodes.values():
+            if node not in world.leaders() and self._lags.random() < LAGGING_FRACTION:
+                until = world.events.now + self._lags.choice(LAGS_MS) * MS
+                node.pause(Role.BROKER, until)
+
+    def _change_leader(self) -> None:
+        """A topic has changed, and its operator knows: another node leads, or all begin anew."""
+        world, leaders = self.world, self.world.leaders()
+        chance = self._lags.random()
+        if world.events.now >= self.run_ms * MS or not leaders:
+            return
+        if chance < HANDED_FRACTION:
+            lagging = [name for name, node in world.nodes.items() if _stands_still(node)]
+            target = self._lags.choice(lagging or list(world.nodes))
+            world.ask(leaders[-1].name, "transfer", target=target)
+        elif chance < HANDED_FRACTION + KILLED_FRACTION:
+            for name in list(world.nodes):
+                world.kill(name, power=False)
+                world.events.after(5 * MS, partial(world.start, name))
 
     def _told(self) -> None:
         """A client was told that something is done: who told it dies, at once or a bit later."""
@@ -239,6 +286,11 @@ class ServiceRun(FaultRun):
         shown = [node.clock.epoch_ns() // MS for node in self.world.nodes.values()]
         self._latest_ms = max(self._latest_ms, *shown)
         return self._latest_ms
+
+
+def _stands_still(node: Node) -> bool:
+    broker = node.living(Role.BROKER)
+    return broker is not None and broker.paused_until > node.events.now
 
 
 def _tables(node: Node) -> BrokerTables:

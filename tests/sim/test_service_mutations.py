@@ -18,6 +18,8 @@ from ledgermq.rules.messages.timer_index import TimerIndex, Watermark
 from ledgermq.rules.state.broker_state import BrokerState
 from ledgermq.sim.runs.runs import run_seed
 from ledgermq.sim.runs.service_runs import ServiceRun
+from ledgermq.writer.duplicates.unique_ids import Deduplication
+from ledgermq.writer.writer import WriterWorker
 
 SEEDS = 120
 
@@ -101,6 +103,20 @@ def a_batch_that_runs_again_is_taken_again(patch: Patch) -> None:
     patch.setattr(SinkCommits, "is_known", lambda service, name, batch: False)
 
 
+def a_writer_goes_by_the_topics_that_it_knows(patch: Patch) -> None:
+    """Decision 102: those of its files, or of a broker that stands still."""
+
+    def serve(worker: WriterWorker) -> None:
+        worker._serving = worker._term
+
+    patch.setattr(WriterWorker, "_note_serving", serve)
+
+
+def windows_are_not_looked_at(patch: Patch) -> None:
+    """What counts once within its window is stored again."""
+    patch.setattr(Deduplication, "concerns", lambda ids, frame: False)
+
+
 MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     a_snapshot_does_not_wait_for_what_was_sent_before,
     places_are_found_anew_with_each_start,
@@ -110,6 +126,8 @@ MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     rolled_back_halves_are_committed,
     a_cut_move_is_made_again_from_its_beginning,
     a_batch_that_runs_again_is_taken_again,
+    a_writer_goes_by_the_topics_that_it_knows,
+    windows_are_not_looked_at,
 )
 
 # Where each was found last, if not in 0: looked at first, for a search takes a while.
@@ -118,6 +136,7 @@ LIKELY: dict[Callable[[Patch], None], int] = {
     a_cut_move_is_made_again_from_its_beginning: 1,
     a_batch_that_runs_again_is_taken_again: 8,
     rolled_back_halves_are_committed: 4,
+    a_writer_goes_by_the_topics_that_it_knows: 7,
 }
 
 

@@ -69,6 +69,17 @@ def test_operators_make_topics() -> None:
 
 
 @pytest.mark.slow
+def test_topics_change_and_are_sent_to_all_the_time() -> None:
+    run = ServiceRun(0, interrupted=False)
+    run.go()
+    topics = run.checker.topics
+
+    assert topics.refused > 0
+    assert topics.known > 0
+    assert any(one.shut_since is not None for one in topics.topics.values())
+
+
+@pytest.mark.slow
 def test_sinks_write_batches_and_ask_for_them_again() -> None:
     run = ServiceRun(41, interrupted=False)
     run.go()

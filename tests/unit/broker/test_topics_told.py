@@ -85,11 +85,8 @@ def test_a_snapshot_that_says_the_same_changes_nothing(tmp_path: Path) -> None:
     assert told(order) == {"b": (5, 0, {})}
 
 
-def test_a_large_table_is_told_at_once_and_written_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(broker_tables, "ROWS_AT_ONCE_MAX", 1)
-    tables = BrokerTables(tmp_path, Settings())
+def test_a_large_table_is_told_at_once_and_written_later(tmp_path: Path) -> None:
+    tables = BrokerTables(tmp_path, Settings(), rows_at_once_max=1)
     known = tables.topics_revision
     put(tables, Topic("a", 4, 4), Topic("b", 4, 4))
     at_once = (tmp_path / "topics.json").exists()
@@ -136,9 +133,10 @@ def test_the_rows_of_large_tables_are_made_by_who_writes_them(
 
         return to_fields
 
-    monkeypatch.setattr(broker_tables, "ROWS_AT_ONCE_MAX", 1)
     background = Kept()
-    tables = BrokerTables(tmp_path / "config", Settings(), background=background)
+    tables = BrokerTables(
+        tmp_path / "config", Settings(), background=background, rows_at_once_max=1
+    )
     for number in range(50):
         tables.topics.put(Topic(f"t{number}", 4, 4), 1)
         tables.groups.put(SubscriptionGroup(f"g{number}"), 1)
