@@ -33,6 +33,7 @@ from ledgermq.daemon.children import (
     start_order,
     stopped_with,
 )
+from ledgermq.daemon.descriptor_limit import raise_and_tell
 from ledgermq.daemon.hand_over import HandOver
 from ledgermq.daemon.health import notify
 from ledgermq.daemon.health.health import Readiness, silent_children
@@ -481,6 +482,7 @@ def run(settings: Settings, config_file: Path, *, table: ProcessTable | None = N
     log_lines.configure(Role.SUPERVISOR.title, settings.log, node=settings.node.self_id)
     # What is made belongs to this account alone; sockets for others get their mode by settings.
     os.umask(0o077)
+    raise_and_tell(settings)
     # Before the environment changes, at which the place for the name cannot be found any more.
     setproctitle.setproctitle(process_title(Role.SUPERVISOR, settings))
     notifier = notify.connect()

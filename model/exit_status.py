@@ -12,6 +12,9 @@ EXIT_REOPEN = 4
 one was noted (``members/log_trouble.py``). The supervisor stops all processes, and starts them
 again."""
 
+EXIT_DESCRIPTORS = 5
+"""A process could open no file more: it alone is begun anew, and no disk has failed."""
+
 EXIT_OUTDATED = 78
 """The store needs a newer version: ``EX_CONFIG`` of ``sysexits.h``, which systemd shows by name.
 Not 1, for no other settings help. systemd tries neither again."""

@@ -40,6 +40,7 @@ from ledgermq.process import log_lines
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.settings import reload
 from ledgermq.sessions.keys.tls_files import server_context
+from ledgermq.store.files.descriptor_cache import connections_allowed
 from ledgermq.wire.mirror_frames import PREFIX as MIRRORS
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ class ObserverService:
         resources.callback(listener.close)
         if self._is_unix:
             resources.callback(paths.http.unlink, missing_ok=True)
-        limits = HttpLimits.of(settings.http.connections_max, settings.http.memory_bytes_max)
+        most, _ = connections_allowed(settings.http.connections_max)
+        limits = HttpLimits.of(most, settings.http.memory_bytes_max)
         asked = ThreadPoolExecutor(2, thread_name_prefix="observer-ask")
         resources.callback(asked.shutdown, wait=False, cancel_futures=True)
         looks = MirrorLooks(settings, page, self._scrapes, asked)

@@ -27,12 +27,14 @@ from ledgermq.model.events import Event
 from ledgermq.model.exit_status import (
     EXIT_BUG,
     EXIT_CONFIG,
+    EXIT_DESCRIPTORS,
     EXIT_OUTDATED,
     EXIT_STORAGE,
 )
 from ledgermq.process import log_lines
 from ledgermq.process.full_collections import FullCollections
 from ledgermq.process.settings import reload
+from ledgermq.store.files.descriptor_cache import OUT_OF_DESCRIPTORS
 
 Entry = Callable[[Settings, StopFlag], int]
 """Runs a process until it is told to stop; its exit status."""
@@ -108,6 +110,9 @@ def exit_status_of(error: BaseException) -> int:
     """Exit status of a process that ``error`` ended."""
     if isinstance(error, NewerVersionError):
         return EXIT_OUTDATED
+    if getattr(error, "errno", None) in OUT_OF_DESCRIPTORS:
+        # Connections that are closed by a new start have them, and not a disk.
+        return EXIT_DESCRIPTORS
     if isinstance(error, ConfigError):
         return EXIT_CONFIG
     if isinstance(error, StorageError | CorruptLogError | StoreLockedError):

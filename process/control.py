@@ -36,6 +36,7 @@ from ledgermq.model.errors import (
     StorageError,
     TimedOutError,
 )
+from ledgermq.store.files.descriptor_cache import OUT_OF_DESCRIPTORS
 
 audit = logging.getLogger("ledgermq.audit")
 
@@ -137,6 +138,11 @@ class ControlServer:
             connection, _ = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
             # Who knocked has left again.
+            return None
+        except OSError as error:
+            if error.errno not in OUT_OF_DESCRIPTORS:
+                raise
+            # Who knocks is taken when one is free again.
             return None
         connection.setblocking(False)
         client = _Client(connection, _uid_of(connection), now_ns)

@@ -37,6 +37,7 @@ from ledgermq.ipc.zmq_flags import NOBLOCK, has_input
 from ledgermq.model.config.settings import LimitsSection
 from ledgermq.sessions.client_rights import Peer
 from ledgermq.sessions.strangers import Strangers
+from ledgermq.store.files.descriptor_cache import connections_allowed
 
 logger = logging.getLogger(__name__)
 
@@ -93,11 +94,12 @@ class WatchLimits(NamedTuple):
 
 
 def watch_limits(limits: LimitsSection) -> WatchLimits:
-    """What the settings say."""
+    """What the settings say, as far as this process may open files."""
+    connections, share = connections_allowed(limits.connections_max, limits.connections_per_address)
     return WatchLimits(
         unread_bytes=limits.total_unread_bytes,
-        connections=limits.connections_max,
-        connections_per_address=limits.connections_per_address,
+        connections=connections,
+        connections_per_address=share,
         answers_bytes=limits.total_answers_bytes,
     )
 

@@ -10,16 +10,20 @@ from ledgermq.gateway.transport.remoting_sockets import Address, RemotingLimits
 from ledgermq.model.config.settings import Settings, TlsMode
 from ledgermq.model.errors import ConfigError
 from ledgermq.process.systemd.inherited_sockets import listener_at
+from ledgermq.store.files.descriptor_cache import connections_allowed
 
 CONNECTIONS_PENDING_MAX = 1_024
 
 
 def limits_of(settings: Settings) -> RemotingLimits:
-    """What the port bears."""
+    """What the port bears, as far as this process may open files."""
     remoting, limits = settings.remoting, settings.limits
+    connections, share = connections_allowed(
+        remoting.connections_max, limits.connections_per_address
+    )
     return RemotingLimits(
-        connections=remoting.connections_max,
-        connections_per_address=limits.connections_per_address,
+        connections=connections,
+        connections_per_address=share,
         idle_ms=remoting.idle_ms,
         only_tls=remoting.tls_mode is TlsMode.ENFORCING,
         unread_bytes=limits.unread_replies_bytes,

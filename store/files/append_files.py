@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 
 from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.store.files.descriptor_cache import with_descriptors
 from ledgermq.store.files.disk_space import NO_SPACE, storage_error
 from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory, sync_file
 from ledgermq.store.files.file_names import file_name, own_names
@@ -242,7 +243,8 @@ class AppendFiles:
         path = self.directory / file_name(start)
         created = not path.exists()
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            fd = with_descriptors(lambda: os.open(path, flags, 0o600))
             size = os.fstat(fd).st_size
             if size == 0:
                 os.ftruncate(fd, self.file_size)

@@ -1,10 +1,18 @@
-"""Cache of open descriptors: the least recently used is closed first."""
+"""Descriptors of a process: a cache that closes the least recently used, bounds, some for files.
+
+What a process may open is bounded by its soft limit (RLIMIT_NOFILE). Connections of clients get a
+part of it, and a few descriptors are kept back: files that must be opened find them when all others
+are taken.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
 
 from ledgermq.store.files.disk_space import storage_error
 
@@ -24,8 +32,74 @@ def descriptors_allowed() -> int:
     if soft == resource.RLIM_INFINITY:
         return DESCRIPTORS_OF_MANY
     if soft < _LIMIT_OF_MANY:
-        return DESCRIPTORS_MAX
+        return min(DESCRIPTORS_MAX, soft // 2)
     return min(3 * soft // 4, DESCRIPTORS_OF_MANY)
+
+
+OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+"""Of the process, and of the machine: no disk has failed."""
+
+FILES_MIN = 64
+"""So many descriptors are for files, and for what processes share, where few are allowed."""
+
+SPARE = 8
+"""So many are kept back for files that must be opened."""
+
+_Opened = TypeVar("_Opened")
+
+
+class _Spare:
+    """Descriptors of this process that stand for nothing."""
+
+    held: ClassVar[list[int]] = []
+
+
+def raise_descriptor_limit() -> None:
+    """Have this process and its children open as many files as the hard limit allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def connections_allowed(connections: int, per_address: int = 0) -> tuple[int, int]:
+    """How many connections one socket may have at a time, and how many of them one address.
+
+    The two numbers of the settings, or less where this process may not open as many files: a
+    quarter of those, at least ``FILES_MIN``, is for others, and two sockets of clients share the
+    rest.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return connections, per_address
+    most = max(2, (soft - max(FILES_MIN, soft // 4)) // 2)
+    if connections <= most:
+        return connections, per_address
+    return most, min(per_address, most // 2)
+
+
+def with_descriptors(opens: Callable[[], _Opened]) -> _Opened:
+    """What ``opens`` returns; where no descriptor is left, those are given up that are kept back.
+
+    Args:
+        opens: can be repeated after an ``OSError``.
+    """
+    _keep_spare()
+    while True:
+        try:
+            return opens()
+        except OSError as error:
+            if error.errno not in OUT_OF_DESCRIPTORS or not _Spare.held:
+                raise
+            os.close(_Spare.held.pop())
+
+
+def _keep_spare() -> None:
+    while len(_Spare.held) < SPARE:
+        try:
+            _Spare.held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:
+            # None is left now: what is needed takes those that are held.
+            return
 
 
 class DescriptorCache:
@@ -48,7 +122,7 @@ class DescriptorCache:
             return fd
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
-            fd = os.open(path, flags, 0o600)
+            fd = with_descriptors(lambda: os.open(path, flags, 0o600))
         except OSError as error:
             raise storage_error("file not opened", error, file=path) from error
         if len(self._open) == self._capacity:

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from ledgermq.store.files.descriptor_cache import with_descriptors
+
 
 class SyncWatcher(Protocol):
     """Told of everything that became durable."""
@@ -59,7 +61,7 @@ def sync_directory(directory: Path) -> None:
     Raises:
         OSError: the operating system refused.
     """
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    fd = with_descriptors(lambda: os.open(directory, os.O_RDONLY | os.O_DIRECTORY))
     try:
         os.fsync(fd)
         _tell(fd)

@@ -7,6 +7,7 @@ from io import FileIO
 from pathlib import Path
 
 from ledgermq.model.errors import StorageError
+from ledgermq.store.files.descriptor_cache import with_descriptors
 from ledgermq.store.files.disk_space import storage_error, with_reserve
 from ledgermq.store.files.disk_sync import sync_directory, sync_file
 
@@ -21,7 +22,7 @@ def read_file(path: Path) -> bytes | None:
         StorageError: the operating system refused.
     """
     try:
-        return path.read_bytes()
+        return with_descriptors(path.read_bytes)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -90,7 +91,8 @@ def _private(name: str, flags: int) -> int:
 
 
 def _write_fresh(fresh: Path, content: bytes) -> None:
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _OPEN, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _OPEN
+    fd = with_descriptors(lambda: os.open(fresh, flags, 0o600))
     try:
         write_all(fd, content)
         sync_file(fd)
