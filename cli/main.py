@@ -44,6 +44,7 @@ from ledgermq.model.exit_status import (
     EXIT_OUTDATED,
     EXIT_STORAGE,
 )
+from ledgermq.store.files.descriptor_cache import OUT_OF_DESCRIPTORS
 from ledgermq.store.files.disk_space import NO_SPACE
 
 EXTRA_OF_PACKAGE = {
@@ -71,7 +72,10 @@ EXTRA_OF_PACKAGE = {
 }
 """Which optional extra of the distribution brings an import name."""
 
-_DISK_ERRORS = NO_SPACE | {errno.EFBIG, errno.EIO}
+_REFUSALS = (
+    NO_SPACE | OUT_OF_DESCRIPTORS | {errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
+)
+"""What an operating system says of its state or of rights, and not of a mistake of ours."""
 
 Subparsers = argparse._SubParsersAction  # generic in the stubs only; there is no public name
 Run = Callable[[argparse.Namespace], int]
@@ -306,9 +310,10 @@ def _failed(error: Exception, *, as_json: bool) -> int:
         extra = EXTRA_OF_PACKAGE.get(package)
         wanted = f"ledgermq[{extra}]" if extra else package
         text = f"this command needs the Python package {package}: pip install '{wanted}'"
-    elif isinstance(error, OSError) and error.errno in _DISK_ERRORS:
-        # Of what is printed into a file, too.
-        text, status = f"output cannot be written: {error.strerror}", EXIT_STORAGE
+    elif isinstance(error, OSError) and error.errno in _REFUSALS:
+        # Of what is printed into a file, too; that one has no name.
+        what = f"{error.filename}: " if error.filename is not None else "output cannot be written: "
+        text, status = f"{what}{error.strerror}", EXIT_STORAGE
     elif not isinstance(error, UsageError):
         status = EXIT_BUG
         text = f"this is a bug of ledgermq, please report it: {type(error).__name__}: {error}"

@@ -107,7 +107,9 @@ class FamilyLock:
         while True:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+                return cls(path, fd)
             except BlockingIOError as error:
                 if time.monotonic_ns() < deadline_ns:
                     time.sleep(RETRY_S)
@@ -118,9 +120,12 @@ class FamilyLock:
                     f"the directory is held by the node of process {pid}, or by what is left of it",
                     pid=pid, path=str(path), waited_ms=wait_ms,
                 ) from error  # fmt: skip
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
-        return cls(path, fd)
+            except OSError as error:
+                # The file system is read-only, say, or has no locks.
+                os.close(fd)
+                raise StorageError(
+                    f"directory not locked: {error.strerror}", errno=error.errno, path=str(path)
+                ) from error
 
     def release(self) -> None:
         """Close our descriptor; the lock is free once those of our children are closed, too."""
