@@ -49,6 +49,8 @@ class MessageFilter:
         Raises:
             FilterIllegalError: there is no tag between the bars, or there are too many.
         """
+        if not isinstance(expression, str):
+            raise FilterIllegalError("tags are not a text, as A || B", expression=expression)
         if expression.strip() in ("", ALL_TAGS):
             return cls(FilterKind.TAG, ALL_TAGS)
         tags = frozenset(tag.strip() for tag in expression.split("||")) - {""}
@@ -67,6 +69,8 @@ class MessageFilter:
         Raises:
             FilterIllegalError: it is empty or too long.
         """
+        if not isinstance(expression, str):
+            raise FilterIllegalError("SQL expression is not a text", expression=expression)
         size = len(expression.encode(errors="replace"))
         if not expression.strip() or size > EXPRESSION_SIZE_MAX:
             raise FilterIllegalError(

@@ -129,6 +129,8 @@ def parse_addresses(addresses: str | Sequence[str]) -> list[Address]:
         ConfigError: one of them is no address, or there is none, or one stands twice.
     """
     texts = addresses.split(",") if isinstance(addresses, str) else list(addresses)
+    if not all(isinstance(text, str) for text in texts):
+        raise ConfigError("address is not a text", addresses=addresses)
     places = [parse_address(text.strip()) for text in texts]
     if not places:
         raise ConfigError("no address of a node", example=DEFAULT_ADDRESS)

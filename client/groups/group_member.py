@@ -114,6 +114,8 @@ class Subscriptions:
             FilterIllegalError: there is no tag in ``expression``.
         """
         names = [topics] if isinstance(topics, str) else list(topics)
+        if not all(isinstance(name, str) for name in names):
+            raise ConfigError("topic is not a text", topics=topics)
         if self._is_fixed:
             raise ConfigError("subscribe before the first poll", topics=names)
         if not all(names) or not names:

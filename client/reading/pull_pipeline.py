@@ -427,6 +427,8 @@ def checked_filter(tags: str, wanted: MessageFilter | None) -> MessageFilter:
     """
     if wanted is None:
         return MessageFilter.by_tags(tags)
+    if not isinstance(wanted, MessageFilter):
+        raise ConfigError("filter is no MessageFilter: tags are another argument", filter=wanted)
     if tags != ALL_TAGS:
         raise ConfigError("tags and filter were both given", tags=tags, filter=wanted.expression)
     return wanted

@@ -84,6 +84,8 @@ def checked_group(group: str | None) -> str:
     """
     if not group:
         raise ConfigError("consumer has no group: give group=… to keep offsets in the broker")
+    if not isinstance(group, str):
+        raise ConfigError("group is not a text", group=group)
     return group
 
 

@@ -31,6 +31,7 @@ from ledgermq.client.reading.start_offsets import (
     ending_offsets,
     starting_offsets,
 )
+from ledgermq.model.errors import ConfigError
 from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
 from ledgermq.wire.pull_frame import Pull
 
@@ -73,6 +74,10 @@ class TopicReader(ABC):
             ConfigError: an argument cannot be used.
             FilterIllegalError: there is no tag in ``tags``.
         """
+        if not isinstance(topic, str):
+            raise ConfigError("topic is not a text", topic=topic)
+        if group:
+            checked_group(group)
         self.topic = topic
         self.group = group
         self.options = options or ConsumerOptions()

@@ -15,7 +15,7 @@ from typing import TypedDict, Unpack
 from ledgermq.client.sending.delivery import AT_ONCE, Delivery, delivery_of
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage, topic_bytes
 from ledgermq.formats.java_hash import java_hash
-from ledgermq.model.errors import TopicUnknownError
+from ledgermq.model.errors import MessageIllegalError, TopicUnknownError
 
 
 class RequestOptions(TypedDict, total=False):
@@ -116,6 +116,8 @@ def outgoing(
     delivery = AT_ONCE
     if delay_level or delay is not None or deliver_at is not None:
         delivery = delivery_of(delay_level, delay=delay, deliver_at=deliver_at)
+    if queue_key is not None and not isinstance(queue_key, str):
+        raise MessageIllegalError("queue_key is not a text", queue_key=queue_key)
     choice = QueueChoice(topic_bytes(topic), queue_id, queue_key, delivery)
     return choice, OutgoingMessage(body, tag, keys, properties, flag, unique_id=unique_id)
 

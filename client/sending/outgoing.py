@@ -70,7 +70,10 @@ def topic_bytes(topic: str) -> bytes:
     Raises:
         MessageIllegalError: RocketMQ would not take the name.
     """
-    data = topic.encode(errors="replace")
+    try:
+        data = topic.encode(errors="replace")
+    except AttributeError:
+        raise MessageIllegalError("topic is not a text", topic=topic) from None
     if not 0 < len(data) <= TOPIC_SIZE_MAX:
         raise MessageIllegalError(
             "topic is empty or too long", topic=topic, size=len(data), limit=TOPIC_SIZE_MAX
@@ -93,7 +96,13 @@ def properties_bytes(
     """
     if isinstance(keys, str):
         keys = (keys,)
-    return _properties_bytes(tag, tuple(keys), tuple((properties or {}).items()))
+    try:
+        items = tuple((properties or {}).items())
+    except AttributeError:
+        raise MessageIllegalError(
+            "properties are not texts by name", properties=properties
+        ) from None
+    return _properties_bytes(tag, tuple(keys), items)
 
 
 @lru_cache(maxsize=1_024)

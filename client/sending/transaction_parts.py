@@ -22,6 +22,8 @@ def check_group(group: str) -> str:
     Raises:
         ConfigError: it is empty, too long, or has a character that divides properties.
     """
+    if not isinstance(group, str):
+        raise ConfigError("producer group is not a text", group=group)
     if not 0 < len(group) <= GROUP_SIZE_MAX or not group.isprintable():
         raise ConfigError(
             "producer group is empty, too long or not printable", group=group, limit=GROUP_SIZE_MAX
