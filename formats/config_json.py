@@ -44,6 +44,7 @@ DOCUMENT_SIZE_MAX = 1024 * 1024 * 1024
 """Bytes: a million topics are a quarter of it."""
 
 _LONG_MAX = 2**63 - 1
+_LONG_NUMBER = re.compile(r"[0-9]{19}")
 _DIGITS_MAX = 32
 """Of a whole number; what has more of them has zeros in front, or is too large."""
 
@@ -187,8 +188,13 @@ def _parsed_as_fastjson(data: bytes, file: str) -> object:
 
 
 def _parsed(text: str) -> object:
+    # A call for each number takes as long as all the rest.
+    is_long = _LONG_NUMBER.search(text) is not None
     return json.loads(
-        text, parse_constant=_refuse_constant, parse_float=_finite_float, parse_int=_bounded_int
+        text,
+        parse_constant=_refuse_constant,
+        parse_float=_finite_float,
+        parse_int=_bounded_int if is_long else None,
     )
 
 

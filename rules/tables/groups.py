@@ -75,6 +75,8 @@ class SubscriptionGroup:
         for key in fields.keys() & _DEFAULTS.keys():
             # As RocketMQ writes them: members of older versions read nothing else.
             default = _DEFAULTS[key]
+            if type(fields[key]) is type(default):
+                continue
             if isinstance(default, bool):
                 fields[key] = cast_flag(fields, key, default, file=FILE, owner=name)
             else:

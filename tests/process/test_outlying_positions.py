@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import pytest
 from tests.process.client_node import SERVE, start_client_node
-from tests.process.conftest import Node
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, make_group, producer
 from tests.process.test_outside_tables import OPTIONS, restart_killed
 from tests.suite.patience import PATIENCE_S
 
@@ -142,3 +143,37 @@ def test_what_comes_after_a_position_beyond_its_queue_is_delivered(
             ("delayOffset.json", "-", DELAY_TOPIC, 0, 400, 1),
         )
     )
+
+
+def test_in_a_group_the_members_agree_on_a_position_that_was_put_right(
+    make_node: Callable[[], Node],
+) -> None:
+    """RocketMQ has left another table with each of them."""
+    group = make_group(make_node, ack="majority-fsync")
+    with producer(*group.members) as one:
+        one.send_batch(TOPIC, [b"old"] * 3, queue_id=0).result()
+    group.stop()
+    for number, member in enumerate(group.members):
+        table = {f"{TOPIC}@g": {"0": 1_000 + number, "1": 5}}
+        path = member.node.root / "config" / "consumerOffset.json"
+        path.write_text(json.dumps({"offsetTable": table}))
+    for member in group.members:
+        member.start()
+    for member in group.members:
+        member.node.wait_ready()
+    leader = group.leader()
+    with producer(*group.members) as one:
+        one.send_batch(TOPIC, [b"a", b"b"], queue_id=0).result()
+    follower = group.others(leader)[0]
+    leader.kill()
+    wait_until(lambda: group.leader(besides=leader).leads, "another leader")
+    addresses = [member.address for member in group.up()]
+    with connect_broker(addresses, name="test", timeout_s=PATIENCE_S) as broker:
+        committed = broker.group_offset("g", TOPIC)
+    with Consumer(addresses, topic=TOPIC, group="g", options=OPTIONS) as consumer:
+        found = [bytes(one.body) for one in consumer.poll(PATIENCE_S)]
+
+    assert committed == {0: 3, 1: 0}
+    assert found == [b"a", b"b"]
+    number = group.members.index(follower)
+    assert follower.node.logged(f"was={1_000 + number} is=3")

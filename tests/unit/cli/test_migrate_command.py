@@ -120,6 +120,31 @@ def test_positions_beyond_their_queues_are_told_before_a_node_puts_them_right(ho
     assert host.content == before
 
 
+def test_a_table_that_cannot_be_read_stands_in_the_way_and_one_written_by_hand_does_not(
+    host: Host,
+) -> None:
+    path = host.root / "config" / "topics.json"
+    whole = path.read_bytes()
+    path.write_bytes(b"/* ours */" + whole)
+    edited, by_hand, _ = host.migrate("check", host.conf)
+    path.write_bytes(whole[:-9])
+    path.with_name("topics.json.bak").write_bytes(whole)
+    damaged, facts, _ = host.migrate("check", host.conf)
+    refused, _, said = host.take_over()
+    path.with_name("topics.json.bak").unlink()
+    _, alone, _ = host.migrate("check", host.conf)
+
+    assert (edited, by_hand["tables_written_by_hand"]) == (EXIT_OK, ["topics.json"])
+    assert (damaged, refused) == (1, EXIT_CONFIG)
+    (obstacle,) = facts["obstacles"]
+    assert str(path) in obstacle
+    assert "its copy (.bak) would be taken" in obstacle
+    assert str(path) in said
+    assert "nor can its copy (.bak): missing" in alone["obstacles"][0]
+    assert path.read_bytes() == whole[:-9]
+    assert not host.settings.exists()
+
+
 def test_a_missing_message_group_or_offset_is_named(host: Host) -> None:
     host.take_over()
     queue = host.root / "consumequeue" / "plain0" / "0" / f"{0:020}"
