@@ -65,7 +65,11 @@ class HttpCounts(Protocol):
         ...
 
     def begins(self, connection: HttpConnection, kind: RequestKind) -> bool:
-        """Whether there is room for one more request."""
+        """Whether its answer may be made now; else ``go_on`` is called when it is its turn."""
+        ...
+
+    def gives_up(self, connection: HttpConnection) -> None:
+        """It waits for its turn no more."""
         ...
 
     def made(self, connection: HttpConnection, kind: RequestKind) -> None:
@@ -144,6 +148,7 @@ class HttpConnection(asyncio.Protocol):
         self._can_write.set()
         if self._task is not None:
             self._task.cancel()
+        self._counts.gives_up(self)
         self._counts.closed(self)
 
     def pause_writing(self) -> None:
@@ -166,7 +171,7 @@ class HttpConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The client says no more; what it has asked is answered."""
-        if self._task is None:
+        if self._task is None and self.phase is not ConnectionPhase.WAITS:
             return False
         self._http.receive_data(b"")
         return True
@@ -218,13 +223,26 @@ class HttpConnection(asyncio.Protocol):
         assert self._request is not None and self._transport is not None
         target = self._request.target
         kind = next((one for path, one in _KINDS if target.startswith(path)), RequestKind.OTHER)
-        is_let = kind is RequestKind.HEALTH or not self.only_health
-        if not is_let or not self._counts.begins(self, kind):
+        if self.only_health and kind is not RequestKind.HEALTH:
             self._refuse(503)
             return
+        self._transport.pause_reading()
+        if self._counts.begins(self, kind):
+            self._work(kind)
+        else:
+            self._is_at(ConnectionPhase.WAITS)
+            self._await(self._limits.turn_s)
+
+    def go_on(self, kind: RequestKind) -> None:
+        """It is its turn to be answered."""
+        if not self._counts.begins(self, kind):
+            return
+        self._work(kind)
+
+    def _work(self, kind: RequestKind) -> None:
+        assert self._request is not None
         self._kind = kind
         self._is_at(ConnectionPhase.WORKS)
-        self._transport.pause_reading()
         self._await(self._limits.answer_s)
         self._task = self._loop.create_task(self._answer(self._request, bytes(self._body)))
         self._task.add_done_callback(self._finish)
@@ -305,6 +323,7 @@ class HttpConnection(asyncio.Protocol):
     def _refuse(self, status: int) -> None:
         """Say why in one line, and close: nothing that comes behind can be trusted."""
         self._counts.refused()
+        self._is_at(ConnectionPhase.READS)
         transport = self._transport
         if transport is None or self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self._abort()
@@ -349,6 +368,10 @@ class HttpConnection(asyncio.Protocol):
         self._timer = self._loop.call_later(seconds, self._too_late)
 
     def _too_late(self) -> None:
+        if self.phase is ConnectionPhase.WAITS:
+            self._counts.gives_up(self)
+            self._refuse(503)
+            return
         if self._http.our_state is not h11.IDLE or self._http.trailing_data[0]:
             self._counts.refused()
         self._abort()

@@ -24,9 +24,10 @@ class HttpLimits:
         unsent_bytes: of an answer, copied for its reader; no more is before it has read.
         unread_bytes_of_all: of all answers that are made and not read.
         unread_bytes_per_address: of them those for one address.
-        under_way: requests whose answers are being made, but for those of health and of files; more
-            are told to come again, as is one address that has half of them.
+        under_way: requests whose answers are being made, but for those of health and of files, half
+            of them for one address; more wait for their turn.
         signing_in: the same of requests to sign in, which are no others' places.
+        turn_s: who has waited so long for it is told to come again.
     """
 
     connections: int
@@ -44,6 +45,7 @@ class HttpLimits:
     unread_bytes_per_address: int = 32 * 1024 * 1024
     under_way: int = 32
     signing_in: int = 8
+    turn_s: float = 5.0
 
     @classmethod
     def of(cls, connections_max: int, memory_bytes_max: int) -> HttpLimits:

@@ -55,6 +55,7 @@ class HttpPort:
         self._accepted: dict[HttpConnection, socket.socket] = {}
         self._shaking: set[asyncio.Task[None]] = set()
         self._under_way: dict[RequestKind, Counter[str]] = {kind: Counter() for kind in RequestKind}
+        self._waiting: dict[HttpConnection, RequestKind] = {}
         self._faults = RequestFaults(counters, ObserverCounter.REQUESTS_FAILED)
         self._again: asyncio.TimerHandle | None = None
 
@@ -88,19 +89,43 @@ class HttpPort:
 
     def begins(self, connection: HttpConnection, kind: RequestKind) -> bool:
         """See ``HttpCounts``."""
-        limit = _places_of(kind, self._limits)
-        if limit is not None:
-            taken, share = self._under_way[kind], connection.share
-            if taken.total() >= limit or (share and taken[share] >= max(1, limit // 2)):
-                return False
-            taken[share] += 1
+        if not self._has_turn(connection, kind):
+            self._waiting[connection] = kind
+            return False
         self._counters[ObserverCounter.REQUESTS] += 1
+        if _places_of(kind, self._limits) is not None:
+            self._under_way[kind][connection.share] += 1
         return True
+
+    def gives_up(self, connection: HttpConnection) -> None:
+        """See ``HttpCounts``."""
+        self._waiting.pop(connection, None)
 
     def made(self, connection: HttpConnection, kind: RequestKind) -> None:
         """See ``HttpCounts``."""
-        if _places_of(kind, self._limits) is not None:
-            self._under_way[kind] -= Counter({connection.share: 1})
+        if _places_of(kind, self._limits) is None:
+            return
+        taken = self._under_way[kind]
+        taken[connection.share] -= 1
+        if not taken[connection.share]:
+            del taken[connection.share]
+        waiting = [
+            one
+            for one, wanted in self._waiting.items()
+            if wanted is kind and self._has_turn(one, kind)
+        ]
+        if waiting:
+            # Of whom fewest are answered now, and of these who came first.
+            following = min(waiting, key=lambda one: taken[one.share])
+            del self._waiting[following]
+            following.go_on(kind)
+
+    def _has_turn(self, connection: HttpConnection, kind: RequestKind) -> bool:
+        limit = _places_of(kind, self._limits)
+        if limit is None:
+            return True
+        taken, share = self._under_way[kind], connection.share
+        return taken.total() < limit and not (share and taken[share] >= max(1, limit // 2))
 
     def unread(self, connection: HttpConnection) -> None:
         """See ``HttpCounts``."""

@@ -30,7 +30,9 @@ class ConnectionPhase(IntEnum):
     """It was answered, and asks for nothing."""
     READS = 2
     """Its answer is made, and not read."""
-    WORKS = 3
+    WAITS = 3
+    """It has asked, and answers to others are made before."""
+    WORKS = 4
     """It is being answered: it waits for us."""
 
 

@@ -14,6 +14,7 @@
 | ``held_pulls`` | M3 all held pulls |
 | ``members`` | a group of thousands, each of whom is told of all |
 | ``log_lines`` | L1 lines of the log |
+| ``http_attacks`` | the HTTP port |
 | ``half_open`` ``slow_writer`` ``mechanisms`` ``wrong_frames`` | what else a transport may do |
 """
 
@@ -26,9 +27,9 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.queues import Queue
-from typing import NamedTuple
 
-from tests.adversary import zmtp3
+from tests.adversary import http_attacks, zmtp3
+from tests.adversary.target import Target
 from tests.process.raw_zmtp import LONG, MORE, FirstZmtpClient, ZmtpClient
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_requests import TEMPLATES
@@ -42,25 +43,6 @@ MIB = 1 << 20
 C_RANDOM_FIRST = 0x6B8B4567
 """What C's rand gives first where no seed was set; ZeroMQ counts nameless connections from it."""
 NAMES_HELD, NAMES_STEP = 60, 50
-Address = tuple[str, int]
-
-
-class Target(NamedTuple):
-    """Where a node is attacked; ``scale`` 1 is for a moment, more for as much longer.
-
-    ``stream``: path of the writer's stream socket.
-    """
-
-    consume: Address
-    produce: Address
-    remoting: Address
-    stream: str
-    scale: int = 1
-
-    @property
-    def port(self) -> str:
-        """Of RocketMQ's clients."""
-        return f"{self.remoting[0]}:{self.remoting[1]}"
 
 
 def _many(client: RemotingClient, code: Code, bodies: list[bytes]) -> None:
@@ -480,6 +462,9 @@ ATTACKS: Mapping[str, Callable[[Target, random.Random], None]] = {
         wrong_streams,
         begun_messages,
         many_messages,
+        http_attacks.inflated_looks,
+        http_attacks.silent_http,
+        http_attacks.unread_http,
     )
 }
 

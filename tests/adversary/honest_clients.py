@@ -1,4 +1,4 @@
-"""Four clients that mind their own business while others attack: what they get, and how late."""
+"""Five clients that mind their own business while others attack: what they get, and how late."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from tests.adversary.target import Target
+from tests.process.http_client import get
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_steps import NOW_MS, pull_fields, pulled
 from tests.suite.patience import PATIENCE_S
@@ -23,20 +25,22 @@ PAUSE_S = 0.01
 
 
 class HonestClients:
-    """A producer and a consumer of ours on the unix sockets, and two of RocketMQ's kind by tcp.
+    """A producer and a consumer of ours on the unix sockets, two of RocketMQ's kind by tcp, and one
+    who asks for health and metrics.
 
     Invariant: a number is in ``_sent`` once its message was acknowledged.
     """
 
-    def __init__(self, local: str, remoting: str) -> None:
+    def __init__(self, local: str, target: Target) -> None:
         self._is_over = threading.Event()
         self._all_sent = threading.Event()
         self._sent: dict[str, set[int]] = {OWN_TOPIC: set(), PORT_TOPIC: set()}
         self._read: dict[str, set[int]] = {OWN_TOPIC: set(), PORT_TOPIC: set()}
         self._waits: dict[str, list[float]] = {}
         self._failed: list[BaseException] = []
-        self._local, self._remoting = local, remoting
-        acts = (self._produce, self._send, self._consume, self._pull)
+        self._local, self._remoting, self._target = local, target.port, target
+        self._looked = 0
+        acts = (self._produce, self._send, self._look, self._consume, self._pull)
         self._threads = [
             threading.Thread(target=self._guarded, args=[act], daemon=True) for act in acts
         ]
@@ -53,7 +57,7 @@ class HonestClients:
         trace: TracebackType | None,
     ) -> None:
         self._is_over.set()
-        producers, consumers = self._threads[:2], self._threads[2:]
+        producers, consumers = self._threads[:3], self._threads[3:]
         for thread in producers:
             thread.join(PATIENCE_S)
         # A message may have been under way: only now nothing new is acknowledged.
@@ -67,10 +71,15 @@ class HonestClients:
         return waits
 
     def wait_for_more(self, count: int) -> None:
-        """Until so many more of each kind were read; raises what a client has met."""
+        """Until so many more of each kind were read, and looks answered; raises what a client has
+        met.
+        """
         targets = {topic: len(read) + count for topic, read in self._read.items()}
+        looked = self._looked + count
         until = time.monotonic() + PATIENCE_S
-        while any(len(self._read[topic]) < wanted for topic, wanted in targets.items()):
+        while self._looked < looked or any(
+            len(self._read[topic]) < wanted for topic, wanted in targets.items()
+        ):
             self.check()
             assert time.monotonic() < until, {
                 topic: len(read) for topic, read in self._read.items()
@@ -127,6 +136,20 @@ class HonestClients:
             self._sent[PORT_TOPIC].add(number)
             number += 1
         client.close()
+
+    def _look(self) -> None:
+        while not self._is_over.wait(PAUSE_S):
+            for path in ("/health/live", "/metrics"):
+                begun = time.monotonic()
+                answer = get(
+                    self._target.http,
+                    path,
+                    source=HOST,
+                    authorization=f"Bearer {self._target.token}",
+                )
+                assert answer.status == 200, (path, answer)
+                self._note(path, begun)
+            self._looked += 1
 
     def _pull(self) -> None:
         offset = 0

@@ -25,10 +25,12 @@ from statistics import quantiles
 
 import psutil
 import pytest
-from tests.adversary.attacks import ATTACKS, Target, attack_for
+from tests.adversary.attacks import ATTACKS, attack_for
 from tests.adversary.honest_clients import HonestClients
-from tests.process.conftest import Node, nodes_made
+from tests.adversary.target import Target
+from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.group_nodes import free_port
+from tests.process.http_client import listens
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
 from tests.process.remoting_steps import beat_when_leading
@@ -42,6 +44,7 @@ LATE_MAX = 10.0
 """How much later an honest client's slowest hundredth may be than without attackers."""
 
 MIB = 1 << 20
+TOKEN = "0123456789abcdef0123456789abcdef"
 MEMORY_MAX = 768 * MIB
 """Of one process: what the settings allow to wait, and what Python keeps."""
 
@@ -62,21 +65,38 @@ def attacked(scale: int = 1) -> Iterator[tuple[Node, Target]]:
     """A node that is open to everybody; at its end it must have had no bug, and stop in order."""
     with nodes_made() as make:
         node = make()
-        consume, produce = ports(2)
+        consume, produce, http = ports(3)
         listen = {
             "consume": f"tcp://127.0.0.1:{consume}",
             "produce": f"tcp://127.0.0.1:{produce}",
+            "http": f"127.0.0.1:{http}",
         }
+        tokens = node.folder / "tokens"
+        tokens.write_text(f"reader {TOKEN} user:reader\n")
+        tokens.chmod(0o600)
         access = {"admin_over_clients": False}
         reads = {"enable_property_filter": True}
-        address = start_remoting_node(node, listen=listen, access=access, reads=reads)
+        address = start_remoting_node(node, listen=listen, access=access, reads=reads,
+                                      http={"tokens_file": str(tokens)})  # fmt: skip
         client = RemotingClient(address)
         beat_when_leading(client, "honest", "orders", group="honest")
         client.close()
         port = int(address.rpartition(":")[2])
         local = "127.0.0.1"
         stream = str(node.runtime / "produce.sock")
-        yield node, Target((local, consume), (local, produce), (local, port), stream, scale)
+        wait_until(lambda: listens((local, http)), "the observer to answer")
+        yield (
+            node,
+            Target(
+                (local, consume),
+                (local, produce),
+                (local, port),
+                (local, http),
+                stream,
+                TOKEN,
+                scale,
+            ),
+        )
 
         assert node.stop() == 0, node.log.read_text()[-5_000:]
         assert not node.logged("Traceback"), node.log.read_text()[-5_000:]
@@ -95,7 +115,7 @@ def memory(node: Node) -> dict[str, int]:
 @pytest.fixture(scope="module")
 def shared() -> Iterator[tuple[Node, Target, HonestClients]]:
     with attacked() as (node, target):
-        honest = HonestClients(f"ipc://{node.runtime}", target.port)
+        honest = HonestClients(f"ipc://{node.runtime}", target)
         with honest:
             honest.wait_for_more(AFTER)
             yield node, target, honest
@@ -122,7 +142,7 @@ def test_an_attack_ends_no_process_and_hurts_no_honest_client(
 def test_honest_clients_are_served_in_time_while_a_node_is_attacked_for_long() -> None:
     print(f"LEDGERMQ_ADVERSARY_SEED={SEED}")
     with attacked(scale=4) as (node, target):
-        honest = HonestClients(f"ipc://{node.runtime}", target.port)
+        honest = HonestClients(f"ipc://{node.runtime}", target)
         pids = node.pids()
         most: dict[str, int] = {}
         made: dict[str, int] = {}

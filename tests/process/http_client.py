@@ -24,14 +24,14 @@ class HttpAnswer(NamedTuple):
         return self.body.decode()
 
 
-def connect(where: Where, timeout_s: float = PATIENCE_S) -> socket.socket:
-    """A connection to a tcp address, or to a unix socket."""
+def connect(where: Where, timeout_s: float = PATIENCE_S, *, source: str = "") -> socket.socket:
+    """A connection to a tcp address, or to a unix socket; from ``source``, or any address."""
     if isinstance(where, Path):
         made = socket.socket(socket.AF_UNIX)
         made.settimeout(timeout_s)
         made.connect(str(where))
         return made
-    return socket.create_connection(where, timeout_s)
+    return socket.create_connection(where, timeout_s, (source, 0) if source else None)
 
 
 def listens(where: Where) -> bool:
@@ -67,10 +67,12 @@ def parse(content: bytes) -> HttpAnswer:
     return HttpAnswer(int(first.split()[1]), headers, body)
 
 
-def get(where: Where, path: str, method: str = "GET", **headers: str) -> HttpAnswer:
+def get(
+    where: Where, path: str, method: str = "GET", *, source: str = "", **headers: str
+) -> HttpAnswer:
     """Ask once, and close."""
     lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-    with connect(where) as connection:
+    with connect(where, source=source) as connection:
         connection.sendall("\r\n".join([*lines, "", ""]).encode())
         return parse(read_all(connection))

@@ -120,7 +120,7 @@ def test_health_is_told_however_many_others_wait_for_their_answers() -> None:
             await hello(scope, receive, send)
 
         port, address = port_of(app, HttpLimits(connections=8, connections_per_address=8,
-                                                under_way=1))  # fmt: skip
+                                                under_way=1, turn_s=0.05))  # fmt: skip
         slow = asyncio.create_task(asked(address, "/slow"))
         async with asyncio.timeout(PATIENCE_S):
             await begun.wait()
@@ -275,7 +275,9 @@ def test_one_address_has_a_share_of_the_answers_and_files_and_signing_in_are_non
                 await can_end.wait()
             await hello(scope, receive, send)
 
-        limits = HttpLimits(connections=64, connections_per_address=32, under_way=4, signing_in=2)
+        limits = HttpLimits(
+            connections=64, connections_per_address=32, under_way=4, signing_in=2, turn_s=0.05
+        )
         port, address = port_of(app, limits)
         slow = [asyncio.create_task(asked(address, "/slow")) for _ in range(2)]
         signing = asyncio.create_task(asked(address, "/sign-in"))
@@ -295,3 +297,42 @@ def test_one_address_has_a_share_of_the_answers_and_files_and_signing_in_are_non
         return found
 
     assert asyncio.run(served()) == [b"HTTP/1.1 200"] * 3
+
+
+def test_who_waits_for_a_turn_has_it_as_soon_as_others_who_have_many_have_had_theirs() -> None:
+    async def served() -> list[str]:
+        order: list[str] = []
+        begun = asyncio.Semaphore(0)
+        turns = asyncio.Semaphore(0)
+
+        async def app(scope: object, receive: object, send: object) -> None:
+            order.append(scope["path"])  # type: ignore[index]
+            begun.release()
+            await turns.acquire()
+            await hello(scope, receive, send)
+
+        limits = HttpLimits(
+            connections=64, connections_per_address=32, under_way=4, turn_s=PATIENCE_S
+        )
+        port, address = port_of(app, limits)
+        many = [asyncio.create_task(asked(address, "/many")) for _ in range(8)]
+        others = [
+            asyncio.create_task(asked(address, "/more", source="127.0.0.3")) for _ in range(8)
+        ]
+        async with asyncio.timeout(PATIENCE_S):
+            for _ in range(4):
+                await begun.acquire()
+            one = asyncio.create_task(asked(address, "/one", source="127.0.0.2"))
+            while len(port._waiting) < 13:
+                await asyncio.sleep(0)
+            for _ in range(17):
+                turns.release()
+            assert {await one, *await asyncio.gather(*many, *others)} == {b"HTTP/1.1 200"}
+        port.close()
+        return order
+
+    order = asyncio.run(served())
+
+    assert sorted(order[:4]) == ["/many", "/many", "/more", "/more"]
+    assert order[4] == "/one"
+    assert len(order) == 17
