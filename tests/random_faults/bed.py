@@ -16,7 +16,7 @@ from tests.process.conftest import Node, nodes_made
 from tests.process.group_nodes import Group, Member, make_group
 from tests.random_faults.network import FaultyNetwork
 
-from ledgermq.model.errors import StorageError
+from ledgermq.model.errors import LedgerError
 from ledgermq.process import control
 
 ASK_S = 3.0
@@ -37,7 +37,7 @@ TRANSACTIONS = {
     "transaction_check_max": 1_000_000,
 }
 RETENTION = {"clean_above": "98%", "force_above": "98%", "refuse_above": "98%"}
-TERMINATED = 0
+LIMITS = {"creations_per_s": 0, "client_window_bytes": 8 << 20, "total_window_bytes": 8 << 20}
 
 
 class FaultyNode(Node):
@@ -112,11 +112,12 @@ class FaultyNode(Node):
 
 
 class Bed:
-    """The group, and how clients reach it."""
+    """The group, and how clients reach it, and are told something: ``folder`` is the run's."""
 
-    def __init__(self, group: Group, network: FaultyNetwork) -> None:
+    def __init__(self, group: Group, network: FaultyNetwork, folder: Path) -> None:
         self.group = group
         self.network = network
+        self.folder = folder
         self.ended: list[str] = []
         """What nodes have ended by themselves, with their status; they were started again."""
 
@@ -165,12 +166,12 @@ def status_of(member: Member) -> dict[str, Any] | None:
         return None
     try:
         return control.ask(member.node.runtime / "control.sock", "status", timeout_s=ASK_S)
-    except (StorageError, TimeoutError, OSError):
+    except (LedgerError, OSError):
         return None
 
 
 @contextmanager
-def beds(network: FaultyNetwork) -> Iterator[Bed]:
+def beds(network: FaultyNetwork, folder: Path) -> Iterator[Bed]:
     """A group that has been started; all of it ends with the block."""
 
     def prepare(member: Member) -> None:
@@ -188,7 +189,7 @@ def beds(network: FaultyNetwork) -> Iterator[Bed]:
                 },
                 "access": {"admin_over_clients": True},
                 "topics": {"auto_create_topic_enable": False},
-                "limits": {"creations_per_s": 0},
+                "limits": LIMITS,
                 "transactions": TRANSACTIONS,
                 "retention": RETENTION,
             },
@@ -199,7 +200,7 @@ def beds(network: FaultyNetwork) -> Iterator[Bed]:
             make, members=len(network.members), ack="majority-fsync", sizes=SIZES,
             network=network, supervision={"beat_timeout_ms": 5_000}, prepare=prepare,
         )  # fmt: skip
-        yield Bed(group, network)
+        yield Bed(group, network, folder)
 
 
 def _session_of(pid: int) -> int:

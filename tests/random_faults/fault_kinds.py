@@ -16,6 +16,7 @@ from tests.process.conftest import wait_until
 from tests.process.group_nodes import Member
 from tests.random_faults.bed import ASK_S, Bed, node_of
 from tests.random_faults.carrier import Way
+from tests.random_faults.clients.senders import FLOOD
 from tests.random_faults.network import Pair, between, both
 from tests.suite.patience import PATIENCE_S
 
@@ -292,6 +293,23 @@ def clients_apart(scene: Scene) -> Iterator[str]:
 
 
 @contextmanager
+def flooded(scene: Scene) -> Iterator[str]:
+    """Clients of one host lose all answers, while others send very much."""
+    network = scene.bed.network
+    host = scene.chance.choice(list(network.clients))
+    flood = scene.bed.folder / FLOOD
+    with (
+        scene.take_names({FLOOD}),
+        scene.laid("flooded", between(network.members, [host], CUT)),
+    ):
+        flood.touch()
+        try:
+            yield f"host {host} deaf"
+        finally:
+            flood.unlink()
+
+
+@contextmanager
 def noise(scene: Scene) -> Iterator[str]:
     """Packets are late and overtake one another, are lost, come twice, or are changed."""
     network, chance = scene.bed.network, scene.chance
@@ -336,6 +354,7 @@ KINDS = (
     Kind("halved", halved, 2, 12),
     Kind("everybody apart", everybody_apart, 1, 6),
     Kind("clients apart", clients_apart, 4, 12),
+    Kind("flooded", flooded, 2, 14),
     Kind("noise", noise, 4, 12),
     Kind("disk full", disk_full, 2, 10),
 )

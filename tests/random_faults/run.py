@@ -38,7 +38,7 @@ from ledgermq.client.core.questions import queue
 from ledgermq.model.errors import GroupUnknownError, LedgerError
 
 SENDERS = (
-    "keys0", "keys1", "batches0", "batches1", "work0", "once0", "once1", "later0", "port0",
+    "bulk0", "keys0", "keys1", "batches0", "batches1", "work0", "once0", "once1", "later0", "port0",
     "transactions0", "register0", "lookup0", "topics0", "topics1", "windows0",
 )  # fmt: skip
 READERS = ("member0", "member1", *(f"tail{number}" for number in range(len(TAILED))))
@@ -276,7 +276,7 @@ def runs(members: int, seed: int, folder: Path) -> Iterator[Run]:
     """A run whose group has been started; nothing of it is left behind the block."""
     network = FaultyNetwork(members, CLIENT_HOSTS, seed=seed)
     try:
-        with beds(network) as bed:
+        with beds(network, folder) as bed:
             run = Run(bed, folder, seed)
             try:
                 yield run

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,9 +18,9 @@ from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.model.errors import LedgerError
 
 KEYS, BATCHES, WORK, ONCE, LATER = "keys", "batches", "work", "once", "later"
-DEBITS, CREDITS, REGISTER, PORT = "debits", "credits", "register", "port"
+DEBITS, CREDITS, REGISTER, PORT, BULK = "debits", "credits", "register", "port", "bulk"
 QUEUES = 4
-TOPICS = (KEYS, BATCHES, WORK, ONCE, LATER, DEBITS, CREDITS, REGISTER, PORT)
+TOPICS = (KEYS, BATCHES, WORK, ONCE, LATER, DEBITS, CREDITS, REGISTER, PORT, BULK)
 WINDOW_MS = 86_400_000
 WORKERS = "workers"
 TIMEOUT_S = 30.0
@@ -30,11 +31,12 @@ UNDER_WAY_MAX = 16
 
 @dataclass(frozen=True)
 class Place:
-    """Where a client is, what it draws by, and where it records."""
+    """Where a client is, what it draws by, and where it records; ``folder`` is the run's."""
 
     name: str
     addresses: str
     ports: Sequence[str]
+    folder: Path
     chance: random.Random
     records: Recorder
 

@@ -18,7 +18,13 @@ from tests.random_faults.clients.place import Client, Place
 from tests.random_faults.clients.port import PortClient
 from tests.random_faults.clients.readers import GroupMember, TailReader
 from tests.random_faults.clients.register import OffsetReader, OffsetWriter
-from tests.random_faults.clients.senders import BatchSender, KeySender, OnceSender, WorkSender
+from tests.random_faults.clients.senders import (
+    BatchSender,
+    BulkSender,
+    KeySender,
+    OnceSender,
+    WorkSender,
+)
 from tests.random_faults.clients.topics import TopicClient, WindowClient
 from tests.random_faults.clients.transactions import TransactionClient
 from tests.random_faults.records import Recorder
@@ -27,6 +33,7 @@ KINDS: dict[str, type[Client]] = {
     "keys": KeySender,
     "batches": BatchSender,
     "work": WorkSender,
+    "bulk": BulkSender,
     "once": OnceSender,
     "later": LaterClient,
     "transactions": TransactionClient,
@@ -49,6 +56,7 @@ def main() -> None:
         name,
         addresses,
         ports.split(","),
+        Path(folder),
         random.Random(f"{seed} {name}"),
         Recorder(Path(folder, f"{name}.jsonl")),
     )

@@ -8,6 +8,7 @@ from functools import partial
 
 from tests.random_faults.clients.place import (
     BATCHES,
+    BULK,
     KEYS,
     ONCE,
     QUEUES,
@@ -25,6 +26,11 @@ BURST_MAX = 4
 BATCH_MAX = 8
 IMPATIENT_S = 1.0
 REMEMBERED = 300
+FLOOD = "flood"
+"""The file that says that much is to be sent."""
+
+BULK_BATCHES, BULK_BODIES, BULK_BODY = 24, 32, 16_384
+"""More than a leader has in mind of what clients may send again (``bed.LIMITS``)."""
 
 
 class _Sender(Client):
@@ -87,6 +93,35 @@ class WorkSender(BatchSender):
 
     topic = WORK
     pause_s = 0.4
+
+
+class BulkSender(_Sender):
+    """Little at most times, and very much as long as a file says so: while others are cut off."""
+
+    topic = BULK
+    pause_s = 0.5
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._left = BULK_BATCHES
+
+    def turn(self) -> None:
+        """A message, or one batch after the other."""
+        if not (self.place.folder / FLOOD).exists():
+            self._left = BULK_BATCHES
+            self._send([b"little"])
+            return
+        while self._left > 0:
+            self._left -= 1
+            self._send([self.chance.randbytes(BULK_BODY) for _ in range(BULK_BODIES)])
+
+    def _send(self, bodies: list[bytes]) -> None:
+        values = [self.value() for _ in bodies]
+        queue = self.chance.randrange(QUEUES)
+        number = self.records.begin("send", topic=BULK, queue=queue, values=values)
+        whole = [f"{value} ".encode() + body for value, body in zip(values, bodies, strict=True)]
+        self.sends.batch(number, partial(self.producer.send_batch, BULK, whole, queue_id=queue))
+        self.sends.wait_all()
 
 
 class OnceSender(_Sender):

@@ -5,22 +5,25 @@ Messages are sent to them all the while, by a producer that asks nobody whether 
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
-from tests.random_faults.clients.place import Client, Place, Sends, place_of
+from tests.random_faults.clients.place import Client, Place, place_of
 
 from ledgermq.client import Admin, Producer
 from ledgermq.model.errors import LedgerError
 
 OPEN, CLOSED = 6, 4
 WINDOW_MS = 3_600_000
-SEND_PAUSE_S = 0.1
 SEND_TIMEOUT_S = 20.0
 ADMIN_TIMEOUT_S = 20.0
 KEPT = 4
 """Topics with a window of which a client still knows; older ones are deleted."""
+
+PROBES, PROBE_PAUSE_S = 5, 0.25
+"""Sends behind a change, each of which waits for its outcome: the change is news to a leader that
+begins meanwhile. The next one comes no sooner, or it would be in doubt what had to be known."""
 
 
 class _AdminClient(Client):
@@ -46,22 +49,33 @@ class _AdminClient(Client):
         self.records.ok(number)
         return True
 
+    def send(self, topic: str, unique_id: str | None = None) -> bool:
+        """Send a message, and wait for its outcome; whether it was acknowledged."""
+        value = self.value()
+        asked = {} if unique_id is None else {"ids": [unique_id]}
+        number = self.records.begin("send", topic=topic, values=[value], **asked)
+        try:
+            sent = self.producer.send(topic, value.encode(), queue_id=0, unique_id=unique_id)
+            result = sent.result()
+        except LedgerError as error:
+            self.records.failed(number, error, is_send=True)
+            return False
+        self.records.ok(number, **place_of(result))
+        return True
+
 
 class TopicClient(_AdminClient):
     """One topic, whose life begins again and again."""
 
-    pause_s = 0.4
+    pause_s = 0.2
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         self._topic = f"life-{place.name}"
         self._steps: list[str] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._send_all_the_time)
-        self._thread.start()
 
     def turn(self) -> None:
-        """One change."""
+        """One change, and what comes of messages behind it."""
         if not self._steps:
             middle = self.chance.choice((["close", "open"], ["close"], []))
             self._steps = ["create", *middle, "delete"]
@@ -72,26 +86,12 @@ class TopicClient(_AdminClient):
             "open": partial(admin.alter_topic, topic, perm=OPEN),
             "delete": partial(admin.delete_topic, topic),
         }
-        self.change(verb, topic, asks[verb])
-
-    def finish(self) -> None:
-        """Send no more."""
-        self._stop.set()
-        self._thread.join()
-
-    def _send_all_the_time(self) -> None:
-        sends = Sends(self.records)
-        while not self._stop.wait(SEND_PAUSE_S):
-            # It asks nobody: what the leader's writer knows is what counts.
-            self.producer.know_queues(self._topic, 1)
-            value = self.value()
-            number = self.records.begin("send", topic=self._topic, values=[value])
-            sends.one(
-                number,
-                partial(self.producer.send, self._topic, value.encode(), queue_id=0, block=False),
-            )
-            sends.wait()
-        sends.wait_all()
+        if self.change(verb, topic, asks[verb]):
+            for _ in range(PROBES):
+                # It asks nobody: what the leader's writer knows is what counts.
+                self.producer.know_queues(topic, 1)
+                self.send(topic)
+                time.sleep(PROBE_PAUSE_S)
 
 
 class WindowClient(_AdminClient):
@@ -110,29 +110,16 @@ class WindowClient(_AdminClient):
         if not self.change("create", topic, partial(self.admin.create_topic, topic, queues=1)):
             return
         ids = [f"{topic}-{number}" for number in range(3)]
-        acknowledged = [self._send(topic, one) for one in ids]
+        acknowledged = [self.send(topic, one) for one in ids]
         if not all(acknowledged):
             # What was perhaps stored without a window may be so twice.
             return
         alter = partial(self.admin.alter_topic, topic, deduplication_window_ms=WINDOW_MS)
         if not self.change("window", topic, alter):
             return
-        for one in ids:
-            self._send(topic, one)
+        for number in range(PROBES):
+            self.send(topic, ids[number % len(ids)])
+            time.sleep(PROBE_PAUSE_S)
         if self._topics > KEPT:
             old = f"window-{self.place.name}-{self._topics - KEPT}"
             self.change("delete", old, partial(self.admin.delete_topic, old))
-
-    def _send(self, topic: str, unique_id: str) -> bool:
-        """Whether it was acknowledged."""
-        value = self.value()
-        number = self.records.begin("send", topic=topic, values=[value], ids=[unique_id])
-        try:
-            result = self.producer.send(
-                topic, value.encode(), queue_id=0, unique_id=unique_id
-            ).result()
-        except LedgerError as error:
-            self.records.failed(number, error, is_send=True)
-            return False
-        self.records.ok(number, **place_of(result))
-        return True

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from tests.random_faults.clients.place import (
     BATCHES,
+    BULK,
     CREDITS,
     DEBITS,
     KEYS,
@@ -19,7 +20,7 @@ from tests.random_faults.clients.place import (
 from tests.random_faults.records import Operation, Outcome, Records
 from tests.random_faults.rules.stored import Stored, of_topics, sends
 
-PLAIN = (KEYS, BATCHES, WORK, PORT)
+PLAIN = (KEYS, BATCHES, WORK, PORT, BULK)
 LIFE = "life-"
 
 
