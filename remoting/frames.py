@@ -12,6 +12,15 @@ FRAME_SIZE_MAX = 16 * 1024 * 1024
 
 _SIZE_SIZE = 4
 
+_HTTP = "an HTTP request: the console and the metrics have an address of their own (listen.http)"
+_OTHERS = {
+    b"PRI ": "a gRPC client of RocketMQ 5 (rocketmq-clients), which is not served: use the client"
+    " of its language that speaks remoting, as RocketMQ 4's do",
+    **dict.fromkeys((b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI"), _HTTP),
+    b"\x16\x03": "TLS, which this port does not speak (remoting.tls_mode)",
+}
+"""Who else connects, by the first bytes; as sizes they are above any limit."""
+
 
 class FrameSplitter:
     """Gathers the bytes of one connection until a frame is whole.
@@ -60,12 +69,7 @@ class FrameSplitter:
         while self.waiting - at >= _SIZE_SIZE:
             size = int.from_bytes(view[at : at + _SIZE_SIZE], "big")
             if not LENGTHS_SIZE - _SIZE_SIZE <= size <= self._limit:
-                raise ProtocolError(
-                    "frame of a size that is not allowed",
-                    size=size,
-                    minimum=LENGTHS_SIZE - _SIZE_SIZE,
-                    limit=self._limit,
-                )
+                raise self._no_frame(bytes(view[at : at + _SIZE_SIZE]))
             end = at + _SIZE_SIZE + size
             if end > self.waiting:
                 self._need = end - at
@@ -75,3 +79,15 @@ class FrameSplitter:
         self.waiting -= at
         if self.waiting:
             self._parts = [data[at:]]
+
+    def _no_frame(self, field: bytes) -> ProtocolError:
+        """What to say of what is no size: of other protocols, in words."""
+        for begin, who in _OTHERS.items():
+            if field.startswith(begin):
+                return ProtocolError(f"not RocketMQ's remoting protocol, but {who}")
+        return ProtocolError(
+            "frame of a size that is not allowed",
+            size=int.from_bytes(field, "big"),
+            minimum=LENGTHS_SIZE - _SIZE_SIZE,
+            limit=self._limit,
+        )

@@ -54,3 +54,17 @@ def test_a_size_beyond_the_limits_is_refused_behind_the_frames_before_it(size: i
 
     assert first == b"good"
     assert refused.value.details["size"] == size
+
+
+@pytest.mark.parametrize(
+    ("begin", "who"),
+    [
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "a gRPC client of RocketMQ 5"),
+        (b"GET / HTTP/1.1\r\n\r\n", "an HTTP request"),
+        (b"POST /x HTTP/1.1\r\n\r\n", "an HTTP request"),
+        (b"\x16\x03\x01\x02\x00\x01", "TLS"),
+    ],
+)
+def test_another_protocol_is_named_in_words(begin: bytes, who: str) -> None:
+    with pytest.raises(ProtocolError, match=who):
+        list(FrameSplitter().feed(begin))
