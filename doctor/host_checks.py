@@ -12,6 +12,7 @@ import psutil
 
 from ledgermq.doctor.finding import Diagnosis, ok, warn
 from ledgermq.doctor.subject import Subject
+from ledgermq.formats.kernels import kernel
 from ledgermq.model.config.amounts import size_text
 
 KERNEL_MIN = (5, 10)
@@ -27,6 +28,7 @@ STRICT_ROOM = 512 * 1024 * 1024
 def host_checks(subject: Subject) -> Iterator[Diagnosis]:
     """Findings about the machine."""
     yield _kernel()
+    yield _kernels()
     yield _processors()
     yield _load()
     if not subject.settings.node.witness:
@@ -46,6 +48,17 @@ def _kernel() -> Diagnosis:
     return warn(
         "host.kernel", f"Linux {release}", limit=f"at least {least}",
         change="install the kernel of Debian 12 or later: older ones are not tested",
+    )  # fmt: skip
+
+
+def _kernels() -> Diagnosis:
+    limit = "compiled"
+    if kernel.compiled:
+        return ok("host.kernels", "kernels are compiled", limit=limit)
+    return warn(
+        "host.kernels", "kernels are plain Python", limit=limit,
+        change="install a package or a wheel of this platform, or a C compiler before pip install:"
+        " the node works, and takes and gives a small part of the messages a second",
     )  # fmt: skip
 
 

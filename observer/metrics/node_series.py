@@ -10,6 +10,7 @@ import psutil
 
 import ledgermq
 from ledgermq.conversion.last_backup import STREAM_NAME, read_last_backup
+from ledgermq.formats.kernels import kernel
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import PORTS, CursorPage, PublishedRole, Role
 from ledgermq.ipc.space_slots import HeldBy, SpaceState
@@ -67,6 +68,7 @@ class NodeSeries:
     def _names(self, samples: Samples) -> None:
         node = self._settings.node
         samples.put("ledgermq_build_info", 1, ledgermq.__version__, platform.python_version())
+        samples.put("ledgermq_kernels_compiled", kernel.compiled)
         samples.put(
             "ledgermq_node_info", 1,
             node.broker_cluster_name, node.broker_name, node.group, node.self_id,

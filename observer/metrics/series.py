@@ -61,6 +61,7 @@ def _of_counters() -> Iterator[Series]:
 
 _OF_NODE = (
     _gauge("ledgermq_build_info", "Version of the program; always 1", "version", "python"),
+    _gauge("ledgermq_kernels_compiled", "1 where the loops over messages are compiled, 0: plain"),
     _gauge("ledgermq_node_info", "Names of the node; always 1",
            "cluster", "broker", "group", "node"),
     _gauge("ledgermq_start_time_seconds", "When the node was started, since the epoch"),

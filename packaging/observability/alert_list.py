@@ -121,6 +121,16 @@ _OF_NODES = (
         " [A process dies again and again](what-to-do.md#a-process-dies-again-and-again).",
     ),
     Alert(
+        "LedgermqPlainKernels", _WARNING, "15m",
+        "ledgermq_kernels_compiled == 0",
+        f"{_AT} runs without compiled kernels",
+        "It works, and takes and gives a small part of the messages a second that it could.",
+        "The program was installed where there was no C compiler and no wheel of the platform:"
+        " `ledgermq doctor` says so, too. Install the Debian package, a wheel of the platform, or"
+        " a C compiler and then the program again, and restart one node after the other"
+        " ([new-version.md](new-version.md)).",
+    ),
+    Alert(
         "LedgermqElectionsTooMany", _WARNING, "0s",
         "increase(ledgermq_raft_elections_total[$15m]) > 10",
         f"{_AT} has made {{{{ $value | humanize }}}} terms and votes durable within 15 minutes",

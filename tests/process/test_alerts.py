@@ -56,6 +56,7 @@ NOT_DONE = {
     "FeatureLevelWaits": "needs a group that was upgraded",
     "LeansOnWitness": "needs a witness without bodies, as test_witness_without_bodies.py has one",
     "MirrorBehind": "needs a second site",
+    "PlainKernels": "needs an installation without compiled kernels",
     "PoisonMessages": "needs a message that the writer would refuse",
     "RequestsFailed": "needs a bug",
     "ScrapesFail": "needs a bug, or tens of thousands of groups",

@@ -71,6 +71,10 @@ CASES: dict[str, tuple[Given, Given]] = {
         {f"ledgermq_process_starts_total{{{BROKER}}}": "1+0x47 2 3 4 4+0x20"},
         {f"ledgermq_process_starts_total{{{BROKER}}}": "1+0x40 2+0x20"},
     ),
+    "PlainKernels": (
+        {f"ledgermq_kernels_compiled{{{HERE}}}": "0+0x60"},
+        {f"ledgermq_kernels_compiled{{{HERE}}}": "1+0x60"},
+    ),
     "ElectionsTooMany": (
         {f"ledgermq_raft_elections_total{{{HERE}}}": "0+1x60"},
         {f"ledgermq_raft_elections_total{{{HERE}}}": "5+0x40 8+0x20"},

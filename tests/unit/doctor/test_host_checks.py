@@ -10,13 +10,14 @@ from tests.unit.doctor.subjects import by_check, subject_in
 
 from ledgermq.doctor.finding import Weight
 from ledgermq.doctor.host_checks import host_checks
+from ledgermq.formats.kernels import kernel
 
 
 def test_each_part_of_the_machine_is_told(tmp_path: Path) -> None:
     findings = by_check(host_checks, subject_in(tmp_path))
 
     assert list(findings) == [
-        "host.kernel", "host.processors", "host.load", "host.memory", "host.swap",
+        "host.kernel", "host.kernels", "host.processors", "host.load", "host.memory", "host.swap",
         "host.overcommit", "host.huge-pages",
     ]  # fmt: skip
     assert findings["host.kernel"].measured == f"Linux {platform.release()}"
@@ -36,3 +37,14 @@ def test_an_old_kernel_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     finding = by_check(host_checks, subject_in(tmp_path))["host.kernel"]
 
     assert (finding.verdict, finding.measured) == (Weight.WARN, "Linux 4.19.0-27-amd64")
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_kernels_that_did_not_compile_are_told(
+    compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel, "compiled", compiled)
+    finding = by_check(host_checks, subject_in(tmp_path))["host.kernels"]
+
+    assert finding.verdict is (Weight.OK if compiled else Weight.WARN)
+    assert compiled or "C compiler" in finding.change
