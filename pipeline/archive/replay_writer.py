@@ -268,7 +268,7 @@ def rows_of(task: ReplayTask, file: ArchivedFile) -> Iterator[tuple[int, list[Ou
         return
     try:
         with task.store.fetched(file.path) as path, pq.ParquetFile(path) as parquet:
-            for batch in parquet.iter_batches(batch_size=_PARQUET_ROWS, columns=_COLUMNS):
+            for batch in _batches(parquet):
                 chosen = batch.filter(_mask(batch, task.choice, wanted))
                 for queue_id in wanted:
                     of_queue = chosen.filter(pc.equal(chosen.column("queueId"), queue_id))
@@ -285,6 +285,14 @@ def rows_of(task: ReplayTask, file: ArchivedFile) -> Iterator[tuple[int, list[Ou
             file=f"{task.store.as_text()}/{file.path}",
             reason=str(error)[:300],
         ) from error
+
+
+def _batches(parquet: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    """Rows of one row group at a time: the bodies of such a one are bounded, those of rows not."""
+    for group in range(parquet.num_row_groups):
+        yield from parquet.iter_batches(
+            batch_size=_PARQUET_ROWS, row_groups=[group], columns=_COLUMNS
+        )
 
 
 def _mask(batch: pa.RecordBatch, choice: ReplayChoice, queues: Sequence[int]) -> pa.BooleanArray:
