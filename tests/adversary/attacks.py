@@ -13,6 +13,7 @@
 | ``groups`` | M2 groups without end |
 | ``held_pulls`` | M3 all held pulls |
 | ``members`` | a group of thousands, each of whom is told of all |
+| ``schemas`` | schemas whose comparison takes seconds, by who may register them |
 | ``log_lines`` | L1 lines of the log |
 | ``http_attacks`` | the HTTP port |
 | ``half_open`` ``slow_writer`` ``mechanisms`` ``wrong_frames`` | what else a transport may do |
@@ -27,6 +28,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.queues import Queue
+from pathlib import Path
 
 from tests.adversary import http_attacks, zmtp3
 from tests.adversary.target import Target
@@ -34,7 +36,10 @@ from tests.process.raw_zmtp import LONG, MORE, FirstZmtpClient, ZmtpClient
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_requests import TEMPLATES
 from tests.process.remoting_steps import NOW_MS, heartbeat_body, pull_fields
+from tests.process.test_state_log import broker_of
 
+from ledgermq.client.admin.schema_admin import SchemaAdmin
+from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.wire.byte_stream import message_head
 from ledgermq.wire.session import encode_call, encode_hello
@@ -295,6 +300,42 @@ def members(target: Target, chance: random.Random) -> None:
     connection.close()
 
 
+def _long_reference(chance: random.Random) -> Callable[[int], str]:
+    """JSON Schemas in which hundreds of references lead to one of thousands of parts."""
+    part = chance.choice(("a", "~1", "%25", "x" * 900))
+    place = "#/" + "/".join([part] * (50_000 // (len(part) + 1)))
+    references = [{"$ref": "#/d", "t": number} for number in range(chance.choice((9, 300)))]
+    kind = chance.choice(("anyOf", "oneOf", "allOf"))
+    return lambda number: json.dumps({kind: references, "d": {"$ref": place}, "title": str(number)})
+
+
+def _left_out(chance: random.Random) -> Callable[[int], str]:
+    """Avro defaults of thousands of records that leave all of their fields out."""
+    count = chance.choice((9, 400))
+    fields = [{"name": f"f{n}", "type": "int", "default": 0} for n in range(count)]
+    record = {"type": "record", "name": "r", "fields": fields}
+    many = {"name": "a", "type": {"type": "array", "items": record}, "default": [{}] * 9_000}
+    return lambda number: json.dumps(
+        {"type": "record", "name": "o", "doc": str(number), "fields": [many]}
+    )
+
+
+def schemas(target: Target, chance: random.Random) -> None:
+    """By an operator, who may do so: it is refused, or compared, between two pulls of others."""
+    kind, make = chance.choice((("JSON", _long_reference), ("AVRO", _left_out)))
+    text, subject = make(chance), f"s-{chance.getrandbits(30):x}"
+    with broker_of(f"ipc://{Path(target.stream).parent}") as broker:
+        admin = SchemaAdmin(broker)
+        for number in range(5 * target.scale):
+            with suppress(ConfigError, ProtocolError):
+                admin.register(subject, kind, text(number), compatibility="NONE")
+        for rule in ("FULL_TRANSITIVE", "FULL"):
+            with suppress(ConfigError, ProtocolError):
+                admin.check_schema(subject, kind, text(-1), compatibility=rule)
+        with suppress(ConfigError, ProtocolError):
+            admin.delete_schema(subject)
+
+
 def log_lines(target: Target, chance: random.Random) -> None:
     line = "x\n1999-01-01T00:00:00.000Z INFO broker: admin act who=root act=FORGED\x1b[31m"
     client = RemotingClient(target.port)
@@ -454,6 +495,7 @@ ATTACKS: Mapping[str, Callable[[Target, random.Random], None]] = {
         groups,
         held_pulls,
         members,
+        schemas,
         log_lines,
         half_open,
         slow_writer,
