@@ -98,7 +98,7 @@ def begin(world: World, lacks: int) -> Node:
 
 @pytest.mark.slow
 def test_it_gets_what_producers_write_and_its_own_bytes() -> None:
-    with World(1, SHAPE) as world:
+    with World(6, SHAPE) as world:
         leader = begin(world, 100_000)
         away = world.nodes[AWAY]
         run_until(world, lambda: position(away) > 0, "its start", 2_000)

@@ -58,7 +58,7 @@ def separate(world: World, some: set[NodeId], others: set[NodeId]) -> None:
 @pytest.mark.slow
 def test_a_cut_drops_what_the_writer_had_not_taken_of_what_stays() -> None:
     """A follower's writer stands still, and the leader goes with entries that no other has."""
-    with World(3, Shape(members=5, ack=AckMode.MAJORITY_MEMORY)) as world:
+    with World(5, Shape(members=5, ack=AckMode.MAJORITY_MEMORY)) as world:
         first = found(world)
         follower = next(node for node in world.nodes.values() if node is not first)
         others = set(world.nodes) - {first.name, follower.name}
