@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ledgermq.broker.call_arguments import Arguments, flag, text
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import GROUP, Call, Result, Verb, Verbs, shown
-from ledgermq.broker.consumers.other_members import OTHER_OWNER_PREFIX, OtherMembers
+from ledgermq.broker.consumers.other_members import OTHER_OWNER_PREFIX, TWINS_LINE, OtherMembers
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.service import Mailbox, Service
 from ledgermq.broker.sliced_answers import SlicedAnswers
@@ -29,6 +29,7 @@ from ledgermq.model.errors import (
     BusyError,
     GroupActiveError,
     LedgerError,
+    NoPermissionError,
     NotLeaderError,
     ProtocolError,
 )
@@ -181,7 +182,7 @@ class MemberCalls(Service):
         """Note how many groups and members there are now, and how many groups differ."""
         counted = self.counts()
         counts[BrokerCounter.GROUPS_CONSUMING] = len(counted)
-        counts[BrokerCounter.GROUPS_DIFFERING] = len(self._differing)
+        counts[BrokerCounter.GROUPS_DIFFERING] = len(self.differing())
         counts[BrokerCounter.MEMBERS] = sum(counted.values())
 
     def consuming(self, group: str) -> list[str]:
@@ -209,8 +210,8 @@ class MemberCalls(Service):
         return dict(counted)
 
     def differing(self) -> dict[str, list[str]]:
-        """Groups whose members differ in what they want, each with in what."""
-        return dict(self._differing)
+        """Groups whose members differ in what they want, or have one id, each with in what."""
+        return {**self._differing, **self._others.warnings()}
 
     def lead(self, leads: bool, now_ms: int) -> None:
         """This node leads from now on, or does not."""
@@ -244,8 +245,7 @@ class MemberCalls(Service):
             self._answer(self._due.popleft())
             if self._clock.monotonic_ns() >= until_ns:
                 break
-        # Of this turn alone.
-        self._views.clear()
+        self._views.clear()  # of this turn alone
 
     def next_deadline_ms(self) -> int | None:
         """When ``turn`` has something to do; ``None`` when never."""
@@ -268,7 +268,11 @@ class MemberCalls(Service):
         self._tables.groups.plan_use(group, self._rules)
         self._check_kind(group)
         self._check_room(group, member)
-        is_news = self._members.heartbeat(group, member, call.now_ms)
+        try:
+            is_news = self._members.heartbeat(group, member, call.now_ms)
+        except NoPermissionError:
+            self._warn_of_twins(group, member)
+            raise
         self._leases.renew(group, member.client, _queues(arguments, "owned"), call.now_ms)
         key = group, member.client
         if (older := self._held.pop(key, None)) is not None:
@@ -486,7 +490,8 @@ class MemberCalls(Service):
 
     def warnings(self, group: str) -> list[str]:
         """In what the members of ``group`` differ; a few examples."""
-        return [str(one) for one in islice(self._members.differences(group), TOLD_MAX)]
+        differences = islice(self._members.differences(group), TOLD_MAX)
+        return [*map(str, differences), *self._others.warnings().get(group, [])]
 
     def _tell(self, group: str) -> None:
         """Have the members of a group that has changed answered, at the turn's end.
@@ -498,19 +503,22 @@ class MemberCalls(Service):
         self._changed[group] = None
 
     def _log_member(self, group: str, what: str, client: str) -> None:
-        """A line, of a group that has not had too many lately."""
         if self._lines.is_news(group, f"{what} {client} {self._now_ms}", self._now_ms / 1_000):
             logger.info("%s: group=%s client=%s", what, group, client)
+
+    def _warn_of_twins(self, group: str, member: Member) -> None:
+        known = self._members.member(group, member.client)
+        if known and self._lines.is_news(group, f"twins {member.client}", self._now_ms / 1_000):
+            logger.warning(TWINS_LINE, group, member.client, member.host, known.host)
 
     def _note_differences(self, group: str) -> None:
         warnings = self.warnings(group)
         if not warnings:
             self._differing.pop(group, None)
             return
-        is_news = group not in self._differing
-        self._differing[group] = warnings
-        if is_news:
+        if group not in self._differing:
             logger.warning("consumers of a group differ: group=%s %s", group, warnings[0])
+        self._differing[group] = warnings
 
     def _answer(self, held: _Held) -> None:
         view = self._views.get(held.group)
@@ -544,9 +552,8 @@ class MemberCalls(Service):
         self._log.check()
 
     def _no_members(self) -> Enrolment:
-        return Enrolment(
-            epoch=f"{self._clock.seed():016x}"[:12], expiry_ms=self._settings.member_expiry_ms
-        )
+        epoch = f"{self._clock.seed():016x}"[:12]
+        return Enrolment(epoch=epoch, expiry_ms=self._settings.member_expiry_ms)
 
 
 def _member(arguments: Arguments) -> Member:

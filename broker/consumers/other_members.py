@@ -15,6 +15,13 @@ OTHER_OWNER_PREFIX = "rocketmq/"
 """In front of the client ids of those that own queues and are not our own."""
 
 
+TWINS_LINE = (
+    "two consumers of a group have one client id: group=%s client=%s hosts=%s and %s;"
+    " the first one is refused: give each its own name"
+)
+"""Of two members of our own kind, both there."""
+
+
 class MemberSource(Protocol):
     """Who knows members of another kind."""
 
@@ -24,6 +31,10 @@ class MemberSource(Protocol):
 
     def members(self, group: str) -> list[Member]:
         """Those of a group, in the order in which they came."""
+        ...
+
+    def warnings(self) -> Mapping[str, list[str]]:
+        """What is wrong with groups, by group."""
         ...
 
 
@@ -52,6 +63,10 @@ class OtherMembers:
     def counts(self) -> Mapping[str, int]:
         """How many members of another kind each group has; groups without any are left out."""
         return {} if self._source is None else self._source.counts()
+
+    def warnings(self) -> Mapping[str, list[str]]:
+        """What is wrong with groups that have members of another kind, by group."""
+        return {} if self._source is None else self._source.warnings()
 
     def members(self, group: str) -> list[Member]:
         """Members of another kind."""

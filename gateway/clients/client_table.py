@@ -25,6 +25,7 @@ from ledgermq.remoting.heartbeat import (
 )
 from ledgermq.rules.access.access import Right
 
+ID_SHOWN_MAX = 100
 EXPIRY_MS = 120_000
 """``CHANNEL_EXPIRED_TIMEOUT``: four heartbeats of a client."""
 
@@ -63,6 +64,24 @@ class ConnectedConsumer(NamedTuple):
     group: ConsumerGroup
 
 
+class Twins(NamedTuple):
+    """Two consumers of a group that have one client id, and are there at the same time.
+
+    RocketMQ's clients reckon their shares of queues from the ids: both take the same ones.
+    """
+
+    group: str
+    client_id: str
+    first: str
+    second: str
+
+    def __str__(self) -> str:
+        return (
+            f"two consumers have the client id {self.client_id[:ID_SHOWN_MAX]}, from {self.first}"
+            f" and {self.second}: both get the same messages; give each its own instance name"
+        )
+
+
 class _Side(IntEnum):  # hashed with each heartbeat: an enum's own hash is a call of Python's
     PRODUCER = 0
     CONSUMER = 1
@@ -97,6 +116,8 @@ class ClientTable:
         self._producers: dict[str, dict[int, Client]] = {}
         self._producer_of: dict[str, Connection] = {}
         self._consumers: dict[str, dict[int, ConnectedConsumer]] = {}
+        self._same: dict[tuple[str, str], dict[int, None]] = {}
+        self._twins: dict[str, dict[str, Twins]] = {}
         self._seen: dict[_Place, int] = {}
         self._places: dict[tuple[int, _Side], dict[_Place, None]] = {}
 
@@ -145,6 +166,15 @@ class ClientTable:
                 consumer.client_id for consumer in self._consumers.get(group, {}).values()
             )
         )
+
+    def twins(self, group: str) -> list[Twins]:
+        """Consumers of a group that have one client id."""
+        return list(self._twins.get(group, {}).values())
+
+    @property
+    def groups_with_twins(self) -> list[str]:
+        """Groups that have such consumers."""
+        return list(self._twins)
 
     def subscription(self, connection: Connection, group: str, topic: str) -> Subscription | None:
         """What a consumer wants of a topic; the group's newest one when it has not said.
@@ -201,6 +231,7 @@ class ClientTable:
             known = members.get(connection.number)
             self.consumer_changes += known is None or known.client_id != client.client_id
             members[connection.number] = ConnectedConsumer(client.client_id, connection, wanted)
+            self._note_id(wanted.name, known, members[connection.number])
             self._see(_Place(_Side.CONSUMER, wanted.name, connection.number), now_ms)
             if known is None or _topics(known.group) != _topics(wanted):
                 changed.add(wanted.name)
@@ -275,6 +306,38 @@ class ClientTable:
                 setting="limits.producer_groups_max",
             )
 
+    def _note_id(
+        self, group: str, known: ConnectedConsumer | None, consumer: ConnectedConsumer
+    ) -> None:
+        """Know by its id who was heard of; one that another has come behind is not the same client:
+        who has connected anew is heard of there alone.
+        """
+        number, client_id = consumer.connection.number, consumer.client_id
+        if known is not None and known.client_id != client_id:
+            self._forget_id(group, known)
+        same = self._same.setdefault((group, client_id), {})
+        if number not in same:
+            same[number] = None
+            return
+        last = next(reversed(same))
+        if last != number:
+            places = (
+                f"{one.peer[0]}:{one.peer[1]}"
+                for one in (consumer.connection, self._consumers[group][last].connection)
+            )
+            found = Twins(group, client_id, *places)
+            self._twins.setdefault(group, {}).setdefault(client_id, found)
+
+    def _forget_id(self, group: str, consumer: ConnectedConsumer) -> None:
+        key = group, consumer.client_id
+        same = self._same[key]
+        del same[consumer.connection.number]
+        if not same:
+            del self._same[key]
+        twins = self._twins.get(group, {})
+        if len(same) < 2 and twins.pop(consumer.client_id, None) is not None and not twins:
+            del self._twins[group]
+
     def _see(self, place: _Place, now_ms: int) -> None:
         self._seen.pop(place, None)
         self._seen[place] = now_ms
@@ -290,6 +353,7 @@ class ClientTable:
         if place.side is _Side.CONSUMER:
             members = self._consumers[place.group]
             self.consumer_changes += 1
+            self._forget_id(place.group, members[place.number])
             del members[place.number]
             if not members:
                 del self._consumers[place.group]

@@ -7,6 +7,7 @@ topic, only a leader can; a follower leaves it to the one that leads, which is t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from ledgermq.broker.consumers.other_members import OTHER_OWNER_PREFIX
@@ -28,6 +29,11 @@ from ledgermq.remoting.heartbeat import Heartbeat, decode_heartbeat
 from ledgermq.rules.access.access import Right
 from ledgermq.rules.consumers.offset_plans import MEMBERS_NAMED_MAX
 
+logger = logging.getLogger(__name__)
+
+WARNED_OF_MAX = 256
+"""Pairs of consumers with one id that have a line in the log."""
+
 
 class MemberCodes(PortPart):
     """Keeps the table of clients, and tells groups that they have changed.
@@ -48,6 +54,7 @@ class MemberCodes(PortPart):
         # By connection: the hash of the body that came last, which is 64 bits long and secret.
         self._told: dict[int, tuple[int, Heartbeat, int]] = {}
         self._told_bytes = 0
+        self._warned_of: set[tuple[str, str]] = set()
         self.codes = (
             Code(
                 RequestCode.HEART_BEAT,
@@ -101,12 +108,22 @@ class MemberCodes(PortPart):
                 check_topic=asked.check_topic,
             )
         )
+        self._warn_of_twins(heartbeat)
         lacking = [one.name for one in heartbeat.consumers if self._is_lacking(one.name)]
         self._forget_dead_locks(asked, heartbeat)
         if lacking or refused:
             self._prepare(asked, lacking, list(refused.values()))
             return None
         return command.reply()
+
+    def _warn_of_twins(self, heartbeat: Heartbeat) -> None:
+        """A line for each pair of consumers of one id, once, and so many in all."""
+        for wanted in heartbeat.consumers:
+            for twins in self._clients.twins(wanted.name):
+                pair = twins.group, twins.client_id
+                if pair not in self._warned_of and len(self._warned_of) < WARNED_OF_MAX:
+                    self._warned_of.add(pair)
+                    logger.warning("%s: group=%s", twins, twins.group)
 
     def _decoded(self, connection: Connection, command: Command) -> Heartbeat:
         """What the body says; it mostly is what the connection has told half a minute ago."""

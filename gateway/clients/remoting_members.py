@@ -11,6 +11,9 @@ from ledgermq.remoting.heartbeat import MessageModel, Subscription
 from ledgermq.remoting.pull_request import SQL92
 from ledgermq.rules.consumers.enrolment import BROADCASTING, CLUSTERING, Member
 
+TOLD_MAX = 5
+"""Pairs of a group that are told of."""
+
 STRATEGY = "rocketmq"
 """They share queues as their own settings say, which they do not tell."""
 
@@ -37,6 +40,14 @@ class RemotingMembers:
         """See ``MemberSource``; one with two connections is one."""
         latest = {one.client_id: one for one in self._clients.consumers(group)}
         return [_member(one) for one in latest.values()]
+
+    def warnings(self) -> Mapping[str, list[str]]:
+        """See ``MemberSource``."""
+        table = self._clients
+        return {
+            group: [str(one) for one in table.twins(group)[:TOLD_MAX]]
+            for group in table.groups_with_twins
+        }
 
 
 def _member(consumer: ConnectedConsumer) -> Member:

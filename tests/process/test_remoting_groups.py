@@ -22,7 +22,7 @@ from tests.suite.patience import PATIENCE_S
 from ledgermq.client.admin.admin import Admin
 from ledgermq.client.blocking.group_consumer import GroupConsumer
 from ledgermq.formats.records.message_id import decode_offset_id
-from ledgermq.model.errors import GroupActiveError
+from ledgermq.model.errors import GroupActiveError, NoPermissionError
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 
 pytestmark = pytest.mark.slow
@@ -198,3 +198,57 @@ def test_a_group_is_consumed_by_one_kind_of_clients_and_tools_see_both(
     assert "own clients consume" in str(refused.remark)
     assert alone == []
     assert members(client, "mixed") == ["10.0.0.1@8"]
+
+
+def test_two_clients_of_one_id_are_told_of_and_one_that_connects_anew_is_not(
+    served: tuple[Node, str], client: RemotingClient
+) -> None:
+    node, address = served
+
+    def told(group: str) -> tuple[str, ...]:
+        with Admin(f"ipc://{node.runtime}") as admin:
+            return admin.group(group).warnings
+
+    beat_when_leading(client, "10.0.0.9@1", "orders", group="twins")
+    other = RemotingClient(address)
+    beat(other, "10.0.0.9@1", "orders", group="twins")
+    beat(other, "10.0.0.9@1", "orders", group="twins")
+    anew = told("twins")
+    beat(client, "10.0.0.9@1", "orders", group="twins")
+    both = told("twins")
+    wait_until(lambda: node.logged("two consumers have the client id 10.0.0.9@1"), "the line")
+    other.close()
+    wait_until(lambda: not told("twins"), "one of them alone", PATIENCE_S)
+
+    assert anew == ()
+    assert len(both) == 1
+    assert "two consumers have the client id 10.0.0.9@1" in both[0]
+    assert both[0].count("127.0.0.1:") == 2
+
+
+def test_two_members_of_one_name_are_told_of(served: tuple[Node, str]) -> None:
+    node, _ = served
+    address = f"ipc://{node.runtime}"
+    with (
+        GroupConsumer(address, group="namesakes", name="same") as first,
+        GroupConsumer(address, group="namesakes", name="same") as second,
+    ):
+        first.subscribe("orders")
+        second.subscribe("orders")
+        first.poll(0.1)
+        with Admin(address) as admin:
+            wait_until(lambda: admin.group("namesakes").members, "the first", PATIENCE_S)
+
+        def is_refused() -> bool:
+            second.poll(0.1)
+            try:
+                first.poll(0.1)
+            except NoPermissionError:
+                return True
+            return False
+
+        wait_until(is_refused, "the first one to be refused", PATIENCE_S)
+    wait_until(
+        lambda: node.logged("two consumers of a group have one client id: group=namesakes"),
+        "the line",
+    )
