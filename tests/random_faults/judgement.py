@@ -110,10 +110,14 @@ def outcomes(records: Records) -> dict[str, dict[str, int]]:
 
 
 def longest_pauses(records: Records, begin_ns: int, end_ns: int) -> Mapping[str, float]:
-    """The longest time in seconds, by kind of client, in which none was acknowledged anything."""
+    """The longest time in seconds, by kind of client, in which none was acknowledged anything.
+
+    A reader is by what it is given.
+    """
     times: defaultdict[str, list[int]] = defaultdict(lambda: [begin_ns])
     for one in records.all():
-        if one.is_ok and begin_ns <= one.end_ns <= end_ns and one.verb != "decide":
+        is_nothing = one.verb == "decide" or not one.told.get("offsets", "asked for nothing")
+        if one.is_ok and begin_ns <= one.end_ns <= end_ns and not is_nothing:
             times[one.kind].append(one.end_ns)
     found = {}
     for kind, of_kind in times.items():
