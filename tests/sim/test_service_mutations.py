@@ -135,7 +135,7 @@ LIKELY: dict[Callable[[Patch], None], int] = {
     a_snapshot_does_not_wait_for_what_was_sent_before: 25,
     a_cancellation_is_forgotten: 1,
     a_cut_move_is_made_again_from_its_beginning: 13,
-    a_batch_that_runs_again_is_taken_again: 8,
+    a_batch_that_runs_again_is_taken_again: 17,
     rolled_back_halves_are_committed: 4,
     a_writer_goes_by_the_topics_that_it_knows: 7,
 }
