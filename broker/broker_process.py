@@ -26,7 +26,8 @@ from ledgermq.broker.reading.store_upkeep import StoreUpkeep
 from ledgermq.broker.service import Mailbox
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.position_check import PositionCheck
-from ledgermq.broker.state.state_log import Generations, StateLog
+from ledgermq.broker.state.state_log import StateLog
+from ledgermq.broker.state.state_requests import Generations
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.loop import LOOK_AGAIN_MS, SLEEP_MAX_MS, Pollable, StopFlag

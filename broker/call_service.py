@@ -20,6 +20,7 @@ from ledgermq.broker.administration.send_topic_calls import SendTopicCalls
 from ledgermq.broker.administration.topic_calls import TopicCalls
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import (
+    NEWEST,
     Arguments,
     Call,
     CheckTopic,
@@ -39,6 +40,7 @@ from ledgermq.broker.state.writer_notice import WriterNotice
 from ledgermq.ipc.counters import Counts
 from ledgermq.model.config.settings import TopicsSection
 from ledgermq.model.errors import ProtocolError
+from ledgermq.process.clock import NS_PER_MS
 
 
 class CallService:
@@ -96,6 +98,10 @@ class CallService:
         """See ``StateLog.check_started``."""
         self._log.check_started()
 
+    def check_newest(self) -> None:
+        """See ``StateLog``."""
+        self._log.check_newest()
+
     @property
     def verbs(self) -> Mapping[str, Verb]:
         """All that is answered, by name."""
@@ -115,6 +121,8 @@ class CallService:
     ) -> Result | None:
         """The result of a call, ``None`` when it comes later.
 
+        Where this node does not surely lead ``as_of`` in it says what it is: see ``ReadableStore``.
+
         Args:
             check_topic: refuses topics that the client may not use.
             user, is_admin, owner: see ``Call``.
@@ -127,5 +135,10 @@ class CallService:
             raise ProtocolError("unknown verb", verb=name[:64])
         if not verb.whatever_tables:
             self._log.check_started()
+        store, as_of = self.known.store, NEWEST
+        if not (self._log.leads and store.leads_alone(now_ms * NS_PER_MS)):
+            as_of = NEWEST if verb.whatever_tables else store.as_of()
+        call = Call(caller, arguments, now_ms, check_topic, user, is_admin, owner, as_of)
         with self._log.asked_by(owner):
-            return verb.answer(Call(caller, arguments, now_ms, check_topic, user, is_admin, owner))
+            result = verb.answer(call)
+        return {**result, **as_of} if result is not None and as_of else result

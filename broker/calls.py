@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ledgermq.broker.callers import Caller
@@ -17,6 +18,8 @@ from ledgermq.rules.access.access import Right
 Result = Mapping[str, object]
 Arguments = Mapping[str, object]
 
+NEWEST: Result = MappingProxyType({})
+"""What goes with the result of a node that surely leads."""
 
 CheckTopic = Callable[[str, Right], None]
 """Raises ``NoPermissionError`` when the client may not use a topic so."""
@@ -34,6 +37,7 @@ class Call(NamedTuple):
         user: the user that the client is; empty for an operator, and where users are not checked.
         is_admin: it may act for other users, too.
         owner: whose creations are counted together: a user, a host or an account; empty: nobody's.
+        as_of: what goes with the result, where this node does not surely lead: what it is.
     """
 
     caller: Caller
@@ -43,6 +47,7 @@ class Call(NamedTuple):
     user: str = ""
     is_admin: bool = True
     owner: str = ""
+    as_of: Result = NEWEST
 
     def acts_for(self, user: str) -> bool:
         """Whether the client may do with what belongs to ``user`` as that does; empty: nobody's."""

@@ -118,7 +118,8 @@ class SlicedAnswers(Service):
         Raises:
             BusyError: too many wait.
         """
-        self.begin(call.caller, listed(fields, **lists), owner=call.owner)
+        told = {**fields, **call.as_of}
+        self.begin(call.caller, listed(told, **lists), owner=call.owner)
         return None
 
     def cancel(self, client: Client) -> None:

@@ -23,6 +23,7 @@ the sequence up, so a reader never waits, not even for a writer that died inside
     14    log_begin   writer      S wanted position, position
     15    queue_begin dispatcher  S position, waits (0/1)
     16    proof       raft        S majority_ns, disk_is_sick (0/1), lacks_entries (0/1)
+    17    alone       raft        until_ns: before it no other member is elected
     26    released    raft        S position, reason
     27    absent      raft        S names of up to seven members (``ipc/name_cells.py``)
     31    queues      dispatcher  S position
@@ -70,7 +71,7 @@ _PROCESS = 8
 _FIRST_PORT = 5
 _PORT_PROCESS = 232
 _SPACE, _LOG_BEGIN, _QUEUE_BEGIN = 13, 14, 15
-_PROOF = 16
+_PROOF, _ALONE = 16, 17
 _QUEUES = 31
 _RELEASED = 26
 _ABSENT = 27
@@ -90,7 +91,7 @@ _NEVER_READ = -1, None
 
 _READ_ATTEMPTS = 10_000
 
-assert _PROCESS + 5 <= _SPACE < _QUEUE_BEGIN < _PROOF < _RELEASED < _ABSENT < _QUEUES
+assert _PROCESS + 5 <= _SPACE < _QUEUE_BEGIN < _PROOF < _ALONE < _RELEASED < _ABSENT < _QUEUES
 assert _QUEUES < _SECOND_COPY < _COUNTERS - _QUEUES
 
 
@@ -439,6 +440,16 @@ class CursorPage:
         """What raft knew when it looked last; zeros before it has looked."""
         majority_ns, sick, lacks = self._snapshot(_PROOF, 3)
         return Proof(majority_ns, bool(sick), bool(lacks))
+
+    def publish_alone(self, until_ns: int) -> None:
+        """No other member is elected before ``until_ns``; 0: one may be, or this node is none that
+        leads.
+        """
+        self._cells[_ALONE * FIELDS] = until_ns
+
+    def read_alone_until_ns(self) -> int:
+        """Until when this node surely leads alone, in CLOCK_MONOTONIC; 0 when it does not."""
+        return int(self._cells[_ALONE * FIELDS])
 
     def publish_queue_begin(self, position: Position, *, waits: bool) -> None:
         """Queue and index files that only point before ``position`` are gone."""

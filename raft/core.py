@@ -479,6 +479,13 @@ class RaftCore:
         """Tick of the last proof that a majority has one leader; None while none is known."""
         return majority_heard(self._state, now)
 
+    def alone_until(self) -> int | None:
+        """Tick before which no other member is elected; None: this node does not lead, or not
+        surely alone. See ``roles.leader.alone_until``.
+        """
+        lead = self._state.leadership
+        return None if lead is None else leader.alone_until(self._state, lead)
+
     @property
     def lacks_entries(self) -> bool:
         """Whether its log was damaged, and does not hold again all that it had held."""

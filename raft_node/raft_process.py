@@ -128,6 +128,9 @@ class RaftWorker:
         self._entries: memoryview | None = None
         self._announced: tuple[Index, ...] = ()
         self._told_group = (-1, b"")
+        # The page may be older than this process.
+        self._alone_until_ns = -1
+        self._publish_alone()
         # Whatever an earlier raft process had granted ends here.
         self._writer.follow(term_file.state.term, KEEP_ALL)
         self._publish_grant()
@@ -187,6 +190,7 @@ class RaftWorker:
             self._writer.repeat_when_due(now_ns)
         if now >= self._core_due and now >= self._core.deadline:
             self._carry_out(self._core.tick(now))
+        self._publish_alone()
         if now_ns >= self._looks.due_ns:
             self._looks.turn(now_ns)
         if heard & _CONTROL:
@@ -233,6 +237,7 @@ class RaftWorker:
 
     def close(self) -> None:
         """Close files, sockets and the ring; whoever looks at the page sees that nobody leads."""
+        self._page.publish_alone(0)
         self._page.publish_grant(Grant(self._core.term, False, PageRole.FOLLOWER))
         self._writer.close()
         self._dispatcher.close()
@@ -374,6 +379,8 @@ class RaftWorker:
         self._core_due = 0
         if effects is NO_EFFECTS:
             return
+        # Before anybody hears of it that this node leads no more, or hands over.
+        self._publish_alone()
         if effects.persist is not None:
             when_there_is_space(
                 partial(self._term_file.persist, effects.persist),
@@ -394,6 +401,14 @@ class RaftWorker:
             if note != self._noted:
                 logger.info("%s", note)
             self._noted = note
+
+    def _publish_alone(self) -> None:
+        """Asked in every turn: answers to a round of heartbeats come by many ways."""
+        until = self._core.alone_until()
+        until_ns = 0 if until is None else min(until * TICK_NS, NEVER)
+        if until_ns != self._alone_until_ns:
+            self._alone_until_ns = until_ns
+            self._page.publish_alone(until_ns)
 
     def _carry_out_line(self) -> None:
         """What the straight line wants done, in the order of ``_carry_out``."""

@@ -47,7 +47,7 @@ class AccessCalls:
         )
 
     def _users(self, _call: Call) -> Result:
-        self._log.check()
+        self._log.check_newest()
         users = self._tables.users
         return {
             "users": [{**_shown(user), **_marked(users.is_of_cluster(user.name))} for user in users]
@@ -122,7 +122,7 @@ class AccessCalls:
         return self._submit(call, f"user {name}", plan, lambda: {"user": name})
 
     def _quotas(self, _call: Call) -> Result:
-        self._log.check()
+        self._log.check_newest()
         quotas = self._tables.quotas
         return {"quotas": [self._quota_row(owner, quota) for owner, quota in quotas]}
 

@@ -37,7 +37,7 @@ class ArchiveCalls:
 
     def _list(self, _call: Call) -> Result:
         """All archives, and up to where this node's queues have the log."""
-        self._log.check()
+        self._log.check_newest()
         return {
             "archives": [
                 {"archive": name, **mark.to_fields()} for name, mark in self._tables.archives

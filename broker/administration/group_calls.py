@@ -92,7 +92,7 @@ class GroupCalls:
 
     def _groups(self, call: Call) -> Result | None:
         """What all groups have committed, or those of one ``topic``; large where there are many."""
-        self._log.check()
+        self._log.check_newest()
         topic = optional_text(call.arguments, "topic")
         offsets = self._tables.offsets
         found = sorted(offsets) if topic is None else offsets.of_topic(topic)
@@ -109,7 +109,7 @@ class GroupCalls:
 
     def _list(self, call: Call) -> Result | None:
         """The groups, with ``limit`` at most so many whose names are behind ``after``."""
-        self._log.check()
+        self._log.check_newest()
         limit = optional_integer(call.arguments, "limit", 1, ROWS_MAX)
         after = optional_text(call.arguments, "after") or ""
         offsets = self._tables.offsets
@@ -123,7 +123,7 @@ class GroupCalls:
         return self._slices.show(call, {"more": is_more}, groups=rows)
 
     def _show(self, call: Call) -> Result | None:
-        self._log.check()
+        self._log.check_newest()
         name = text(call.arguments, "group")
         owned = self._tables.offsets.of_group(name)
         members = sorted(self._members(name))
@@ -209,7 +209,7 @@ class GroupCalls:
 
     def _lag_rows(self, call: Call) -> Result | None:
         """Queue by queue, of the topics that the group has consumed, or of one."""
-        self._log.check()
+        self._log.check_newest()
         name, one = text(call.arguments, "group"), optional_text(call.arguments, "topic")
         owned = dict(self._tables.offsets.of_group(name))
         self._tables.check_group(name)

@@ -65,7 +65,7 @@ class OffsetCalls:
         )
 
     def _committed(self, call: Call) -> Result:
-        self._log.check()
+        self._log.check_newest()
         arguments = call.arguments
         offsets = self._tables.offsets.offsets(text(arguments, "group"), text(arguments, "topic"))
         return {"offsets": {str(queue): offset for queue, offset in sorted(offsets.items())}}

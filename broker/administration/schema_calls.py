@@ -70,7 +70,7 @@ class SchemaCalls:
 
     def _list(self, call: Call) -> Result:
         """Subjects of the topics that the client may use, at most ``limit`` behind ``after``."""
-        self._log.check()
+        self._log.check_newest()
         limit = integer(call.arguments, "limit", 1, SUBJECTS_SHOWN_MAX)
         after = optional_text(call.arguments, "after") or ""
         found = (
@@ -84,7 +84,7 @@ class SchemaCalls:
 
     def _show(self, call: Call) -> Result:
         """A subject with one version's text: the last one's, where none is named."""
-        self._log.check()
+        self._log.check_newest()
         name = self._readable(call)
         number = optional_integer(call.arguments, "version", 1, ID_MAX)
         subject = self._table.get(name)
@@ -97,7 +97,7 @@ class SchemaCalls:
 
     def _by_id(self, call: Call) -> Result:
         """The text that an id stands for, for who may use a topic that has it."""
-        self._log.check()
+        self._log.check_newest()
         identity = integer(call.arguments, "id", 1, ID_MAX)
         named = self._table.with_id(identity)
         if not named:
@@ -111,7 +111,7 @@ class SchemaCalls:
 
     def _check(self, call: Call) -> Result:
         """What keeps a text from being the next version; nothing is changed."""
-        self._log.check()
+        self._log.check_newest()
         name, kind, schema = _wanted(call.arguments)
         rule = _rule_wanted(call.arguments, name)
         found = conflicts_of(self._table, name, kind, schema, rule, steps=_steps())

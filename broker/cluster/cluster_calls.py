@@ -90,7 +90,7 @@ class ClusterCalls:
 
     def _show(self, call: Call) -> Result:
         """What this node knows of the cluster: all but users and their rights."""
-        self._log.check()
+        self._log.check_newest()
         return {**self._shown(), **self._age(call.now_ms)._asdict()}
 
     def _shown(self) -> Result:
@@ -127,7 +127,7 @@ class ClusterCalls:
     def _groups(self, call: Call) -> Result:
         """Where clients find the groups; none where whoever asks knows of the last change."""
         known = optional_integer(call.arguments, "known", 0, NUMBER_MAX)
-        self._log.check()
+        self._log.check_newest()
         told: Result = {"group": self._own_name, "cluster": "", "number": 0, "groups": []}
         table = self._table
         if table.chain is None:

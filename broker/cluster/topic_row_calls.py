@@ -55,7 +55,7 @@ class TopicRowCalls:
 
     def _show(self, call: Call) -> Result:
         """What this node knows of a topic's row, and whether its group follows it."""
-        self._log.check()
+        self._log.check_newest()
         return self._shown(text(call.arguments, "topic"))
 
     def _shown(self, name: str) -> Result:
@@ -81,7 +81,7 @@ class TopicRowCalls:
         """
         name = text(call.arguments, "topic")
         known = optional_integer(call.arguments, "known", 0, NUMBER_MAX)
-        self._log.check()
+        self._log.check_newest()
         told: Result = {"topic": name, "number": self._table.at.number, "groups": []}
         if known == self._table.at.number:
             return {**told, "groups": None}

@@ -79,7 +79,7 @@ class DeadLetterCalls(Service):
                 self._register(queue.topic)
 
     def _dead_letters(self, call: Call) -> Result:
-        self._log.check()
+        self._log.check_newest()
         group = text(call.arguments, "group")
         check_group_name(group)
         self._tables.check_group(group)

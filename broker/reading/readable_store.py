@@ -144,6 +144,19 @@ class ReadableStore:
         is_known = committed.term == self._page.read_grant().term or not self._has_terms
         return is_known and self._position >= committed.position
 
+    def leads_alone(self, now_ns: int) -> bool:
+        """Whether no other member can have been elected by now: a comparison, nobody is asked."""
+        return now_ns < self._page.read_alone_until_ns()
+
+    def as_of(self) -> dict[str, object]:
+        """What is told here by a node that does not surely lead is as of: its role and term, whom
+        it takes for the leader, and the position up to which it has applied the log.
+        """
+        grant = self._page.read_grant()
+        role = grant.role.name.lower()
+        told = {"role": role, "term": grant.term, "leader": grant.leader}
+        return {"as_of": {**told, "position": self._position}}
+
     def has_caught_up(self) -> bool:
         """Whether everything is shown that was committed when this process began.
 

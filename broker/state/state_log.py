@@ -20,7 +20,15 @@ from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.service import Mailbox, Service
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_reader import StateReader
-from ledgermq.broker.state.state_requests import BatchPlan, GroupPart, Reply, StateRequest
+from ledgermq.broker.state.state_requests import (
+    BatchPlan,
+    Generations,
+    GroupPart,
+    ProposedBatch,
+    Reply,
+    StateRequest,
+    WaitingRequest,
+)
 from ledgermq.broker.state.table_room import TableRoom
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.ipc.counters import Counts, no_counts
@@ -76,18 +84,6 @@ REQUESTS_PER_COMMAND_MAX = 256
 some ten milliseconds. More wait for the next command."""
 
 
-class _Waiting(NamedTuple):
-    request: StateRequest
-    until_ms: int
-    owner: str
-
-
-class _Batch(NamedTuple):
-    identity: str
-    requests: tuple[StateRequest, ...]
-    until_ms: int
-
-
 class _Building(NamedTuple):
     """A snapshot that is encoded; ``next_offset`` is of the command that its tables lack."""
 
@@ -95,13 +91,6 @@ class _Building(NamedTuple):
     at_ms: int
     next_offset: int
     steps: Steps[list[Part]]
-
-
-class Generations(NamedTuple):
-    """How often these processes were started: what was meant for an earlier writer is not taken."""
-
-    broker: int
-    writer: int
 
 
 class StateLog(Service):
@@ -150,8 +139,8 @@ class StateLog(Service):
             counts=counts, sign_of_life=sign_of_life, clock=clock,
         )  # fmt: skip
         self._term: Term | None = None
-        self._batch: _Batch | None = None
-        self._waiting: deque[_Waiting] = deque()
+        self._batch: ProposedBatch | None = None
+        self._waiting: deque[WaitingRequest] = deque()
         # The last turn has planned nothing of what it looked at, and more waits.
         self._goes_on = False
         self._commands_since = 0
@@ -242,7 +231,7 @@ class StateLog(Service):
             raise BusyError(
                 "too many wait for a change of topics or groups", limit=CHANGES_WAITING_MAX
             )
-        self._waiting.append(_Waiting(request, now_ms + PROPOSAL_MS, self._owner))
+        self._waiting.append(WaitingRequest(request, now_ms + PROPOSAL_MS, self._owner))
 
     @contextmanager
     def asked_by(self, owner: str) -> Iterator[None]:
@@ -322,6 +311,16 @@ class StateLog(Service):
         self._tables.check_started()
         if self.is_beginning:
             raise NotLeaderError("node begins to lead: it has not read yet what was changed before")
+
+    def check_newest(self) -> None:
+        """Refuse to tell as a leader what another one may have changed meanwhile.
+
+        Raises:
+            NotLeaderError, BusyError: as of ``check``; or no majority was heard of lately.
+        """
+        self.check()
+        if self.leads and not self._store.leads_alone(self._clock.monotonic_ns()):
+            raise NotLeaderError("another node may lead by now: no majority was heard of lately")
 
     def check_leads(self) -> None:
         """Refuse what only a leader may do, or knows.
@@ -507,7 +506,7 @@ class StateLog(Service):
         plan = BatchPlan()
         self.room.begin()
         touched: set[str] = set()
-        later: list[_Waiting] = []
+        later: list[WaitingRequest] = []
         for _ in range(min(len(self._waiting), REQUESTS_PER_COMMAND_MAX)):
             waiting = self._waiting.popleft()
             request = waiting.request
@@ -573,7 +572,7 @@ class StateLog(Service):
         sequence = _sequence_of(identity)
         order = ProposeState(term, *self._generations(), sequence, records)
         # Before it is sent: a refusal is taken by the batch that it is for.
-        self._batch = _Batch(identity, requests, now_ms + PROPOSAL_MS)
+        self._batch = ProposedBatch(identity, requests, now_ms + PROPOSAL_MS)
         if not self._writer.send(encode(order)):
             self.take_refusal(sequence)
 

@@ -17,6 +17,13 @@ GroupPart = bytes | PackRows
 """What follows a command: a record with its entry header hole, or the rows of a pack."""
 
 
+class Generations(NamedTuple):
+    """How often these processes were started: what was meant for an earlier writer is not taken."""
+
+    broker: int
+    writer: int
+
+
 class Encoded(NamedTuple):
     """A result as it goes out: a JSON object."""
 
@@ -117,3 +124,19 @@ class BatchPlan:
                 is_lacking = number in lacking
                 found.append(0 if is_lacking else record_sum(memoryview(part)[hole:]))
         return tuple(found)
+
+
+class WaitingRequest(NamedTuple):
+    """A request that is in no batch yet; ``owner`` made it."""
+
+    request: StateRequest
+    until_ms: int
+    owner: str
+
+
+class ProposedBatch(NamedTuple):
+    """A batch that was handed to the writer, and is awaited in the log."""
+
+    identity: str
+    requests: tuple[StateRequest, ...]
+    until_ms: int

@@ -29,6 +29,7 @@ class OffsetCodes(PortPart):
     """
 
     def __init__(self, context: BrokerContext) -> None:
+        self._service = context.service
         self._known = context.service.known
         self._store = self._known.store
         self._commits = context.commits
@@ -48,8 +49,15 @@ class OffsetCodes(PortPart):
             Code(RequestCode.GET_EARLIEST_MSG_STORETIME, self._earliest, topic_right(ANY)),
         )
 
-    def _committed(self, asked: Asked) -> Command:
-        """Where a group goes on; 0 where it has not begun and the queue is young."""
+    def _committed(self, asked: Asked) -> Command | None:
+        """Where a group goes on, by the leader; 0 where it has not begun and the queue is young.
+
+        Raises:
+            NotLeaderError: see ``StateLog.check_newest``.
+        """
+        if self._relay.hand_on(asked):
+            return None
+        self._service.check_newest()
         fields = asked.command.fields
         group = text(fields, "consumerGroup")
         queue = _queue(asked.command)

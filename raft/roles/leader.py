@@ -10,9 +10,10 @@ from ledgermq.raft.messages import Append, AppendReply, EntryId, RaftRole, TermR
 from ledgermq.raft.quorum import committed_index, has_majority, majority
 from ledgermq.raft.reads import WaitingRead
 from ledgermq.raft.roles import attesting, transfer
-from ledgermq.raft.roles.leadership import Leadership
+from ledgermq.raft.roles.leadership import Leadership, TransferStage
 from ledgermq.raft.roles.node_state import NodeState, WriterState
 from ledgermq.raft.roles.progress import Progress, ProgressMode
+from ledgermq.raft.timing import NEVER
 
 
 def begin(state: NodeState) -> None:
@@ -52,6 +53,7 @@ def tick(state: NodeState, lead: Leadership) -> None:
 def heartbeat(state: NodeState, lead: Leadership) -> None:
     """A round: every peer hears of us, of the commit index, and answers with where it is."""
     lead.round += 1
+    lead.begun.append((lead.round, state.now))
     lead.next_heartbeat = state.now + state.policy.timing.heartbeat
     if lead.attesting is not None:
         attesting.look(state, lead, lead.attesting)
@@ -231,13 +233,40 @@ def read_for(state: NodeState, lead: Leadership, reader: NodeId, read: int) -> N
         confirm_reads(state, lead)
 
 
-def confirm_reads(state: NodeState, lead: Leadership) -> None:
-    """Answer the reads whose round a majority has answered; begin the round that others need."""
+def confirmed_round(state: NodeState, lead: Leadership) -> int:
+    """The last round that a majority has answered, or a later one; 0 before any."""
     rounds = {peer: progress.round for peer, progress in lead.progress.items()}
     rounds[state.node] = lead.round
     voters = state.membership.voters
     answered = sorted((rounds.get(voter, 0) for voter in voters), reverse=True)
-    for read in lead.reads.confirmed(answered[majority(len(voters)) - 1]):
+    return answered[majority(len(voters)) - 1]
+
+
+def alone_until(state: NodeState, lead: Leadership) -> int | None:
+    """Tick before which no other member is elected; None while another one may be.
+
+    Whoever has heard of a leader votes for nobody for an election timeout (``election_min``): so
+    none is elected for as long after the *beginning* of a round that a majority has answered, but
+    by a hand-over, which is begun here (thesis, section 6.4.1). A quarter of it is left for clocks
+    that run at other rates. A member that is begun anew does not know what it has heard.
+    """
+    handing_over = lead.transfer
+    if handing_over is not None and handing_over.stage is not TransferStage.CATCHING_UP:
+        return None
+    if state.writer is not WriterState.GRANTED:
+        return None
+    if state.membership.voters == {state.node}:
+        return NEVER
+    confirmed = confirmed_round(state, lead)
+    began = next((tick_ for round_, tick_ in reversed(lead.begun) if round_ <= confirmed), None)
+    if began is None:
+        return None
+    return began + state.policy.timing.election_min * 3 // 4
+
+
+def confirm_reads(state: NodeState, lead: Leadership) -> None:
+    """Answer the reads whose round a majority has answered; begin the round that others need."""
+    for read in lead.reads.confirmed(confirmed_round(state, lead)):
         state.answer_read(read.reader, read.read, read.index)
     if lead.reads.needs_round(lead.round):
         heartbeat(state, lead)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ledgermq.model.ids import NO_INDEX, Index, NodeId
 from ledgermq.raft.reads import ReadRounds
 from ledgermq.raft.roles.progress import Progress
+
+ROUNDS_KEPT = 64
+"""A majority that has answered none of so many rounds has answered none in an election timeout."""
 
 
 class TransferStage(StrEnum):
@@ -56,6 +60,7 @@ class Leadership:
     Attributes:
         term_begin: index of the first entry of this term; None until the writer has the grant.
         round: number of the last round of heartbeats.
+        begun: the last rounds, each with the tick at which it began.
         change_proposed: a membership is on its way into the log.
         attesting: None in a group whose voters all hold bodies.
     """
@@ -67,6 +72,7 @@ class Leadership:
     term_begin: Index | None = None
     next_heartbeat: int = 0
     round: int = 0
+    begun: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT))
     reads: ReadRounds = field(default_factory=ReadRounds)
     transfer: Transfer | None = None
     change_proposed: bool = False

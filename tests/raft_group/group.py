@@ -67,6 +67,9 @@ class RaftGroup:
         self.first = membership
         self._read_floors: dict[tuple[str, int], int] = {}
         self._reads = 0
+        self._started: dict[str, int] = {}
+        self._offsets: dict[str, int] = {}
+        self.looks_alone = 0
         self._queue: list[tuple[int, int, str, str, Any]] = []
         self._sequence = 0
         self._wakes: dict[str, int] = {}
@@ -103,6 +106,7 @@ class RaftGroup:
 
     def start(self, name: str) -> None:
         self.trace(f"{name} starts")
+        self._started[name] = self.now
         if name in self.witnesses:
             self.witnesses[name].start(self._clock(name))
             return
@@ -295,12 +299,32 @@ class RaftGroup:
         for read, index in node.reads.items():
             floor = self._read_floors.pop((name, read), -1)
             require(index is None or index >= floor, "reads see what was acknowledged", name, index)
+        self._check_alone(node)
         rate, offset = self.clocks[name]
         due = max(self.now + 1, -((offset - node.core.deadline) * 1_000 // rate))
         known = self._wakes.get(name)
         if known is None or due < known or known < self.now:
             self._wakes[name] = due
             self.schedule(due - self.now, "wake", name)
+
+    def _check_alone(self, node: SimNode) -> None:
+        """While a leader is sure to be the only one there is no later one.
+
+        What it does not count with: members that were begun anew and forgot what they had heard,
+        and clocks that jump, as no monotonic one does. These run up to a tenth faster and slower.
+        """
+        assert node.core is not None
+        offsets = {name: offset for name, (_, offset) in self.clocks.items()}
+        if offsets != self._offsets:
+            self._offsets, self._started["a clock"] = offsets, self.now
+        until = node.core.alone_until()
+        if until is None or until <= self._clock(node.name):
+            return
+        if any(self.now - at <= 2 * self.timing.election_max for at in self._started.values()):
+            return
+        self.looks_alone += 1
+        later = [one.name for one in self.leaders() if one.core and one.core.term > node.core.term]
+        require(not later, "nobody leads beside who is sure to lead alone", node.name, later)
 
     def _on_start(self, node: SimNode, data: Any) -> None:
         """It runs already."""

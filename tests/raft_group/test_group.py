@@ -49,11 +49,14 @@ def test_runs_do_something() -> None:
     """The faults must not keep the group from work, or nothing would be checked."""
     acknowledged = 0
     leaders = 0
+    alone = 0
     for seed in range(10):
         run = Run(seed)
         run.go()
         acknowledged += len(run.group.checker.acknowledged)
         leaders += len(run.group.checker.leaders)
+        alone += run.group.looks_alone
 
     assert acknowledged > 200
     assert leaders > 20
+    assert alone > 200

@@ -102,6 +102,15 @@ def reads_are_not_confirmed(patch: Patch) -> None:
     patch.setattr(leader, "read_for", at_once)
 
 
+def a_leader_is_sure_for_too_long(patch: Patch) -> None:
+    """It counts from whenever it is asked (docs/decisions/0118)."""
+
+    def for_ever(state: NodeState, _lead: Leadership) -> int:
+        return state.now + state.policy.timing.election_min
+
+    patch.setattr(leader, "alone_until", for_ever)
+
+
 def outdated_members_campaign_after_a_while(patch: Patch) -> None:
     """As those with a sick disk do (docs/decisions/0060)."""
     barriers = NodeState.barriers
@@ -124,6 +133,7 @@ MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     shorter_logs_get_votes,
     written_counts_as_durable,
     reads_are_not_confirmed,
+    a_leader_is_sure_for_too_long,
     outdated_members_campaign_after_a_while,
 )
 

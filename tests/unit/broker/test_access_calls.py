@@ -65,7 +65,7 @@ def test_quotas_are_told_with_whose_they_are() -> None:
     quotas.follow_cluster({"topic:both": {"produceBytes": 3}, "user:shared": {}})
 
     tables: Any = SimpleNamespace(quotas=quotas, users=UserTable())
-    log: Any = SimpleNamespace(check=lambda: None)
+    log: Any = SimpleNamespace(check_newest=lambda: None, check=lambda: None)
     notice: Any = None
     ask = answers(AccessCalls(tables, log, notice).verbs)["quota_list"]
     told = ask(Call(Caller(b"c", 1), {}, 0, user="", is_admin=True))

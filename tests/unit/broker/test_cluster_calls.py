@@ -43,7 +43,10 @@ class LeadingGroup:
             users=self.users,
         )
         log: Any = SimpleNamespace(
-            submit=self._submit, check_leads=lambda: None, check=lambda: None
+            submit=self._submit,
+            check_leads=lambda: None,
+            check_newest=lambda: None,
+            check=lambda: None,
         )
         self._answers = answers(
             ClusterCalls(

@@ -88,6 +88,9 @@ class FakeLog:
     def check(self) -> None:
         return
 
+    def check_newest(self) -> None:
+        self.check()
+
     def check_leads(self) -> None:
         return
 

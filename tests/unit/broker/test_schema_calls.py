@@ -25,7 +25,10 @@ class Leading:
         self.may: set[str] = set()
         tables: Any = SimpleNamespace(schemas=self.table)
         log: Any = SimpleNamespace(
-            submit=self._submit, check_leads=lambda: None, check=lambda: None
+            submit=self._submit,
+            check_leads=lambda: None,
+            check_newest=lambda: None,
+            check=lambda: None,
         )
         self._answers = answers(SchemaCalls(tables, log).verbs)
         self._told: Any = None

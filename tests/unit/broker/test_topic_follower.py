@@ -38,7 +38,8 @@ class Leader:
         self.waiting: list[Any] = []
         self.busy = False
         self.log: Any = SimpleNamespace(
-            submit=self._submit, is_certain=True, term=1, check=lambda: None,
+            submit=self._submit, is_certain=True, term=1, check_newest=lambda: None,
+            check=lambda: None,
             check_leads=lambda: None,
         )  # fmt: skip
         self.features = SimpleNamespace(level=LEVEL_OF_SPREAD)
