@@ -54,6 +54,9 @@ _FLOATING = re.compile(
 """No two loops over digits stand side by side: what is matched may be a property of 32 KiB that
 somebody has stored, and the time to match has to grow with its length alone."""
 
+_JAVA_BLANKS = "".join(map(chr, range(0x21)))
+"""Around a floating number, passed over by ``Double.parseDouble``; a no-break space is none."""
+
 _WHOLE_MIN, _WHOLE_MAX = -(2**63), 2**63 - 1
 _WHOLE_DIGITS_MAX = len(str(_WHOLE_MAX))
 """``int`` refuses texts of thousands of digits by an error of its own; none of them is in range."""
@@ -410,7 +413,7 @@ def _floating_of(text: str) -> float:
 
 
 def _floating(text: str) -> float | None:
-    text = text.strip()
+    text = text.strip(_JAVA_BLANKS)
     match = _FLOATING.fullmatch(text)
     if match is None:
         return None

@@ -352,3 +352,11 @@ def test_leading_zeros_are_no_digits_that_count(text: str, wanted: bool) -> None
 def test_an_expression_of_thousands_of_digits_is_refused(expression: str) -> None:
     with pytest.raises(FilterIllegalError, match="whole number above"):
         parse_sql(expression)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_wanted"),
+    [(" 5\t", True), ("5\n", True), ("5\u00a0", False), ("\u30005", False), ("5\u2003", False)],
+)
+def test_blanks_around_a_floating_number_are_javas(text: str, is_wanted: bool) -> None:
+    assert parse_sql("a < 9.0").matches({"a": text}) is is_wanted
