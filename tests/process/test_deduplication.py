@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -38,6 +39,7 @@ pytestmark = pytest.mark.slow
 TOPIC = "orders"
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "store_once.py"
 WINDOW_MS = 600_000
+SHORT_MS = 8_000
 IDS = 600
 BATCH = 20
 
@@ -82,6 +84,25 @@ def stored(addresses: str | Sequence[str], topic: str, count: int) -> list[str]:
         # What was stored twice comes, too.
         found += [message.unique_id for message in consumer.poll(0.5)]
     return found
+
+
+def test_what_came_while_a_window_was_off_counts_when_it_is_on_again(
+    node: Node, topic: str
+) -> None:
+    """Also where memory is older than the window, and the index is not asked for it."""
+    with Admin(address(node)) as admin, Producer(address(node)) as producer:
+        admin.alter_topic(topic, deduplication_window_ms=SHORT_MS)
+        first = producer.send(topic, b"first", unique_id="X").result()
+        wait_until(
+            lambda: time.time_ns() // 1_000_000 > first.store_timestamp + SHORT_MS, "the window"
+        )
+        admin.alter_topic(topic, deduplication_window_ms=0)
+        between = producer.send(topic, b"between", unique_id="Y").result()
+        admin.alter_topic(topic, deduplication_window_ms=SHORT_MS)
+        again = producer.send(topic, b"again", unique_id="Y").result()
+
+    assert again.is_duplicate
+    assert place(again) == place(between)
 
 
 def test_an_id_counts_in_all_queues_of_its_topic_alone(node: Node, topic: str) -> None:

@@ -218,8 +218,9 @@ class Deduplication:
         """Know the windows that there are now, and what the Index does not have."""
         windows = self._topics.windows
         if windows is not self._windows:
-            if windows.keys() - self._windows.keys():
-                # Nothing of a topic is in memory that had no window.
+            if any(topic is not self._windows.get(name) for name, topic in windows.items()):
+                # Nothing is in memory of what came while a topic had no window: also of one that
+                # had one when this was looked at last, and has another, or the same again.
                 self._is_begun = False
             self._windows = windows
             by_hash = sorted((topic_hash(name), topic.window_ms) for name, topic in windows.items())
