@@ -14,6 +14,9 @@ from typing import TypeVar
 from ledgermq.cli.leader_hint import naming_the_leader
 from ledgermq.cli.node_options import NAME, add_node_options
 from ledgermq.client.admin.admin import Admin
+from ledgermq.client.blocking.broker import Broker
+from ledgermq.client.broker_connection import BrokerClient
+from ledgermq.client.core.requests import AsOf
 from ledgermq.model.errors import ConfigError
 
 Client = TypeVar("Client")
@@ -36,10 +39,21 @@ def asks(
 
     def run(arguments: argparse.Namespace) -> int:
         with connect(arguments.address, name=NAME, timeout_s=arguments.timeout) as client:
-            return answer(client, arguments)
+            status = answer(client, arguments)
+            if isinstance(client, Broker | BrokerClient) and client.as_of is not None:
+                print(_may_be_old(client.as_of), file=sys.stderr)
+            return status
 
     parser.set_defaults(func=naming_the_leader(run))
     return parser
+
+
+def _may_be_old(as_of: AsOf) -> str:
+    leader = as_of.get("leader") or "nobody"
+    return (
+        f"ledgermq: told by a {as_of.get('role')} in term {as_of.get('term')}, as of position"
+        f" {as_of.get('position')} of its log: it may be old. It knows {leader} as the leader"
+    )
 
 
 def add_command(

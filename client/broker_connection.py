@@ -15,7 +15,7 @@ from ledgermq.client.closing import Closing, Ending
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.core.connection import Context
 from ledgermq.client.core.nodes import AnyLink, broker_link
-from ledgermq.client.core.requests import Result, Steps
+from ledgermq.client.core.requests import AsOf, Result, Steps
 from ledgermq.client.loop_watch import AsyncRequests
 from ledgermq.model.errors import ConfigError
 from ledgermq.wire.session import SpokenFor
@@ -78,6 +78,13 @@ class BrokerClient(Closing):
         """
         return self._broker.run(steps)
 
+    @property
+    def as_of(self) -> AsOf | None:
+        """What the last answer is of, where the node that gave it did not surely lead: it may
+        be older than the newest (docs/operating/group.md).
+        """
+        return self._broker.as_of
+
     def close(self) -> None:
         """Say goodbye to the node and close."""
         self._link.close()
@@ -120,6 +127,11 @@ class AsyncBrokerClient(Ending):
         if self._requests is None:
             raise ConfigError(f"not open: async with {type(self).__name__}(…)")
         return await self._requests.run(steps)
+
+    @property
+    def as_of(self) -> AsOf | None:
+        """See ``BrokerClient``; of calls side by side, of the one that ended last."""
+        return None if self._requests is None else self._requests.as_of
 
     def close(self) -> None:
         """Say goodbye to the node and close."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import BrokerQuestions
-from ledgermq.client.core.requests import Request, RequestPipeline, Result, Steps
+from ledgermq.client.core.requests import AsOf, Request, RequestPipeline, Result, Steps, noting
 from ledgermq.model.errors import LedgerError
 
 SLEEP_S_MAX = 60.0
@@ -126,7 +126,11 @@ class LoopWatch:
 
 
 class AsyncRequests(BrokerQuestions):
-    """Questions to the broker that are awaited."""
+    """Questions to the broker that are awaited.
+
+    Attributes:
+        as_of: of the answer that came last: see ``noting``.
+    """
 
     def __init__(self, link: AnyLink, *, timeout_s: float) -> None:
         """Questions over ``link``; from a coroutine of the loop that is to serve them.
@@ -136,6 +140,7 @@ class AsyncRequests(BrokerQuestions):
         """
         self.requests = RequestPipeline(link)
         self.timeout_s = timeout_s
+        self.as_of: AsOf | None = None
         self.on_turn: Callable[[], None] = lambda: None
         self._is_closed = False
         self._watch = LoopWatch(link, lambda: self.requests.deadline, self.turn)
@@ -178,6 +183,7 @@ class AsyncRequests(BrokerQuestions):
         Raises:
             LedgerError: the broker refused one, or did not answer.
         """
+        steps = noting(steps, self)
         while True:
             try:
                 request = next(steps)

@@ -8,12 +8,16 @@ from collections.abc import Iterable, Sequence
 
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import BrokerQuestions, ask
-from ledgermq.client.core.requests import Request, RequestPipeline, Result, Steps
+from ledgermq.client.core.requests import AsOf, Request, RequestPipeline, Result, Steps, noting
 from ledgermq.wire.session import Welcome
 
 
 class Broker(BrokerQuestions):
-    """Questions that wait for their answer."""
+    """Questions that wait for their answer.
+
+    Attributes:
+        as_of: of the last verb's answer: see ``noting``.
+    """
 
     def __init__(self, link: AnyLink, *, timeout_s: float) -> None:
         """Calls over ``link``, which nobody else may use meanwhile.
@@ -23,6 +27,7 @@ class Broker(BrokerQuestions):
         """
         self.requests = RequestPipeline(link)
         self.timeout_s = timeout_s
+        self.as_of: AsOf | None = None
 
     def welcome(self) -> Welcome:
         """What the broker tells of itself; waits for it.
@@ -77,6 +82,7 @@ class Broker(BrokerQuestions):
         Raises:
             LedgerError: the broker refused one, or did not answer.
         """
+        steps = noting(steps, self)
         while True:
             try:
                 request = next(steps)

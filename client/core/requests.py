@@ -5,8 +5,8 @@ Never blocks, has no thread and no clock. Every question may be asked twice with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import TypeVar
+from collections.abc import Callable, Generator, Mapping
+from typing import Protocol, TypeVar
 
 from ledgermq.client.core.connection import Part
 from ledgermq.client.core.link import NEVER
@@ -36,10 +36,16 @@ Steps = Generator["Request", None, Result]
 steps serve callers that block and callers that await."""
 
 
+AsOf = Mapping[str, object]
+"""What an answer is of a node that does not surely lead: its ``role``, ``term``, whom it takes for
+the ``leader``, and the ``position`` of the log up to which it has applied the tables."""
+
+
 class Request:
     """One question; done when it has ``parts`` of an answer, or an ``error``."""
 
     __slots__ = (
+        "as_of",
         "ask_at",
         "callback",
         "deadline",
@@ -78,6 +84,7 @@ class Request:
         self.error: LedgerError | None = None
         self.callback: Callable[[Request], object] | None = None
         self.refused = ""
+        self.as_of: AsOf | None = None
 
     def done(self) -> bool:
         """Whether there is an answer or an error."""
@@ -105,7 +112,7 @@ def call_request(verb: str, arguments: dict[str, object], *, deadline: float = N
 
 
 def call_result(request: Request) -> dict[str, object]:
-    """What the broker answered to a CALL.
+    """What the broker answered to a CALL; ``request.as_of`` says whether that may be old.
 
     Raises:
         LedgerError: it refused, or did not answer.
@@ -113,7 +120,37 @@ def call_result(request: Request) -> dict[str, object]:
     parts = request.answer()
     if len(parts) != 2:
         raise ProtocolError("RESULT without a body", parts=len(parts))
-    return decode_body(parts[1])
+    told = decode_body(parts[1])
+    as_of = told.pop("as_of", None)
+    request.as_of = as_of if isinstance(as_of, dict) else None
+    return told
+
+
+class Asker(Protocol):
+    """Whoever has steps asked.
+
+    Attributes:
+        as_of: what the answers of the last steps are of, where one came from a node that did not
+            surely lead.
+    """
+
+    as_of: AsOf | None
+
+
+def noting(steps: Steps[Result], told: Asker) -> Steps[Result]:
+    """The same steps, at whose end ``told.as_of`` says whether what they come to may be old."""
+    found: AsOf | None = None
+    request: Request | None = None
+    while True:
+        try:
+            following = next(steps)
+        except StopIteration as end:
+            told.as_of = found if request is None else request.as_of or found
+            result: Result = end.value
+            return result
+        found = found if request is None else request.as_of or found
+        request = following
+        yield request
 
 
 class RequestPipeline:

@@ -10,12 +10,12 @@ import pytest
 from tests.compat.remoting_group import make_remoting_group
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, make_group, producer
+from tests.process.node_start import run_command
 from tests.process.remoting_client import RemotingClient
 from tests.process.test_remoting_election import connected, port_of
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.core.questions import ask
 from ledgermq.model.errors import LedgerError
 from ledgermq.remoting.codes import RequestCode as Code
 
@@ -49,11 +49,16 @@ def test_a_leader_whose_raft_hangs_tells_no_offset_that_is_over(
         finally:
             os.kill(raft, signal.SIGCONT)
         wait_until(lambda: _offset(asked) == 19, "the old leader to follow")
-        as_of = asked.run(ask("group_offset", group="g", topic=TOPIC))["as_of"]
+        assert _offset(asked) == 19 and asked.as_of is not None
+        as_of = asked.as_of
+        at_follower = run_command("offset", "show", "g", TOPIC, "--address", old.address)
+        at_all = run_command("offset", "show", "g", TOPIC, "--address", ",".join(group.addresses))
 
     assert stale == []
     assert as_of["role"] == "follower" and as_of["term"] > 0 and as_of["position"] > 0
     assert as_of["leader"] in {member.name for member in group.others(old)}
+    assert f"told by a follower in term {as_of['term']}, as of position" in at_follower.stderr
+    assert at_follower.stdout == at_all.stdout and at_all.stderr == ""
     assert not any(group.stop())
 
 
