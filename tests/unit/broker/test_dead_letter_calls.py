@@ -10,6 +10,7 @@ from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import decode_properties, encode_properties
 from ledgermq.model.errors import (
     BusyError,
+    GroupUnknownError,
     NoPermissionError,
     NotLeaderError,
     ProtocolError,
@@ -175,7 +176,7 @@ def test_refusals_name_what_is_wrong(tmp_path: Path) -> None:
     replay(node, 1, 0)
     with pytest.raises(BusyError, match="under way"):
         replay(node, 2, 1)
-    with pytest.raises(TopicUnknownError, match="no dead letters"):
+    with pytest.raises(GroupUnknownError, match="other"):
         replay(node, 3, 0, group="other")
     for wrong in ({"offsets": []}, {"offsets": [-1]}, {"offsets": "0"}, {"token": 0}):
         with pytest.raises(ProtocolError):

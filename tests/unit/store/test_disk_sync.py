@@ -34,8 +34,6 @@ MADE_OTHERWISE = {
     "pipeline/jobs/stats_report.py": 1,
     "cli/node/cluster_command.py": 1,
     "doctor/recording/record_folder.py": 1,
-    # The client has no part of the store; its offsets are read again when they are lost.
-    "client/groups/local_offsets.py": 1,
     # This is it.
     "store/files/disk_sync.py": 1,
 }
