@@ -46,7 +46,7 @@ def test_what_was_found_once_stays_away(seed: int) -> None:
 @pytest.mark.slow
 def test_services_do_something() -> None:
     """The faults must not keep them from work, or nothing would be checked."""
-    run = ServiceRun(0, interrupted=False)
+    run = ServiceRun(6, interrupted=False)
     run.go()
     checker = run.checker
 

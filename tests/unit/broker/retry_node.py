@@ -36,6 +36,11 @@ class RetryLog(MemoryLog):
         """Whether it was written a moment ago."""
         return position >= self.pending_from
 
+    def leads_alone(self, now_ns: int) -> bool:
+        """A node of its own has nobody beside it."""
+        del now_ns
+        return True
+
 
 class RetryNode:
     """It leads ``term`` from the moment it is made; ``answers`` are the outcomes by request id."""
