@@ -46,6 +46,8 @@ def scrape(node: Node) -> list[str]:
 def test_kernels_that_did_not_compile_are_told_by_doctor_metrics_and_status(
     is_pure: bool, make_node: Callable[[], Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # What a forked node would have imported already.
+    monkeypatch.setenv("LEDGERMQ_EXEC_NODES", "1")
     if is_pure:
         monkeypatch.setenv("LEDGERMQ_PURE", "1")
     is_plain = is_pure or not kernel.compiled

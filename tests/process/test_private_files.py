@@ -52,9 +52,9 @@ def run(umask: int) -> Run:
 
 @pytest.fixture
 def place(umask: int) -> Iterator[Path]:
-    """A folder that lets everybody in, as that of an operator may."""
+    """A folder that lets everybody in, as that of an operator may; nobody removes others' files."""
     folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o777 & ~umask)
+    folder.chmod(0o1777 & ~umask)
     yield folder
     shutil.rmtree(folder)
 

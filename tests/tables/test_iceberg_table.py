@@ -32,11 +32,11 @@ from ledgermq.pipeline.tables import table_catalog, table_columns, table_state
 pytestmark = pytest.mark.slow
 
 
-def grown(root: Path, messages: int) -> Path:
+def grown(root: Path, messages: int, *, begin_ms: int = BEGIN_MS) -> Path:
     """The small store with so many messages; the first ones are those of a smaller one."""
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir()
-    write_store(root, messages=messages)
+    write_store(root, messages=messages, begin_ms=begin_ms)
     return root
 
 
@@ -144,11 +144,8 @@ def test_a_clients_time_of_no_calendar_does_not_stop_a_run(
     assert lake.tidied().into == 1
 
 
-def test_a_store_time_of_no_calendar_is_told(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(small_store, "BEGIN_MS", YEAR_11476)
-    store = grown(tmp_path / "store", 20)
+def test_a_store_time_of_no_calendar_is_told(lake: Lake, tmp_path: Path) -> None:
+    store = grown(tmp_path / "store", 20, begin_ms=YEAR_11476)
     with pytest.raises(ConfigError, match="no calendar") as refused:
         lake.archived(store)
 
