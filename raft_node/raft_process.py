@@ -129,7 +129,7 @@ class RaftWorker:
         self._announced: tuple[Index, ...] = ()
         self._told_group = (-1, b"")
         # The page may be older than this process.
-        self._alone_until_ns = -1
+        self._alone_until: int | None = -1
         self._publish_alone()
         # Whatever an earlier raft process had granted ends here.
         self._writer.follow(term_file.state.term, KEEP_ALL)
@@ -405,10 +405,9 @@ class RaftWorker:
     def _publish_alone(self) -> None:
         """Asked in every turn: answers to a round of heartbeats come by many ways."""
         until = self._core.alone_until()
-        until_ns = 0 if until is None else min(until * TICK_NS, NEVER)
-        if until_ns != self._alone_until_ns:
-            self._alone_until_ns = until_ns
-            self._page.publish_alone(until_ns)
+        if until != self._alone_until:
+            self._alone_until = until
+            self._page.publish_alone(0 if until is None else min(until * TICK_NS, NEVER))
 
     def _carry_out_line(self) -> None:
         """What the straight line wants done, in the order of ``_carry_out``."""

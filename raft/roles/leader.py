@@ -255,13 +255,20 @@ def alone_until(state: NodeState, lead: Leadership) -> int | None:
         return None
     if state.writer is not WriterState.GRANTED:
         return None
-    if state.membership.voters == {state.node}:
+    members = state.history.current
+    if lead.sure_round == lead.round and lead.sure_of is members:
+        # No answer can make it later before the next round begins.
+        return lead.sure_until
+    if members.voters == {state.node}:
         return NEVER
     confirmed = confirmed_round(state, lead)
     began = next((tick_ for round_, tick_ in reversed(lead.begun) if round_ <= confirmed), None)
     if began is None:
         return None
-    return began + state.policy.timing.election_min * 3 // 4
+    until = began + state.policy.timing.election_min * 3 // 4
+    if confirmed >= lead.round:
+        lead.sure_round, lead.sure_of, lead.sure_until = lead.round, members, until
+    return until
 
 
 def confirm_reads(state: NodeState, lead: Leadership) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ledgermq.model.ids import NO_INDEX, Index, NodeId
+from ledgermq.raft.membership import Membership
 from ledgermq.raft.reads import ReadRounds
 from ledgermq.raft.roles.progress import Progress
 
@@ -61,6 +62,8 @@ class Leadership:
         term_begin: index of the first entry of this term; None until the writer has the grant.
         round: number of the last round of heartbeats.
         begun: the last rounds, each with the tick at which it began.
+        sure_round: the last one that a majority of ``sure_of`` has answered, and no later one has
+            begun; until ``sure_until`` nobody else is elected by them.
         change_proposed: a membership is on its way into the log.
         attesting: None in a group whose voters all hold bodies.
     """
@@ -73,6 +76,9 @@ class Leadership:
     next_heartbeat: int = 0
     round: int = 0
     begun: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT))
+    sure_round: int = 0
+    sure_of: Membership | None = None
+    sure_until: int = 0
     reads: ReadRounds = field(default_factory=ReadRounds)
     transfer: Transfer | None = None
     change_proposed: bool = False
