@@ -181,8 +181,10 @@ def checked_manifest(document: object, *, said_by: str) -> BackupManifest:
 def _checked_files(
     rows: object, manifest: BackupManifest, *, said_by: str
 ) -> dict[str, BackedUpFile]:
+    if not isinstance(rows, dict):
+        raise CorruptLogError("manifest lacks a field", file=said_by)
     found: dict[str, BackedUpFile] = {}
-    for name, row in rows.items() if isinstance(rows, dict) else ():
+    for name, row in rows.items():
         if not _is_backed_up(name, manifest):
             raise CorruptLogError(
                 "manifest names a file outside of a store", file=said_by, name=name
@@ -195,8 +197,6 @@ def _checked_files(
         if not is_one:
             raise CorruptLogError("manifest says not what a file is", file=said_by, name=name)
         found[name] = file
-    if not isinstance(rows, dict):
-        raise CorruptLogError("manifest lacks a field", file=said_by)
     return found
 
 

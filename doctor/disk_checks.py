@@ -26,7 +26,6 @@ SYNC_MEDIAN_MIN_MS = 0.01
 """Nothing that outlives a power failure is written so fast."""
 
 GOOD_SYSTEMS = frozenset({"ext4", "xfs", "btrfs", "zfs", "ext3", "f2fs"})
-"""Is root's in the uppermost folder of an ext4, which a store may have for itself."""
 
 MEMORY_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 REMOTE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs"})

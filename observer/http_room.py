@@ -17,7 +17,6 @@ from ledgermq.observer.http_limits import HttpLimits
 PATIENCE_S = 1.0
 """Who is silent for so long, or has begun a request and not ended it, gives way before others."""
 
-
 Order = Callable[["Placed"], tuple[float, ...]]
 
 
@@ -112,9 +111,7 @@ class Room:
                 total -= one.unread_bytes
                 self._end(one)
 
-    def _give_way(
-        self, among: Iterable[Placed], order: Callable[[Placed], tuple[float, ...]]
-    ) -> bool:
+    def _give_way(self, among: Iterable[Placed], order: Order) -> bool:
         """Have the first one of ``among`` that waits for its client give way; whether one did."""
         waiting = [one for one in among if one.phase is not ConnectionPhase.WORKS]
         if not waiting:
