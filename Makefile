@@ -65,7 +65,7 @@ test-quick: bootstrap
 check: bootstrap
 	$(PYTHON_BIN)/ruff check .
 	$(PYTHON_BIN)/ruff format --check .
-	$(PYTHON_BIN)/mypy src/ledgermq
+	$(PYTHON_BIN)/mypy ledgermq
 	$(PYTHON_BIN)/lint-imports
 
 # Parts that have passed on this tree are not run again: what was broken off goes on. PARTS='power spark'
@@ -143,7 +143,7 @@ bench: bootstrap
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -rf src/*.egg-info *.egg-info
-	rm -f formats/kernels/_*.so formats/kernels/_*.c
+	rm -f ledgermq/formats/kernels/_*.so ledgermq/formats/kernels/_*.c
 	find . -path ./.venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean

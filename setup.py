@@ -1,4 +1,4 @@
-"""Builds the compiled kernels; every one has its plain Python as the fallback."""
+"""Builds the kernels, each with its plain Python as the fallback, and copies the documents."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 from setuptools.errors import ExecError
 
 KERNELS = (
@@ -25,22 +26,6 @@ KERNELS = (
 )
 
 
-def namespace() -> str:
-    """The folder below which a module's C types (.pxd) are found by the module's full name.
-
-    It is ``src`` of a checkout; a source archive has no links, so one is made beside what is built.
-    """
-    if Path("src/ledgermq/formats").exists():
-        return "src"
-    folder = Path("build/namespace")
-    package = folder / "ledgermq"
-    package.mkdir(parents=True, exist_ok=True)
-    (package / "__init__.py").touch()
-    if not (package / "formats").exists():
-        (package / "formats").symlink_to(Path("formats").resolve())
-    return str(folder)
-
-
 def kernels() -> list[Extension]:
     """The kernels as Cython extensions, each of which may fail to compile.
 
@@ -55,18 +40,17 @@ def kernels() -> list[Extension]:
     extensions = [
         Extension(
             f"ledgermq.formats.kernels.{name}",
-            [f"formats/kernels/{name}.py"],
+            [f"ledgermq/formats/kernels/{name}.py"],
             extra_compile_args=["-O3"],
         )
         for name in KERNELS
-        if Path(f"formats/kernels/{name}.py").exists()
+        if Path(f"ledgermq/formats/kernels/{name}.py").exists()
     ]
     built: list[Extension] = cythonize(
         extensions,
         language_level=3,
         build_dir="build/cython",
         annotate=False,
-        include_path=[namespace()],
     )
     for one in built:
         # Given to an extension before, it is lost on its way through Cython.
@@ -86,4 +70,19 @@ class BuildKernels(build_ext):
             raise ExecError(str(error)) from error
 
 
-setup(ext_modules=kernels(), cmdclass={"build_ext": BuildKernels})
+class CopyDocuments(build_py):
+    """Brings the operating pages along, which the console shows."""
+
+    def run(self) -> None:
+        """Copy modules and pages; an editable install reads those of its checkout."""
+        super().run()
+        if self.editable_mode:
+            return
+        folder = Path(self.build_lib) / "ledgermq" / "observer" / "console" / "documents"
+        folder.mkdir(parents=True, exist_ok=True)
+        for page in sorted(Path("docs/operating").glob("*.md")):
+            if page.name != "README.md":
+                self.copy_file(str(page), str(folder / page.name))
+
+
+setup(ext_modules=kernels(), cmdclass={"build_ext": BuildKernels, "build_py": CopyDocuments})

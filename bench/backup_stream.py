@@ -35,13 +35,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
-from tests.buckets.object_server import BUCKET, served, variables
 
 from bench.machine import spread, write
 from bench.node import COMMAND, BenchNode, bench_node
 from bench.processes import DIES_WITH_US, end_in_order
 from bench.produce_throughput import BATCH, IN_FLIGHT, PRODUCERS, producers
 from ledgermq.conversion.last_backup import STREAM_NAME, read_last_backup
+from tests.buckets.object_server import BUCKET, served, variables
 
 SIZE = 1024
 LOOK_EVERY_S = 0.1

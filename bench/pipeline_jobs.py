@@ -23,8 +23,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.buckets.object_server import BUCKET, served, variables
-
 from bench.machine import spread, write
 from bench.made_store import BODY_SIZE, asked_for, build_queues, write_log
 from bench.spark_session import spark_session
@@ -40,6 +38,7 @@ from ledgermq.pipeline.source_options import parse_options
 from ledgermq.pipeline.tables.iceberg_table import IcebergTable
 from ledgermq.repair.check.check_store import CheckOptions
 from ledgermq.store.store_directory import open_directory
+from tests.buckets.object_server import BUCKET, served, variables
 
 REPLICAS = 3
 FILE_SIZE = 2**28

@@ -28,6 +28,11 @@ from itertools import count
 from pathlib import Path
 from typing import Protocol
 
+from bench.machine import write
+from bench.node import BenchNode, bench_node
+from bench.processes import end_in_order
+from ledgermq.ipc.cursor_page import Role
+from ledgermq.remoting.codes import RequestCode as Code
 from tests.adversary.asked_things import OWN, About, Stored, request, verbs
 from tests.process.group_nodes import free_port
 from tests.process.raw_consumer import RawConsumer
@@ -35,12 +40,6 @@ from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_requests import TEMPLATES
 from tests.process.remoting_steps import beat_when_leading, heartbeat_body
 from tests.process.running import topics_document
-
-from bench.machine import write
-from bench.node import BenchNode, bench_node
-from bench.processes import end_in_order
-from ledgermq.ipc.cursor_page import Role
-from ledgermq.remoting.codes import RequestCode as Code
 
 QUEUES = 4
 MEMBERS = 200

@@ -135,7 +135,7 @@ install_project() {
 add_sources_to_path() {
     local packages
     packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-    echo "$PWD/src" >"$packages/ledgermq-checkout.pth"
+    echo "$PWD" >"$packages/ledgermq-checkout.pth"
 }
 
 compile_kernels() {
@@ -143,21 +143,21 @@ compile_kernels() {
     tag=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
     if ! wants_kernels || ! can_compile "$venv/bin/python"; then
         # A compiled kernel of an earlier run would win over the plain module.
-        rm -f formats/kernels/_*"$tag" "$venv/compiled"
+        rm -f ledgermq/formats/kernels/_*"$tag" "$venv/compiled"
         ! wants_kernels || say "no C compiler or no Python.h: the kernels run as plain Python"
         return 0
     fi
-    stamp="$tag $(digest setup.py formats/kernels/_[a-z]*.p*)"
-    is_done compiled "$stamp" && compgen -G "formats/kernels/_*$tag" >/dev/null && return
+    stamp="$tag $(digest setup.py ledgermq/formats/kernels/_[a-z]*.p*)"
+    is_done compiled "$stamp" && compgen -G "ledgermq/formats/kernels/_*$tag" >/dev/null && return
     say "compiling the kernels, a minute or two; see build/kernels.log"
-    rm -f formats/kernels/_*"$tag"
+    rm -f ledgermq/formats/kernels/_*"$tag"
     mkdir -p build
     # Debian's Python asks for debugging symbols, which take a quarter of the time. What it asks for
     # besides, as -fwrapv, stays: the variable replaces all of it.
     flags=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_config_var("CFLAGS"))')
     CFLAGS="${CFLAGS:-$flags} -g0" "$venv/bin/python" setup.py build_ext --inplace \
         --parallel "$(nproc)" >build/kernels.log 2>&1
-    for kernel in formats/kernels/_[a-z]*.py; do
+    for kernel in ledgermq/formats/kernels/_[a-z]*.py; do
         [ -e "${kernel%.py}$tag" ] || say "$kernel runs as plain Python; see build/kernels.log"
     done
     echo "$stamp" >"$venv/compiled"

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+PRODUCT = ROOT / "ledgermq"
 MAP = ROOT / "docs" / "map.md"
 DECISIONS = ROOT / "docs" / "decisions"
 INDEX = DECISIONS / "README.md"
@@ -77,12 +78,12 @@ def _layers() -> list[list[str]]:
 
 
 def _layer(names: list[str]) -> str:
-    return "\n".join(section for name in names for section in _sections(ROOT / name))
+    return "\n".join(section for name in names for section in _sections(PRODUCT / name))
 
 
 def _sections(folder: Path) -> Iterator[str]:
     """A package, and behind it the packages within."""
-    path = folder.relative_to(ROOT)
+    path = folder.relative_to(PRODUCT)
     lines = [
         f"{'#' * (len(path.parts) + 1)} {path}/",
         "",

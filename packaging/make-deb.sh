@@ -136,7 +136,7 @@ main() {
     umask 022
     SOURCE_DATE_EPOCH=$(commit_epoch)
     export SOURCE_DATE_EPOCH
-    [ -n "$version" ] || version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' src/ledgermq/__init__.py)
+    [ -n "$version" ] || version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' ledgermq/__init__.py)
     while read -r suite architecture; do
         build "$suite" "$architecture" </dev/null
     done <<<"$wanted"

@@ -13,7 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly folder=$1
 tools=$(packaging/release-tools.sh)
-version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' src/ledgermq/__init__.py)
+version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' ledgermq/__init__.py)
 scratch=$(mktemp -d)
 # shellcheck disable=SC2064
 trap "rm -rf '$scratch'" EXIT

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-VERSION_FILE = ROOT / "src" / "ledgermq" / "__init__.py"
+VERSION_FILE = ROOT / "ledgermq" / "__init__.py"
 CHANGES = ROOT / "CHANGELOG.md"
 _VERSION_LINE = re.compile(r'^__version__ = "(.*)"$', re.M)
 

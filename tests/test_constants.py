@@ -46,10 +46,10 @@ LEFT: dict[str, int] = {
 
 
 LITERALS_LEFT = {
-    ("model/config/settings_rules.py", "INDEX_HEADER_SIZE"),
-    ("model/config/settings_rules.py", "INDEX_ITEM_SIZE"),
-    ("model/config/settings_rules.py", "INDEX_SLOT_SIZE"),
-    ("model/config/settings_rules.py", "QUEUE_UNIT_SIZE"),
+    ("ledgermq/model/config/settings_rules.py", "INDEX_HEADER_SIZE"),
+    ("ledgermq/model/config/settings_rules.py", "INDEX_ITEM_SIZE"),
+    ("ledgermq/model/config/settings_rules.py", "INDEX_SLOT_SIZE"),
+    ("ledgermq/model/config/settings_rules.py", "QUEUE_UNIT_SIZE"),
 }
 """Numbers of a format that are typed again: the settings are below the formats."""
 
@@ -153,7 +153,9 @@ def is_kernel(path: Path) -> bool:
 def typed_again() -> set[tuple[str, str]]:
     """Numbers outside of ``formats`` that have the end of the name of one there, and its value."""
     codecs = [
-        path for path in modules() if shown(path).startswith("formats/") and not is_kernel(path)
+        path
+        for path in modules()
+        if shown(path).startswith("ledgermq/formats/") and not is_kernel(path)
     ]
     homes: dict[object, set[str]] = defaultdict(set)
     for path in codecs:

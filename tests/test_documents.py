@@ -60,7 +60,11 @@ def test_every_link_leads_to_a_file(name: str) -> None:
 @pytest.mark.parametrize("name", documents())
 def test_every_module_that_is_named_is_there(name: str) -> None:
     named = set(_MODULE.findall((ROOT / name).read_text()))
-    missing = sorted(module for module in named if not (ROOT / module).exists())
+    missing = sorted(
+        module
+        for module in named
+        if not any((tree / module).exists() for tree in (ROOT, ROOT / "ledgermq"))
+    )
 
     assert missing == []
 

@@ -55,7 +55,7 @@ def test_the_index_says_of_every_decision_what_it_is_about(maps: ModuleType) -> 
 def test_a_package_within_a_package_stands_behind_its_modules(
     maps: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maps, "ROOT", tmp_path)
+    monkeypatch.setattr(maps, "PRODUCT", tmp_path)
     inner = tmp_path / "outer" / "inner"
     inner.mkdir(parents=True)
     for path, text in {

@@ -10,6 +10,11 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ledgermq.client import Consumer
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
+from ledgermq.model.errors import LedgerError, TopicUnknownError
+from ledgermq.store.store_view import StoreView
 from tests.acknowledged.message_rows import DEDUPLICATION_MS, ONCE, TOPICS, message_rows
 from tests.acknowledged.nodes import GroupOfThree, Nodes, SingleNode
 from tests.acknowledged.port_rows import port_rows
@@ -32,12 +37,6 @@ from tests.acknowledged.stores import Golden, Kind
 from tests.acknowledged.table_rows import table_rows
 from tests.process.conftest import Node
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Consumer
-from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.reading.pull_pipeline import ConsumerOptions
-from ledgermq.model.errors import LedgerError, TopicUnknownError
-from ledgermq.store.store_view import StoreView
 
 PAUSE_MS_MAX = 2_000
 ACTS = 2

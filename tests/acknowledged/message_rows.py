@@ -5,6 +5,21 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from ledgermq.client.core.results import SendResult
+from ledgermq.client.sending.delivery import delivery_of
+from ledgermq.client.sending.message_options import QueueChoice
+from ledgermq.client.sending.outgoing import OutgoingMessage, properties_bytes
+from ledgermq.client.sending.record_encoder import Column, Form, RecordEncoder, RowColumns, Target
+from ledgermq.client.sending.send_future import SendFuture
+from ledgermq.client.sending.transaction_parts import HALF, Parts
+from ledgermq.formats.records.message_id import UniqueIdMaker
+from ledgermq.formats.records.properties import STAGE
+from ledgermq.model.errors import LedgerError, MessageIllegalError
+from ledgermq.model.limits import STAGED_TOPIC
+from ledgermq.model.names.stages import Stage
+from ledgermq.model.offset_ranges import ranges_of
+from ledgermq.wire.send_frame import SendRun
+from ledgermq.wire.staged_pack import encode_pack
 from tests.acknowledged.rows import (
     WORLD,
     WORLD_MESSAGES,
@@ -22,22 +37,6 @@ from tests.acknowledged.steps import (
     Pause,
 )
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client.core.results import SendResult
-from ledgermq.client.sending.delivery import delivery_of
-from ledgermq.client.sending.message_options import QueueChoice
-from ledgermq.client.sending.outgoing import OutgoingMessage, properties_bytes
-from ledgermq.client.sending.record_encoder import Column, Form, RecordEncoder, RowColumns, Target
-from ledgermq.client.sending.send_future import SendFuture
-from ledgermq.client.sending.transaction_parts import HALF, Parts
-from ledgermq.formats.records.message_id import UniqueIdMaker
-from ledgermq.formats.records.properties import STAGE
-from ledgermq.model.errors import LedgerError, MessageIllegalError
-from ledgermq.model.limits import STAGED_TOPIC
-from ledgermq.model.names.stages import Stage
-from ledgermq.model.offset_ranges import ranges_of
-from ledgermq.wire.send_frame import SendRun
-from ledgermq.wire.staged_pack import encode_pack
 
 PLAIN, ONCE, LATER, BOUGHT, SUNK = "ack-plain", "ack-once", "ack-later", "ack-bought", "ack-sunk"
 TOPICS = {PLAIN: 4, ONCE: 1, LATER: 2, BOUGHT: 2, SUNK: 2}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 import psutil
+
 from tests.acknowledged.stores import Golden, Kind
 from tests.process.client_node import SERVE
 from tests.process.conftest import Node, is_alive, wait_until

@@ -8,6 +8,9 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
+from ledgermq.remoting.codes import RequestCode as Code
+from ledgermq.remoting.codes import ResponseCode
+from ledgermq.remoting.command import Command
 from tests.acknowledged.rows import WORLD, WORLD_MESSAGES, WORLD_QUEUES, ForgottenError, Note, Row
 from tests.acknowledged.steps import (
     Connections,
@@ -16,10 +19,6 @@ from tests.acknowledged.steps import (
     Pending,
 )
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.remoting.codes import RequestCode as Code
-from ledgermq.remoting.codes import ResponseCode
-from ledgermq.remoting.command import Command
 
 Fields = dict[str, object]
 Asked = Generator[Pending, Any, Command]

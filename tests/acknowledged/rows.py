@@ -10,9 +10,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tests.acknowledged.steps import Connections, Errand, Pending
-
 from ledgermq.model.errors import LedgerError, NotLeaderError
+from tests.acknowledged.steps import Connections, Errand, Pending
 
 WORLD = "ack-world"
 """A topic with messages, whose offsets groups commit."""

@@ -16,8 +16,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
 import zmq
-from tests.process.remoting_client import RemotingClient
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.core.address import parse_addresses
@@ -25,6 +23,8 @@ from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.requests import Request, RequestPipeline, call_request, call_result
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.remoting.command import Command
+from tests.process.remoting_client import RemotingClient
+from tests.suite.patience import PATIENCE_S
 
 LOOK_S = 0.003
 """Nothing wakes who waits for a producer's answers: they are looked for this often."""

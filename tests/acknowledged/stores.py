@@ -15,13 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.process.running import topics_document
-
 from ledgermq.broker.state.broker_tables import ROWS_AT_ONCE_MAX
 from ledgermq.rules.state.broker_state import APPLIED_KEY
 from ledgermq.rules.state.state_tables import OWN_FILES
 from ledgermq.rules.tables import delays, group_offsets, groups, moves, sinks, topics
 from ledgermq.rules.tables.groups import SubscriptionGroup
+from tests.process.running import topics_document
 
 AT_NO_PLACE: dict[str, dict[str, object]] = {
     moves.FILE: {"moves": {}, APPLIED_KEY: -1},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ledgermq.model.errors import ConfigError, GroupUnknownError, TopicUnknownError
 from tests.acknowledged.rows import (
     WORLD,
     WORLD_MESSAGES,
@@ -13,8 +14,6 @@ from tests.acknowledged.rows import (
     Note,
     Outcome,
 )
-
-from ledgermq.model.errors import ConfigError, GroupUnknownError, TopicUnknownError
 
 RETRIES = "retryMaxTimes"
 ARCHIVES = 20

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 
 import pytest
+
 from tests.acknowledged.lives import Tally, live
 from tests.acknowledged.stores import JAVAS, OF_GROUPS, OURS, Golden, Kind, forget_offsets
 from tests.process.conftest import nodes_made

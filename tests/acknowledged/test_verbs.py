@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from ledgermq.remoting.codes import RequestCode as Code
 from tests.acknowledged.lives import ROWS
 from tests.whole_broker import verbs
-
-from ledgermq.remoting.codes import RequestCode as Code
 
 SENDS = "SEND"
 """No CALL: a message that is stored."""

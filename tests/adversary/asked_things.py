@@ -10,14 +10,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from ledgermq.formats.records.message_id import decode_offset_id
+from ledgermq.remoting.codes import RequestCode as Code
+from ledgermq.remoting.command import Command
 from tests.adversary.callers import OTHER_GROUP, OTHER_TOPIC, OWN_GROUP, OWN_TOPIC
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_requests import TEMPLATES
 from tests.process.remoting_steps import send
-
-from ledgermq.formats.records.message_id import decode_offset_id
-from ledgermq.remoting.codes import RequestCode as Code
-from ledgermq.remoting.command import Command
 
 HALF_FLAG = 4
 ROLLBACK = 12

@@ -30,6 +30,11 @@ from contextlib import suppress
 from multiprocessing.queues import Queue
 from pathlib import Path
 
+from ledgermq.client.admin.schema_admin import SchemaAdmin
+from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.remoting.codes import RequestCode as Code
+from ledgermq.wire.byte_stream import message_head
+from ledgermq.wire.session import encode_call, encode_hello
 from tests.adversary import http_attacks, zmtp3
 from tests.adversary.target import Target
 from tests.process.raw_zmtp import LONG, MORE, FirstZmtpClient, ZmtpClient
@@ -37,12 +42,6 @@ from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_requests import TEMPLATES
 from tests.process.remoting_steps import NOW_MS, heartbeat_body, pull_fields
 from tests.process.test_state_log import broker_of
-
-from ledgermq.client.admin.schema_admin import SchemaAdmin
-from ledgermq.model.errors import ConfigError, ProtocolError
-from ledgermq.remoting.codes import RequestCode as Code
-from ledgermq.wire.byte_stream import message_head
-from ledgermq.wire.session import encode_call, encode_hello
 
 MIB = 1 << 20
 C_RANDOM_FIRST = 0x6B8B4567

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import zmq
-from tests.process.remoting_client import RemotingClient
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.core.keys import load_client_keys
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
@@ -28,6 +26,8 @@ from ledgermq.wire.pull_frame import Pull, encode_pull
 from ledgermq.wire.query_frame import KeyQuery, PositionQuery, encode_query
 from ledgermq.wire.send_frame import SendRun, encode_send, encode_tables
 from ledgermq.wire.session import SpokenFor, decode_refused, encode_call, encode_hello
+from tests.process.remoting_client import RemotingClient
+from tests.suite.patience import PATIENCE_S
 
 OWN_TOPIC, OTHER_TOPIC = "orders", "other"
 OWN_GROUP, OTHER_GROUP = "billing", "strangers"

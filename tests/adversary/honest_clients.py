@@ -8,14 +8,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from ledgermq.client import Consumer, Producer, ProducerOptions
+from ledgermq.remoting.codes import RequestCode
 from tests.adversary.target import Target
 from tests.process.http_client import get
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_steps import NOW_MS, pull_fields, pulled
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Consumer, Producer, ProducerOptions
-from ledgermq.remoting.codes import RequestCode
 
 OWN_TOPIC, PORT_TOPIC = "orders", "other"
 HOST = "127.0.0.2"

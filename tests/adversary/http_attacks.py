@@ -15,13 +15,12 @@ import time
 import zlib
 from contextlib import ExitStack, suppress
 
+from ledgermq.formats.records.message import COMPRESSED
+from ledgermq.remoting.codes import RequestCode as Code
 from tests.adversary.target import Target
 from tests.process.http_client import read_all
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_steps import NOW_MS
-
-from ledgermq.formats.records.message import COMPRESSED
-from ledgermq.remoting.codes import RequestCode as Code
 
 MIB = 1 << 20
 ADDRESSES = 6

@@ -25,6 +25,7 @@ from statistics import quantiles
 
 import psutil
 import pytest
+
 from tests.adversary.attacks import ATTACKS, attack_for
 from tests.adversary.honest_clients import HonestClients
 from tests.adversary.target import Target

@@ -5,11 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.process.conftest import Node, nodes_made
-from tests.process.remoting_client import RemotingClient
-from tests.process.remoting_node import start_remoting_node
-from tests.process.remoting_steps import beat_when_leading, send
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Queries
 from ledgermq.formats.records.message import Message, encode_message
@@ -17,6 +12,11 @@ from ledgermq.formats.records.message_id import decode_offset_id
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
+from tests.process.conftest import Node, nodes_made
+from tests.process.remoting_client import RemotingClient
+from tests.process.remoting_node import start_remoting_node
+from tests.process.remoting_steps import beat_when_leading, send
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

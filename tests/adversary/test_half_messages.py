@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 
 import pytest
+
+from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.formats.records.message import decode_message
+from ledgermq.remoting.codes import RequestCode as Code
 from tests.process.conftest import Node, nodes_made
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
 from tests.process.remoting_requests import TEMPLATES
 from tests.process.remoting_steps import beat_when_leading
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client.admin.access_admin import AccessAdmin
-from ledgermq.client.broker_connection import connect_broker
-from ledgermq.formats.records.message import decode_message
-from ledgermq.remoting.codes import RequestCode as Code
 
 pytestmark = pytest.mark.slow
 

@@ -15,6 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.remoting.codes import RequestCode as Code
+from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
+from ledgermq.wire.query_frame import KeyQuery, PositionQuery
+from ledgermq.wire.session import ACCOUNT, ADMIN, ANY_USER, LOOKS, SpokenFor
 from tests.adversary.asked_things import ADMINS_SINK, OTHERS, OWN, About, Stored, request, verbs
 from tests.adversary.callers import (
     CALLERS,
@@ -39,13 +46,6 @@ from tests.process.remoting_steps import beat_when_leading
 from tests.suite.patience import PATIENCE_S
 from tests.whole_broker import codes
 from tests.whole_broker import verbs as all_verbs
-
-from ledgermq.client.admin.access_admin import AccessAdmin
-from ledgermq.client.broker_connection import connect_broker
-from ledgermq.remoting.codes import RequestCode as Code
-from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
-from ledgermq.wire.query_frame import KeyQuery, PositionQuery
-from ledgermq.wire.session import ACCOUNT, ADMIN, ANY_USER, LOOKS, SpokenFor
 
 pytestmark = pytest.mark.slow
 

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
+
 from tests.bare.bare_root import SUITES, BareRoot, Suite, why_not
 
 SHORT = "trixie"

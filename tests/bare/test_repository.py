@@ -10,6 +10,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
 from tests.bare.bare_root import BareRoot, Suite
 from tests.boot import root
 from tests.boot.repository import Repository, signing_key

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tests.bare.bare_root import HOME, USER, BareRoot, Suite
 from tests.bare.conftest import SHORT
 from tests.boot.root import CHECKOUT

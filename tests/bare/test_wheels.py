@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from tests.bare.bare_root import HOME, USER, BareRoot, Suite
 from tests.boot.root import CHECKOUT
 

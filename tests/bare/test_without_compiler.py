@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.bare.bare_root import HOME, USER, BareRoot
 from tests.bare.test_two_commands import LONG
 from tests.bare.test_wheels import CONVERSE

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.boot import root
-from tests.boot.machine import Machine
-from tests.boot.repository import URL, Repository, signing_key
 
 import ledgermq
 from ledgermq.model.features import LEVEL, level_of, version_of
+from tests.boot import root
+from tests.boot.machine import Machine
+from tests.boot.repository import URL, Repository, signing_key
 
 UNIT = "ledgermq.service"
 PACKAGES = "/packages"

@@ -12,9 +12,8 @@ import sys
 import time
 from contextlib import closing
 
-from tests.process.remoting_client import RemotingClient
-
 from ledgermq.remoting.codes import RequestCode
+from tests.process.remoting_client import RemotingClient
 
 PAUSE_S = 0.005
 """So that one program does not take what the node needs to start."""

@@ -9,10 +9,9 @@ import ssl
 import sys
 from contextlib import closing
 
+from ledgermq.remoting.codes import RequestCode
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_steps import NOW_MS
-
-from ledgermq.remoting.codes import RequestCode
 
 
 def main(words: list[str]) -> None:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+
 from tests.boot import root
 from tests.boot.conftest import LONG, PACKAGES, UNIT
 from tests.boot.hosts import booted
@@ -75,7 +76,7 @@ class Controller:
             "ANSIBLE_NOCOLOR": "1",
             "LC_ALL": "C.UTF-8",
             "PATH": f"{PROGRAMS}:{os.environ['PATH']}",
-            "PYTHONPATH": f"{root.CHECKOUT}:{root.CHECKOUT / 'src'}",
+            "PYTHONPATH": str(root.CHECKOUT),
         }
         return subprocess.run(
             [*self._inside, *words], capture_output=True, text=True, check=False, timeout=RUN_S,

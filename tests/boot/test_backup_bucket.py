@@ -8,6 +8,7 @@ from hashlib import md5
 from pathlib import Path
 
 import pytest
+
 from tests.boot.conftest import PACKAGES
 from tests.boot.machine import Machine
 from tests.boot.messages import TOPIC, expected, send, status

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.boot import root
 from tests.boot.conftest import LONG, PACKAGES, UNIT
 from tests.boot.machine import Machine

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.boot.conftest import UNIT, serving
 from tests.boot.machine import Machine
 from tests.boot.messages import expected, received, send, status

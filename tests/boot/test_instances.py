@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from tests.boot.conftest import LONG, PACKAGES, UNIT
 from tests.boot.instances import NODES, make_group, write_settings
 from tests.boot.machine import Machine
@@ -41,7 +42,7 @@ def pids(machine: Machine) -> dict[str, str]:
 @contextmanager
 def load(machine: Machine, folder: Path) -> Iterator[History]:
     """Producers on this machine that send to that one's nodes, until the end of the block."""
-    environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT / 'src'}:{CHECKOUT}"}
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     script = CHECKOUT / "tests" / "process" / "fault_producer.py"
     started = [
         subprocess.Popen(

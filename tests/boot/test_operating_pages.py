@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
 from tests.boot import root
 from tests.boot.conftest import LONG, PACKAGES, UNIT
 from tests.boot.hosts import booted

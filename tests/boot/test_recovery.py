@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.boot.conftest import LONG, UNIT
 from tests.boot.machine import Machine
 from tests.boot.messages import status

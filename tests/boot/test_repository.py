@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from tests.boot import root
 from tests.boot.conftest import LONG, PACKAGES, UNIT
 from tests.boot.machine import Machine

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+
 from tests.boot.conftest import UNIT
 from tests.boot.machine import PATIENCE_S, Machine
 from tests.boot.messages import processes, status
@@ -30,7 +31,7 @@ def connecting(machine: Machine, told: dict[str, Any]) -> Iterator[None]:
     script = CHECKOUT / "tests" / "boot" / "connecting.py"
     with subprocess.Popen(
         [*machine.inside("--net"), sys.executable, str(script), ADDRESS],
-        env={**os.environ, "PYTHONPATH": f"{CHECKOUT / 'src'}:{CHECKOUT}"},
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
     ) as client:  # fmt: skip
         assert client.stdout is not None

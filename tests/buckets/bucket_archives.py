@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.buckets.object_server import mirrored
-from tests.unit.pipeline.archives import TasksHere, places, visible_rows
 
 from ledgermq.pipeline.archive import object_store
 from ledgermq.pipeline.archive.archive_check import check_archive
 from ledgermq.pipeline.archive.archive_folder import store_at
 from ledgermq.pipeline.archive.object_store import ObjectStore
+from tests.buckets.object_server import mirrored
+from tests.unit.pipeline.archives import TasksHere, places, visible_rows
 
 HEAD = "_ledgermq/head.json"
 STAGING = "_ledgermq/staging/"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from botocore.httpsession import URLLib3Session
 from requests.adapters import HTTPAdapter
+
 from tests.buckets.object_server import BUCKET, forget_clients
 from tests.unit.conversion.streamed_store import StreamedStore, exit_status_of, files_of
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from tests import left_out
 
 if TYPE_CHECKING:
-    from tests.buckets.object_server import FaultyProxy, ObjectServer
-
     from ledgermq.pipeline.archive.object_store import ObjectStore
+    from tests.buckets.object_server import FaultyProxy, ObjectServer
 
 _REASON = left_out.without_spark(needs_java=False)
 
@@ -39,9 +39,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
 @pytest.fixture
 def proxy(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
     """Before the server; what this test asks goes through it."""
-    from tests.buckets.object_server import FaultyProxy, forget_clients, use
-
     from ledgermq.pipeline.archive import archive_job
+    from tests.buckets.object_server import FaultyProxy, forget_clients, use
 
     monkeypatch.setattr(archive_job, "PART_BYTES_MIN", 600)
     made = FaultyProxy(server.port)

@@ -17,10 +17,10 @@ from typing import Any
 
 from botocore.httpsession import URLLib3Session
 from requests.adapters import HTTPAdapter
-from tests.unit.pipeline.archives import archived
 
 from ledgermq.pipeline.archive import archive_job
 from ledgermq.pipeline.archive.archive_folder import store_at
+from tests.unit.pipeline.archives import archived
 
 
 def run(store: str, target: str, call: int) -> None:

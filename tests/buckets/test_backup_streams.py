@@ -9,10 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.buckets.bucket_streams import BucketStream, log_of
-from tests.buckets.object_server import BUCKET, FaultyProxy, ObjectServer, forget_clients, is_put_of
-from tests.small_store import BEGIN_MS, LOG_FILE_SIZE
-from tests.unit.conversion.streamed_store import MESSAGES, StreamedStore, records_of
 
 from ledgermq.buckets import amazon_bucket, azure_bucket, google_bucket, object_reader
 from ledgermq.buckets.amazon_bucket import S3Bucket
@@ -23,6 +19,10 @@ from ledgermq.conversion.stream.stream_places import places_at
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.exit_status import EXIT_CONFIG, EXIT_STORAGE
 from ledgermq.store.queues.queue_ends import QueueEnds, ends_path, write_queue_ends
+from tests.buckets.bucket_streams import BucketStream, log_of
+from tests.buckets.object_server import BUCKET, FaultyProxy, ObjectServer, forget_clients, is_put_of
+from tests.small_store import BEGIN_MS, LOG_FILE_SIZE
+from tests.unit.conversion.streamed_store import MESSAGES, StreamedStore, records_of
 
 pytestmark = pytest.mark.slow
 

@@ -7,6 +7,12 @@ import threading
 from pathlib import Path
 
 import pytest
+
+from ledgermq.buckets import amazon_bucket, azure_bucket, google_bucket
+from ledgermq.model.errors import StorageError, StoreLockedError
+from ledgermq.pipeline.archive import object_store
+from ledgermq.pipeline.archive.archive_folder import ArchiveFolder
+from ledgermq.pipeline.archive.object_store import ObjectStore
 from tests.buckets.bucket_archives import HEAD, STAGING, check, seen
 from tests.buckets.object_server import (
     FaultyProxy,
@@ -17,12 +23,6 @@ from tests.buckets.object_server import (
 )
 from tests.unit.pipeline.archives import archived
 from tests.unit.pipeline.test_archive_job import expected, grown
-
-from ledgermq.buckets import amazon_bucket, azure_bucket, google_bucket
-from ledgermq.model.errors import StorageError, StoreLockedError
-from ledgermq.pipeline.archive import object_store
-from ledgermq.pipeline.archive.archive_folder import ArchiveFolder
-from ledgermq.pipeline.archive.object_store import ObjectStore
 
 pytestmark = pytest.mark.slow
 

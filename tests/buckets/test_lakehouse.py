@@ -14,14 +14,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+
+from ledgermq.client import Admin
+from ledgermq.conversion.last_backup import STREAM_NAME, read_last_backup
 from tests.buckets.object_server import BUCKET, KEYS, ObjectServer
 from tests.buckets.test_readers import HERE, jars, program
 from tests.process.conftest import nodes_made, wait_until
 from tests.process.group_nodes import Group, Member, make_group, producer
 from tests.spark.conftest import SHORT_LIVED
-
-from ledgermq.client import Admin
-from ledgermq.conversion.last_backup import STREAM_NAME, read_last_backup
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 

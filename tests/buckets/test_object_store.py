@@ -13,17 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.buckets.bucket_archives import HEAD, STAGING, check, later, opened, seen
-from tests.buckets.object_server import (
-    BUCKET,
-    KEYS,
-    FaultyProxy,
-    bucket_of,
-    forget_clients,
-    mirrored,
-)
-from tests.unit.pipeline.archives import archived, places, visible_rows
-from tests.unit.pipeline.test_archive_job import expected, grown
 
 from ledgermq.buckets import amazon_bucket
 from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StoreLockedError
@@ -35,6 +24,17 @@ from ledgermq.pipeline.archive.archive_folder import (
     writable_archive,
 )
 from ledgermq.pipeline.archive.object_store import ObjectStore
+from tests.buckets.bucket_archives import HEAD, STAGING, check, later, opened, seen
+from tests.buckets.object_server import (
+    BUCKET,
+    KEYS,
+    FaultyProxy,
+    bucket_of,
+    forget_clients,
+    mirrored,
+)
+from tests.unit.pipeline.archives import archived, places, visible_rows
+from tests.unit.pipeline.test_archive_job import expected, grown
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -168,7 +168,7 @@ def deaths_of(store: Path, targets: list[str]) -> list[str]:
         [sys.executable, "-m", "tests.buckets.object_dying", str(store)],
         input="".join(f"{target} {call}\n" for target, call in zip(targets, REQUESTS, strict=True)),
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": "src"},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         text=True,
         timeout=600,

@@ -14,14 +14,14 @@ import pyarrow.fs as file_systems
 import pyspark
 import pytest
 from pyarrow import dataset
+
+from ledgermq.pipeline.archive.object_store import ObjectStore
 from tests import left_out
 from tests.buckets.bucket_archives import seen
 from tests.buckets.object_server import IS_REQUIRED, FaultyProxy
 from tests.spark.conftest import SHORT_LIVED
 from tests.unit.pipeline.archives import archived
 from tests.unit.pipeline.test_archive_job import expected, grown
-
-from ledgermq.pipeline.archive.object_store import ObjectStore
 
 HERE = Path(__file__).resolve().parent
 FETCH_S = 900
@@ -39,7 +39,7 @@ def program(*words: object) -> str:
         cwd=HERE.parents[1],
         env={
             **os.environ,
-            "PYTHONPATH": "src",
+            "PYTHONPATH": str(HERE.parents[1]),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_SUBMIT_OPTS": SHORT_LIVED,

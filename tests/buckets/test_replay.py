@@ -6,14 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.buckets.bucket_archives import check
-from tests.buckets.object_server import bucket_of, mirrored
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, nodes_made
-from tests.suite.patience import PATIENCE_S
-from tests.tables.test_typed_table import EARLIER, FIRST, LATER, SECOND, TypedStore
-from tests.unit.pipeline.archives import TasksHere, archived, visible_rows
-from tests.unit.pipeline.test_archive_job import grown
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.archive.archive_folder import existing_archive, store_at
@@ -22,6 +14,14 @@ from ledgermq.pipeline.archive.archive_store import ArchiveStore
 from ledgermq.pipeline.archive.object_store import ObjectStore
 from ledgermq.pipeline.archive.replay_job import ReplayOutcome, replay
 from ledgermq.pipeline.archive.replay_layout import ReplayChoice
+from tests.buckets.bucket_archives import check
+from tests.buckets.object_server import bucket_of, mirrored
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, nodes_made
+from tests.suite.patience import PATIENCE_S
+from tests.tables.test_typed_table import EARLIER, FIRST, LATER, SECOND, TypedStore
+from tests.unit.pipeline.archives import TasksHere, archived, visible_rows
+from tests.unit.pipeline.test_archive_job import grown
 
 pytestmark = pytest.mark.slow
 

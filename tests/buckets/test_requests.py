@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from bench.bucket_requests import (
     Requests,
     archive_audit,
@@ -17,16 +18,15 @@ from bench.bucket_requests import (
     stream_restore,
     upload,
 )
+from ledgermq.buckets import amazon_bucket
+from ledgermq.pipeline.archive import object_store
+from ledgermq.pipeline.archive.object_store import ObjectStore
 from tests.buckets.bucket_archives import check
 from tests.buckets.bucket_streams import BucketStream
 from tests.buckets.object_server import FaultyProxy, bucket_of
 from tests.unit.conversion.streamed_store import MESSAGES
 from tests.unit.pipeline.archives import archived
 from tests.unit.pipeline.test_archive_job import grown
-
-from ledgermq.buckets import amazon_bucket
-from ledgermq.pipeline.archive import object_store
-from ledgermq.pipeline.archive.object_store import ObjectStore
 
 pytestmark = pytest.mark.slow
 

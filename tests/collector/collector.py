@@ -21,6 +21,7 @@ import pytest
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
 from tests.process.conftest import wait_until
 from tests.process.group_nodes import free_port
 from tests.suite.patience import PATIENCE_S

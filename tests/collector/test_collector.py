@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from ledgermq.client import GroupConsumer, Producer, Tracing
 from tests.collector.collector import built_collector, running_collector
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, make_node, wait_until
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import GroupConsumer, Producer, Tracing
 
 __all__ = ["make_node"]
 

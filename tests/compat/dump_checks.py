@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.compat.rocketmq import SELF_ID, dledger_folder
-
 from ledgermq.cli.message_json import MAX_OFFSET, queued_message_as_json
 from ledgermq.formats.index_file import IndexLayout, get_header
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.store.store_view import StoreView
+from tests.compat.rocketmq import SELF_ID, dledger_folder
 
 NEW_TOPIC = "fresh"
 OLD_TOPIC = "plain0"

@@ -13,9 +13,8 @@ from struct import Struct
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from tests.suite.patience import PATIENCE_S
-
 from ledgermq.formats.records.message import decode_message
+from tests.suite.patience import PATIENCE_S
 
 PULL_MESSAGE = 11
 QUERY_MESSAGE = 12

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ledgermq.model.ids import NodeId
+from ledgermq.sessions.keys.peer_keys import init_keys
 from tests.compat.remoting_group import JavaProgram, java_program
 from tests.compat.rocketmq import (
     BROKER,
@@ -25,9 +27,6 @@ from tests.compat.rocketmq import (
 )
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import Group, Member, free_port
-
-from ledgermq.model.ids import NodeId
-from ledgermq.sessions.keys.peer_keys import init_keys
 
 NAMES = ("n0", "n1", "n2")
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import psutil
 import pytest
+
 from tests.process.conftest import is_alive, wait_until
 
 _BESIDE_CHECKOUT = Path(__file__).resolve().parents[3] / "shared" / "oracle" / "oracle.py"

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+
 from tests.compat.other_clients import Command, NotToBeHadError, go_cluster_client
 from tests.compat.remoting_group import java_program
 from tests.compat.rocketmq import START_TIMEOUT_S, oracle_program

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from tests.compat.dashboard_walk import READER
 from tests.compat.dashboards import OLD, dashboard
 from tests.compat.remoting_group import BROKER_NAME, make_remoting_group

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
 from tests.compat.dashboard_changes import Changes
 from tests.compat.dashboard_reads import Reads
 from tests.compat.dashboard_walk import RIGHT, Life, Row, walked

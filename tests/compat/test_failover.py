@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from tests.compat.other_clients import Command, NotToBeHadError, java4_failover
 from tests.compat.remoting_group import make_remoting_group
 from tests.compat.rocket_group import RocketGroup

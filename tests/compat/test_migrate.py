@@ -11,6 +11,7 @@ from shutil import copytree
 from typing import Any
 
 import pytest
+
 from tests.compat.remoting_group import java_program
 from tests.compat.rocket_group import NAMES, Move, RocketGroup, slave_of
 from tests.compat.rocketmq import START_TIMEOUT_S

@@ -8,6 +8,7 @@ from functools import reduce
 from pathlib import Path
 
 import pytest
+
 from tests.compat.remoting_group import (
     BROKER_NAME,
     JavaProgram,

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from ledgermq.remoting.codes import RequestCode
 from tests.compat.other_clients import NotToBeHadError, java5_tools, run_client
 from tests.compat.remoting_group import BROKER_NAME, make_remoting_group
 from tests.process.conftest import Node, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_steps import GROUP, beat, offset_fields, send
-
-from ledgermq.remoting.codes import RequestCode
 
 COMMANDS = (
     ("clusterList", rf"{BROKER_NAME} +0 +LEADER +V4_9_4"),

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ledgermq.client.admin.admin import Admin
+from ledgermq.remoting.codes import RequestCode, ResponseCode
 from tests.compat.remoting_group import java_program, make_remoting_group
 from tests.compat.rocket_group import NAMES, RocketGroup
 from tests.compat.rocketmq import oracle_program
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
 from tests.process.remoting_client import RemotingClient
-
-from ledgermq.client.admin.admin import Admin
-from ledgermq.remoting.codes import RequestCode, ResponseCode
 
 NAME_SERVER = "org.apache.rocketmq.namesrv.NamesrvStartup"
 START_S = 120.0

@@ -17,6 +17,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+
+from ledgermq.client import Consumer, ReceivedMessage
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
+from ledgermq.store.store_view import StoreView
 from tests.compat.dump_checks import (
     FILE_SIZES,
     INDEX_SIZES,
@@ -34,10 +38,6 @@ from tests.compat.varied_load import varied_load
 from tests.process.conftest import Node
 from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
-
-from ledgermq.client import Consumer, ReceivedMessage
-from ledgermq.client.reading.pull_pipeline import ConsumerOptions
-from ledgermq.store.store_view import StoreView
 
 MESSAGES_EACH = 25_000
 SERVE = ["-m", "ledgermq.cli.main", "serve", "--config"]

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ledgermq.client.admin.admin import Admin
+from ledgermq.client.blocking.producer import Producer
+from ledgermq.formats.config_json import decode_document
 from tests.compat.dump_checks import FILE_SIZES
 from tests.compat.rocketmq import oracle_program, rocketmq_serving
 from tests.process.client_node import SERVE
 from tests.process.conftest import Node, wait_until
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client.admin.admin import Admin
-from ledgermq.client.blocking.producer import Producer
-from ledgermq.formats.config_json import decode_document
 
 SIZES = {
     "mapped_file_size_commit_log": FILE_SIZES["mappedFileSizeCommitLog"],

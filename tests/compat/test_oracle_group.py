@@ -11,6 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+
+from ledgermq.store.store_view import StoreView
 from tests.compat.dump_checks import (
     FILE_SIZES,
     INDEX_SIZES,
@@ -24,8 +26,6 @@ from tests.compat.varied_load import PRODUCERS, VariedLoad, varied_load
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import Group, Member, make_group
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.store.store_view import StoreView
 
 MESSAGES_EACH = 10_000
 KILL_AT = (MESSAGES_EACH * PRODUCERS // 8, MESSAGES_EACH * PRODUCERS // 2)

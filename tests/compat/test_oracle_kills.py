@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from ledgermq.store.recovery.recovery import INDEX_FILE_SIZE
 from tests.compat.rocketmq import oracle_program, rocketmq_serving
 from tests.process.conftest import Node
 from tests.process.kill_lives import LOG_FILE_SIZE, SIZES, TOPIC, Lives, judge, kinds_of_log
 from tests.process.test_kill_points import SEED
-
-from ledgermq.store.recovery.recovery import INDEX_FILE_SIZE
 
 LIVES = 5
 JAVA_SIZES = {

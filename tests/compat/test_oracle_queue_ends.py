@@ -11,18 +11,18 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.compat.dump_checks import FILE_SIZES, INDEX_SIZES
-from tests.compat.rocketmq import BROKER, RocketMQ, oracle_program, rocketmq_serving
-from tests.process.client_node import SERVE
-from tests.process.conftest import SOURCES, Node, wait_until
-from tests.process.group_nodes import COMMAND
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, Producer
 from ledgermq.client.admin.admin import Admin
 from ledgermq.formats.findings import Severity
 from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.store.store_view import StoreView
+from tests.compat.dump_checks import FILE_SIZES, INDEX_SIZES
+from tests.compat.rocketmq import BROKER, RocketMQ, oracle_program, rocketmq_serving
+from tests.process.client_node import SERVE
+from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.group_nodes import COMMAND
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 

@@ -13,6 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ledgermq.client import Queries
+from ledgermq.formats.java_hash import java_hash
+from ledgermq.model.config.settings import ReadsSection
+from ledgermq.model.errors import TopicUnknownError
 from tests.compat.dump_checks import FILE_SIZES, INDEX_SIZES
 from tests.compat.remoting_reader import (
     GET_EARLIEST_MSG_STORETIME,
@@ -24,11 +29,6 @@ from tests.compat.remoting_reader import (
 from tests.compat.rocketmq import rocketmq_serving
 from tests.process.broker_node import BrokerNode, NodeMaker, broker_nodes, pull_all
 from tests.process.raw_consumer import RawConsumer
-
-from ledgermq.client import Queries
-from ledgermq.formats.java_hash import java_hash
-from ledgermq.model.config.settings import ReadsSection
-from ledgermq.model.errors import TopicUnknownError
 
 pytestmark = [pytest.mark.slow, pytest.mark.oracle]
 

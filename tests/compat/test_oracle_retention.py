@@ -9,6 +9,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+
+from ledgermq.store.store_view import StoreView
 from tests.compat.dump_checks import (
     FILE_SIZES,
     INDEX_SIZES,
@@ -21,8 +23,6 @@ from tests.compat.rocketmq import oracle_program, rocketmq_serving
 from tests.compat.varied_load import varied_load
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.store.store_view import StoreView
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 

@@ -8,16 +8,16 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.compat.dump_checks import by_place, check_fields_as_we_read_them
-from tests.compat.rocketmq import oracle_program, rocketmq_serving
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, DeadLetters, Producer, ReceivedMessage
 from ledgermq.client.reading.retries import DEAD
 from ledgermq.formats.records.message import Message
 from ledgermq.store.store_view import StoreView
+from tests.compat.dump_checks import by_place, check_fields_as_we_read_them
+from tests.compat.rocketmq import oracle_program, rocketmq_serving
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node
+from tests.suite.patience import PATIENCE_S
 
 SIZES = {
     "mappedFileSizeCommitLog": 1_048_576,

@@ -8,13 +8,13 @@ from hashlib import md5
 from pathlib import Path
 
 import pytest
-from tests.compat.rocketmq import oracle_program, rocketmq_serving
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node
 
 from ledgermq.client.sending.outgoing import properties_bytes
 from ledgermq.client.staging import SinkClient, StageWriter, staging_producer
 from ledgermq.store.store_view import StoreView
+from tests.compat.rocketmq import oracle_program, rocketmq_serving
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node
 
 ROWS = 3_000
 QUEUES = 4

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.compat.rocketmq import oracle_program, rocketmq_serving
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, wait_until
 
 from ledgermq.client import TransactionalProducer
 from ledgermq.model.names.transactions import UNANSWERED_TOPIC
 from ledgermq.store.store_view import StoreView
+from tests.compat.rocketmq import oracle_program, rocketmq_serving
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, wait_until
 
 START_S = 150.0
 JAVA_SETTINGS = {

@@ -10,6 +10,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+
+from ledgermq.store.store_view import StoreView
 from tests.compat.dump_checks import (
     FILE_SIZES,
     INDEX_SIZES,
@@ -24,8 +26,6 @@ from tests.compat.rocketmq import oracle_program, rocketmq_serving
 from tests.compat.test_oracle import check_consumer_gets_old_messages, golden_data
 from tests.compat.varied_load import varied_load
 from tests.process.conftest import SOURCES, Node
-
-from ledgermq.store.store_view import StoreView
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from tests.compat.other_clients import (
     Command,
     NotToBeHadError,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.compat.dump_checks import Json, by_place, without_bounds
 from tests.compat.remoting_group import BROKER_NAME, make_remoting_group, run_java
 from tests.compat.rocketmq import oracle_program, rocketmq_serving

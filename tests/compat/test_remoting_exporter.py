@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from ledgermq.client import Producer
+from ledgermq.remoting.codes import RequestCode, ResponseCode
 from tests.compat.remoting_group import BROKER_NAME, make_remoting_group
 from tests.process.conftest import nodes_made, wait_until
 from tests.process.group_nodes import TOPIC, free_port
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_steps import GROUP, beat_when_leading, offset_fields
-
-from ledgermq.client import Producer
-from ledgermq.remoting.codes import RequestCode, ResponseCode
 
 JAR = os.environ.get("LEDGERMQ_EXPORTER")
 

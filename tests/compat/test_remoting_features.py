@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.compat.remoting_group import BROKER_NAME, make_remoting_group, run_java
 from tests.compat.rocketmq import oracle_program, rocketmq_serving
 from tests.process.conftest import Node

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from ledgermq.remoting.codes import RequestCode
 from tests.compat.remoting_group import java_program, make_remoting_group
 from tests.compat.rocketmq import oracle_program
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member
 from tests.process.remoting_client import RemotingClient
 from tests.process.test_remoting_election import port_of
-
-from ledgermq.remoting.codes import RequestCode
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 

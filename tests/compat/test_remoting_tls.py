@@ -6,6 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.remoting.codes import RequestCode
 from tests.certificates import make_certificate
 from tests.compat.remoting_group import java_program, make_remoting_group
 from tests.compat.rocketmq import oracle_program
@@ -14,10 +18,6 @@ from tests.process.first_group import FirstGroup
 from tests.process.group_nodes import TOPIC
 from tests.process.remoting_client import RemotingClient
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client.admin.access_admin import AccessAdmin
-from ledgermq.client.broker_connection import connect_broker
-from ledgermq.remoting.codes import RequestCode
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 

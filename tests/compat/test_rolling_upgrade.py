@@ -12,6 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from ledgermq.client import Consumer
+from ledgermq.model.features import LEVEL, version_of
 from tests.compat.remoting_group import JavaProgram, java_program, make_remoting_group
 from tests.compat.rocketmq import oracle_program
 from tests.process.batch_load import BatchLoad
@@ -32,9 +35,6 @@ from tests.process.rolling import (
     stop,
     upgrade_check,
 )
-
-from ledgermq.client import Consumer
-from ledgermq.model.features import LEVEL, version_of
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 

@@ -10,6 +10,9 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
+
+from ledgermq.client.admin.admin import Admin
+from ledgermq.remoting.codes import RequestCode
 from tests.compat.remoting_group import JavaProgram, java_program
 from tests.compat.rocketmq import START_TIMEOUT_S, oracle_program
 from tests.compat.test_mqadmin import Mqadmin
@@ -17,9 +20,6 @@ from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
-
-from ledgermq.client.admin.admin import Admin
-from ledgermq.remoting.codes import RequestCode
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 

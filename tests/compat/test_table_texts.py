@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+
 from tests.compat.rocketmq import oracle_program
 from tests.compat.table_texts import Writer, as_ours, garbled, ours
 from tests.suite.patience import PATIENCE_S

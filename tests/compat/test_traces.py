@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from ledgermq.cli.main import main
+from ledgermq.client import Admin, GroupConsumer, Producer, TraceTopic, Tracing
 from tests.collector.collector import built_collector, running_collector
 from tests.compat.remoting_group import JavaProgram, java_program, make_remoting_group
 from tests.compat.rocketmq import oracle_program
 from tests.process.conftest import Node, wait_until
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.cli.main import main
-from ledgermq.client import Admin, GroupConsumer, Producer, TraceTopic, Tracing
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 

@@ -33,13 +33,12 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-from tests.raft_group.disk import Entry
-from tests.raft_group.group import RaftGroup
-
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import Append, EntryId, HardState, Message, PreVote, TermRun, Vote
+from tests.raft_group.disk import Entry
+from tests.raft_group.group import RaftGroup
 
 
 class Script:

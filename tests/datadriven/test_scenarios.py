@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from tests.datadriven.script import replay
 
 FOLDER = Path(__file__).parent

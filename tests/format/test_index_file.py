@@ -292,7 +292,7 @@ for number in range(400_000):
 def test_another_process_never_sees_a_header_in_part(tmp_path: Path) -> None:
     layout, path = IndexLayout(slots=5_000, items=5_000), tmp_path / "index"
     path.write_bytes(bytes(layout.file_size))
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     with path.open("r+b") as file:
         page = memoryview(mmap.mmap(file.fileno(), 0))
     put_header(page, IndexHeader(*(1_000,) * 5, 3_000))

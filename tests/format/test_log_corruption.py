@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.store.records import BROKER, frame_of, record
 
 from ledgermq.formats.dledger_entry import CHAIN_CRC_AT, HEADER_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE
@@ -23,6 +22,7 @@ from ledgermq.store.log.log_writer import LogEnd, LogWriter, StampedRun
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.recovery.log_checkpoint import LogCheckpoint, encode
 from ledgermq.store.store_directory import open_directory
+from tests.unit.store.records import BROKER, frame_of, record
 
 FILE_SIZE = 700
 INDEX_FILE_SIZE = 4 * ITEM_SIZE

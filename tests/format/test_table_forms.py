@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.compat.table_texts import ours
 from tests.table_forms import FORMS, Form
 

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.process.remoting_requests import TEMPLATES
-
 from ledgermq.broker.cluster.document_messages import (
     ask_fields,
     read_asked,
@@ -90,6 +88,7 @@ from ledgermq.wire.send_frame import SendRun, decode_send, encode_send, encode_t
 from ledgermq.wire.session import encode_call, encode_hello
 from ledgermq.wire.ship_frames import Ask, Gone, Slice, decode_ship_frame, encode_ship_frame
 from ledgermq.wire.staged_pack import decode_pack, encode_pack
+from tests.process.remoting_requests import TEMPLATES
 
 CORPUS = Path(__file__).with_name("corpus")
 KEY = bytes(range(32))

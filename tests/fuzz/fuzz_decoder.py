@@ -11,9 +11,8 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["ledgermq"]):
-    from tests.fuzz.decoders import CORPUS, DECODERS
-
     from ledgermq.model.errors import LedgerError
+    from tests.fuzz.decoders import CORPUS, DECODERS
 
 SIZE_MAX = 8_192
 

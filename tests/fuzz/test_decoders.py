@@ -10,10 +10,10 @@ import os
 import random
 
 import pytest
-from tests.fuzz.decoders import CORPUS, DECODERS
-from tests.fuzz.mutations import mutated
 
 from ledgermq.model.errors import LedgerError
+from tests.fuzz.decoders import CORPUS, DECODERS
+from tests.fuzz.mutations import mutated
 
 COUNT = int(os.environ.get("LEDGERMQ_DECODER_FUZZ") or 200)
 SEED = int(os.environ.get("LEDGERMQ_FUZZ_SEED") or random.SystemRandom().randrange(2**32))

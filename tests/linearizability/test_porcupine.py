@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+
 from tests.linearizability.checker import IS_REQUIRED, Checker, build
 
 pytestmark = [pytest.mark.porcupine, pytest.mark.slow]

@@ -8,19 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.process.group_nodes import TOPIC
-from tests.process.service_load import (
-    OPTIONS,
-    Load,
-)
-from tests.suite.patience import PATIENCE_S
-
 from ledgermq.client import Admin, Consumer, DeadLetters, Producer
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.reading.retries import DEAD
 from ledgermq.client.sending.outgoing import properties_bytes
 from ledgermq.client.staging import SinkClient, StageWriter, staging_producer
 from ledgermq.model.errors import LedgerError
+from tests.process.group_nodes import TOPIC
+from tests.process.service_load import (
+    OPTIONS,
+    Load,
+)
+from tests.suite.patience import PATIENCE_S
 
 QUEUES = 4
 DEAD_TOPIC, UNDERTAKERS = "letters", "undertakers"

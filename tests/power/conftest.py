@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from tests.power.forgetful_disk import why_not
 from tests.power.machines import Machine
 from tests.process.conftest import nodes_made

@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from tests.power.clients import Namer, Place, Writer
-from tests.process.conftest import wait_until
-from tests.process.group_nodes import TOPIC, Group, Member
-from tests.suite.patience import PATIENCE_S
-
 from ledgermq.client import Admin, Consumer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.formats.findings import Severity
 from ledgermq.model.errors import LedgerError, TopicUnknownError
 from ledgermq.repair.check.check_store import CheckOptions, check_store
+from tests.power.clients import Namer, Place, Writer
+from tests.process.conftest import wait_until
+from tests.process.group_nodes import TOPIC, Group, Member
+from tests.suite.patience import PATIENCE_S
 
 Answer = TypeVar("Answer")
 IMAGES = os.environ.get("LEDGERMQ_POWER_IMAGES", "")

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from ledgermq.store.store_view import StoreView
 from tests.power.clients import Place, Writer
 from tests.power.conftest import MakeMachine
 from tests.power.groups import machines, under_load, wait_for_work
@@ -22,8 +24,6 @@ from tests.process.conftest import wait_until
 from tests.process.group_nodes import COMMAND, TOPIC
 from tests.process.node_start import SOURCES
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.store.store_view import StoreView
 
 pytestmark = [pytest.mark.slow, pytest.mark.power]
 

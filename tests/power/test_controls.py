@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
+
 from tests.power.clients import Writer
 from tests.power.conftest import MakeMachine
 from tests.power.forgetful_disk import STRICT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.power.clients import Writer
 from tests.power.conftest import MakeMachine
 from tests.power.groups import amend, machines, under_load, wait_for_work

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+
+from ledgermq.model.exit_status import EXIT_STORAGE
 from tests.power.clients import Writer
 from tests.power.conftest import MakeMachine
 from tests.power.forgetful_disk import STRICT
@@ -16,8 +18,6 @@ from tests.power.promises import check_content, check_messages, stop_and_compare
 from tests.process.conftest import wait_until
 from tests.process.group_nodes import TOPIC, Group, Member
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.model.exit_status import EXIT_STORAGE
 
 pytestmark = [pytest.mark.slow, pytest.mark.power]
 

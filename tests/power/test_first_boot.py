@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+
 from tests.power.forgetful_disk import STRICT
 from tests.power.groups import machines
 from tests.power.machines import Machine, Powers

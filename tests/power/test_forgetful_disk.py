@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.power.forgetful_disk import STRICT, ForgetfulDisk, Policy, forgetful_disks, why_not
 from tests.process.conftest import wait_until
 

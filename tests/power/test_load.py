@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 
 import pytest
+
+from ledgermq.client import Admin, Producer
 from tests.power.clients import ONCE_TOPIC, Namer, Resender, Writer
 from tests.power.conftest import MakeMachine
 from tests.power.groups import machines, under_load, wait_for_work
@@ -20,8 +22,6 @@ from tests.power.promises import (
 from tests.process.group_nodes import Group, Member
 from tests.process.service_load import STORED, Keeper, Load
 from tests.process.test_state_log import broker_of
-
-from ledgermq.client import Admin, Producer
 
 pytestmark = [pytest.mark.slow, pytest.mark.power]
 

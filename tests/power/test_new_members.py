@@ -8,6 +8,7 @@ import time
 from functools import partial
 
 import pytest
+
 from tests.power.clients import Writer
 from tests.power.groups import under_load, wait_for_work
 from tests.power.machines import (

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+
 from tests.power.clients import Writer
 from tests.power.conftest import MakeMachine
 from tests.power.groups import machines, under_load, wait_for_work

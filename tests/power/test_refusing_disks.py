@@ -7,6 +7,9 @@ import os
 import signal
 
 import pytest
+
+from ledgermq.client import Producer
+from ledgermq.model.errors import DiskFullError
 from tests.power.clients import Writer
 from tests.power.conftest import MakeMachine
 from tests.power.groups import machines, under_load, wait_for_work
@@ -14,9 +17,6 @@ from tests.power.machines import machine_of
 from tests.power.promises import check_messages, stop_and_compare
 from tests.process.conftest import wait_until
 from tests.process.group_nodes import Group
-
-from ledgermq.client import Producer
-from ledgermq.model.errors import DiskFullError
 
 pytestmark = [pytest.mark.slow, pytest.mark.power]
 

@@ -7,6 +7,9 @@ import time
 from collections import Counter
 
 import pytest
+
+from ledgermq.client import Admin
+from ledgermq.client.staging import SinkClient
 from tests.power.clients import DEAD_TOPIC, SINK, SINK_TOPIC, UNDERTAKERS, Burier, Stager
 from tests.power.conftest import MakeMachine
 from tests.power.groups import check_unhurt, machines, wait_for_work
@@ -37,9 +40,6 @@ from tests.process.test_service_kills import (
 )
 from tests.process.test_state_log import offsets_in_file, wait_same_tables
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Admin
-from ledgermq.client.staging import SinkClient
 
 pytestmark = [pytest.mark.slow, pytest.mark.power]
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ledgermq.client import Producer, ProducerOptions
 from tests.process.conftest import wait_until
 from tests.process.group_nodes import TOPIC
 from tests.process.in_background import InBackground
-
-from ledgermq.client import Producer, ProducerOptions
 
 BATCH = 20
 

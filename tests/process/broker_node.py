@@ -16,10 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import zmq
-from tests.process.node_start import SOURCES, Process, start_node
-from tests.process.raw_consumer import RawConsumer
-from tests.suite.patience import PATIENCE_S
-from tests.suite.space import short_folder
 
 from ledgermq.formats.records.message import decode_message
 from ledgermq.formats.records.properties import decode_properties
@@ -40,6 +36,10 @@ from ledgermq.model.ids import Index, Position, Term
 from ledgermq.process.table_files import UnsettledTables
 from ledgermq.store.queues.queue_reader import QueueReader
 from ledgermq.wire.pull_frame import PullStatus
+from tests.process.node_start import SOURCES, Process, start_node
+from tests.process.raw_consumer import RawConsumer
+from tests.suite.patience import PATIENCE_S
+from tests.suite.space import short_folder
 
 CODE = (
     "import pickle, sys; from ledgermq.broker import broker_process; "

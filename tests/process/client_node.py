@@ -6,12 +6,12 @@ import re
 from typing import Any
 
 import pytest
-from tests.process.conftest import Node
-from tests.process.running import topics_document
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Admin
 from ledgermq.model.limits import TOPIC_SIZE_MAX
+from tests.process.conftest import Node
+from tests.process.running import topics_document
+from tests.suite.patience import PATIENCE_S
 
 SERVE = ["-m", "ledgermq.cli.main", "serve", "--config"]
 

@@ -15,12 +15,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from tests.process.cluster_history import KEYS, PLAIN, now_ms
-from tests.suite.patience import PATIENCE_S
-
 from ledgermq.client import ClusterConsumer, ClusterProducer, ProducerOptions, SendResult
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.model.errors import LedgerError
+from tests.process.cluster_history import KEYS, PLAIN, now_ms
+from tests.suite.patience import PATIENCE_S
 
 KEYED_PAUSE_S = 0.02
 PLAIN_PAUSE_S = 0.02

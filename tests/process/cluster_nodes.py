@@ -8,13 +8,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ledgermq.sessions.keys.peer_keys import USERS_FILE
+from ledgermq.sessions.keys.user_secrets import make_user_key
 from tests.process.cluster_history import now_ms
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import Group, Member, add_settings, free_port, make_group
 from tests.process.node_start import run_command
-
-from ledgermq.sessions.keys.peer_keys import USERS_FILE
-from ledgermq.sessions.keys.user_secrets import make_user_key
 
 CLUSTER = "sales"
 STEP_S = 400.0

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 
 import psutil
 import pytest
+
+from ledgermq.process import control
 from tests import left_out
 from tests.process.node_start import SOURCES, Process, start_node
 from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
-
-from ledgermq.process import control
 
 PORT_PROCESSES = os.environ.get("LEDGERMQ_PORT_PROCESSES", "")
 """``remoting.processes`` of the nodes that have a port and do not say."""

@@ -14,14 +14,13 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.process import stop_signal
-from tests.process.fault_producer import QUEUES
-from tests.process.history import HistoryWriter
-
 from ledgermq.client import Consumer
 from ledgermq.client.core.received import MessageBatch
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.model.errors import LedgerError
+from tests.process import stop_signal
+from tests.process.fault_producer import QUEUES
+from tests.process.history import HistoryWriter
 
 PAUSE_S = 0.02
 MESSAGES_MAX = 64

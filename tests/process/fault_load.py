@@ -7,6 +7,9 @@ import os
 import time
 from pathlib import Path
 
+from ledgermq.client import Consumer
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
+from ledgermq.store.store_view import StoreView
 from tests.process.conftest import SOURCES, wait_until
 from tests.process.fault_consumer import MESSAGES_MAX, values_of
 from tests.process.group_nodes import TOPIC, Group, Member
@@ -14,10 +17,6 @@ from tests.process.history import History, HistoryWriter
 from tests.process.history_rules import Stored
 from tests.process.node_start import Process, start_node
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Consumer
-from ledgermq.client.reading.pull_pipeline import ConsumerOptions
-from ledgermq.store.store_view import StoreView
 
 TIMEOUTS_S = (30.0, 30.0, 30.0, 0.5)
 """The last producer gives up soon: what becomes of its messages it often does not know."""

@@ -14,14 +14,13 @@ import sys
 from collections import deque
 from pathlib import Path
 
-from tests.process import stop_signal
-from tests.process.history import HistoryWriter
-
 from ledgermq.client import Producer
 from ledgermq.client.core.results import BatchResult, SendResult
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.model.errors import LedgerError
+from tests.process import stop_signal
+from tests.process.history import HistoryWriter
 
 QUEUES = 4
 BATCH_MAX = 8

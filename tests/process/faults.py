@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
+from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.model.errors import StaleGenerationError, StorageError
 from tests.process.conftest import is_alive, wait_until
 from tests.process.fault_network import LossyNetwork
 from tests.process.group_nodes import Group, Member
-
-from ledgermq.ipc.cursor_page import CursorPage, Role
-from ledgermq.model.errors import StaleGenerationError, StorageError
 
 ROLES = {
     "raft": Role.RAFT,

@@ -18,11 +18,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tests.process.every_client import BLOCKING, TOPIC, verbs_of
-
 from ledgermq.client import Producer
 from ledgermq.client.aio import AsyncConsumer, AsyncProducer
 from ledgermq.model.errors import LedgerError
+from tests.process.every_client import BLOCKING, TOPIC, verbs_of
 
 PATIENCE_S = 100.0
 

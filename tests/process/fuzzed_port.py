@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psutil
+
+from ledgermq.remoting.codes import RequestCode, ResponseCode
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
-
-from ledgermq.remoting.codes import RequestCode, ResponseCode
 
 FUZZ_S = float(os.environ.get("LEDGERMQ_FUZZ_S", "8"))
 SEED = int(os.environ.get("LEDGERMQ_FUZZ_SEED") or random.SystemRandom().randrange(2**32))

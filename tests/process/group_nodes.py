@@ -16,17 +16,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.process.conftest import Node, wait_until
-from tests.process.node_start import run_command
-from tests.process.running import topics_document
-from tests.suite.patience import PATIENCE_S
-
 from ledgermq.client import Producer, ProducerOptions
 from ledgermq.model.config.settings import VIP_DISTANCE
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import NodeId
 from ledgermq.sessions.keys.peer_keys import init_keys
 from ledgermq.store.store_view import StoreView
+from tests.process.conftest import Node, wait_until
+from tests.process.node_start import run_command
+from tests.process.running import topics_document
+from tests.suite.patience import PATIENCE_S
 
 TOPIC = "orders"
 SIZES = {

@@ -7,13 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, Self, TypeVar
 
-from tests.suite.patience import PATIENCE_S
-
 from ledgermq.client.blocking.group_consumer import GroupConsumer
 from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.group_member import GroupOptions
 from ledgermq.client.groups.rebalance_listener import RebalanceListener
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
+from tests.suite.patience import PATIENCE_S
 
 Queue = TypeVar("Queue", bound=tuple[object, ...])
 

@@ -21,10 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from tests.process.conftest import SOURCES, Node, is_alive, wait_until
-from tests.process.kill_journal import JournalReader, Place
-from tests.process.node_start import Process, start_node
-from tests.process.running import topics_document
 
 from ledgermq.dispatcher.log_spans import LogSpans
 from ledgermq.formats.findings import Severity
@@ -36,6 +32,10 @@ from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.store.queues.dispatch_build import DispatchBuilder
 from ledgermq.store.store_view import StoreView
 from ledgermq.writer.log.log_opening import open_log
+from tests.process.conftest import SOURCES, Node, is_alive, wait_until
+from tests.process.kill_journal import JournalReader, Place
+from tests.process.node_start import Process, start_node
+from tests.process.running import topics_document
 
 TOPIC = "lives"
 QUEUES = 4

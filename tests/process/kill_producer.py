@@ -13,14 +13,13 @@ import time
 from collections import deque
 from pathlib import Path
 
-from tests.process import stop_signal
-from tests.process.kill_journal import Frame, JournalWriter
-
 from ledgermq.client import Producer
 from ledgermq.client.core.results import BatchResult
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.model.errors import LedgerError
+from tests.process import stop_signal
+from tests.process.kill_journal import Frame, JournalWriter
 
 QUEUES = 4
 BATCH_MAX = 20

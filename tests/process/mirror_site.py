@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ledgermq.members.mirrors.mirror_report import MirrorReport, read_mirror_report
 from tests.certificates import make_certificate
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import SIZES, Group, Member, free_port, make_group
-
-from ledgermq.members.mirrors.mirror_report import MirrorReport, read_mirror_report
 
 NAME = "site-b"
 TOKEN = "0123456789abcdef0123456789abcdef"

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-SOURCES = Path(__file__).resolve().parents[2] / "src"
+SOURCES = Path(__file__).resolve().parents[2]
 ORDER_SIZE_MAX = 1_048_576
 _AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_")
 """Variables that an interpreter and its libraries read when they are started, and not again; what

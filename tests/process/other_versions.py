@@ -43,7 +43,7 @@ class Version:
         )  # fmt: skip
 
 
-THIS = Version(Path(sys.executable), REPOSITORY / "src")
+THIS = Version(Path(sys.executable), REPOSITORY)
 
 
 def version_before() -> Version:
@@ -83,7 +83,7 @@ def next_version(folder: Path, *, asks_nobody: bool = False) -> Version:
     """
     sources = folder / "src"
     shutil.copytree(
-        REPOSITORY / "src", sources, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+        REPOSITORY / "ledgermq", sources / "ledgermq", ignore=shutil.ignore_patterns("__pycache__")
     )
     changes = [
         (

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.suite.patience import PATIENCE_S
 
 INSIDE = "LEDGERMQ_OWN_NETWORK"

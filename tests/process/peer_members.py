@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Self
 
 import zmq
-from tests.process.conftest import wait_until
-from tests.process.group_nodes import free_port
 
 from ledgermq.members.peer_identity import cluster_id
 from ledgermq.model.config.settings import (
@@ -29,6 +27,8 @@ from ledgermq.wire.peer_preamble import (
     Preamble,
     decode_refusal,
 )
+from tests.process.conftest import wait_until
+from tests.process.group_nodes import free_port
 
 FILE_SIZE = 262_144
 N0, N1, N2 = NodeId("n0"), NodeId("n1"), NodeId("n2")

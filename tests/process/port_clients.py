@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Self
 
-from tests.process.remoting_client import RemotingClient
-from tests.process.remoting_steps import NOW_MS, beat, offset_fields, pull_fields, pulled
-
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode
+from tests.process.remoting_client import RemotingClient
+from tests.process.remoting_steps import NOW_MS, beat, offset_fields, pull_fields, pulled
 
 QUEUES = 4
 AGAIN_S = 0.05

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 
 import psutil
+
 from tests.process.conftest import Node
 from tests.process.remoting_client import RemotingClient
 

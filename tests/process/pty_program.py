@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Self
 
 import pyte
-from tests.process.conftest import SOURCES, wait_until
-from tests.readable import is_readable
 
 from ledgermq.cli.top.top_terminal import DRAWING, DRAWN
+from tests.process.conftest import SOURCES, wait_until
+from tests.readable import is_readable
 
 LOOK_S = 0.05
 READ_SIZE = 65_536

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import zmq
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.pull_frame import Pull, Pulled, PullStatus, decode_pulled, encode_pull
@@ -23,6 +22,7 @@ from ledgermq.wire.session import (
     encode_call,
     encode_hello,
 )
+from tests.suite.patience import PATIENCE_S
 
 ANSWER_MS = round(PATIENCE_S * 1_000)
 

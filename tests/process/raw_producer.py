@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import zmq
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.records.message import Message, encode_message
@@ -32,6 +31,7 @@ from ledgermq.wire.session import (
     decode_welcome,
     encode_hello,
 )
+from tests.suite.patience import PATIENCE_S
 
 ANSWER_MS = round(PATIENCE_S * 1_000)
 

@@ -12,11 +12,10 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from tests.readable import is_readable
-from tests.suite.patience import PATIENCE_S
-
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.session import Refusal, decode_refused, encode_call, encode_hello
+from tests.readable import is_readable
+from tests.suite.patience import PATIENCE_S
 
 MORE, LONG = 1, 2
 REVISION_2, DEALER = b"\x01", b"\x05"

@@ -9,11 +9,10 @@ import ssl
 import struct
 from collections.abc import Mapping
 
-from tests.suite.patience import PATIENCE_S
-
 from ledgermq.remoting.codes import Language
 from ledgermq.remoting.command import REPLY, Command, HeaderKind, decode_command, encode_command
 from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, signature
+from tests.suite.patience import PATIENCE_S
 
 
 class RemotingClient:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from tests.process.conftest import wait_until
-from tests.process.remoting_client import RemotingClient
-
 from ledgermq.formats.java_hash import java_hash
 from ledgermq.formats.records.message import Message, decode_message
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.pull_request import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND
+from tests.process.conftest import wait_until
+from tests.process.remoting_client import RemotingClient
 
 GROUP = "billing"
 NOW_MS = 1_700_000_000_123

@@ -15,8 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import zmq
-from tests.suite.patience import PATIENCE_S
-from tests.suite.space import short_folder
 
 from ledgermq.dispatcher import dispatcher
 from ledgermq.ipc.counters import BrokerCounter
@@ -36,6 +34,8 @@ from ledgermq.model.config.settings import (
 )
 from ledgermq.raft_node import raft_process
 from ledgermq.writer import writer
+from tests.suite.patience import PATIENCE_S
+from tests.suite.space import short_folder
 
 MODULES = {Role.RAFT: raft_process, Role.WRITER: writer, Role.DISPATCHER: dispatcher}
 

@@ -8,12 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.process.test_state_log import broker_of
-from tests.suite.patience import PATIENCE_S
-
 from ledgermq.client import GroupConsumer, GroupOptions, Producer, ProducerOptions
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.model.errors import LedgerError, MessageIllegalError, OutcomeUnknownError
+from tests.process.test_state_log import broker_of
+from tests.suite.patience import PATIENCE_S
 
 OPTIONS = ProducerOptions(timeout_s=PATIENCE_S)
 DAY_MS = 86_400_000

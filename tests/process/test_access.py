@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.conftest import SOURCES, Node, wait_until
-from tests.process.group_nodes import COMMAND, TOPIC, free_port, make_group, producer
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, Producer, ProducerOptions, Queries, TraceTopic, Tracing
 from ledgermq.client.admin.access_admin import AccessAdmin
@@ -22,6 +19,9 @@ from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import LedgerError, MessageIllegalError, NoPermissionError, QuotaError
 from ledgermq.model.names.system_topics import TRACE_TOPIC
 from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
+from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.group_nodes import COMMAND, TOPIC, free_port, make_group, producer
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -14,16 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.process.conftest import SOURCES, Node, wait_until
-from tests.process.group_nodes import free_port
-from tests.process.remoting_client import RemotingClient
-from tests.process.remoting_steps import NOW_MS
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer, ProducerOptions
 from ledgermq.client.core.keys import load_client_keys
 from ledgermq.model.errors import LedgerError
 from ledgermq.remoting.codes import RequestCode
+from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.group_nodes import free_port
+from tests.process.remoting_client import RemotingClient
+from tests.process.remoting_steps import NOW_MS
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = [
     pytest.mark.slow,

@@ -8,10 +8,6 @@ import time
 from collections.abc import Callable
 
 import pytest
-from tests.process.client_node import SERVE, start_client_node
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, Group, make_group, producer
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.admin.admin import Admin
 from ledgermq.client.aio import AsyncAdmin
@@ -26,6 +22,10 @@ from ledgermq.model.errors import (
     NoPermissionError,
     TopicUnknownError,
 )
+from tests.process.client_node import SERVE, start_client_node
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, Group, make_group, producer
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, wait_until
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client.admin.admin import Admin
 from ledgermq.client.blocking.producer import Producer
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, wait_until
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -18,6 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ledgermq.client import Consumer, Producer, ProducerOptions, TransactionalProducer
+from ledgermq.client.admin.archive_admin import ArchiveAdmin
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.client.reading.retries import DEAD
+from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.model.errors import LedgerError, NoPermissionError
+from ledgermq.process import control
 from tests.certificates import make_certificate
 from tests.observability_programs import load
 from tests.process.conftest import Node, wait_until
@@ -27,14 +35,6 @@ from tests.process.real_prometheus import RealPrometheus, prometheus_of
 from tests.process.test_cluster_groups import RIGHTS_MAX_AGE_S, ClusterNode
 from tests.process.test_scrub import FAST, Place, spoil
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Consumer, Producer, ProducerOptions, TransactionalProducer
-from ledgermq.client.admin.archive_admin import ArchiveAdmin
-from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.reading.retries import DEAD
-from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.model.errors import LedgerError, NoPermissionError
-from ledgermq.process import control
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,16 +10,16 @@ from typing import Any
 
 import jsonschema
 import pytest
-from tests.process.api_client import ApiClient, Told, there
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client import Admin, Consumer, GroupConsumer, Producer, TransactionalProducer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.reading.retries import DEAD
 from ledgermq.observer.api.call_rows import CALLS
+from tests.process.api_client import ApiClient, Told, there
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -9,13 +9,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
+
+from ledgermq.client import Admin, Producer
 from tests.process.api_client import ApiClient, there
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.http_client import get
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Admin, Producer
 
 pytestmark = pytest.mark.slow
 

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
-from tests.adversary.callers import as_account, can_be_others
-from tests.process.api_client import ApiClient, Told, there
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.process.group_nodes import Group, Member, free_port, make_group
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Admin, Producer
 from ledgermq.client.admin.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.observer.api.call_rows import CALLS
 from ledgermq.observer.api.calls import ApiCall
+from tests.adversary.callers import as_account, can_be_others
+from tests.process.api_client import ApiClient, Told, there
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.group_nodes import Group, Member, free_port, make_group
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

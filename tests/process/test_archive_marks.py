@@ -9,10 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, wait_until
-from tests.suite.patience import PATIENCE_S
-from tests.unit.pipeline.archives import TasksHere
 
 from ledgermq.cli.main import main
 from ledgermq.client import Producer
@@ -22,6 +18,10 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.archive.archive_job import archive
 from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.source_options import parse_options
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, wait_until
+from tests.suite.patience import PATIENCE_S
+from tests.unit.pipeline.archives import TasksHere
 
 pytestmark = pytest.mark.slow
 

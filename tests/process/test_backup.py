@@ -9,17 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.process.batch_load import BATCH, BatchLoad
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import SIZES, TOPIC, make_group
-from tests.process.node_start import run_command
-from tests.process.running import topics_document
 
 from ledgermq.client import Producer
 from ledgermq.conversion.backup_manifest import read_manifest
 from ledgermq.formats.findings import Severity
 from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.store.store_view import StoreView
+from tests.process.batch_load import BATCH, BatchLoad
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import SIZES, TOPIC, make_group
+from tests.process.node_start import run_command
+from tests.process.running import topics_document
 
 pytestmark = pytest.mark.slow
 

@@ -10,12 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.process.batch_load import BATCH, BatchLoad
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import SIZES, TOPIC
-from tests.process.node_start import run_command
-from tests.process.running import topics_document
-from tests.process.test_backup import SERVE, bodies, faults
 
 from ledgermq.client import Producer
 from ledgermq.conversion.last_backup import STREAM_NAME, read_last_backup
@@ -24,6 +18,12 @@ from ledgermq.conversion.stream.stream_places import places_at
 from ledgermq.daemon import backup_streaming
 from ledgermq.daemon.backup_streaming import BackupStreaming, StreamOrder
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor
+from tests.process.batch_load import BATCH, BatchLoad
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import SIZES, TOPIC
+from tests.process.node_start import run_command
+from tests.process.running import topics_document
+from tests.process.test_backup import SERVE, bodies, faults
 
 pytestmark = pytest.mark.slow
 

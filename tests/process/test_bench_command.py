@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
+
 from tests.process.conftest import SOURCES, Node
 from tests.suite.patience import PATIENCE_S
 

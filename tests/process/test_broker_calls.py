@@ -11,14 +11,6 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.process.broker_node import (
-    BrokerNode,
-    NodeMaker,
-    broker_nodes,
-    root_of,
-    units_of,
-)
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.formats.config_json import decode_document
 from ledgermq.ipc.counters import BrokerCounter
@@ -29,6 +21,14 @@ from ledgermq.model.config.settings import (
     TopicsSection,
 )
 from ledgermq.wire.pull_frame import PullStatus
+from tests.process.broker_node import (
+    BrokerNode,
+    NodeMaker,
+    broker_nodes,
+    root_of,
+    units_of,
+)
+from tests.suite.patience import PATIENCE_S
 
 
 @pytest.fixture

@@ -9,14 +9,6 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.process.broker_node import (
-    NodeMaker,
-    broker_nodes,
-    pull_all,
-    root_of,
-    told,
-    units_of,
-)
 
 from ledgermq.formats.java_hash import java_hash
 from ledgermq.ipc.counters import BrokerCounter
@@ -26,6 +18,14 @@ from ledgermq.model.config.settings import (
 from ledgermq.wire.header import Kind, decode_header, encode_header
 from ledgermq.wire.pull_frame import PullStatus
 from ledgermq.wire.session import Refusal, encode_hello
+from tests.process.broker_node import (
+    NodeMaker,
+    broker_nodes,
+    pull_all,
+    root_of,
+    told,
+    units_of,
+)
 
 
 @pytest.fixture

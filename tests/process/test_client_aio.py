@@ -11,9 +11,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
-from tests.process.client_node import own_topic, start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.aio import AsyncConsumer, AsyncProducer
 from ledgermq.client.core.received import ReceivedMessage
@@ -29,6 +26,9 @@ from ledgermq.model.errors import (
     OutcomeUnknownError,
     TopicUnknownError,
 )
+from tests.process.client_node import own_topic, start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
-from tests.process.client_node import own_topic, start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Admin
 from ledgermq.client.aio import AsyncConsumer, AsyncProducer
@@ -30,6 +27,9 @@ from ledgermq.client.groups.heartbeats import GOODBYE_S
 from ledgermq.client.groups.rebalance_listener import RebalanceListener
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.model.errors import ClosedError, LedgerError, OutcomeUnknownError
+from tests.process.client_node import own_topic, start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

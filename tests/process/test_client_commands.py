@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
 from tests.process.conftest import SOURCES, Node, nodes_made
 from tests.process.node_start import run_program
 from tests.suite.patience import PATIENCE_S

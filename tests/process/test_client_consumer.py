@@ -10,9 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.process.client_node import own_topic, start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.blocking.producer import Producer
@@ -22,6 +19,9 @@ from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.formats.java_hash import java_hash
 from ledgermq.model.errors import ConfigError, NotLeaderError, TopicUnknownError
 from ledgermq.wire.pull_frame import HOLD_MS_MAX
+from tests.process.client_node import own_topic, start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

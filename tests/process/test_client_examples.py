@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node
 from tests.suite.patience import PATIENCE_S

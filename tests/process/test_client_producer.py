@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.process.client_node import SERVE, own_topic, start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Admin
 from ledgermq.client.blocking.producer import Producer
@@ -30,6 +27,9 @@ from ledgermq.model.errors import (
     OutcomeUnknownError,
     TopicUnknownError,
 )
+from tests.process.client_node import SERVE, own_topic, start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
 from tests.process.cluster_change import Cluster, check, native_client, report
 from tests.process.conftest import Node
 

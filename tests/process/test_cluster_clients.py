@@ -11,11 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.process.client_node import SERVE
-from tests.process.conftest import SOURCES, Node, wait_until
-from tests.process.group_nodes import free_port
-from tests.process.test_cluster_groups import ClusterNode
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import (
     ClusterConsumer,
@@ -28,6 +23,11 @@ from ledgermq.client import (
 from ledgermq.client.aio import AsyncClusterConsumer, AsyncClusterProducer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.sending.send_future import SendFuture
+from tests.process.client_node import SERVE
+from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.group_nodes import free_port
+from tests.process.test_cluster_groups import ClusterNode
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from tests.process.client_node import SERVE
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import Group, Member, free_port, make_group
-from tests.process.test_cluster_groups import ClusterNode, as_json, run
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import ClusterProducer, Consumer, ProducerOptions, SendResult
 from ledgermq.client.admin.cluster_admin import ClusterAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.clusters.topic_groups import TopicGroups
 from ledgermq.client.sending.send_future import SendFuture
+from tests.process.client_node import SERVE
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import Group, Member, free_port, make_group
+from tests.process.test_cluster_groups import ClusterNode, as_json, run
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -13,13 +13,6 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 import pytest
-from tests.process import cluster_reader_process
-from tests.process.client_node import SERVE
-from tests.process.conftest import SOURCES, Node, wait_until
-from tests.process.group_nodes import free_port
-from tests.process.group_readers import Told
-from tests.process.test_cluster_groups import ClusterNode
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import (
     ClusterGroupConsumer,
@@ -40,6 +33,13 @@ from ledgermq.model.errors import (
     MessageIllegalError,
     TopicUnknownError,
 )
+from tests.process import cluster_reader_process
+from tests.process.client_node import SERVE
+from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.group_nodes import free_port
+from tests.process.group_readers import Told
+from tests.process.test_cluster_groups import ClusterNode
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

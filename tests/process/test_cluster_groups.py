@@ -12,12 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.client_node import SERVE, start_client_node
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import Member, free_port
-from tests.process.group_nodes import make_group as make_members
-from tests.process.remoting_client import RemotingClient
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client import Producer, ProducerOptions
@@ -27,6 +21,12 @@ from ledgermq.model.errors import LedgerError, QuotaError
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
+from tests.process.client_node import SERVE, start_client_node
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import Member, free_port
+from tests.process.group_nodes import make_group as make_members
+from tests.process.remoting_client import RemotingClient
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

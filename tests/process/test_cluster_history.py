@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tests.process.cluster_change import CHANGES, KEYED, check
 from tests.process.cluster_history import KEYS, History
 

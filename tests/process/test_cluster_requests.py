@@ -8,11 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import free_port
-from tests.process.test_cluster_groups import ClusterNode
-from tests.process.test_transactions import QUICK
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import (
     ClusterConsumer,
@@ -32,6 +27,11 @@ from ledgermq.client.aio import (
     AsyncClusterTransactionalProducer,
 )
 from ledgermq.model.errors import ConfigError, LedgerError, TimedOutError
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import free_port
+from tests.process.test_cluster_groups import ClusterNode
+from tests.process.test_transactions import QUICK
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,6 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from tests.process.client_node import own_topic, start_client_node
-from tests.process.conftest import SOURCES, Node, nodes_made
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.aio.producer import AsyncProducer
 from ledgermq.client.blocking.consumer import Consumer
@@ -21,6 +18,9 @@ from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.model.errors import BodyUnreadableError
+from tests.process.client_node import own_topic, start_client_node
+from tests.process.conftest import SOURCES, Node, nodes_made
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -10,6 +10,11 @@ from contextlib import closing
 from itertools import islice
 
 import pytest
+
+from ledgermq.client import Consumer, Producer, ProducerOptions
+from ledgermq.model.errors import LedgerError
+from ledgermq.model.features import LEVEL
+from ledgermq.remoting.codes import RequestCode, ResponseCode
 from tests.process.conftest import Node, wait_until
 from tests.process.first_group import HOSTS, FirstGroup
 from tests.process.group_nodes import Member
@@ -18,11 +23,6 @@ from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_steps import NOW_MS
 from tests.process.test_group_members import raft_status
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Consumer, Producer, ProducerOptions
-from ledgermq.model.errors import LedgerError
-from ledgermq.model.features import LEVEL
-from ledgermq.remoting.codes import RequestCode, ResponseCode
 
 pytestmark = [
     pytest.mark.slow,

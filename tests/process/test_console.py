@@ -10,6 +10,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+
+from ledgermq.client import Admin, Consumer, DeadLetters, Producer, TransactionalProducer
+from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.observer.console.visits import ATTEMPTS
 from tests.certificates import make_certificate
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
@@ -17,11 +22,6 @@ from tests.process.console_client import ConsoleClient
 from tests.process.group_nodes import free_port
 from tests.process.http_client import connect, listens, read_all
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Admin, Consumer, DeadLetters, Producer, TransactionalProducer
-from ledgermq.client.admin.access_admin import AccessAdmin
-from ledgermq.client.broker_connection import connect_broker
-from ledgermq.observer.console.visits import ATTEMPTS
 
 pytestmark = pytest.mark.slow
 

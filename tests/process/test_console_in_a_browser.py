@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from ledgermq.client import Admin, Producer
 from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.group_nodes import Group, Member, free_port, make_group
 from tests.process.running import topics_document
 from tests.process.test_console import ADMIN, HOSTILE, PAGES, answers, fill, where
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Admin, Producer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

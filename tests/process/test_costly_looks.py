@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
+from ledgermq.client import Admin, OutgoingMessage, Producer, Queries
+from ledgermq.formats.records.body_compression import PLAIN_SIZE_MAX, Compression, compress_body
+from ledgermq.formats.records.trace_record import TracedDelivery
+from ledgermq.model.names.system_topics import TRACE_TOPIC
 from tests.process.api_client import ApiClient, there
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.console_client import ConsoleClient
 from tests.process.http_client import get
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Admin, OutgoingMessage, Producer, Queries
-from ledgermq.formats.records.body_compression import PLAIN_SIZE_MAX, Compression, compress_body
-from ledgermq.formats.records.trace_record import TracedDelivery
-from ledgermq.model.names.system_topics import TRACE_TOPIC
 
 pytestmark = pytest.mark.slow
 

@@ -16,11 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
-from tests.process.group_nodes import Group, Member, make_group
-from tests.process.raw_producer import RawProducer
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client import Admin, Consumer, OutgoingMessage, Producer
@@ -33,6 +28,11 @@ from ledgermq.store.queues.derived_files import clear_incomplete, mark_incomplet
 from ledgermq.wire.header import Kind, encode_header
 from ledgermq.wire.send_frame import Sent
 from ledgermq.wire.session import Refusal, decode_welcome, encode_body
+from tests.process.client_node import start_client_node
+from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
+from tests.process.group_nodes import Group, Member, make_group
+from tests.process.raw_producer import RawProducer
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

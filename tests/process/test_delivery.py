@@ -12,17 +12,17 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from tests.process.client_node import SERVE, start_client_node
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, Group, make_group, producer
-from tests.process.test_state_log import broker_of
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, Producer
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.config_json import decode_document
 from ledgermq.model.errors import MessageIllegalError
+from tests.process.client_node import SERVE, start_client_node
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, Group, make_group, producer
+from tests.process.test_state_log import broker_of
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ import pytest
 from ledgermq.cli.main import main
 from ledgermq.store.store_view import StoreView
 
-SOURCES = Path(__file__).resolve().parents[2] / "src"
+SOURCES = Path(__file__).resolve().parents[2]
 
 
 def run_demo(*words: str) -> subprocess.CompletedProcess[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import SIZES, TOPIC, Member, make_group
 from tests.process.running import topics_document

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
 import pytest
+
+from ledgermq.client import Admin, Producer
 from tests.process.client_node import SERVE
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
 from tests.process.running import topics_document
-
-from ledgermq.client import Admin, Producer
 
 pytestmark = pytest.mark.slow
 

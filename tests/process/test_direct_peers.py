@@ -12,10 +12,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.certificates import make_certificate
-from tests.process.conftest import wait_until
-from tests.process.group_nodes import free_port
-from tests.process.peer_members import N0, N1, N2, Member, Members, deliver
 
 from ledgermq.model.ids import NodeId
 from ledgermq.raft_node.peers import peer_admission
@@ -23,6 +19,10 @@ from ledgermq.raft_node.peers.direct_peers import ACCEPTED_MAX, DirectPeers
 from ledgermq.raft_node.peers.own_certificate import OwnCertificate
 from ledgermq.raft_node.peers.peer_sockets import PART_SIZE_MAX
 from ledgermq.sessions.keys.peer_keys import init_keys
+from tests.certificates import make_certificate
+from tests.process.conftest import wait_until
+from tests.process.group_nodes import free_port
+from tests.process.peer_members import N0, N1, N2, Member, Members, deliver
 
 pytestmark = pytest.mark.slow
 

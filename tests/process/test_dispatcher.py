@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 import pytest
 import zmq
-from tests.suite.patience import PATIENCE_S
-from tests.suite.space import short_folder
 
 from ledgermq.dispatcher import dispatcher
 from ledgermq.formats.kernels.kernel import scan_entries
@@ -30,6 +28,8 @@ from ledgermq.ipc.loop import StopFlag
 from ledgermq.model.config.settings import ListenSection, Settings, StoreSection
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.queues import dispatch_checkpoint
+from tests.suite.patience import PATIENCE_S
+from tests.suite.space import short_folder
 
 
 @dataclass
@@ -236,7 +236,7 @@ def test_a_killed_dispatcher_goes_on_where_its_page_says(node: Node, golden: Any
 def spawn(code: str, settings: Settings) -> subprocess.Popen[bytes]:
     import pickle
 
-    source = Path(__file__).resolve().parents[2] / "src"
+    source = Path(__file__).resolve().parents[2]
     child = subprocess.Popen(
         [sys.executable, "-c", code],
         stdin=subprocess.PIPE,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import COMMAND, Member, free_port, make_group
 from tests.suite.patience import PATIENCE_S

@@ -14,10 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.certificates import make_certificate
-from tests.process.conftest import SOURCES, Node, wait_until
-from tests.process.group_nodes import COMMAND, Member, free_port, make_group, producer
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.admin.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
@@ -25,6 +21,10 @@ from ledgermq.doctor.recording.far_nodes import files_of
 from ledgermq.doctor.recording.stack_samples import find_program
 from ledgermq.model.exit_status import EXIT_INTERRUPTED
 from ledgermq.sessions.keys.client_keys import make_node_key
+from tests.certificates import make_certificate
+from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.group_nodes import COMMAND, Member, free_port, make_group, producer
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

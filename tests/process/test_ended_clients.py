@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from ledgermq.client import Admin, Consumer
+from ledgermq.model.errors import ClosedError
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made
 from tests.process.every_client import AWAITED, BLOCKING, TOPIC, kinds, verbs_of
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Admin, Consumer
-from ledgermq.model.errors import ClosedError
 
 pytestmark = pytest.mark.slow
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from ledgermq.client import Consumer, Producer
 from tests.process.client_node import SERVE
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
 from tests.process.raw_zmtp import LONG, MORE, ZmtpClient
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Consumer, Producer
 
 pytestmark = pytest.mark.slow
 

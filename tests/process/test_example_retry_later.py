@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from ledgermq.client import Consumer
 from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Consumer
 
 pytestmark = pytest.mark.slow
 

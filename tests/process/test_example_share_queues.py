@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from ledgermq.client import GroupConsumer, GroupOptions, TopicQueue
 from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import GroupConsumer, GroupOptions, TopicQueue
 
 pytestmark = pytest.mark.slow
 

@@ -7,6 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+
+from ledgermq.client import Producer
+from ledgermq.model.errors import MessageIllegalError
 from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.test_delivery import (
@@ -16,9 +19,6 @@ from tests.process.test_delivery import (
 )
 from tests.process.test_state_log import broker_of
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Producer
-from ledgermq.model.errors import MessageIllegalError
 
 pytestmark = pytest.mark.slow
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
+
 from tests.process.conftest import wait_until
 from tests.process.fault_namespaces import NamespaceNetwork
 from tests.process.fault_network import LossyNetwork, ProxyNetwork

@@ -10,6 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
+from ledgermq.model.errors import ProtocolError
+from ledgermq.model.exit_status import EXIT_OUTDATED
+from ledgermq.model.features import LEVEL, LEVEL_OF_CHANGE, LEVELS, version_of
+from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.process import control
+from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.rules.state.state_commands import STATE_QUEUE_ID, StateCommand, encode_command
+from ledgermq.store.store_view import StoreView
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import Group, Member, make_group, make_growing_group
 from tests.process.other_versions import THIS, Version, next_version, version_before
@@ -28,15 +37,6 @@ from tests.process.rolling import (
     upgrade_check,
 )
 from tests.unit.rules.test_change_levels import SAMPLES
-
-from ledgermq.model.errors import ProtocolError
-from ledgermq.model.exit_status import EXIT_OUTDATED
-from ledgermq.model.features import LEVEL, LEVEL_OF_CHANGE, LEVELS, version_of
-from ledgermq.model.limits import SYSTEM_TOPIC
-from ledgermq.process import control
-from ledgermq.process.runtime_paths import RuntimePaths
-from ledgermq.rules.state.state_commands import STATE_QUEUE_ID, StateCommand, encode_command
-from ledgermq.store.store_view import StoreView
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,6 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from tests.process.client_node import own_topic, start_client_node
-from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.aio.consumer import AsyncConsumer
 from ledgermq.client.blocking.consumer import Consumer
@@ -22,6 +19,9 @@ from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.model.errors import FilterIllegalError
 from ledgermq.model.message_filter import MessageFilter
+from tests.process.client_node import own_topic, start_client_node
+from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

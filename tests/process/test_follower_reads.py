@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 
 from ledgermq.client import Consumer
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import CursorPage, Role
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 
 pytestmark = pytest.mark.slow
 

@@ -12,13 +12,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.process.conftest import SOURCES, Node
-from tests.process.group_nodes import COMMAND, SIZES
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer, ProducerOptions
 from ledgermq.pipeline.source.store_source import queues_in
 from ledgermq.store.store_view import StoreView
+from tests.process.conftest import SOURCES, Node
+from tests.process.group_nodes import COMMAND, SIZES
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.process.group_nodes import free_port
 
 pytestmark = pytest.mark.slow

@@ -10,17 +10,17 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.process.conftest import SOURCES, Node, wait_until
-from tests.process.full_disk import SmallDisk, SmallMemory, disk_of, small_disks, why_not
-from tests.process.group_nodes import SIZES, TOPIC, Group, Member, make_group, producer
-from tests.process.running import topics_document
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
 from ledgermq.formats.index_file import HEADER_SIZE, IndexHeader, IndexLayout, put_header
 from ledgermq.formats.queue_unit import UNIT_SIZE, QueueUnit, put_unit
 from ledgermq.model.errors import DiskFullError, LedgerError, NotLeaderError
 from ledgermq.process.table_files import UnsettledTables
+from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.full_disk import SmallDisk, SmallMemory, disk_of, small_disks, why_not
+from tests.process.group_nodes import SIZES, TOPIC, Group, Member, make_group, producer
+from tests.process.running import topics_document
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 

@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
+
+from ledgermq.cli.main import main
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.cli.main import main
 
 pytestmark = pytest.mark.slow
 

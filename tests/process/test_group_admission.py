@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 
 import pytest
+
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Member, make_group, producer
 from tests.process.node_start import run_command

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 
 import pytest
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, make_group
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, Producer, ProducerOptions
 from ledgermq.client.core.results import SendResult
 from ledgermq.client.sending.send_future import SendFuture
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, make_group
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -10,10 +10,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.process.group_readers import Journal, Reader
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.aio.group_consumer import AsyncGroupConsumer
 from ledgermq.client.blocking.group_consumer import GroupConsumer
@@ -23,6 +19,10 @@ from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.group_member import GroupOptions
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.model.errors import NoPermissionError, TopicUnknownError
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.group_readers import Journal, Reader
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -12,6 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from ledgermq.client.admin.admin import Admin
+from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.groups.allocation import TopicQueue
+from ledgermq.client.groups.group_member import GroupOptions
+from ledgermq.model.errors import GroupUnknownError
 from tests.process import group_reader_process
 from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
@@ -19,12 +25,6 @@ from tests.process.group_nodes import TOPIC, Member, make_group
 from tests.process.group_reader_process import BATCH_MAX
 from tests.process.group_readers import Journal, Reader
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client.admin.admin import Admin
-from ledgermq.client.blocking.producer import Producer
-from ledgermq.client.groups.allocation import TopicQueue
-from ledgermq.client.groups.group_member import GroupOptions
-from ledgermq.model.errors import GroupUnknownError
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,10 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, Member, make_group, producer
 
 from ledgermq.store.recovery.log_damage import damage_path, read_damage
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, Member, make_group, producer
 
 pytestmark = pytest.mark.slow
 

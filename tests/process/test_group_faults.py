@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
 from tests.linearizability.checker import Checker, built_or_none
 from tests.process.conftest import Node
 from tests.process.fault_load import Run, queued_in, stored_in

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from tests.process.conftest import (
     Node,
     wait_until,

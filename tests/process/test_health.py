@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+from ledgermq.model.errors import LedgerError
+from ledgermq.process import control
 from tests.process.conftest import Node, StartNode, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 from tests.process.node_start import run_command
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.model.errors import LedgerError
-from ledgermq.process import control
 
 pytestmark = pytest.mark.slow
 

@@ -9,14 +9,14 @@ from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 import pytest
-from tests.process.conftest import nodes_made, wait_until
-from tests.process.fault_network import ProxyNetwork
-from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
-from tests.process.http_client import HttpAnswer, get
 
 from ledgermq.client import Consumer
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.model.errors import LedgerError
+from tests.process.conftest import nodes_made, wait_until
+from tests.process.fault_network import ProxyNetwork
+from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
+from tests.process.http_client import HttpAnswer, get
 
 pytestmark = pytest.mark.slow
 

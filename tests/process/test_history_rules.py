@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.process.history import History, HistoryWriter, Outcome
-from tests.process.history_rules import SHOWN_MAX, Stored, violations
 
 from ledgermq.model.errors import BusyError, TimedOutError
+from tests.process.history import History, HistoryWriter, Outcome
+from tests.process.history_rules import SHOWN_MAX, Stored, violations
 
 
 class Story:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from tests.process.conftest import Node, wait_until
-from tests.process.test_real_node import SMALL_FILES, serve
 
 from ledgermq.client import Consumer, Producer
+from tests.process.conftest import Node, wait_until
+from tests.process.test_real_node import SMALL_FILES, serve
 
 pytestmark = pytest.mark.slow
 

@@ -15,13 +15,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+
+from ledgermq.remoting.codes import RequestCode
 from tests.process.client_node import SERVE
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import COMMAND
 from tests.process.remoting_client import RemotingClient
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.remoting.codes import RequestCode
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Admin, Producer
 from ledgermq.client.admin.access_admin import AccessAdmin
@@ -23,6 +20,9 @@ from ledgermq.observer.inquiries.inquirer import Sources
 from ledgermq.observer.inquiries.inquiries import Inquiries
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.wire.session import ACCOUNT, ADMIN, ANY_USER
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

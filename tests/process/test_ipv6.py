@@ -15,17 +15,17 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import COMMAND, TOPIC, add_settings, free_port, make_group
-from tests.process.remoting_client import RemotingClient
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer, ProducerOptions
 from ledgermq.client.admin.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import NoPermissionError
 from ledgermq.remoting.codes import RequestCode as Code
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import COMMAND, TOPIC, add_settings, free_port, make_group
+from tests.process.remoting_client import RemotingClient
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.conftest import Node, wait_until
-from tests.process.console_client import ConsoleClient
-from tests.process.http_client import listens
-from tests.process.journald import Journald, running_journald, why_not
 
 from ledgermq.model.events import Event
 from ledgermq.process.log_lines import LineFormatter
 from ledgermq.process.systemd.journal import Journal
+from tests.process.conftest import Node, wait_until
+from tests.process.console_client import ConsoleClient
+from tests.process.http_client import listens
+from tests.process.journald import Journald, running_journald, why_not
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 

@@ -8,9 +8,9 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from tests.process.conftest import Node, wait_until
 
 from ledgermq.model.events import Event
+from tests.process.conftest import Node, wait_until
 
 pytestmark = pytest.mark.slow
 

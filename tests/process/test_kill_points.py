@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+
 from tests.process.conftest import Node
 from tests.process.kill_lives import Lives, judge, kinds_of_log
 

@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from ledgermq.client import Consumer
+from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.store.store_view import StoreView
 from tests.process.conftest import SOURCES, Node, is_alive, wait_until
 from tests.process.kill_journal import JournalReader, Place
 from tests.process.kill_producer import QUEUES
 from tests.process.node_start import Process, start_node
 from tests.process.running import topics_document
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Consumer
-from ledgermq.ipc.cursor_page import CursorPage, Role
-from ledgermq.store.store_view import StoreView
 
 pytestmark = pytest.mark.slow
 

@@ -9,13 +9,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.process.conftest import Node
-from tests.process.running import topics_document
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.store.store_view import StoreView
+from tests.process.conftest import Node
+from tests.process.running import topics_document
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

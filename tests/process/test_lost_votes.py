@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, make_group, producer
 
 from ledgermq.store.files.properties_file import decode_current_term
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, make_group, producer
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from tests.process.client_node import own_topic, start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client import (
@@ -30,6 +27,9 @@ from ledgermq.client.reading.message_track import Track, TrackState
 from ledgermq.formats.records.trace_record import TracedKind, TracedSend
 from ledgermq.model.message_filter import MessageFilter
 from ledgermq.model.names.system_topics import TRACE_TOPIC
+from tests.process.client_node import own_topic, start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

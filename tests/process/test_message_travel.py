@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
-from tests.process.conftest import Node, wait_until
-from tests.process.raw_consumer import RawConsumer
-from tests.process.raw_producer import RawProducer
-from tests.process.test_real_node import SMALL_FILES, serve
 
 from ledgermq.formats.records.message import decode_message
 from ledgermq.wire.pull_frame import PullStatus
 from ledgermq.wire.send_frame import Sent
 from ledgermq.wire.session import Refusal
+from tests.process.conftest import Node, wait_until
+from tests.process.raw_consumer import RawConsumer
+from tests.process.raw_producer import RawProducer
+from tests.process.test_real_node import SMALL_FILES, serve
 
 pytestmark = pytest.mark.slow
 

@@ -11,6 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from ledgermq.client import Consumer, Producer
+from ledgermq.client.admin.archive_admin import ArchiveAdmin
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.observer.metrics.series import CATALOG
 from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.group_nodes import TOPIC, Member, make_group, producer
@@ -18,11 +23,6 @@ from tests.process.http_client import HttpAnswer, get
 from tests.process.node_start import run_command
 from tests.process.running import topics_document
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Consumer, Producer
-from ledgermq.client.admin.archive_admin import ArchiveAdmin
-from ledgermq.client.broker_connection import connect_broker
-from ledgermq.observer.metrics.series import CATALOG
 
 pytestmark = pytest.mark.slow
 

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import SIZES, TOPIC, Group, Member, free_port, producer
-from tests.process.mirror_site import NAME, Source, report_of
-from tests.process.node_start import run_command
-from tests.process.test_scrub import FAST, entries, files_of, spoil, wait_repaired
-from tests.process.test_ship_files import delete_oldest
 
 from ledgermq.client import Consumer, Producer, ProducerOptions
 from ledgermq.model.errors import LedgerError, NotLeaderError
 from ledgermq.model.group_epoch import epoch_of
 from ledgermq.rules.tables.archives import MIRROR_PREFIX
 from ledgermq.store.store_view import StoreView
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import SIZES, TOPIC, Group, Member, free_port, producer
+from tests.process.mirror_site import NAME, Source, report_of
+from tests.process.node_start import run_command
+from tests.process.test_scrub import FAST, entries, files_of, spoil, wait_repaired
+from tests.process.test_ship_files import delete_oldest
 
 pytestmark = pytest.mark.slow
 

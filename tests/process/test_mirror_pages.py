@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
+
 from tests.process.api_client import ApiClient
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.console_client import ConsoleClient

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.sessions.keys.peer_keys import init_keys
 from tests.process.conftest import StartNode, wait_until
 from tests.process.group_nodes import TOPIC, Group, make_group, producer
 from tests.process.name_server import NameServer
 from tests.process.own_network import in_own_network
 from tests.process.peer_members import N0, N1, N2, Members, deliver
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.model.errors import ConfigError, StorageError
-from ledgermq.sessions.keys.peer_keys import init_keys
 
 pytestmark = pytest.mark.slow
 PORT = 4_711

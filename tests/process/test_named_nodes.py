@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 import zmq
-from tests.process.conftest import wait_until
-from tests.process.name_server import NameServer
-from tests.process.own_network import in_own_network
-from tests.suite.patience import PATIENCE_S
-from tests.unit.client.peer import Log, Peer
 
 from ledgermq.client import Admin, Consumer, Producer, ProducerOptions
 from ledgermq.client.aio import AsyncProducer
 from ledgermq.hosts.host_name import ANSWER_S, HostName
 from ledgermq.model.errors import ConfigError, LedgerError, NoPermissionError, NotLeaderError
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
+from tests.process.conftest import wait_until
+from tests.process.name_server import NameServer
+from tests.process.own_network import in_own_network
+from tests.suite.patience import PATIENCE_S
+from tests.unit.client.peer import Log, Peer
 
 pytestmark = pytest.mark.slow
 PRODUCE, CONSUME = 7_001, 7_002

@@ -7,14 +7,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.process.name_server import NameServer
-from tests.process.own_network import in_own_network
-from tests.process.raw_name_server import RawNameServer, raw_name_server
-from tests.unit.gateway.registered_node import RegisteredNode, topic
 
 from ledgermq.gateway.names.named_servers import ASK_MS, DOUBT_MS
 from ledgermq.gateway.names.registrations import PERIOD_MS
 from ledgermq.remoting.codes import RequestCode as Code
+from tests.process.name_server import NameServer
+from tests.process.own_network import in_own_network
+from tests.process.raw_name_server import RawNameServer, raw_name_server
+from tests.unit.gateway.registered_node import RegisteredNode, topic
 
 pytestmark = pytest.mark.slow
 PORT = 9_876

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 
 import pytest
+
+from ledgermq.model.features import LEVEL
 from tests.operating_commands import blocks_of
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import Group, Member, make_group
@@ -23,8 +25,6 @@ from tests.process.rolling import (
     stop,
     upgrade_check,
 )
-
-from ledgermq.model.features import LEVEL
 
 pytestmark = pytest.mark.slow
 

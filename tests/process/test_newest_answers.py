@@ -7,6 +7,10 @@ import signal
 from collections.abc import Callable
 
 import pytest
+
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.model.errors import LedgerError
+from ledgermq.remoting.codes import RequestCode as Code
 from tests.compat.remoting_group import make_remoting_group
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, make_group, producer
@@ -14,10 +18,6 @@ from tests.process.node_start import run_command
 from tests.process.remoting_client import RemotingClient
 from tests.process.test_remoting_election import connected, port_of
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client.broker_connection import connect_broker
-from ledgermq.model.errors import LedgerError
-from ledgermq.remoting.codes import RequestCode as Code
 
 pytestmark = pytest.mark.slow
 

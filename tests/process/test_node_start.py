@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from tests.process.node_start import SOURCES, ForkedProcess, Process, start_node
 from tests.suite.patience import PATIENCE_S
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import Member, make_group, producer
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
 from tests.certificates import make_certificate
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until

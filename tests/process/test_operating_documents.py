@@ -17,11 +17,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.conftest import Golden
-from tests.operating_commands import Told, documents, told_in, words_of
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import Group, Member, free_port, make_group, producer
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import _parser
 from ledgermq.client import TransactionalProducer
@@ -30,6 +25,11 @@ from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.core.address import DEFAULT_ADDRESS
 from ledgermq.client.reading.retries import DEAD
 from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
+from tests.conftest import Golden
+from tests.operating_commands import Told, documents, told_in, words_of
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import Group, Member, free_port, make_group, producer
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

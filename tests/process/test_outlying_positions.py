@@ -10,11 +10,6 @@ import json
 from collections.abc import Callable
 
 import pytest
-from tests.process.client_node import SERVE, start_client_node
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, make_group, producer
-from tests.process.test_outside_tables import OPTIONS, restart_killed
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, GroupConsumer, Producer, TransactionalProducer
 from ledgermq.client.broker_connection import connect_broker
@@ -24,6 +19,11 @@ from ledgermq.model.limits import DELAY_TOPIC
 from ledgermq.rules.messages.transactions import GROUP as TRANSACTIONS
 from ledgermq.rules.messages.transactions import HALF_QUEUE, OP_QUEUE
 from ledgermq.rules.state.broker_state import APPLIED_KEY
+from tests.process.client_node import SERVE, start_client_node
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, make_group, producer
+from tests.process.test_outside_tables import OPTIONS, restart_killed
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

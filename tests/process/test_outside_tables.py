@@ -16,11 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.client_node import SERVE, start_client_node
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, make_group, producer
-from tests.process.running import topics_document
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, DeadLetters, Producer
 from ledgermq.client.broker_connection import connect_broker
@@ -33,6 +28,11 @@ from ledgermq.rules.state.broker_state import APPLIED_KEY
 from ledgermq.rules.state.state_commands import STATE_QUEUE_ID
 from ledgermq.rules.state.state_tables import FILES, OWN_FILES
 from ledgermq.store.store_view import StoreView
+from tests.process.client_node import SERVE, start_client_node
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, make_group, producer
+from tests.process.running import topics_document
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -8,6 +8,16 @@ from pathlib import Path
 
 import pytest
 import zmq
+
+from ledgermq.model.config.settings import (
+    AckMode,
+    LogKind,
+)
+from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.features import LEVEL
+from ledgermq.model.ids import NodeId
+from ledgermq.sessions.keys.peer_keys import init_keys
+from ledgermq.wire.peer_preamble import Preamble, encode_preamble
 from tests.process.conftest import wait_until
 from tests.process.peer_members import (
     N0,
@@ -21,16 +31,6 @@ from tests.process.peer_members import (
     wait_answer,
     wait_unrefused,
 )
-
-from ledgermq.model.config.settings import (
-    AckMode,
-    LogKind,
-)
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
-from ledgermq.model.features import LEVEL
-from ledgermq.model.ids import NodeId
-from ledgermq.sessions.keys.peer_keys import init_keys
-from ledgermq.wire.peer_preamble import Preamble, encode_preamble
 
 
 @pytest.fixture

@@ -13,17 +13,6 @@ from pathlib import Path
 
 import pytest
 import zmq
-from tests.process.conftest import wait_until
-from tests.process.group_nodes import free_port
-from tests.process.peer_members import (
-    N0,
-    N1,
-    N2,
-    Members,
-    deliver,
-    preamble_of,
-    raw_peer,
-)
 
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.exit_status import EXIT_STORAGE
@@ -34,6 +23,17 @@ from ledgermq.sessions.keys.peer_keys import init_keys
 from ledgermq.wire.peer_preamble import (
     encode_preamble,
     encode_refusal,
+)
+from tests.process.conftest import wait_until
+from tests.process.group_nodes import free_port
+from tests.process.peer_members import (
+    N0,
+    N1,
+    N2,
+    Members,
+    deliver,
+    preamble_of,
+    raw_peer,
 )
 
 QUEUED_MAX = 96

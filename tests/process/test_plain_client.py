@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
+
 from tests.process.conftest import Node
 from tests.process.other_versions import THIS
 from tests.process.rolling import start

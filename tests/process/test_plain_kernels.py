@@ -10,13 +10,13 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+
+from ledgermq.client import Producer
+from ledgermq.formats.kernels import kernel
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.http_client import get
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Producer
-from ledgermq.formats.kernels import kernel
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, wait_until
-from tests.unit.store.records import BROKER, frame_of
 
 from ledgermq.client import Consumer, Decision, Producer, ProducerOptions, TransactionalProducer
 from ledgermq.formats.records.host_address import encode_host
@@ -21,6 +18,9 @@ from ledgermq.model.limits import DELAY_TOPIC, STAGED_TOPIC, SYSTEM_TOPIC, TIMER
 from ledgermq.rules.messages.transactions import HALF_QUEUE, OP_QUEUE
 from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.log.log_writer import LogEnd, LogWriter, StampedRun
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, wait_until
+from tests.unit.store.records import BROKER, frame_of
 
 pytestmark = pytest.mark.slow
 

@@ -8,6 +8,10 @@ import ssl
 from collections.abc import Callable, Iterator
 
 import pytest
+
+from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.remoting.codes import RequestCode, ResponseCode
 from tests.certificates import make_certificate
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.port_processes import (
@@ -32,10 +36,6 @@ from tests.process.remoting_steps import (
 from tests.process.test_remoting_produce import fields
 from tests.process.test_remoting_transactions import connect, send_half
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client.admin.access_admin import AccessAdmin
-from ledgermq.client.broker_connection import connect_broker
-from ledgermq.remoting.codes import RequestCode, ResponseCode
 
 pytestmark = pytest.mark.slow
 

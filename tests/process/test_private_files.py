@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.process.conftest import nodes_made
 from tests.small_store import write_store
 

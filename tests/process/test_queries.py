@@ -13,10 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.broker_node import BrokerNode, NodeMaker, broker_nodes, root_of, units_of
-from tests.process.client_node import start_client_node
-from tests.process.conftest import SOURCES, Node, wait_until
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer, Queries
 from ledgermq.client.aio import AsyncQueries
@@ -25,6 +21,10 @@ from ledgermq.formats.records.message_id import OffsetId, encode_offset_id
 from ledgermq.model.errors import ConfigError, ProtocolError, TopicUnknownError
 from ledgermq.wire.header import Kind, encode_header
 from ledgermq.wire.session import Refusal
+from tests.process.broker_node import BrokerNode, NodeMaker, broker_nodes, root_of, units_of
+from tests.process.client_node import start_client_node
+from tests.process.conftest import SOURCES, Node, wait_until
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -13,6 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from ledgermq.client import Consumer
+from ledgermq.formats.arrays import UNIT
+from ledgermq.formats.findings import Severity
+from ledgermq.repair.check.check_store import CheckOptions, check_store
+from ledgermq.store.files.mapped_files import MappedFiles
+from ledgermq.store.queues.queue_ends import ends_path, read_queue_ends, write_queue_ends
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import (
     COMMAND,
@@ -26,13 +33,6 @@ from tests.process.group_nodes import (
 )
 from tests.staged_derived import stage
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Consumer
-from ledgermq.formats.arrays import UNIT
-from ledgermq.formats.findings import Severity
-from ledgermq.repair.check.check_store import CheckOptions, check_store
-from ledgermq.store.files.mapped_files import MappedFiles
-from ledgermq.store.queues.queue_ends import ends_path, read_queue_ends, write_queue_ends
 
 pytestmark = pytest.mark.slow
 

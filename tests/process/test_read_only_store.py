@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.process.client_node import SERVE, start_client_node
-from tests.process.conftest import Node
 
 from ledgermq.model.exit_status import EXIT_OK, EXIT_STORAGE
+from tests.process.client_node import SERVE, start_client_node
+from tests.process.conftest import Node
 
 pytestmark = [
     pytest.mark.slow,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from tests.process.conftest import SOURCES, Node, is_alive, wait_until
 
 pytestmark = pytest.mark.slow

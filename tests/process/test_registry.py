@@ -18,14 +18,14 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSe
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.timestamp_pb2 import Timestamp
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, wait_until
-from tests.process.http_client import HttpAnswer, connect, parse, read_all
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.admin.schema_admin import SchemaAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.schemas.typed_bodies import TypedBodies
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, wait_until
+from tests.process.http_client import HttpAnswer, connect, parse, read_all
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -7,12 +7,6 @@ import ssl
 from collections.abc import Callable
 
 import pytest
-from tests.certificates import make_certificate
-from tests.process.conftest import Node, wait_until
-from tests.process.remoting_client import RemotingClient
-from tests.process.remoting_node import start_remoting_node
-from tests.process.remoting_steps import send
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.admin.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
@@ -21,6 +15,12 @@ from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.rules.access.sealed_secret import key_id
 from ledgermq.sessions.keys.user_secrets import make_user_key, read_user_keys
+from tests.certificates import make_certificate
+from tests.process.conftest import Node, wait_until
+from tests.process.remoting_client import RemotingClient
+from tests.process.remoting_node import start_remoting_node
+from tests.process.remoting_steps import send
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

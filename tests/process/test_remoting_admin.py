@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.process.conftest import Node, wait_until
-from tests.process.remoting_client import RemotingClient
-from tests.process.remoting_node import start_remoting_node
 
 from ledgermq.client import Producer
 from ledgermq.formats.records.message import decode_message
@@ -17,6 +14,9 @@ from ledgermq.remoting.codes import Language, RequestCode, ResponseCode
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.command import ONEWAY, Command
 from ledgermq.remoting.fastjson import decode_body
+from tests.process.conftest import Node, wait_until
+from tests.process.remoting_client import RemotingClient
+from tests.process.remoting_node import start_remoting_node
 
 pytestmark = pytest.mark.slow
 

@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from tests.process.fuzzed_port import FuzzedPort, fuzzed_port
-from tests.process.remoting_client import RemotingClient
-from tests.process.remoting_steps import beat, beat_when_leading, heartbeat_body, pull_fields
 
 from ledgermq.model.message_filter import TAGS_MAX
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command, HeaderKind, encode_command
+from tests.process.fuzzed_port import FuzzedPort, fuzzed_port
+from tests.process.remoting_client import RemotingClient
+from tests.process.remoting_steps import beat, beat_when_leading, heartbeat_body, pull_fields
 
 pytestmark = pytest.mark.slow
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.command import ONEWAY, HeaderKind
 from tests.process.conftest import nodes_made, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
@@ -18,9 +21,6 @@ from tests.process.remoting_steps import (
     pulled,
     send,
 )
-
-from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.remoting.command import ONEWAY, HeaderKind
 
 pytestmark = pytest.mark.slow
 

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.command import ONEWAY, Command
 from tests.certificates import make_certificate
 from tests.compat.remoting_group import make_remoting_group
 from tests.process.conftest import Node, wait_until
@@ -23,9 +26,6 @@ from tests.process.remoting_steps import (
     pull,
     send,
 )
-
-from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.remoting.command import ONEWAY, Command
 
 pytestmark = pytest.mark.slow
 

@@ -11,6 +11,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+
+from ledgermq.remoting.codes import RequestCode as Code
+from ledgermq.remoting.command import Command, HeaderKind, encode_command
+from ledgermq.remoting.pull_request import SUSPEND
 from tests.process.fuzzed_port import (
     FUZZ_S,
     GROWTH_MAX,
@@ -22,10 +26,6 @@ from tests.process.fuzzed_port import (
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_requests import TEMPLATES, TO_CLIENTS
 from tests.process.remoting_steps import beat_when_leading, send
-
-from ledgermq.remoting.codes import RequestCode as Code
-from ledgermq.remoting.command import Command, HeaderKind, encode_command
-from ledgermq.remoting.pull_request import SUSPEND
 
 pytestmark = pytest.mark.slow
 

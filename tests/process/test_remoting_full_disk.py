@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+
+from ledgermq.remoting.codes import RequestCode as Code
+from ledgermq.remoting.codes import ResponseCode
+from ledgermq.remoting.command import Command
 from tests.compat.remoting_group import make_remoting_group
 from tests.process.conftest import Node, wait_until
 from tests.process.full_disk import disk_of, small_disks, why_not
@@ -13,10 +17,6 @@ from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_steps import NOW_MS, beat_when_leading, members, pull
 from tests.process.test_full_disk import FILES, LEFT, RETENTION, wait_prepared
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.remoting.codes import RequestCode as Code
-from ledgermq.remoting.codes import ResponseCode
-from ledgermq.remoting.command import Command
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 

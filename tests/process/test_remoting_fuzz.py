@@ -10,6 +10,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command, HeaderKind, encode_command
 from tests.process.fuzzed_port import (
     FUZZ_S,
     GROWTH_MAX,
@@ -20,9 +23,6 @@ from tests.process.fuzzed_port import (
 )
 from tests.readable import is_readable
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command, HeaderKind, encode_command
 
 pytestmark = pytest.mark.slow
 

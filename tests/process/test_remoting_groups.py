@@ -6,6 +6,12 @@ import json
 from collections.abc import Iterator
 
 import pytest
+
+from ledgermq.client.admin.admin import Admin
+from ledgermq.client.blocking.group_consumer import GroupConsumer
+from ledgermq.formats.records.message_id import decode_offset_id
+from ledgermq.model.errors import GroupActiveError, NoPermissionError
+from ledgermq.remoting.codes import RequestCode, ResponseCode
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
@@ -18,12 +24,6 @@ from tests.process.remoting_steps import (
     send,
 )
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client.admin.admin import Admin
-from ledgermq.client.blocking.group_consumer import GroupConsumer
-from ledgermq.formats.records.message_id import decode_offset_id
-from ledgermq.model.errors import GroupActiveError, NoPermissionError
-from ledgermq.remoting.codes import RequestCode, ResponseCode
 
 pytestmark = pytest.mark.slow
 

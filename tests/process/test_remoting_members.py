@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Iterator
 
 import pytest
+
+from ledgermq.remoting.codes import RequestCode, ResponseCode
 from tests.process.conftest import Node
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
 from tests.process.remoting_steps import GROUP, beat, beat_when_leading, members
-
-from ledgermq.remoting.codes import RequestCode, ResponseCode
 
 pytestmark = pytest.mark.slow
 

@@ -7,13 +7,13 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
+
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.command import HeaderKind
 from tests.process.client_node import SERVE
 from tests.process.conftest import Node, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
-
-from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.remoting.command import HeaderKind
 
 pytestmark = pytest.mark.slow
 

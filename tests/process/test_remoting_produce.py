@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.process.remoting_client import RemotingClient
-from tests.process.remoting_node import start_remoting_node
 
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.reading.queries import Queries
 from ledgermq.formats.records.batch_payload import BatchItem, encode_batch
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import ONEWAY, Command, HeaderKind
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.remoting_client import RemotingClient
+from tests.process.remoting_node import start_remoting_node
 
 pytestmark = pytest.mark.slow
 

@@ -7,15 +7,15 @@ import zlib
 from collections.abc import Callable
 
 import pytest
+
+from ledgermq.client.admin.admin import Admin
+from ledgermq.remoting.codes import RequestCode as Code
+from ledgermq.remoting.codes import ResponseCode
 from tests.compat.remoting_group import BROKER_NAME, make_remoting_group
 from tests.process.conftest import Node, wait_until
 from tests.process.raw_name_server import raw_name_server
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
-
-from ledgermq.client.admin.admin import Admin
-from ledgermq.remoting.codes import RequestCode as Code
-from ledgermq.remoting.codes import ResponseCode
 
 pytestmark = pytest.mark.slow
 

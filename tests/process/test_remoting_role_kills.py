@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
+
 from tests.compat.remoting_group import make_remoting_group
 from tests.process.conftest import Node, wait_until
 from tests.process.faults import pid_of

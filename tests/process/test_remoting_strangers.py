@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.remoting_node import start_remoting_node
 from tests.suite.patience import PATIENCE_S

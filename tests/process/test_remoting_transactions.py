@@ -6,16 +6,16 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.process.remoting_client import RemotingClient
-from tests.process.remoting_node import start_remoting_node
-from tests.process.test_remoting_produce import fields, stored
 
 from ledgermq.client.reading.queries import Queries
 from ledgermq.formats.records.message import decode_message
 from ledgermq.formats.records.message_id import decode_offset_id
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import ONEWAY, Command
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.remoting_client import RemotingClient
+from tests.process.remoting_node import start_remoting_node
+from tests.process.test_remoting_produce import fields, stored
 
 pytestmark = pytest.mark.slow
 

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+
+from ledgermq.client import Admin
+from ledgermq.remoting.codes import RequestCode, ResponseCode
 from tests.process.conftest import nodes_made, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
@@ -21,9 +24,6 @@ from tests.process.remoting_steps import (
     send,
 )
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Admin
-from ledgermq.remoting.codes import RequestCode, ResponseCode
 
 pytestmark = pytest.mark.slow
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.process.broker_node import NodeMaker, broker_nodes, pull_all, root_of, told, units_of
 
 from ledgermq.client import Queries
 from ledgermq.wire.pull_frame import PullStatus
+from tests.process.broker_node import NodeMaker, broker_nodes, pull_all, root_of, told, units_of
 
 pytestmark = pytest.mark.slow
 

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 
 import pytest
-from tests.process.client_node import SERVE
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.process.raw_producer import RawProducer
-from tests.process.running import topics_document
-from tests.process.stream_relay import StreamRelay
 
 from ledgermq.client import Consumer, Producer, ProducerOptions
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.wire.send_frame import Sent
 from ledgermq.wire.session import NOT_TOLD, Refusal
+from tests.process.client_node import SERVE
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.raw_producer import RawProducer
+from tests.process.running import topics_document
+from tests.process.stream_relay import StreamRelay
 
 pytestmark = pytest.mark.slow
 

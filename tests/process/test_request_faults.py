@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from ledgermq.client import Producer, ProducerOptions
+from ledgermq.model.errors import UnexpectedError
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.wire.query_frame import KeyQuery, encode_query
 from tests.process.conftest import Node
 from tests.process.group_nodes import free_port
 from tests.process.raw_consumer import RawConsumer
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_steps import beat_when_leading, pull, pull_fields, send
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Producer, ProducerOptions
-from ledgermq.model.errors import UnexpectedError
-from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.wire.query_frame import KeyQuery, encode_query
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
-from tests.process.client_node import own_topic, start_client_node
-from tests.process.conftest import Node, nodes_made
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.aio.consumer import AsyncConsumer
 from ledgermq.client.aio.producer import AsyncProducer
@@ -20,6 +17,9 @@ from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.blocking.requester import Requester
 from ledgermq.model.errors import LedgerError, TimedOutError
+from tests.process.client_node import own_topic, start_client_node
+from tests.process.conftest import Node, nodes_made
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

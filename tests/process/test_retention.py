@@ -6,11 +6,11 @@ import signal
 from collections.abc import Callable
 
 import pytest
+
+from ledgermq.client import Consumer
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Consumer
 
 pytestmark = pytest.mark.slow
 

@@ -10,10 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client import Admin, Consumer, DeadLetters, Producer, ReceivedMessage, SendResult
@@ -30,6 +26,10 @@ from ledgermq.model.errors import (
     ProtocolError,
     TopicUnknownError,
 )
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

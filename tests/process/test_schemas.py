@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, wait_until
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client import Consumer, Producer
@@ -20,6 +17,9 @@ from ledgermq.client.admin.schema_admin import SchemaAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.schemas.typed_bodies import TypedBodies
 from ledgermq.model.errors import BodyUnreadableError, ConfigError, MessageIllegalError
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, wait_until
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
 from ledgermq.formats.arrays import ENTRY_ITEM
 from ledgermq.model.limits import SYSTEM_TOPIC
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, wait_until
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client import Consumer, Decision, Producer, TransactionalProducer
 from ledgermq.client.blocking.group_consumer import GroupConsumer
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, wait_until
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

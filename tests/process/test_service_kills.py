@@ -13,6 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pytest
+
+from ledgermq.client import TransactionalProducer
+from ledgermq.model.limits import DELAY_TOPIC, TIMER_TOPIC
+from ledgermq.model.names.transactions import HALF_TOPIC, OP_TOPIC
 from tests.process import test_transaction_kills as transactions
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, make_group, producer
@@ -31,10 +35,6 @@ from tests.process.service_load import (
 )
 from tests.process.test_state_log import broker_of, offsets_in_file, wait_same_tables
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import TransactionalProducer
-from ledgermq.model.limits import DELAY_TOPIC, TIMER_TOPIC
-from ledgermq.model.names.transactions import HALF_TOPIC, OP_TOPIC
 
 pytestmark = pytest.mark.slow
 

@@ -14,6 +14,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
+
+from ledgermq.client.admin.admin import Admin
+from ledgermq.remoting.codes import RequestCode as Code
+from ledgermq.remoting.codes import ResponseCode
+from ledgermq.remoting.command import Command
 from tests.certificates import make_certificate
 from tests.process.client_node import SERVE
 from tests.process.conftest import Node, nodes_made, wait_until
@@ -21,11 +26,6 @@ from tests.process.group_nodes import free_port
 from tests.process.port_processes import one_at_each
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
-
-from ledgermq.client.admin.admin import Admin
-from ledgermq.remoting.codes import RequestCode as Code
-from ledgermq.remoting.codes import ResponseCode
-from ledgermq.remoting.command import Command
 
 pytestmark = pytest.mark.slow
 

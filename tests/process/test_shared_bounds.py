@@ -8,11 +8,6 @@ from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
-from tests.process.conftest import Node, wait_until
-from tests.process.remoting_client import RemotingClient
-from tests.process.remoting_node import start_remoting_node
-from tests.process.remoting_steps import beat, beat_when_leading, heartbeat_body, pull_fields, send
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Admin
 from ledgermq.client.admin.access_admin import AccessAdmin
@@ -20,6 +15,11 @@ from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode
+from tests.process.conftest import Node, wait_until
+from tests.process.remoting_client import RemotingClient
+from tests.process.remoting_node import start_remoting_node
+from tests.process.remoting_steps import beat, beat_when_leading, heartbeat_body, pull_fields, send
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -12,6 +12,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+
+from ledgermq.client import Consumer
+from ledgermq.model.errors import NotLeaderError, OutcomeUnknownError
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import (
     TOPIC,
@@ -21,9 +24,6 @@ from tests.process.group_nodes import (
     make_growing_group,
     producer,
 )
-
-from ledgermq.client import Consumer
-from ledgermq.model.errors import NotLeaderError, OutcomeUnknownError
 
 pytestmark = pytest.mark.slow
 

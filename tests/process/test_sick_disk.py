@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+
+from ledgermq.client import Consumer
+from ledgermq.model.errors import LedgerError, NotLeaderError
+from ledgermq.model.exit_status import EXIT_STORAGE
 from tests.process.conftest import Node, is_alive, wait_until
 from tests.process.full_disk import disk_of, small_disks, why_not
 from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 from tests.process.sick_disk import SickDisk
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Consumer
-from ledgermq.model.errors import LedgerError, NotLeaderError
-from ledgermq.model.exit_status import EXIT_STORAGE
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 

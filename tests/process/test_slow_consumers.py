@@ -6,11 +6,11 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+
+from ledgermq.client import Consumer, Producer, ProducerOptions
 from tests.process.conftest import Node, wait_until
 from tests.process.raw_consumer import RawConsumer
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Consumer, Producer, ProducerOptions
 
 pytestmark = pytest.mark.slow
 

@@ -6,10 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.process.group_nodes import TOPIC, Group, make_group
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
 from ledgermq.client.blocking.producer import Producer
@@ -23,6 +19,10 @@ from ledgermq.model.errors import (
     TopicUnknownError,
 )
 from ledgermq.model.limits import STAGED_TOPIC
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.group_nodes import TOPIC, Group, make_group
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -13,14 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.process.client_node import SERVE, start_client_node
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import make_group
-from tests.process.port_processes import one_at_each
-from tests.process.raw_producer import RawProducer
-from tests.process.remoting_node import start_remoting_node
-from tests.process.test_remoting_produce import fields
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.broker.state.broker_tables import ROWS_AT_ONCE_MAX
 from ledgermq.client import Admin
@@ -31,6 +23,14 @@ from ledgermq.model.names.transactions import HALF_TOPIC
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.wire.send_frame import Sent
 from ledgermq.wire.session import Refusal
+from tests.process.client_node import SERVE, start_client_node
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import make_group
+from tests.process.port_processes import one_at_each
+from tests.process.raw_producer import RawProducer
+from tests.process.remoting_node import start_remoting_node
+from tests.process.test_remoting_produce import fields
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

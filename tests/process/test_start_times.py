@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
-from tests.process.client_node import own_topic, start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import (
     Admin,
@@ -22,6 +19,9 @@ from ledgermq.client import (
     GroupOptions,
     Producer,
 )
+from tests.process.client_node import own_topic, start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -14,10 +14,6 @@ from pathlib import Path
 
 import pytest
 import zmq
-from tests.process.client_node import SERVE, start_client_node
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.blocking.producer import Producer
@@ -34,6 +30,10 @@ from ledgermq.rules.state.broker_state import APPLIED_KEY
 from ledgermq.rules.state.state_tables import FILES, OWN_FILES
 from ledgermq.rules.tables.group_offsets import GroupOffsets
 from ledgermq.rules.tables.topics import TopicTable
+from tests.process.client_node import SERVE, start_client_node
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

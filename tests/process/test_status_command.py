@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.process.conftest import Node, StartNode, launch_small
 
 from ledgermq.cli.main import main
+from tests.process.conftest import Node, StartNode, launch_small
 
 pytestmark = pytest.mark.slow
 

@@ -11,6 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from ledgermq.cli.main import main
+from ledgermq.client import Producer
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.model.errors import LedgerError, NoPermissionError
 from tests.process.client_node import SERVE
 from tests.process.cluster_change import KEYED, Cluster, native_client
 from tests.process.cluster_history import PLAIN, History
@@ -18,11 +23,6 @@ from tests.process.cluster_nodes import STEP_S
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.test_cluster_groups import ClusterNode, Told, as_json
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.cli.main import main
-from ledgermq.client import Producer
-from ledgermq.client.broker_connection import connect_broker
-from ledgermq.model.errors import LedgerError, NoPermissionError
 
 pytestmark = pytest.mark.slow
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.conftest import Node, StartNode, wait_until
 
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.ipc.process_slots import PutLock
 from ledgermq.model.errors import ConfigError, ProtocolError, StorageError
 from ledgermq.process import control
+from tests.process.conftest import Node, StartNode, wait_until
 
 pytestmark = pytest.mark.slow
 

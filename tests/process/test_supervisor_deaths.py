@@ -8,9 +8,9 @@ import signal
 import time
 
 import pytest
-from tests.process.conftest import StartNode, wait_until
 
 from ledgermq.ipc.cursor_page import CursorPage, Role
+from tests.process.conftest import StartNode, wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from tests.process.conftest import Node, StartNode, is_alive, wait_until
 
 pytestmark = pytest.mark.slow

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.process.conftest import Node, StartNode
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.daemon.store_lock import FamilyLock, JavaLock
 from ledgermq.model.errors import StorageError, StoreLockedError
+from tests.process.conftest import Node, StartNode
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
 from tests.process.conftest import StartNode, wait_until
 
 pytestmark = pytest.mark.slow

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Admin, Consumer, DeadLetters, OutgoingMessage, Producer, Queries
 from ledgermq.model.errors import LedgerError
+from tests.process.client_node import start_client_node
+from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+
+from ledgermq.client import GroupConsumer
+from ledgermq.client.broker_connection import connect_broker
 from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
 from tests.process.group_nodes import TOPIC, Group, make_group, producer
 from tests.process.pty_program import PtyProgram
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import GroupConsumer
-from ledgermq.client.broker_connection import connect_broker
 
 pytestmark = pytest.mark.slow
 

@@ -8,12 +8,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.process.client_node import SERVE
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import free_port
-from tests.process.remoting_client import RemotingClient
-from tests.process.test_cluster_groups import ClusterNode, Told, as_json
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client import Producer
@@ -21,6 +15,12 @@ from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import NoPermissionError
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode
+from tests.process.client_node import SERVE
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import free_port
+from tests.process.remoting_client import RemotingClient
+from tests.process.test_cluster_groups import ClusterNode, Told, as_json
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -8,19 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.process.client_node import own_topic, start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.process.group_nodes import TOPIC, make_group
-from tests.process.traced_clients import (
-    Recorder,
-    first_messages,
-    linked,
-    recorder,
-    records_of,
-    span_id,
-    trace_of,
-)
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import (
     Consumer,
@@ -47,6 +34,19 @@ from ledgermq.formats.records.trace_record import (
     decode_traces,
 )
 from ledgermq.model.names.system_topics import TRACE_TOPIC
+from tests.process.client_node import own_topic, start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.group_nodes import TOPIC, make_group
+from tests.process.traced_clients import (
+    Recorder,
+    first_messages,
+    linked,
+    recorder,
+    records_of,
+    span_id,
+    trace_of,
+)
+from tests.suite.patience import PATIENCE_S
 
 __all__ = ["recorder"]
 

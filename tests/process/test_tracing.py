@@ -14,18 +14,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode, TraceFlags
-from tests.process.client_node import own_topic, start_client_node
-from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
-from tests.process.traced_clients import (
-    Recorder,
-    first_messages,
-    linked,
-    recorder,
-    said,
-    span_id,
-    trace_of,
-)
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import (
     Consumer,
@@ -41,6 +29,18 @@ from ledgermq.client.aio import (
 from ledgermq.client.tracing.spans import LINKS_MAX
 from ledgermq.model.errors import ConfigError, MessageIllegalError
 from ledgermq.model.limits import PROPERTIES_SIZE_MAX
+from tests.process.client_node import own_topic, start_client_node
+from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
+from tests.process.traced_clients import (
+    Recorder,
+    first_messages,
+    linked,
+    recorder,
+    said,
+    span_id,
+    trace_of,
+)
+from tests.suite.patience import PATIENCE_S
 
 __all__ = ["recorder"]
 

@@ -12,11 +12,6 @@ from contextlib import suppress
 
 import psutil
 import pytest
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
-from tests.process.test_state_log import broker_of
-from tests.process.test_transactions import QUICK
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import (
     Consumer,
@@ -33,6 +28,11 @@ from ledgermq.client.sending.transaction_requests import list_steps
 from ledgermq.model.errors import LedgerError, OutcomeUnknownError
 from ledgermq.model.names.transactions import HALF_TOPIC, OP_TOPIC
 from ledgermq.store.store_view import StoreView
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
+from tests.process.test_state_log import broker_of
+from tests.process.test_transactions import QUICK
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

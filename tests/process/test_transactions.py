@@ -16,11 +16,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import SOURCES, Node, wait_until
-from tests.process.raw_producer import RawProducer
-from tests.process.test_state_log import broker_of, offsets_in_file
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import (
     Consumer,
@@ -44,6 +39,11 @@ from ledgermq.model.errors import (
 from ledgermq.model.names.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC
 from ledgermq.store.store_view import StoreView
 from ledgermq.wire.session import Refusal
+from tests.process.client_node import start_client_node
+from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.raw_producer import RawProducer
+from tests.process.test_state_log import broker_of, offsets_in_file
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -17,16 +17,16 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.process.conftest import Node, is_alive, wait_until
-from tests.process.fault_network import ProxyNetwork
-from tests.process.faults import kill_node
-from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer
 from ledgermq.client.core.results import BatchResult
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.model.errors import LedgerError
+from tests.process.conftest import Node, is_alive, wait_until
+from tests.process.fault_network import ProxyNetwork
+from tests.process.faults import kill_node
+from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

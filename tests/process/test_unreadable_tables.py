@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable
 
 import pytest
-from tests.process.client_node import SERVE, start_client_node
-from tests.process.conftest import Node
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client import Admin
 from ledgermq.formats.config_json import decode_document
+from tests.process.client_node import SERVE, start_client_node
+from tests.process.conftest import Node
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -10,15 +10,15 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.conftest import Golden
-from tests.process.conftest import SOURCES, Node, wait_until
-from tests.process.group_nodes import COMMAND, SIZES, Group, Member, make_group, producer
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.message_json import plain_body
 from ledgermq.client import Consumer
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.store.store_view import StoreView
+from tests.conftest import Golden
+from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.group_nodes import COMMAND, SIZES, Group, Member, make_group, producer
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

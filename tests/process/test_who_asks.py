@@ -7,10 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import free_port
-from tests.process.raw_zmtp import FirstZmtpClient, ZmtpClient
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer, ProducerOptions
 from ledgermq.client.broker_connection import connect_broker
@@ -18,6 +14,10 @@ from ledgermq.model.errors import LedgerError, NoPermissionError
 from ledgermq.wire.header import Kind
 from ledgermq.wire.pull_frame import Pull, encode_pull
 from ledgermq.wire.session import Refusal, encode_call, encode_hello
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import free_port
+from tests.process.raw_zmtp import FirstZmtpClient, ZmtpClient
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
+from ledgermq.client import Consumer
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member, make_growing_group, producer
 from tests.process.other_versions import version_before
 from tests.process.test_group_members import join, raft_status, send
-
-from ledgermq.client import Consumer
 
 pytestmark = pytest.mark.slow
 

@@ -7,13 +7,13 @@ import signal
 from collections.abc import Callable, Sequence
 
 import pytest
+
+from ledgermq.model.features import LEVEL
 from tests.process.conftest import Node, wait_until
 from tests.process.console_client import ConsoleClient
 from tests.process.group_nodes import TOPIC, Group, Member, make_growing_group, producer
 from tests.process.node_start import run_command
 from tests.process.test_group_members import change, raft_answers, raft_status
-
-from ledgermq.model.features import LEVEL
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 import zmq
-from tests.process.raw_producer import RawProducer
-from tests.process.running import PartialNode, wait_for
 
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.records.message import decode_message
@@ -27,6 +25,8 @@ from ledgermq.store.recovery.recovery import recover_log
 from ledgermq.wire.header import Kind, decode_header, encode_header
 from ledgermq.wire.send_frame import Sent
 from ledgermq.wire.session import LEADER, Refusal, Standing, decode_refused, decode_role
+from tests.process.raw_producer import RawProducer
+from tests.process.running import PartialNode, wait_for
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,6 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Tracer
-from tests.process.conftest import wait_until
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import (
     Consumer,
@@ -24,6 +22,8 @@ from ledgermq.formats.records.trace_record import (
     decode_traces,
 )
 from ledgermq.model.names.system_topics import TRACE_TOPIC
+from tests.process.conftest import wait_until
+from tests.suite.patience import PATIENCE_S
 
 MESSAGING = "messaging."
 

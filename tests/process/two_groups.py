@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.process.group_nodes import free_port
-from tests.process.test_cluster_groups import ClusterNode
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer
 from ledgermq.client.admin.cluster_admin import ClusterAdmin
 from ledgermq.client.broker_connection import connect_broker
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.group_nodes import free_port
+from tests.process.test_cluster_groups import ClusterNode
+from tests.suite.patience import PATIENCE_S
 
 HOME, OTHER = "orders-a", "orders-b"
 TOPIC, QUEUES = "sales", 2

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.raft_group.disk import Entry, SimDisk
-
 from ledgermq.model.ids import NodeId
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import RaftRole
 from ledgermq.raft.quorum import has_majority
+from tests.raft_group.disk import Entry, SimDisk
 
 
 class BrokenPromiseError(AssertionError):

@@ -12,11 +12,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from tests.raft_group.checker import Checker, require
-from tests.raft_group.disk import Entry, SimDisk
-from tests.raft_group.node import SimNode
-from tests.raft_group.witness import SimWitness
-
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
 from ledgermq.raft.membership import Membership
@@ -24,6 +19,10 @@ from ledgermq.raft.messages import Message, RaftRole
 from ledgermq.raft.roles.node_state import WriterState
 from ledgermq.raft.roles.witness import WitnessState
 from ledgermq.raft.timing import FlowLimits, Timing
+from tests.raft_group.checker import Checker, require
+from tests.raft_group.disk import Entry, SimDisk
+from tests.raft_group.node import SimNode
+from tests.raft_group.witness import SimWitness
 
 TIMING = Timing(
     heartbeat=30, election_min=100, election_max=200, transfer_max=300, preferred_wait=600,

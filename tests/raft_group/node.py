@@ -6,9 +6,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from tests.raft_group.checker import Checker
-from tests.raft_group.disk import Entry, SimDisk
-
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import Effects
@@ -17,6 +14,8 @@ from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
 from ledgermq.raft.roles.node_state import WriterState
 from ledgermq.raft.timing import FlowLimits, Timing
 from ledgermq.sim.machine.compared_line import LinedCore
+from tests.raft_group.checker import Checker
+from tests.raft_group.disk import Entry, SimDisk
 
 Order = tuple[str, Any]
 

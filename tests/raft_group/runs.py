@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from tests.raft_group.checker import require
-from tests.raft_group.group import TIMING, RaftGroup, Weather
-from tests.raft_group.node import SimNode
-
 from ledgermq.model.ids import Index, NodeId
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.roles.node_state import WriterState
+from tests.raft_group.checker import require
+from tests.raft_group.group import TIMING, RaftGroup, Weather
+from tests.raft_group.node import SimNode
 
 FAULT_EVERY = 60
 STORM_FAULT_EVERY = 16

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from tests.raft_group.runs import Run, failure
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))

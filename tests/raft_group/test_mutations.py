@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.raft_group.node import SimNode
-from tests.raft_group.runs import failure
 
 from ledgermq.model.ids import Index, NodeId
 from ledgermq.raft.messages import EntryId, HardState, VoteRefusal, VoteRequest
@@ -14,6 +12,8 @@ from ledgermq.raft.roles import candidate, follower, leader
 from ledgermq.raft.roles.leadership import Leadership
 from ledgermq.raft.roles.node_state import NodeState
 from ledgermq.raft.timing import LAST_WAITS
+from tests.raft_group.node import SimNode
+from tests.raft_group.runs import failure
 
 SEEDS = 500
 

@@ -12,9 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.raft_group.witness import SimWitness
-from tests.raft_group.witness_runs import WitnessRun, failure
-from tests.sim.search import find
 
 from ledgermq.model.ids import Index, NodeId
 from ledgermq.raft.membership import Membership
@@ -24,6 +21,9 @@ from ledgermq.raft.roles import attesting
 from ledgermq.raft.roles.leadership import Attesting, Leadership
 from ledgermq.raft.roles.node_state import NodeState
 from ledgermq.raft.roles.witness import WitnessCore
+from tests.raft_group.witness import SimWitness
+from tests.raft_group.witness_runs import WitnessRun, failure
+from tests.sim.search import find
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "40"))

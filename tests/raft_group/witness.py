@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.raft_group.checker import Checker
-from tests.raft_group.disk import Entry
-
 from ledgermq.model.ids import NodeId
 from ledgermq.raft.messages import Message
 from ledgermq.raft.roles.witness import KEEPS_NOTHING, WitnessCore, WitnessState
 from ledgermq.raft.timing import Timing
+from tests.raft_group.checker import Checker
+from tests.raft_group.disk import Entry
 
 
 class SimWitness:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ledgermq.model.ids import NodeId
+from ledgermq.raft.membership import Membership
 from tests.raft_group.checker import require
 from tests.raft_group.runs import Run
 from tests.raft_group.witness import SimWitness
-
-from ledgermq.model.ids import NodeId
-from ledgermq.raft.membership import Membership
 
 FAULT_EVERY = 150
 STORM_FAULT_EVERY = 50

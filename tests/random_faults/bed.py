@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from ledgermq.model.errors import LedgerError
+from ledgermq.process import control
 from tests.power.groups import amend
 from tests.process.conftest import Node, nodes_made
 from tests.process.group_nodes import Group, Member, make_group
 from tests.random_faults.network import FaultyNetwork
-
-from ledgermq.model.errors import LedgerError
-from ledgermq.process import control
 
 ASK_S = 3.0
 """For an answer of a node that may stand still."""

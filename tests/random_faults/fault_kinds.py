@@ -12,6 +12,9 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ledgermq.model.errors import LedgerError
+from ledgermq.process import control
+from ledgermq.process.runtime_paths import RuntimePaths
 from tests.process.conftest import wait_until
 from tests.process.group_nodes import Member
 from tests.random_faults.bed import ASK_S, Bed, node_of
@@ -19,10 +22,6 @@ from tests.random_faults.carrier import Way
 from tests.random_faults.clients.senders import FLOOD
 from tests.random_faults.network import Pair, between, both
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.model.errors import LedgerError
-from ledgermq.process import control
-from ledgermq.process.runtime_paths import RuntimePaths
 
 ROLES = ("raft", "storage-writer", "dispatcher", "broker")
 CUT = Way(is_cut=True)

@@ -9,14 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from ledgermq.formats.findings import Severity
+from ledgermq.repair.check.check_store import CheckOptions, check_store
+from ledgermq.store.store_view import StoreView
 from tests.process.group_nodes import Group, Member
 from tests.random_faults.records import Outcome, Records
 from tests.random_faults.rules import messages, services
 from tests.random_faults.rules.stored import Rule, Stored
-
-from ledgermq.formats.findings import Severity
-from ledgermq.repair.check.check_store import CheckOptions, check_store
-from ledgermq.store.store_view import StoreView
 
 KEPT = "stored"
 RULES: tuple[Rule, ...] = (

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 import pytest
+
 from tests.suite.patience import PATIENCE_S
 
 INSIDE = "LEDGERMQ_RANDOM_FAULTS_INSIDE"

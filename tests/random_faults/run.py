@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ledgermq.client import Admin, Producer, ProducerOptions
+from ledgermq.client.core.questions import queue
+from ledgermq.model.errors import GroupUnknownError, LedgerError
 from tests.process.conftest import SOURCES, wait_until
 from tests.process.node_start import Process, start_node
 from tests.random_faults import judgement
@@ -32,10 +35,6 @@ from tests.random_faults.network import FaultyNetwork
 from tests.random_faults.records import Records
 from tests.random_faults.rules.services import TO_COME
 from tests.random_faults.storm import Storm
-
-from ledgermq.client import Admin, Producer, ProducerOptions
-from ledgermq.client.core.questions import queue
-from ledgermq.model.errors import GroupUnknownError, LedgerError
 
 SENDERS = (
     "bulk0", "keys0", "keys1", "batches0", "batches1", "work0", "once0", "once1", "later0", "port0",

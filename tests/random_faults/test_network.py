@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
+
 from tests.process.conftest import is_alive, wait_until
 from tests.random_faults import own_machine
 from tests.random_faults.carrier import CLONE_NEWNET, Way

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.random_faults import own_machine
 
 SECONDS = float(os.environ.get("LEDGERMQ_RANDOM_FAULTS_S") or 0)

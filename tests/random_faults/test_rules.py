@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ledgermq.model.errors import MessageIllegalError, TimedOutError
 from tests.random_faults.clients.place import (
     BATCHES,
     CREDITS,
@@ -23,8 +25,6 @@ from tests.random_faults.clients.place import (
 from tests.random_faults.judgement import RULES, broken_rules, longest_pauses, tracebacks
 from tests.random_faults.records import Recorder, Records
 from tests.random_faults.rules.stored import Stored
-
-from ledgermq.model.errors import MessageIllegalError, TimedOutError
 
 LIFE, WINDOW = "life-topics0", "window-windows0-1"
 RETRY = "%RETRY%workers"

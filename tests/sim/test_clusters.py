@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.sim.search import find
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.rules.cluster import cluster_plans, cluster_table, document_desk, topic_rows
@@ -23,6 +22,7 @@ from ledgermq.rules.messages import topic_shares
 from ledgermq.rules.tables.topics import Permission, Topic
 from ledgermq.sim.cluster import model_group
 from ledgermq.sim.cluster.cluster_run import run_cluster_seed
+from tests.sim.search import find
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.raft_group.runs import failure
-from tests.sim.search import find
 
 from ledgermq.formats.kernels import kernel
 from ledgermq.formats.kernels.kernel import SteadyLine
@@ -19,6 +17,8 @@ from ledgermq.sim.machine.compared_line import STEADY, ComparedLine
 from ledgermq.sim.machine.network import Network
 from ledgermq.sim.node import Node
 from ledgermq.sim.runs.runs import run_seed
+from tests.raft_group.runs import failure
+from tests.sim.search import find
 
 SEEDS = 200
 NAME = "ledgermq.formats.kernels._steady"

@@ -7,7 +7,6 @@ from inspect import getsource
 from textwrap import dedent
 
 import pytest
-from tests.sim.search import find
 
 from ledgermq.model.ids import Index, NodeId
 from ledgermq.process.environment import Environment
@@ -24,6 +23,7 @@ from ledgermq.sim.runs.runs import run_seed
 from ledgermq.store.log.log_writer import LogEnd
 from ledgermq.store.recovery import recovery
 from ledgermq.writer.log.flush_rule import FlushRule
+from tests.sim.search import find
 
 SEEDS = 500
 

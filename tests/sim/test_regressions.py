@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.store.test_recovery import DURABLE, recover, write_log
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.sim.runs.runs import run_seed
+from tests.unit.store.test_recovery import DURABLE, recover, write_log
 
 PAGE_SIZE = 4_096
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
-from tests.sim.search import find
 
 from ledgermq.sim.runs.repeat_runs import RepeatRun
 from ledgermq.sim.runs.runs import run_seed
 from ledgermq.writer.duplicates.earlier_attempts import EarlierAttempts
+from tests.sim.search import find
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "8"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.sim.search import find
 
 from ledgermq.broker.deliveries import moves, timer_service
 from ledgermq.broker.reading.applied_tables import AppliedTables
@@ -20,6 +19,7 @@ from ledgermq.sim.runs.runs import run_seed
 from ledgermq.sim.runs.service_runs import ServiceRun
 from ledgermq.writer.duplicates.unique_ids import Deduplication
 from ledgermq.writer.writer import WriterWorker
+from tests.sim.search import find
 
 SEEDS = 120
 

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable
 
 import pytest
-from tests.sim.search import find
 
 from ledgermq.model.ids import Index, NodeId
 from ledgermq.raft.membership import Membership
@@ -25,6 +24,7 @@ from ledgermq.raft_node.witness import witness_file
 from ledgermq.sim.__main__ import main
 from ledgermq.sim.runs.runs import run_seed
 from ledgermq.sim.runs.witness_runs import WitnessRun
+from tests.sim.search import find
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "8"))

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from ledgermq.pipeline.early_python import write_early_python
 from tests import left_out
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made
-
-from ledgermq.pipeline.early_python import write_early_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

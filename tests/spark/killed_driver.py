@@ -16,10 +16,10 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
-from tests.spark.conftest import SETTINGS
-from tests.spark.started_streams import run_to_end
 
 from ledgermq.pipeline.spark_source import register
+from tests.spark.conftest import SETTINGS
+from tests.spark.started_streams import run_to_end
 
 ROWS_PER_BATCH = 10
 """While it waits to be killed: each batch is a chance."""

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+
+from ledgermq.cli.main import main
+from ledgermq.client import Producer
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.small_store import write_store
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.cli.main import main
-from ledgermq.client import Producer
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

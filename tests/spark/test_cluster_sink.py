@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+
 from tests.process.two_groups import HOME, OTHER, TOPIC, TwoGroups, two_groups
 from tests.spark.started_streams import run_to_end
 

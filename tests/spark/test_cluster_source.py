@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+
+from ledgermq.client.broker_connection import connect_broker
 from tests.process.two_groups import HOME, OTHER, TOPIC, TwoGroups, fill, two_groups
 from tests.spark.started_streams import run_to_end
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client.broker_connection import connect_broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

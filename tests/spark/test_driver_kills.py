@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+
 from tests.process.conftest import wait_until
 from tests.spark.killed_driver import STARTED, append, parquet_of, reader_of
 from tests.spark.started_streams import run_to_end
@@ -43,7 +44,7 @@ class Driver:
             cwd=ROOT,
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             start_new_session=True,
         )
         self._folder = folder

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+
+from ledgermq.client import Producer
 from tests.process.client_node import SERVE
 from tests.process.conftest import Node, wait_until
 from tests.spark.started_streams import run_to_end
@@ -33,8 +35,6 @@ from tests.spark.topic_copies import (
     copying,
 )
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Producer
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
@@ -64,7 +64,7 @@ class Copier:
             cwd=ROOT,
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             start_new_session=True,
         )
 

@@ -9,6 +9,15 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+
+from ledgermq.cli.main import main
+from ledgermq.client import Consumer
+from ledgermq.formats.index_file import IndexLayout
+from ledgermq.model.config.settings import StoreSection
+from ledgermq.pipeline.jobs.job_session import Job
+from ledgermq.pipeline.jobs.rebuild_job import rebuild
+from ledgermq.repair.check.check_store import CheckOptions, check_store
+from ledgermq.store.store_directory import open_directory
 from tests.format.test_dispatch_golden import SIZES as GOLDEN_SIZES
 from tests.format.test_dispatch_golden import folder_content
 from tests.process.conftest import nodes_made, wait_until
@@ -23,15 +32,6 @@ from tests.process.test_queue_ends import (
 )
 from tests.small_store import SIZES, write_store
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.cli.main import main
-from ledgermq.client import Consumer
-from ledgermq.formats.index_file import IndexLayout
-from ledgermq.model.config.settings import StoreSection
-from ledgermq.pipeline.jobs.job_session import Job
-from ledgermq.pipeline.jobs.rebuild_job import rebuild
-from ledgermq.repair.check.check_store import CheckOptions, check_store
-from ledgermq.store.store_directory import open_directory
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.process.conftest import Node
-from tests.spark.test_replay_job import address_of, stored
-from tests.unit.pipeline.archives import archived, visible_rows
 
 from ledgermq.cli.main import main
 from ledgermq.client.admin.admin import Admin
+from tests.process.conftest import Node
+from tests.spark.test_replay_job import address_of, stored
+from tests.unit.pipeline.archives import archived, visible_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

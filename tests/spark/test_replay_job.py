@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.conftest import Node, wait_until
-from tests.suite.patience import PATIENCE_S
-from tests.unit.pipeline.archives import TasksHere, archived, visible_rows
 
 from ledgermq.client import Producer
 from ledgermq.formats.records.body_compression import plain_body
@@ -26,6 +23,9 @@ from ledgermq.pipeline.archive.replay_job import ReplayOutcome, replay
 from ledgermq.pipeline.archive.replay_layout import ORIGIN, ReplayChoice
 from ledgermq.pipeline.archive.replay_writer import NOT_REPLAYED
 from ledgermq.store.store_view import StoreView
+from tests.process.conftest import Node, wait_until
+from tests.suite.patience import PATIENCE_S
+from tests.unit.pipeline.archives import TasksHere, archived, visible_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -142,7 +142,7 @@ def ran(plans: list[str], archive: Path, node: Node, topic: str) -> list[str]:
         ],
         input="\n".join(plans) + "\n",
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": "src"},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         text=True,
         timeout=300,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+
 from tests.spark.test_stream_reader import run_once
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

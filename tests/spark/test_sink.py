@@ -21,9 +21,6 @@ from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, WriterCommitMessage
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
-from tests.process.conftest import nodes_made, wait_until
-from tests.process.group_nodes import TOPIC, Group, make_group
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.formats.java_hash import java_hash
@@ -35,6 +32,9 @@ from ledgermq.pipeline.sink.spark_sink import (
     commit_batch,
     stage_rows,
 )
+from tests.process.conftest import nodes_made, wait_until
+from tests.process.group_nodes import TOPIC, Group, make_group
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, nodes_made
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Admin, OutgoingMessage, Producer
 from ledgermq.client.broker_connection import connect_broker
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, nodes_made
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

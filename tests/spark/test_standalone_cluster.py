@@ -19,15 +19,15 @@ from typing import Any, NamedTuple
 
 import pyspark
 import pytest
+
+from ledgermq.pipeline.source.store_source import StoreSource
+from ledgermq.store.store_view import StoreView
 from tests.format.test_dispatch_golden import SIZES as GOLDEN_SIZES
 from tests.process.client_node import start_client_node
 from tests.process.conftest import nodes_made, wait_until
 from tests.spark.conftest import SHORT_LIVED
 from tests.spark.test_rebuild_job import derived, size_options
 from tests.unit.pipeline.archives import visible_rows
-
-from ledgermq.pipeline.source.store_source import StoreSource
-from ledgermq.store.store_view import StoreView
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -144,11 +144,8 @@ def package_archive(folder: Path) -> Path:
     """The package as ``--py-files`` takes it."""
     archive = folder / "ledgermq.zip"
     with zipfile.ZipFile(archive, "w") as file:
-        for path in sorted((ROOT / "src" / "ledgermq").rglob("*.py")):
-            file.write(path, path.relative_to(ROOT / "src"))
-        for package in sorted((ROOT / "src" / "ledgermq").iterdir()):
-            for path in sorted(package.rglob("*.py")) if package.is_symlink() else ():
-                file.write(path, path.relative_to(ROOT / "src"))
+        for path in sorted((ROOT / "ledgermq").rglob("*.py")):
+            file.write(path, path.relative_to(ROOT))
     return archive
 
 
@@ -156,7 +153,7 @@ def package_archive(folder: Path) -> Path:
     os.environ.get("LEDGERMQ_SPARK_CLUSTER") != "1", reason="LEDGERMQ_SPARK_CLUSTER is not 1"
 )
 def test_jobs_and_source_work_on_two_workers(cluster: Cluster, golden: Any, tmp_path: Path) -> None:
-    program = ROOT / "src" / "ledgermq" / "pipeline" / "__main__.py"
+    program = ROOT / "ledgermq" / "pipeline" / "__main__.py"
     out = tmp_path / "derived"
     words = ("rebuild", golden("gd0"), "--out", out, "--json", "--split-mib=1")
     built = json.loads(cluster.submit(program, *words, *size_options(GOLDEN_SIZES)))

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.process.conftest import Node, wait_until
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client import Consumer, Producer
+from tests.process.conftest import Node, wait_until
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

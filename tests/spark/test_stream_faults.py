@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from tests.process.conftest import nodes_made, wait_until
-from tests.process.group_nodes import TOPIC, Group, make_group
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer, ProducerOptions
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import LedgerError
+from tests.process.conftest import nodes_made, wait_until
+from tests.process.group_nodes import TOPIC, Group, make_group
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -12,14 +12,14 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import OutgoingMessage, Producer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.pipeline.columns.message_schema import COLUMNS
 from ledgermq.pipeline.stream_reader import lag
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+
 from tests.tables.lake import (
     NAME,
     Lake,

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+
+from ledgermq.client import Producer
 from tests.process.conftest import Node
 from tests.spark.started_streams import run_to_end
 from tests.spark.topic_copies import QUEUES, SOURCE, consumed, copied, copying
 from tests.suite.patience import PATIENCE_S
-
-from ledgermq.client import Producer
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

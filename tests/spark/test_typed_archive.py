@@ -9,13 +9,13 @@ import duckdb
 import pytest
 from pyarrow import dataset
 from pyspark.sql import SparkSession
-from tests.tables.test_typed_table import EARLIER, FIRST, LATER, SECOND, TypedStore
-from tests.unit.pipeline.archives import visible_files
 
 from ledgermq.pipeline.archive.archive_check import check_archive
 from ledgermq.pipeline.archive.archive_job import Archived, archive
 from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.jobs.job_session import Job
+from tests.tables.test_typed_table import EARLIER, FIRST, LATER, SECOND, TypedStore
+from tests.unit.pipeline.archives import visible_files
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

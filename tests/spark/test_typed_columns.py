@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer
 from ledgermq.client.admin.schema_admin import SchemaAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.schemas.typed_bodies import TypedBodies
 from ledgermq.model.names.schemas import SCHEMA_PROPERTY
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from tests.process.conftest import wait_until
-from tests.spark.conftest import SETTINGS
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.pipeline.spark_source import register
+from tests.process.conftest import wait_until
+from tests.spark.conftest import SETTINGS
+from tests.suite.patience import PATIENCE_S
 
 SOURCE, TARGET = "orders", "other"
 QUEUES = 4

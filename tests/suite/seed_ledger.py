@@ -26,7 +26,8 @@ from tests.suite.kept_rows import keep_rows, kept_rows
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "tests" / "sim" / "passed_seeds.json"
-VERSION_FILE = (ROOT / "src" / "ledgermq" / "__init__.py").resolve()
+PRODUCT = ROOT / "ledgermq"
+VERSION_FILE = PRODUCT / "__init__.py"
 """Has the version alone: a label that a release changes, and by which nothing is decided."""
 
 _GROUP = "from ledgermq.sim.runs.runs import run_seed as run"
@@ -96,11 +97,11 @@ def sources_of(kind: str) -> str:
     # A kernel is compiled from its module, and not the same bytes on each machine.
     sources = {path.with_name(path.name.partition(".")[0] + ".py").resolve() for path in paths}
     sources.discard(VERSION_FILE)
-    idle = tuple(ROOT / package for package in IDLE.get(kind, ()))
+    idle = tuple(PRODUCT / package for package in IDLE.get(kind, ()))
     sources = {path for path in sources if not any(path.is_relative_to(one) for one in idle)}
     digest = hashlib.sha256()
     for path in sorted(sources):
-        digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+        digest.update(f"{path.relative_to(PRODUCT)}\n".encode() + path.read_bytes())
     return digest.hexdigest()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from tests import left_out
 
 if TYPE_CHECKING:
@@ -27,9 +28,8 @@ def pytest_pycollect_makemodule(
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """No table yet; each few messages of the log are a task."""
-    from tests.tables.lake import PART_BYTES, Lake
-
     from ledgermq.pipeline.archive import archive_job
+    from tests.tables.lake import PART_BYTES, Lake
 
     monkeypatch.setattr(archive_job, "PART_BYTES_MIN", PART_BYTES)
     return Lake.below(tmp_path)

@@ -14,13 +14,13 @@ import duckdb_extension_iceberg
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
-from tests.unit.pipeline.archives import TasksHere
 
 from ledgermq.cli.main import main
 from ledgermq.pipeline.archive.archive_job import Archived, archive_into
 from ledgermq.pipeline.source_options import SourceOptions, parse_options
 from ledgermq.pipeline.tables.iceberg_table import IcebergTable
 from ledgermq.pipeline.tables.table_tidy_job import Tidied, tidy
+from tests.unit.pipeline.archives import TasksHere
 
 Row = dict[str, Any]
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+
 from tests import left_out
 from tests.spark.conftest import SHORT_LIVED
 

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from tests.suite.patience import PATIENCE_S
 
 IS_REQUIRED = os.environ.get("LEDGERMQ_POSTGRESQL", "") not in ("", "0")

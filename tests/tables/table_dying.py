@@ -22,10 +22,10 @@ from typing import Any
 
 from pyiceberg.io import pyarrow as pyiceberg_files
 from sqlalchemy.orm import Session
-from tests.tables.lake import PART_BYTES, Lake
 
 from ledgermq.pipeline.archive import archive_job
 from ledgermq.pipeline.archive.archive_store import StagedFile
+from tests.tables.lake import PART_BYTES, Lake
 
 
 def run(store: str, lake: Lake, step: int, job: str) -> None:

@@ -15,10 +15,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from sqlalchemy.exc import OperationalError
-from tests import small_store
-from tests.small_store import BEGIN_MS, write_store
-from tests.tables.lake import NAME, Lake, by_place, places, seen_by_duck
-from tests.unit.store import records
 
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError, StoreLockedError
 from ledgermq.pipeline.archive import archive_writer
@@ -28,6 +24,10 @@ from ledgermq.pipeline.columns.queued_records import batches_of
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.source.store_source import StoreSource
 from ledgermq.pipeline.tables import table_catalog, table_columns, table_state
+from tests import small_store
+from tests.small_store import BEGIN_MS, write_store
+from tests.tables.lake import NAME, Lake, by_place, places, seen_by_duck
+from tests.unit.store import records
 
 pytestmark = pytest.mark.slow
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tables.lake import Lake, by_place, seen_by_duck
-from tests.tables.test_iceberg_table import source_rows
-from tests.unit.pipeline.archives import TasksHere
 
 from ledgermq.pipeline.archive.archive_job import archive_into
 from ledgermq.pipeline.source_options import parse_options
+from tests.tables.lake import Lake, by_place, seen_by_duck
+from tests.tables.test_iceberg_table import source_rows
+from tests.unit.pipeline.archives import TasksHere
 
 pytestmark = pytest.mark.slow
 

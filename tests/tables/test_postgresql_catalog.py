@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+
+from ledgermq.model.errors import StorageError, StoreLockedError
 from tests.tables.lake import Lake, places, seen_by_duck
 from tests.tables.sql_server import SqlServer, served
 from tests.tables.test_table_kills import (
@@ -20,8 +22,6 @@ from tests.tables.test_table_kills import (
     stores,
 )
 from tests.unit.pipeline.test_archive_job import expected, grown
-
-from ledgermq.model.errors import StorageError, StoreLockedError
 
 pytestmark = pytest.mark.slow
 

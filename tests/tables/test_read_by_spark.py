@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import sqlalchemy
 from sqlalchemy.engine import make_url
+
+from ledgermq.pipeline.source_options import parse_options
 from tests.buckets.test_readers import program
 from tests.process.client_node import start_client_node
 from tests.process.conftest import nodes_made
@@ -21,8 +23,6 @@ from tests.tables.spark_reader import SparkReader, class_path
 from tests.tables.sql_server import SqlServer, served
 from tests.tables.test_typed_table import EARLIER, FIRST, LATER, SECOND
 from tests.unit.pipeline.test_archive_job import expected, grown
-
-from ledgermq.pipeline.source_options import parse_options
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 

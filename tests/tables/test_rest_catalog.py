@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pyspark
 import pytest
+
+from ledgermq.model.errors import StorageError, StoreLockedError
 from tests import left_out
 from tests.buckets.object_server import FaultyProxy
 from tests.tables.lake import Lake, places, seen_by_duck
 from tests.unit.pipeline.test_archive_job import expected, grown
-
-from ledgermq.model.errors import StorageError, StoreLockedError
 
 HERE = Path(__file__).resolve().parent / "rest"
 IS_REQUIRED = os.environ.get("LEDGERMQ_ICEBERG_REST", "") == "1"

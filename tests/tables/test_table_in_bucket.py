@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from ledgermq.model.errors import StorageError, StoreLockedError
 from tests.buckets.object_server import BUCKET, KEYS, FaultyProxy, ObjectServer, served, use
 from tests.tables.lake import Lake, places
 from tests.unit.pipeline.test_archive_job import expected, grown
-
-from ledgermq.model.errors import StorageError, StoreLockedError
 
 pytestmark = pytest.mark.slow
 

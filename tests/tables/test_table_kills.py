@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
+
 from tests.small_store import write_store
 from tests.suite.patience import PATIENCE_S
 from tests.suite.plugin import LONG
@@ -70,7 +71,7 @@ def died_at(store: Path, plans: list[str]) -> list[str]:
         [sys.executable, "-m", "tests.tables.table_dying", str(store)],
         input="\n".join(plans),
         cwd=ROOT,
-        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         check=True,

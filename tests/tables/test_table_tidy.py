@@ -14,14 +14,14 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.types import LongType, StringType
-from tests.process.full_disk import SmallMemory, why_not
-from tests.tables.lake import NAME, Lake, by_place, places, seen_by_duck
-from tests.unit.pipeline.test_archive_job import expected, grown
 
 from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError
 from ledgermq.pipeline.columns.message_schema import COLUMNS
 from ledgermq.pipeline.tables import table_columns, table_merge, table_tidy_job
 from ledgermq.pipeline.tables.iceberg_table import IcebergTable
+from tests.process.full_disk import SmallMemory, why_not
+from tests.tables.lake import NAME, Lake, by_place, places, seen_by_duck
+from tests.unit.pipeline.test_archive_job import expected, grown
 
 pytestmark = pytest.mark.slow
 

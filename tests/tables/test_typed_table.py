@@ -13,11 +13,6 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, StringType, UUIDType
-from tests import small_store
-from tests.small_store import write_store
-from tests.tables.lake import Lake, seen_by_duck
-from tests.unit.pipeline.archives import TasksHere, visible_rows
-from tests.unit.store.records import TOPIC
 
 from ledgermq.client.admin.schema_admin import RegisteredSchema
 from ledgermq.client.schemas.body_codecs import codec_of
@@ -32,6 +27,11 @@ from ledgermq.pipeline.archive.archive_layout import decode_run
 from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.source_options import SourceOptions, parse_options
 from ledgermq.pipeline.typed.subject_type import subject_type
+from tests import small_store
+from tests.small_store import write_store
+from tests.tables.lake import Lake, seen_by_duck
+from tests.unit.pipeline.archives import TasksHere, visible_rows
+from tests.unit.store.records import TOPIC
 
 pytestmark = pytest.mark.slow
 

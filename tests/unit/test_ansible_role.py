@@ -96,7 +96,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
         cwd=folder, capture_output=True, text=True, check=False,
         env={
             **os.environ, "ANSIBLE_HOME": str(folder / "home"), "ANSIBLE_NOCOLOR": "1",
-            "LC_ALL": "C.UTF-8", "PYTHONPATH": str(ROOT / "src"),
+            "LC_ALL": "C.UTF-8", "PYTHONPATH": str(ROOT),
         },
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"

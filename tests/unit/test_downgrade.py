@@ -26,7 +26,7 @@ def host(tmp_path: Path) -> Path:
     tools, settings, own = (tmp_path / name for name in ("bin", "etc", "store/ledgermq"))
     for folder in (tools, settings, own):
         folder.mkdir(parents=True)
-    python = f"PYTHONPATH={shlex.quote(str(ROOT / 'src'))} {shlex.quote(sys.executable)}"
+    python = f"PYTHONPATH={shlex.quote(str(ROOT))} {shlex.quote(sys.executable)}"
     (tools / "ledgermq").write_text(f'#!/bin/sh\n{python} -m ledgermq.cli.main "$@"\n')
     (tools / "ledgermq").chmod(0o755)
     (tools / "dpkg").symlink_to(str(shutil.which("dpkg")))

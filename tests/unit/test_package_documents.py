@@ -50,7 +50,7 @@ def printed_by(script: str, *words: str) -> str:
     """What one of packaging's programs prints."""
     done = subprocess.run(
         [sys.executable, str(PACKAGING / script), *words],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -41,10 +41,8 @@ def checkout(tmp_path: Path) -> Path:
         "# Changes\n\n<!-- releases -->\n\n## 1.0.0 (2029-01-02)\n"
     )
     (folder / "changelog.d" / "log.fixed.md").write_text("The log is kept.\n")
-    (folder / "src" / "ledgermq").mkdir(parents=True)
-    (folder / "src" / "ledgermq" / "__init__.py").write_text(
-        '"""Doc."""\n\n__version__ = "1.0.0"\n'
-    )
+    (folder / "ledgermq").mkdir(parents=True)
+    (folder / "ledgermq" / "__init__.py").write_text('"""Doc."""\n\n__version__ = "1.0.0"\n')
     git(folder, "init", "--quiet")
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message", "Begin")
@@ -61,7 +59,7 @@ def test_a_release_is_a_commit_with_its_changes_and_version_and_a_tag_that_tells
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert (checkout / "CHANGELOG.md").read_text() == CHANGES
-    assert '\n__version__ = "1.1.0"\n' in (checkout / "src/ledgermq/__init__.py").read_text()
+    assert '\n__version__ = "1.1.0"\n' in (checkout / "ledgermq/__init__.py").read_text()
     assert not (checkout / "changelog.d" / "log.fixed.md").exists()
     assert git(checkout, "status", "--porcelain") == ""
     assert git(checkout, "log", "--format=%s") == "Release 1.1.0\nBegin"

@@ -11,9 +11,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.buckets.object_server import BUCKET, ObjectServer
 
 from ledgermq.buckets import azure_bucket
+from tests.buckets.object_server import BUCKET, ObjectServer
 
 IS_REQUIRED = os.environ.get("LEDGERMQ_ABFS", "") not in ("", "0")
 ACCOUNT = "devstoreaccount1"

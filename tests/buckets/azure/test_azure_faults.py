@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.buckets import test_backup_streams, test_bad_answers, test_object_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]

@@ -10,9 +10,9 @@ import os
 import shutil
 
 import pytest
-from tests.buckets.object_server import BUCKET, ObjectServer
 
 from ledgermq.buckets import google_bucket
+from tests.buckets.object_server import BUCKET, ObjectServer
 
 IS_REQUIRED = os.environ.get("LEDGERMQ_GS", "") not in ("", "0")
 

@@ -9,18 +9,18 @@ import pyarrow.fs as file_systems
 import pytest
 from pyarrow import dataset
 from requests.adapters import HTTPAdapter
-from tests.buckets import test_backup_streams, test_bad_answers, test_object_store
-from tests.buckets.bucket_archives import opened
-from tests.buckets.bucket_streams import BucketStream
-from tests.buckets.object_server import FaultyProxy, forget_clients
-from tests.unit.pipeline.archives import archived
-from tests.unit.pipeline.test_archive_job import expected, grown
 
 from ledgermq.buckets import google_bucket
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.exit_status import EXIT_CONFIG
 from ledgermq.pipeline.archive.archive_folder import store_at
 from ledgermq.pipeline.archive.object_store import ObjectStore
+from tests.buckets import test_backup_streams, test_bad_answers, test_object_store
+from tests.buckets.bucket_archives import opened
+from tests.buckets.bucket_streams import BucketStream
+from tests.buckets.object_server import FaultyProxy, forget_clients
+from tests.unit.pipeline.archives import archived
+from tests.unit.pipeline.test_archive_job import expected, grown
 
 pytestmark = pytest.mark.slow
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 
-from tests.random_faults.clients.place import LATER, QUEUES, Client, Place, place_of
-
 from ledgermq.client import Producer
 from ledgermq.model.errors import LedgerError
+from tests.random_faults.clients.place import LATER, QUEUES, Client, Place, place_of
 
 LEVELS_MS = {1: 1_000, 2: 5_000, 3: 10_000}
 """Of RocketMQ's levels, which are the settings' default."""

@@ -11,11 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.random_faults.records import Recorder
-
 from ledgermq.client import BatchResult, ProducerOptions, SendResult
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.model.errors import LedgerError
+from tests.random_faults.records import Recorder
 
 KEYS, BATCHES, WORK, ONCE, LATER = "keys", "batches", "work", "once", "later"
 DEBITS, CREDITS, REGISTER, PORT, BULK = "debits", "credits", "register", "port", "bulk"

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import time
 
-from tests.process.remoting_client import RemotingClient
-from tests.random_faults.clients.place import PORT, QUEUES, Client, Place
-
 from ledgermq.model.errors import (
     LedgerError,
     MessageIllegalError,
@@ -14,6 +11,8 @@ from ledgermq.model.errors import (
     ProtocolError,
 )
 from ledgermq.remoting.codes import RequestCode, ResponseCode
+from tests.process.remoting_client import RemotingClient
+from tests.random_faults.clients.place import PORT, QUEUES, Client, Place
 
 REFUSED = (
     ResponseCode.MESSAGE_ILLEGAL,

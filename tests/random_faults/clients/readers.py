@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ledgermq.client import (
+    Consumer,
+    GroupConsumer,
+    MessageBatch,
+    RebalanceListener,
+    TopicQueue,
+)
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
+from ledgermq.model.errors import LedgerError
 from tests.random_faults.clients.place import (
     BATCHES,
     CREDITS,
@@ -17,16 +26,6 @@ from tests.random_faults.clients.place import (
     Place,
 )
 from tests.random_faults.records import Recorder
-
-from ledgermq.client import (
-    Consumer,
-    GroupConsumer,
-    MessageBatch,
-    RebalanceListener,
-    TopicQueue,
-)
-from ledgermq.client.reading.pull_pipeline import ConsumerOptions
-from ledgermq.model.errors import LedgerError
 
 POLL_S = 0.5
 GIVEN_BACK = 0.05

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from tests.random_faults.clients.place import QUEUES, REGISTER, TIMEOUT_S, Client, Place
-
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.core.questions import group_commit, group_offset
 from ledgermq.model.errors import LedgerError
+from tests.random_faults.clients.place import QUEUES, REGISTER, TIMEOUT_S, Client, Place
 
 GROUP = "keepers"
 HELD = 20_000

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from functools import partial
 
+from ledgermq.client import OutgoingMessage, Producer
 from tests.random_faults.clients.place import (
     BATCHES,
     BULK,
@@ -18,8 +19,6 @@ from tests.random_faults.clients.place import (
     Place,
     Sends,
 )
-
-from ledgermq.client import OutgoingMessage, Producer
 
 KEYS_COUNT = 16
 BURST_MAX = 4

@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from tests.random_faults.clients.place import Client, Place, place_of
-
 from ledgermq.client import Admin, Producer
 from ledgermq.model.errors import LedgerError
+from tests.random_faults.clients.place import Client, Place, place_of
 
 OPEN, CLOSED = 6, 4
 WINDOW_MS = 3_600_000

@@ -5,9 +5,6 @@ from __future__ import annotations
 import threading
 import time
 
-from tests.random_faults.clients.place import CREDITS, DEBITS, Client, Place
-from tests.suite.patience import PATIENCE_S
-
 from ledgermq.client import (
     Decision,
     TransactionalProducer,
@@ -17,6 +14,8 @@ from ledgermq.client import (
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.sending.transaction_requests import list_steps
 from ledgermq.model.errors import LedgerError, OutcomeUnknownError
+from tests.random_faults.clients.place import CREDITS, DEBITS, Client, Place
+from tests.suite.patience import PATIENCE_S
 
 PARTS_MAX = 3
 LEFT_OPEN = 0.15

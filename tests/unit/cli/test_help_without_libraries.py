@@ -11,7 +11,7 @@ import pytest
 
 from ledgermq.cli.main import EXTRA_OF_PACKAGE
 
-SOURCE = Path(__file__).parents[3] / "src"
+SOURCE = Path(__file__).parents[3]
 
 HELPS = """
 import argparse, contextlib, io, json, sys

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from tests.unit.client.peer import Peer
 
 from ledgermq.cli.main import main
 from ledgermq.model.errors import NotLeaderError
 from ledgermq.wire.session import Standing, encode_role
+from tests.unit.client.peer import Peer
 
 
 class Follower(Peer):

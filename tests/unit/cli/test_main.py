@@ -24,7 +24,7 @@ from ledgermq.model.errors import (
     StoreLockedError,
 )
 
-SOURCE = Path(__file__).parents[3] / "src"
+SOURCE = Path(__file__).parents[3]
 
 Failing = Callable[[Exception], None]
 

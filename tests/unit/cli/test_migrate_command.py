@@ -11,8 +11,6 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.conftest import Golden
-from tests.process.group_nodes import free_port
 
 from ledgermq.cli.main import main
 from ledgermq.daemon.store_lock import stopped_store
@@ -20,6 +18,8 @@ from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.config.settings import LogKind
 from ledgermq.model.exit_status import EXIT_CONFIG, EXIT_OK, EXIT_STORAGE
 from ledgermq.process.settings.settings_loading import load_settings
+from tests.conftest import Golden
+from tests.process.group_nodes import free_port
 
 SIZES = ("maxHashSlotNum=500", "maxIndexNum=400")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.small_store import write_store
 
 from ledgermq.cli.main import main
 from ledgermq.model.exit_status import EXIT_CONFIG
+from tests.small_store import write_store
 
 GEOMETRY = ["--hash-slots", "5", "--index-items", "4"]
 

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.small_store import write_store
 
 from ledgermq.cli.main import main
 from ledgermq.daemon.store_lock import JavaLock
 from ledgermq.model.exit_status import EXIT_CONFIG, EXIT_STORAGE
+from tests.small_store import write_store
 
 SIZES = ["--hash-slots", "5", "--index-items", "4", "--queue-file-size", "60"]
 

@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 
 import pytest
-from tests.conftest import Golden
 
 from ledgermq.cli.store.store_sizes import add_size_options, store_section
 from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.errors import ConfigError
+from tests.conftest import Golden
 
 
 def section(root: Path, *words: str) -> StoreSection:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Golden
 
 from ledgermq.cli.main import main
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.formats.findings import Severity
 from ledgermq.model.exit_status import EXIT_CONFIG, EXIT_OK, EXIT_STORAGE
 from ledgermq.repair.check.check_store import CheckOptions, check_store
+from tests.conftest import Golden
 
 NAMES = ("--group", "g", "--self-id", "n0")
 DIVIDED = 1_048_576

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+
 from tests.process.group_nodes import free_port
 from tests.unit.client.known_cluster import MakeCluster, make_known
 from tests.unit.client.peer import Peer, running_peer

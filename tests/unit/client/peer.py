@@ -20,8 +20,6 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 import zmq
-from tests.suite.patience import PATIENCE_S
-from tests.suite.space import short_folder
 
 from ledgermq.formats.java_hash import java_hash
 from ledgermq.formats.records.message import decode_message
@@ -46,6 +44,8 @@ from ledgermq.wire.session import (
     encode_role,
     encode_welcome,
 )
+from tests.suite.patience import PATIENCE_S
+from tests.suite.space import short_folder
 
 HOLE = 48
 STORE_HOST = "10.1.2.3:10911"

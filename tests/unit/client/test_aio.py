@@ -7,8 +7,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.suite.patience import PATIENCE_S
-from tests.unit.client.peer import Peer
 
 from ledgermq.client.aio import AsyncConsumer, AsyncProducer
 from ledgermq.client.loop_watch import is_set_within
@@ -22,6 +20,8 @@ from ledgermq.model.errors import (
     TimedOutError,
     TopicUnknownError,
 )
+from tests.suite.patience import PATIENCE_S
+from tests.unit.client.peer import Peer
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from mypy import api
-from tests.unit.client.peer import Peer
 
 from ledgermq.client import (
     Admin,
@@ -33,6 +32,7 @@ from ledgermq.client.aio import (
     AsyncQueries,
 )
 from ledgermq.model.errors import ConfigError
+from tests.unit.client.peer import Peer
 
 ROOT = Path(__file__).parents[3]
 

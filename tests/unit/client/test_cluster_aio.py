@@ -7,13 +7,13 @@ import threading
 from typing import Any
 
 import pytest
-from tests.suite.patience import PATIENCE_S
-from tests.unit.client.known_cluster import DEAD, MakeCluster, make_known
 
 from ledgermq.client.aio import AsyncClusterConsumer, AsyncClusterProducer, AsyncGroupAdmins
 from ledgermq.client.clusters.topic_groups import TopicGroups
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.model.errors import ClosedError, ConfigError, NotLeaderError, TopicUnknownError
+from tests.suite.patience import PATIENCE_S
+from tests.unit.client.known_cluster import DEAD, MakeCluster, make_known
 
 
 def test_messages_and_batches_go_to_all_groups_and_a_key_to_one_queue(

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 
 import pytest
-from tests.suite.patience import PATIENCE_S
-from tests.unit.client.known_cluster import DEAD, MakeCluster, make_known
-from tests.unit.client.peer import Peer
-from tests.unit.client.test_producer import wait_until
 
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.clusters.cluster_consumer import ClusterConsumer
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.model.errors import ConfigError, NoPermissionError, NotLeaderError
 from ledgermq.wire.pull_frame import Pull
+from tests.suite.patience import PATIENCE_S
+from tests.unit.client.known_cluster import DEAD, MakeCluster, make_known
+from tests.unit.client.peer import Peer
+from tests.unit.client.test_producer import wait_until
 
 
 def fill(peer: Peer, *bodies: bytes, queue_id: int = 0) -> None:

@@ -5,10 +5,6 @@ from __future__ import annotations
 import time
 
 import pytest
-from tests.suite.patience import PATIENCE_S
-from tests.unit.client.known_cluster import DEAD, MakeCluster, make_known
-from tests.unit.client.peer import Peer
-from tests.unit.client.test_producer import wait_until
 
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.clusters.cluster_producer import ClusterProducer
@@ -18,6 +14,10 @@ from ledgermq.client.clusters.topic_groups import GroupQueue, TopicGroups
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.formats.records.message import decode_message
 from ledgermq.model.errors import BusyError, ConfigError, NotLeaderError, TopicUnknownError
+from tests.suite.patience import PATIENCE_S
+from tests.unit.client.known_cluster import DEAD, MakeCluster, make_known
+from tests.unit.client.peer import Peer
+from tests.unit.client.test_producer import wait_until
 
 
 def send_until_all(producer: ClusterProducer, peers: list[Peer]) -> None:

@@ -7,13 +7,13 @@ import time
 from typing import Any
 
 import pytest
-from tests.suite.patience import PATIENCE_S
-from tests.unit.client.peer import Peer
 
 from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions, OffsetReset
 from ledgermq.model.errors import ConfigError, NotLeaderError, TopicUnknownError
+from tests.suite.patience import PATIENCE_S
+from tests.unit.client.peer import Peer
 
 
 def fill(peer: Peer, count: int = 10, *, queues: int = 2, tags: tuple[str, ...] = ("A",)) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import zmq
-from tests.suite.patience import PATIENCE_S
-from tests.unit.client.peer import Peer
 
 from ledgermq.client.core.address import parse_addresses
 from ledgermq.client.core.link import Link
+from tests.suite.patience import PATIENCE_S
+from tests.unit.client.peer import Peer
 
 
 @contextmanager

@@ -7,10 +7,6 @@ import time
 from collections import Counter
 
 import pytest
-from tests.suite.patience import PATIENCE_S
-from tests.unit.client.known_cluster import DEAD, MakeCluster, make_known, make_over
-from tests.unit.client.peer import Peer, ids
-from tests.unit.client.test_producer import wait_until
 
 from ledgermq.client.clusters.cluster_producer import ClusterProducer
 from ledgermq.client.clusters.told_topics import OVER_NONE, ToldTopic
@@ -28,6 +24,10 @@ from ledgermq.model.errors import (
     TimedOutError,
     TopicUnknownError,
 )
+from tests.suite.patience import PATIENCE_S
+from tests.unit.client.known_cluster import DEAD, MakeCluster, make_known, make_over
+from tests.unit.client.peer import Peer, ids
+from tests.unit.client.test_producer import wait_until
 
 SOON_S = 1.0
 LATER_S = 5.0

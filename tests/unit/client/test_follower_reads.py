@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from tests.suite.patience import PATIENCE_S
-from tests.unit.client.peer import Log, Peer
 
 from ledgermq.client import Consumer, Producer
 from ledgermq.client.aio import AsyncConsumer
@@ -17,6 +15,8 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.wire.header import VERSION
 from ledgermq.wire.pull_frame import Pull
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
+from tests.suite.patience import PATIENCE_S
+from tests.unit.client.peer import Log, Peer
 
 COUNT = 2_000
 FROM_LEADER = 40

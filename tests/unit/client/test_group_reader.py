@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 import pytest
 import zmq
-from tests.suite.patience import PATIENCE_S
-from tests.unit.client.peer import Peer
 
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.core.address import parse_addresses
@@ -18,6 +16,8 @@ from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.group_reader import GroupReader
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.model.message_filter import EVERYTHING
+from tests.suite.patience import PATIENCE_S
+from tests.unit.client.peer import Peer
 
 
 def until(condition: Callable[[], bool], step: Callable[[float], object]) -> None:

@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 import zmq
-from tests.suite.patience import PATIENCE_S
-from tests.unit.client.peer import Log, Peer, ids
 
 from ledgermq.client.aio import AsyncConsumer, AsyncProducer
 from ledgermq.client.blocking.consumer import Consumer
@@ -33,6 +31,8 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.group_epoch import promoted_term
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
+from tests.suite.patience import PATIENCE_S
+from tests.unit.client.peer import Log, Peer, ids
 
 MakeGroup = Callable[..., list[Peer]]
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 import zmq
-from tests.suite.docstring_code import shown_code
-from tests.unit.client.peer import Peer
 
 import ledgermq
 import ledgermq.client
@@ -19,6 +17,8 @@ from ledgermq.client.core.address import parse_addresses
 from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.questions import route_of
 from ledgermq.client.core.requests import RequestPipeline, call_request, call_result
+from tests.suite.docstring_code import shown_code
+from tests.unit.client.peer import Peer
 
 
 def test_the_loop_of_the_docstring_asks_a_broker(peer: Peer) -> None:

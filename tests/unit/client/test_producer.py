@@ -8,8 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.suite.patience import PATIENCE_S
-from tests.unit.client.peer import STORE_HOST, Peer
 
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.core.results import SendResult
@@ -31,6 +29,8 @@ from ledgermq.model.errors import (
     TimedOutError,
     TopicUnknownError,
 )
+from tests.suite.patience import PATIENCE_S
+from tests.unit.client.peer import STORE_HOST, Peer
 
 
 def wait_until(condition: Callable[[], Any]) -> None:

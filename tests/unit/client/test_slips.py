@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.client.peer import Peer
 
 from ledgermq.client import Consumer, GroupConsumer, MessageFilter, Producer
 from ledgermq.client.blocking.transactions import TransactionalProducer
 from ledgermq.model.errors import ConfigError, FilterIllegalError, MessageIllegalError
+from tests.unit.client.peer import Peer
 
 SENDS: list[tuple[dict[str, Any], str]] = [
     ({"topic": b"T"}, "topic is not a text"),

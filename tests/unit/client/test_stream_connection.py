@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import zmq
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.core.connection import Context, Part
 from ledgermq.client.core.link import Link
 from ledgermq.client.stream_connection import SUFFIX, StreamConnection, open_stream
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.wire.byte_stream import MessageReader, message_head
+from tests.suite.patience import PATIENCE_S
 
 
 class Writer:

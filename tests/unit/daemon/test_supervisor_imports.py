@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCES = Path(__file__).resolve().parents[3] / "src"
+SOURCES = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.slow

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.doctor.subjects import by_check, subject_in
 
 from ledgermq.doctor import clock_checks as checked
 from ledgermq.doctor.clock_checks import clock_checks, kernel_clock
 from ledgermq.doctor.finding import Weight
+from tests.unit.doctor.subjects import by_check, subject_in
 
 
 def test_the_kernel_tells_of_its_clock() -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.doctor.subjects import by_check, subject_in
 
 from ledgermq.doctor.disk_checks import SYNCS, disk_checks, measure_syncs, mount_of
 from ledgermq.doctor.finding import Weight
+from tests.unit.doctor.subjects import by_check, subject_in
 
 NOBODY = 65_534
 

@@ -6,11 +6,11 @@ import platform
 from pathlib import Path
 
 import pytest
-from tests.unit.doctor.subjects import by_check, subject_in
 
 from ledgermq.doctor.finding import Weight
 from ledgermq.doctor.host_checks import host_checks
 from ledgermq.formats.kernels import kernel
+from tests.unit.doctor.subjects import by_check, subject_in
 
 
 def test_each_part_of_the_machine_is_told(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.unit.doctor.subjects import by_check, member_in, subject_in, verdicts
 
 from ledgermq.doctor.finding import Weight
 from ledgermq.doctor.key_checks import key_checks
@@ -18,6 +17,7 @@ from ledgermq.rules.access.sealed_secret import KEY_SIZE, seal
 from ledgermq.sessions.keys.client_keys import make_node_key
 from ledgermq.sessions.keys.peer_keys import CLUSTER_USERS_FILE
 from ledgermq.sessions.keys.user_secrets import write_user_keys
+from tests.unit.doctor.subjects import by_check, member_in, subject_in, verdicts
 
 
 def test_whole_keys_are_well(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.doctor.subjects import by_check, subject_in
 
 from ledgermq.doctor.finding import Diagnosis, Weight
 from ledgermq.doctor.level_checks import level_checks
 from ledgermq.members.level_report import write_levels
 from ledgermq.model.features import LEVEL, MemberLevel, version_of
 from ledgermq.process.runtime_paths import RuntimePaths
+from tests.unit.doctor.subjects import by_check, subject_in
 
 
 def examined(

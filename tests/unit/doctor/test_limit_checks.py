@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCES = Path(__file__).resolve().parents[3] / "src"
+SOURCES = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import json, resource, sys
 from pathlib import Path

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import zmq
-from tests.unit.doctor.subjects import by_check, listener, member_in, subject_in
 
 from ledgermq.doctor import peer_checks as checked
 from ledgermq.doctor.finding import Weight
@@ -21,6 +20,7 @@ from ledgermq.members.peer_addresses import PeerAddress
 from ledgermq.model.ids import NodeId
 from ledgermq.raft_node.peers.peer_sockets import PeerGuard, open_inbox
 from ledgermq.sessions.keys.peer_keys import PeerKeys, load_keys
+from tests.unit.doctor.subjects import by_check, listener, member_in, subject_in
 
 N0, N1 = NodeId("n0"), NodeId("n1")
 

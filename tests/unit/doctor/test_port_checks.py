@@ -7,11 +7,11 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.unit.doctor.subjects import by_check, listener, member_in, subject_in
 
 from ledgermq.doctor import port_checks as checked
 from ledgermq.doctor.finding import Weight
 from ledgermq.doctor.port_checks import endpoints_of, listeners, port_checks
+from tests.unit.doctor.subjects import by_check, listener, member_in, subject_in
 
 
 def test_a_port_of_another_program_fails_and_names_it(tmp_path: Path) -> None:

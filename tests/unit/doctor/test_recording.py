@@ -8,7 +8,6 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from tests.process.conftest import wait_until
 
 from ledgermq.doctor.recording import log_excerpts, record_folder, stack_samples
 from ledgermq.doctor.recording.far_nodes import files_of
@@ -18,6 +17,7 @@ from ledgermq.doctor.recording.stack_samples import StackSampler, described, sta
 from ledgermq.doctor.recording.store_listing import listing
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.errors import StorageError
+from tests.process.conftest import wait_until
 
 
 def packed(folder: RecordFolder) -> dict[str, bytes]:
@@ -100,7 +100,7 @@ def test_stacks_are_told_by_how_often_they_were_seen() -> None:
     frames = [
         {"name": "run", "file": "/usr/lib/ledgermq/lib/site-packages/ledgermq/ipc/loop.py",
          "line": 138},
-        {"name": "sync", "file": "/work/src/ledgermq/writer/writer.py", "line": 7},
+        {"name": "sync", "file": "/srv/ledgermq/ledgermq/writer/writer.py", "line": 7},
     ]  # fmt: skip
     text = json.dumps(
         {"shared": {"frames": frames},

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.doctor.subjects import PEERS, by_check, member_in, subject_in, verdicts
 
 from ledgermq.doctor.finding import Weight
 from ledgermq.doctor.settings_checks import read_checked, settings_checks
 from ledgermq.model.config.settings import AckMode
+from tests.unit.doctor.subjects import PEERS, by_check, member_in, subject_in, verdicts
 
 
 def test_a_file_with_mistakes_fails_with_all_of_them(tmp_path: Path) -> None:

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.unit.doctor.subjects import by_check, subject_in, verdicts
-
 from ledgermq.conversion.last_backup import STREAM_NAME, LastBackup, write_last_backup
 from ledgermq.daemon.store_lock import FamilyLock
 from ledgermq.doctor.finding import Weight
@@ -18,6 +16,7 @@ from ledgermq.doctor.store_checks import STREAM_BEHIND_MAX_S, holders_of, store_
 from ledgermq.doctor.subject import Subject
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.recovery.log_damage import LogDamage, damage_path, mark_damage
+from tests.unit.doctor.subjects import by_check, subject_in, verdicts
 
 DAMAGE = LogDamage(Position(64), "00000000000000000000", "crc", Position(256), Index(4), Term(2))
 

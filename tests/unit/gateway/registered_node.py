@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from tests.readable import is_readable
-from tests.suite.patience import PATIENCE_S
-
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.names.registrations import Registrations
 from ledgermq.gateway.transport.addresses import GroupAddresses
@@ -18,6 +15,8 @@ from ledgermq.gateway.transport.server_links import ServerLinks
 from ledgermq.model.config.settings import NodeSection, RemotingSection, Settings, StoreSection
 from ledgermq.rules.tables.topics import Topic, TopicTable
 from ledgermq.wire.session import Standing
+from tests.readable import is_readable
+from tests.suite.patience import PATIENCE_S
 
 
 class Tables(NamedTuple):

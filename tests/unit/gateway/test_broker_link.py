@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.readable import is_readable
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.gateway.far_sockets import FarSockets
 from ledgermq.gateway.transport.broker_link import OFFSETS_MS, RETRY_MS, BrokerLink
@@ -24,6 +22,8 @@ from ledgermq.gateway.transport.remoting_sockets import (
 from ledgermq.model.errors import NotLeaderError
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import ONEWAY, REPLY, Command, decode_command, encode_command
+from tests.readable import is_readable
+from tests.suite.patience import PATIENCE_S
 
 TURNS_MAX = 2_000
 

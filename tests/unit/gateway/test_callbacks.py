@@ -6,13 +6,13 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.gateway.clients.callbacks import ClientRequests
 from ledgermq.gateway.transport.listening import open_listeners
 from ledgermq.gateway.transport.remoting_sockets import Connection, RemotingLimits, RemotingSockets
 from ledgermq.model.errors import LedgerError, TimedOutError
 from ledgermq.remoting.command import ONEWAY, Command, decode_command
+from tests.suite.patience import PATIENCE_S
 
 
 class Port:

@@ -6,8 +6,6 @@ import json
 from collections.abc import Callable
 
 import pytest
-from tests.process.remoting_requests import TO_CLIENTS
-from tests.whole_broker import codes
 
 from ledgermq.gateway.code_rights import CodeNeed
 from ledgermq.gateway.port_access import PortAccess
@@ -17,6 +15,8 @@ from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, signature
 from ledgermq.rules.access.access import User, UserTable
+from tests.process.remoting_requests import TO_CLIENTS
+from tests.whole_broker import codes
 
 SECRET = "12345678"
 

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.broker.reading.applied_tables import AppliedTables
 from ledgermq.gateway.code_rights import ADMIN, USER
@@ -23,6 +22,7 @@ from ledgermq.model.errors import BusyError, NotLeaderError
 from ledgermq.process.clock import MACHINE_CLOCK
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command, decode_command, encode_command
+from tests.suite.patience import PATIENCE_S
 
 
 class Port:

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 import pytest
-from tests.certificates import make_certificate
-from tests.readable import is_readable
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.gateway.leader_relay import (
     RELAYED_KEY,
@@ -30,6 +27,9 @@ from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import HEADER_SIZE_MAX, Command, decode_command, encode_command
 from ledgermq.remoting.frames import FrameSplitter
 from ledgermq.sessions.keys.tls_files import server_context
+from tests.certificates import make_certificate
+from tests.readable import is_readable
+from tests.suite.patience import PATIENCE_S
 
 
 class Known(NamedTuple):

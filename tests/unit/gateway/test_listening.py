@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.gateway.transport.listening import open_listeners
 from ledgermq.model.config.settings import ListenSection
@@ -22,6 +21,7 @@ from ledgermq.process.systemd.port_addresses import (
     check_inherited,
     listening_addresses,
 )
+from tests.suite.patience import PATIENCE_S
 
 
 def open_descriptors() -> set[str]:

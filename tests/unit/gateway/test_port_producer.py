@@ -9,8 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.suite.patience import PATIENCE_S
-from tests.unit.client.peer import Peer, running_peer
 
 from ledgermq.formats.records.host_address import encode_host
 from ledgermq.gateway.producing import port_producer
@@ -25,6 +23,8 @@ from ledgermq.model.errors import (
     QuotaError,
 )
 from ledgermq.remoting.send_request import SendRequest
+from tests.suite.patience import PATIENCE_S
+from tests.unit.client.peer import Peer, running_peer
 
 REQUEST = SendRequest("g", "T", "TBW102", 4, 0, 0, 1_700_000_000_123, 0, "", 0, False, None, False)
 

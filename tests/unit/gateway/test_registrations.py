@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.process.raw_name_server import RawNameServer, raw_name_server
-from tests.unit.gateway.registered_node import RegisteredNode, topic
 
 from ledgermq.gateway.names.registrations import PERIOD_MS, RETRY_MS
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.registration import TableVersion, decode_registration, decode_version
+from tests.process.raw_name_server import RawNameServer, raw_name_server
+from tests.unit.gateway.registered_node import RegisteredNode, topic
 
 
 class Registered(RegisteredNode):

@@ -6,12 +6,12 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.readable import is_readable
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.gateway.transport.listening import open_listeners
 from ledgermq.gateway.transport.remoting_sockets import Arrival, RemotingLimits, RemotingSockets
 from ledgermq.remoting.command import Command, decode_command, encode_command
+from tests.readable import is_readable
+from tests.suite.patience import PATIENCE_S
 
 LIMITS = RemotingLimits(
     connections=3, queued_bytes=4 * 1024 * 1024, frame_size=64 * 1024, idle_ms=1_000

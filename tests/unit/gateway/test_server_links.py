@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.certificates import make_certificate
-from tests.readable import is_readable
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.gateway.transport.server_links import Authorities, ServerLinks, is_address
 from ledgermq.gateway.transport.tls_channel import HANDSHAKE
 from ledgermq.model.errors import LedgerError, TimedOutError
 from ledgermq.remoting.command import Command, encode_command
+from tests.certificates import make_certificate
+from tests.readable import is_readable
+from tests.suite.patience import PATIENCE_S
 
 
 class Server:

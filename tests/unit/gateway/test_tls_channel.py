@@ -10,6 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ledgermq.gateway.transport.remoting_sockets import RemotingLimits
+from ledgermq.gateway.transport.tls_channel import make_context
+from ledgermq.model.config.settings import RemotingSection, TlsMode
+from ledgermq.model.errors import ConfigError
+from ledgermq.remoting.command import Command
 from tests.certificates import make_certificate
 from tests.suite.patience import PATIENCE_S
 from tests.unit.gateway.test_remoting_sockets import (
@@ -18,12 +24,6 @@ from tests.unit.gateway.test_remoting_sockets import (
     received,
     sent,
 )
-
-from ledgermq.gateway.transport.remoting_sockets import RemotingLimits
-from ledgermq.gateway.transport.tls_channel import make_context
-from ledgermq.model.config.settings import RemotingSection, TlsMode
-from ledgermq.model.errors import ConfigError
-from ledgermq.remoting.command import Command
 
 
 @pytest.fixture(scope="module")

@@ -19,12 +19,7 @@ def test_every_number_is_one_of_128_bits_and_is_given_once() -> None:
 
 
 def test_every_event_is_logged_somewhere() -> None:
-    sources = "".join(
-        path.read_text()
-        for folder in (ROOT / "src" / "ledgermq").iterdir()
-        if folder.is_dir()
-        for path in folder.rglob("*.py")
-    )
+    sources = "".join(path.read_text() for path in (ROOT / "ledgermq").rglob("*.py"))
     mute = [event.name for event in Event if not re.search(rf"Event\.{event.name}\b", sources)]
 
     assert mute == []

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.certificates import make_certificate
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.ipc.cursor_page import COUNTERS_MAX
 from ledgermq.observer.http_connection import App
 from ledgermq.observer.http_limits import HttpLimits
 from ledgermq.observer.http_port import AGAIN_S, HttpPort, listen
+from tests.certificates import make_certificate
+from tests.suite.patience import PATIENCE_S
 
 
 async def hello(scope: object, receive: object, send: object) -> None:

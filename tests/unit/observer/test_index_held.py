@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.raft_node.mirror_pair import FILE_SIZE, StoredLog
 
 from ledgermq.formats.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
 from ledgermq.model.ids import NO_INDEX, Index, Position
 from ledgermq.observer.metrics.member_lag import index_held
 from ledgermq.store.log.entry_files import EntryFiles
+from tests.unit.raft_node.mirror_pair import FILE_SIZE, StoredLog
 
 ENTRIES = 600
 

@@ -17,9 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.unit.pipeline.archives import archived
-
 from ledgermq.pipeline.archive import archive_job
+from tests.unit.pipeline.archives import archived
 
 
 def run(store: str, target: str, names: str, call: int, moment: str) -> None:

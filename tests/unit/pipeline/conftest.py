@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tests import left_out
 
 _REASON = left_out.without_spark(needs_java=False)

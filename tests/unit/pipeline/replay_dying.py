@@ -18,14 +18,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.unit.pipeline.archives import TasksHere
-
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.staging import SinkClient, StageWriter
 from ledgermq.pipeline.archive import replay_writer
 from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.archive.replay_job import replay
 from ledgermq.pipeline.archive.replay_layout import ReplayChoice, ReplayFolder
+from tests.unit.pipeline.archives import TasksHere
 
 
 def dying(function: Callable[..., Any], call: int, *, before: bool) -> Callable[..., Any]:

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.small_store import BEGIN_MS, write_store
-from tests.unit.pipeline.archives import TasksHere, archived, places, visible_files, visible_rows
 
 from ledgermq.model.errors import ConfigError, CorruptLogError, StoreLockedError
 from ledgermq.pipeline.archive import archive_job, archive_writer
@@ -25,6 +23,8 @@ from ledgermq.pipeline.columns.queued_records import batches_of
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.source.store_source import StoreSource
 from ledgermq.store.files.checked_document import read_document, write_document
+from tests.small_store import BEGIN_MS, write_store
+from tests.unit.pipeline.archives import TasksHere, archived, places, visible_files, visible_rows
 
 ROOT = Path(__file__).resolve().parents[3]
 EVERYTHING = {"subscribePattern": ".*"}
@@ -341,7 +341,7 @@ def deaths_of(store: Path, targets: list[Path]) -> list[str]:
         [sys.executable, "-m", "tests.unit.pipeline.archive_dying", str(store)],
         input=plans,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": "src"},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         text=True,
         timeout=300,

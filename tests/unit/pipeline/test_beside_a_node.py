@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.small_store import write_store
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index
@@ -21,6 +20,7 @@ from ledgermq.pipeline.source.store_source import StoreSource
 from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import open_directory
+from tests.small_store import write_store
 
 COMMITTED = 6
 """Index of the last entry that is committed, of ten."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from bench.bucket_plan import (
     PARQUET_SHARE,
     RUNS,
@@ -20,7 +21,6 @@ from bench.bucket_plan import (
     listed,
 )
 from bench.bucket_requests import AMAZON, Requests, heads_looked_at
-
 from ledgermq.conversion.stream.stream_restore import Wanted
 
 ROOT = Path(__file__).parents[3]

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.process.two_groups import HOME, OTHER, QUEUES, TOPIC, TwoGroups, two_groups
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import ClusterProducer, Consumer
 from ledgermq.model.errors import ConfigError, LedgerError
@@ -19,6 +17,8 @@ from ledgermq.pipeline.sink.group_commits import commit_in_groups, drop_in_group
 from ledgermq.pipeline.sink.group_stages import GroupStages
 from ledgermq.pipeline.sink.sink_options import SinkOptions, parse_sink_options
 from ledgermq.pipeline.sink.sink_rows import RowStager, check_sink_columns
+from tests.process.two_groups import HOME, OTHER, QUEUES, TOPIC, TwoGroups, two_groups
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

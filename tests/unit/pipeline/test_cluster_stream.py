@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from tests.process.conftest import wait_until
-from tests.process.two_groups import HOME, OTHER, TOPIC, TwoGroups, fill, two_groups
 
 from ledgermq.model.errors import ConfigError, NotLeaderError
 from ledgermq.pipeline.batch_reader import BatchReader
@@ -17,6 +15,8 @@ from ledgermq.pipeline.clusters.cluster_stream import ClusterStreamReader
 from ledgermq.pipeline.clusters.group_offsets import groups_in
 from ledgermq.pipeline.source.data_loss import DataLossError
 from ledgermq.pipeline.source_options import parse_options
+from tests.process.conftest import wait_until
+from tests.process.two_groups import HOME, OTHER, TOPIC, TwoGroups, fill, two_groups
 
 pytestmark = pytest.mark.slow
 

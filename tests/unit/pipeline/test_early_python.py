@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.pipeline.early_python import write_early_python
+from tests.suite.patience import PATIENCE_S
 
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 SECRET = "secret"

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from tests.unit.pipeline.test_record_columns import PLAIN, records_of
 
 from ledgermq.pipeline.archive import replay_writer
 from ledgermq.pipeline.archive.archive_layout import PLAIN as PLAIN_BODIES
@@ -17,6 +16,7 @@ from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.archive.replay_layout import ReplayChoice, ReplayFolder
 from ledgermq.pipeline.archive.replay_writer import ReplayTask
 from ledgermq.pipeline.columns.record_columns import RecordColumns
+from tests.unit.pipeline.test_record_columns import PLAIN, records_of
 
 COLUMNS = ["queueId", "queueOffset", "tags", "keys", "properties", "body", "sysFlag", "flag"]
 COLUMNS += ["bodyCrc", "storeTimestamp", "crcOk"]

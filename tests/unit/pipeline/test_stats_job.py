@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.unit.pipeline.archives import TasksHere
 
 from ledgermq.formats.config_json import encode_document
 from ledgermq.model.errors import ConfigError
@@ -21,6 +20,7 @@ from ledgermq.pipeline.jobs.stats_job import GroupLag, Stats, stats
 from ledgermq.pipeline.jobs.stats_report import stats_as_html, write_stats
 from ledgermq.pipeline.source_options import parse_options
 from ledgermq.store.store_view import StoreView
+from tests.unit.pipeline.archives import TasksHere
 
 MINUTE = 60_000
 

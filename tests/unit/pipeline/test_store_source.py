@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.small_store import LOG_FILE_SIZE, write_store
 
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import Position
@@ -23,6 +22,7 @@ from ledgermq.store import log_reader
 from ledgermq.store.files.file_names import file_name
 from ledgermq.store.log.entry_files import first_entry_position
 from ledgermq.store.store_view import StoreView
+from tests.small_store import LOG_FILE_SIZE, write_store
 
 STORES = ["gs1", "gs1.live", "gd0", "gd0.live", "gd1", "gd2.live", "gu0", "gu2", "g6"]
 Row = dict[str, Any]

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from tests.small_store import write_store
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.chosen_columns import ChosenColumns
@@ -16,6 +15,7 @@ from ledgermq.pipeline.queue_ranges import MessageRange
 from ledgermq.pipeline.source.data_loss import DataLossError
 from ledgermq.pipeline.source_options import parse_options
 from ledgermq.pipeline.stream_reader import StreamReader, lag, limited
+from tests.small_store import write_store
 
 READ = {"orders": {"0": 5, "1": 5}}
 EVERYTHING = ReadAllAvailable()

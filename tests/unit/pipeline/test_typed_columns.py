@@ -16,7 +16,6 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as spark
-from tests.unit.pipeline.test_record_columns import PLAIN, records_of
 
 from ledgermq.client.admin.schema_admin import RegisteredSchema
 from ledgermq.client.schemas.body_codecs import codec_of
@@ -34,6 +33,7 @@ from ledgermq.pipeline.typed.schema_source import StoreSchemas
 from ledgermq.pipeline.typed.typed_columns import TypedColumns
 from ledgermq.pipeline.typed.value_columns import arrow_values, value_column
 from ledgermq.pipeline.typed.value_types import notation, spark_type_of
+from tests.unit.pipeline.test_record_columns import PLAIN, records_of
 
 
 def schema(kind: str, text: object) -> RegisteredSchema:

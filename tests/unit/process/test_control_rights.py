@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.model.errors import BusyError
 from ledgermq.process import control
 from ledgermq.process.control import CLIENTS_MAX, ControlServer
 from ledgermq.raft_node.raft_control import AUDITED_VERBS
+from tests.suite.patience import PATIENCE_S
 
 NOBODY = 65_534
 ASK = """

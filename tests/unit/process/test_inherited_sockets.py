@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.process.systemd.inherited_sockets import (
@@ -19,6 +18,7 @@ from ledgermq.process.systemd.inherited_sockets import (
     listener_at,
     take_inherited,
 )
+from tests.suite.patience import PATIENCE_S
 
 FIRST = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 10
 """Nobody else of a test process has descriptors from here on: the lowest that is free is given."""

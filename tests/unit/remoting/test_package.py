@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import socket
 
-from tests.suite.docstring_code import shown_code
-
 import ledgermq.remoting
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import ONEWAY, Command, decode_command, encode_command
 from ledgermq.remoting.frames import FrameSplitter
+from tests.suite.docstring_code import shown_code
 
 
 def test_the_loop_of_the_docstring_answers_requests() -> None:

@@ -51,7 +51,7 @@ def test_a_death_at_any_call_leaves_a_store_that_starts_and_is_right(
         text=True,
         check=False,
         cwd=ROOT,
-        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
     )
     assert done.returncode == 0, done.stderr[-3_000:]
     said: dict[str, Any] = json.loads(done.stdout)

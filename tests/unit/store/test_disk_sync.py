@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.store.files.disk_sync import make_directories, watched
 
-ROOT = Path(__file__).parents[3]
+PRODUCT = Path(__file__).parents[3] / "ledgermq"
 
 MADE_OTHERWISE = {
     # What is put together in a folder that is synced whole before it gets its name.
@@ -80,12 +80,10 @@ def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
 
 
 def test_whoever_makes_folders_of_the_product_makes_them_durable_or_says_why_not() -> None:
-    product = [*ROOT.glob("*/*.py"), *ROOT.glob("*/*/*.py")]
     found = {
-        str(path.relative_to(ROOT)): count
-        for path in product
-        if (ROOT / "src" / "ledgermq" / path.relative_to(ROOT).parts[0]).is_symlink()
-        and path.relative_to(ROOT).parts[0] != "sim"
+        str(path.relative_to(PRODUCT)): count
+        for path in PRODUCT.rglob("*.py")
+        if path.relative_to(PRODUCT).parts[0] != "sim"
         if (count := path.read_text().count(".mkdir("))
     }
 

@@ -136,7 +136,7 @@ class Steps:
 
 
 def _golden() -> Path:
-    path = Path(ledgermq.__file__).resolve().parents[2] / GOLDEN
+    path = Path(ledgermq.__file__).resolve().parents[1] / GOLDEN
     if not path.is_file():
         raise ConfigError("no store to show here: give one with --directory", looked_for=str(path))
     return path

@@ -14,8 +14,9 @@ from markupsafe import Markup
 
 from ledgermq.observer.console.rendering import FOLDER
 
-PAGES = FOLDER / "documents"
-"""A link to docs/operating in a checkout; the files themselves where it is installed."""
+_INSTALLED = FOLDER / "documents"
+PAGES = _INSTALLED if _INSTALLED.is_dir() else FOLDER.parents[2] / "docs" / "operating"
+"""The operating pages: ``setup.py`` copies them into what it installs; a checkout has its own."""
 
 _TITLE = re.compile(r"^# (.+)$", re.M)
 

@@ -158,7 +158,7 @@ def described(found: Iterable[ThreadStacks]) -> Iterator[str]:
 def _place(frame: dict[str, object]) -> str:
     """The function and its line; of ours and of libraries without the folder they lie in."""
     file = str(frame.get("file"))
-    for folder in ("/src/ledgermq/", "/site-packages/"):
+    for folder in ("/site-packages/", "/ledgermq/"):
         file = file.rpartition(folder)[2]
     return f"{frame['name']} ({file}:{frame.get('line')})"
 
