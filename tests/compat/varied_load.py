@@ -33,7 +33,7 @@ class VariedLoad:
         self._each = each
         self._journals = [folder / f"journal-{number}" for number in range(PRODUCERS)]
         script = str(Path(__file__).with_name("varied_producer.py"))
-        paths = os.pathsep.join([str(SOURCES), str(SOURCES.parent)])
+        paths = str(SOURCES)
         self.processes = [
             subprocess.Popen(
                 [

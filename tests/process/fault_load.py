@@ -128,7 +128,7 @@ class Run:
         with (self._folder / f"log-{name}").open("ab") as log:
             return start_node(
                 [str(path), addresses, TOPIC, name, str(self._path(name)), *words],
-                environment={**os.environ, "PYTHONPATH": f"{SOURCES}:{SOURCES.parent}"},
+                environment={**os.environ, "PYTHONPATH": str(SOURCES)},
                 output=log.fileno(),
             )
 

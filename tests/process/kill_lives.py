@@ -160,7 +160,7 @@ class Lives:
         with self.node.log.open("ab") as log:
             self.producer = start_node(
                 [str(script), *words],
-                environment={**os.environ, "PYTHONPATH": f"{SOURCES}:{SOURCES.parent}"},
+                environment={**os.environ, "PYTHONPATH": str(SOURCES)},
                 output=log.fileno(),
             )
 

@@ -16,7 +16,7 @@ import pytest
 import tomli
 
 ROOT = Path(__file__).parents[2]
-STATIC = "observer/console/static"
+STATIC = "ledgermq/observer/console/static"
 OURS = {"README.md", "console.css", "console.js", "mark.svg"}
 ROWS: list[dict[str, Any]] = tomli.loads((ROOT / "packaging" / "vendored.toml").read_text())[
     "component"

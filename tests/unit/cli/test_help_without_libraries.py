@@ -63,7 +63,7 @@ def test_every_command_and_verb_explains_itself_without_any_optional_library() -
 def test_the_optional_libraries_are_those_of_the_extras() -> None:
     import tomli
 
-    text = (SOURCE.parent / "pyproject.toml").read_text()
+    text = (SOURCE / "pyproject.toml").read_text()
     extras = tomli.loads(text)["project"]["optional-dependencies"]
     named = {
         requirement.partition(">")[0].lower().replace("-", "_")
