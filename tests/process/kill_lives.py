@@ -32,9 +32,9 @@ from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.store.queues.dispatch_build import DispatchBuilder
 from ledgermq.store.store_view import StoreView
 from ledgermq.writer.log.log_opening import open_log
-from tests.process.conftest import SOURCES, Node, is_alive, wait_until
+from tests.process.conftest import Node, is_alive, wait_until
 from tests.process.kill_journal import JournalReader, Place
-from tests.process.node_start import Process, start_node
+from tests.process.node_start import SOURCES, Process, start_node
 from tests.process.running import topics_document
 
 TOPIC = "lives"
