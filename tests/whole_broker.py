@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from ledgermq.broker.broker_process import BrokerWorker
 from ledgermq.broker.call_service import CallService
-from ledgermq.broker.calls import Verb
+from ledgermq.broker.calls import AnsweredVerb
 from ledgermq.broker.pulls.consumers import Consumers, MakeConsumers
 from ledgermq.broker.pulls.pull_service import PullService
 from ledgermq.broker.pulls.query_service import QueryService
@@ -22,7 +22,7 @@ from ledgermq.sim.world import Shape, World
 
 
 class _Rows(NamedTuple):
-    verbs: dict[str, Verb]
+    verbs: dict[str, AnsweredVerb]
     codes: dict[int, Code]
 
 
@@ -48,7 +48,7 @@ def _rows() -> _Rows:
     return found
 
 
-def verbs() -> Mapping[str, Verb]:
+def verbs() -> Mapping[str, AnsweredVerb]:
     """What our own clients may ask for, by name."""
     return _rows().verbs
 

@@ -7,11 +7,12 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ledgermq.broker.calls import Arguments, Verb, VerbNeed
+from ledgermq.broker.calls import AnsweredVerb, Arguments
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.events import Event
 from ledgermq.sessions.client_rights import ClientRights
 from ledgermq.sessions.refusal_lines import RefusalLines
+from ledgermq.verbs.needs import VerbNeed
 
 logger = logging.getLogger("ledgermq.audit")
 
@@ -35,7 +36,7 @@ class Act(NamedTuple):
 
 
 def check_call(
-    rights: ClientRights, verbs: Mapping[str, Verb], name: str, arguments: Arguments
+    rights: ClientRights, verbs: Mapping[str, AnsweredVerb], name: str, arguments: Arguments
 ) -> Act | None:
     """Refuse a call that the client may not make; what is to be told of it once it has an outcome.
 

@@ -21,11 +21,11 @@ from ledgermq.broker.administration.topic_calls import TopicCalls
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import (
     NEWEST,
+    AnsweredVerb,
     Arguments,
     Call,
     CheckTopic,
     Result,
-    Verb,
     Verbs,
     anybody,
 )
@@ -72,7 +72,7 @@ class CallService:
         self.others = others
         self.topics = TopicCalls(known, rules, log, notice, slices)
         self._log = log
-        self._verbs: dict[str, Verb] = {}
+        self._verbs: dict[str, AnsweredVerb] = {}
         self.register(self.topics.verbs)
         self.register(SendTopicCalls(known, rules, log, notice).verbs)
         self.register(QueueCalls(known).verbs)
@@ -103,7 +103,7 @@ class CallService:
         self._log.check_newest()
 
     @property
-    def verbs(self) -> Mapping[str, Verb]:
+    def verbs(self) -> Mapping[str, AnsweredVerb]:
         """All that is answered, by name."""
         return self._verbs
 

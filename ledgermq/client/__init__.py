@@ -29,15 +29,6 @@ nothing of a node.
 """
 
 from ledgermq.client.admin.admin import Admin
-from ledgermq.client.admin.admin_results import (
-    GroupRow,
-    GroupState,
-    OffsetMove,
-    QueueLag,
-    QueueState,
-    TopicSettings,
-    TopicState,
-)
 from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.blocking.group_consumer import GroupConsumer
 from ledgermq.client.blocking.producer import Producer
@@ -49,7 +40,6 @@ from ledgermq.client.clusters.cluster_producer import ClusterProducer
 from ledgermq.client.clusters.cluster_requester import ClusterRequester
 from ledgermq.client.clusters.cluster_transactions import ClusterTransactionalProducer
 from ledgermq.client.clusters.group_admins import GroupAdmins
-from ledgermq.client.core.questions import TopicRow
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
 from ledgermq.client.groups.allocation import TopicQueue
@@ -71,6 +61,9 @@ from ledgermq.client.trace_topic import TraceTopic
 from ledgermq.client.tracing.tracing import Tracing
 from ledgermq.model.message_filter import MessageFilter
 from ledgermq.model.names.transactions import Decision
+from ledgermq.verbs.groups import GroupRow, GroupState, QueueLag
+from ledgermq.verbs.offsets import OffsetMove
+from ledgermq.verbs.topics import QueueState, TopicRow, TopicSettings, TopicState
 
 __all__ = [
     "Admin",

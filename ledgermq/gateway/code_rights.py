@@ -12,9 +12,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from ledgermq.model.names.group_topics import RETRY_PREFIX
+from ledgermq.model.rights import Right
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fields import text
-from ledgermq.rules.access.access import Right
 
 Named = Iterator[tuple[str, Right | None]]
 """Topics with the right to them, and groups with None. Raises ``ProtocolError``: a field or the

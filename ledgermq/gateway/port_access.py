@@ -21,9 +21,10 @@ from ledgermq.gateway.requests import Code
 from ledgermq.model.config.settings import AccessSection
 from ledgermq.model.errors import ConfigError, NoPermissionError
 from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.model.rights import Right
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.signature import ACCESS_KEY, is_signed
-from ledgermq.rules.access.access import Right, User, UserTable
+from ledgermq.rules.access.access import User, UserTable
 from ledgermq.rules.access.remote_address import matches
 from ledgermq.sessions.client_rights import AccessGate, ClientRights, Peer
 

@@ -11,9 +11,9 @@ from ledgermq.gateway.code_rights import CodeNeeds
 from ledgermq.gateway.transport.refusals import refusal
 from ledgermq.gateway.transport.remoting_sockets import Connection
 from ledgermq.model.errors import LedgerError
+from ledgermq.model.rights import Right
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
-from ledgermq.rules.access.access import Right
 from ledgermq.sessions.client_rights import owner_of
 
 Got = TypeVar("Got")

@@ -18,7 +18,8 @@ from typing import NamedTuple
 from ledgermq.model.config.settings import AccessSection
 from ledgermq.model.errors import BusyError, NoPermissionError
 from ledgermq.model.limits import SYSTEM_TOPIC
-from ledgermq.rules.access.access import Right, User, UserTable
+from ledgermq.model.rights import Right
+from ledgermq.rules.access.access import User, UserTable
 from ledgermq.rules.access.remote_address import matches
 
 _IPC_PEER = re.compile(r"localhost:(?P<uid>\d+):(?P<gid>\d+):(?P<pid>\d+)")

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ledgermq.model.errors import NoPermissionError
 from ledgermq.model.limits import SYSTEM_TOPIC
-from ledgermq.rules.access.access import Right
+from ledgermq.model.rights import Right
 from ledgermq.sessions.client_rights import AccessGate, ClientRights, Peer, Who
 from ledgermq.wire.session import ACCOUNT, ADMIN, ANY_USER, LOOKS, SpokenFor
 

@@ -19,6 +19,8 @@ from ledgermq.observer.health_source import HealthSource
 from ledgermq.observer.inquiries.inquirer import Sources
 from ledgermq.observer.inquiries.inquiries import Inquiries
 from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.verbs.topics import CreateTopic, ShowTopic
+from ledgermq.verbs.waiting import CancelTimer
 from ledgermq.wire.session import ACCOUNT, ADMIN, ANY_USER
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
@@ -85,16 +87,16 @@ MAPPED = HttpCaller(ACCOUNT, f"uid {STRANGER_UID}", uid=STRANGER_UID, gid=STRANG
 
 def test_who_only_looks_sees_names_and_numbers_and_no_message(node: Node) -> None:
     topics = ask_as(node, ANYBODY, lambda inquiries: inquiries.topics.list())
-    shown = ask_as(node, ANYBODY, lambda inquiries: inquiries.topics.show("other"))
+    shown = ask_as(node, ANYBODY, lambda inquiries: inquiries.ask(ShowTopic("other")))
 
     assert [row["topic"] for row in topics["topics"]] == ["orders", "other"]
     assert shown["queues"][0]["end"] == 1
     assert not is_let(node, ANYBODY, lambda inquiries: inquiries.messages.browse("orders"))
     assert not is_let(node, ANYBODY, lambda inquiries: inquiries.messages.by_key("orders", "k"))
-    assert not is_let(node, ANYBODY, lambda inquiries: inquiries.topics.create("made"))
+    assert not is_let(node, ANYBODY, lambda inquiries: inquiries.ask(CreateTopic("made")))
     assert not is_let(node, ANYBODY, lambda inquiries: inquiries.users.list())
     assert not is_let(node, ANYBODY, lambda inquiries: inquiries.node.transfer("n0"))
-    assert not is_let(node, ANYBODY, lambda inquiries: inquiries.timers.cancel("none"))
+    assert not is_let(node, ANYBODY, lambda inquiries: inquiries.ask(CancelTimer("none")))
 
 
 @pytest.mark.parametrize("caller", [USER, MAPPED], ids=["user", "account"])
@@ -104,8 +106,10 @@ def test_a_user_sees_messages_of_its_own_topics_alone(node: Node, caller: HttpCa
 
     assert [row["body"] for row in own["messages"]] == ["secret"]
     assert is_let(node, caller, lambda one: one.messages.browse("other")) == (not checked)
-    assert is_let(node, caller, lambda one: one.topics.show("other")) == (not checked)
-    assert is_let(node, caller, lambda one: one.topics.create("orders", queues=4)) == (not checked)
+    assert is_let(node, caller, lambda one: one.ask(ShowTopic("other"))) == (not checked)
+    assert is_let(node, caller, lambda one: one.ask(CreateTopic("orders", queues=4))) == (
+        not checked
+    )
 
 
 def test_a_token_of_a_user_that_does_not_exist_is_let_do_nothing(node: Node) -> None:
@@ -114,7 +118,7 @@ def test_a_token_of_a_user_that_does_not_exist_is_let_do_nothing(node: Node) -> 
 
 
 def test_an_admin_does_all_but_read_what_the_node_notes_for_itself(node: Node) -> None:
-    made = ask_as(node, OPERATOR, lambda one: one.topics.create("made", queues=2))
+    made = ask_as(node, OPERATOR, lambda one: one.ask(CreateTopic("made", queues=2)))
     read = ask_as(node, OPERATOR, lambda one: one.messages.browse("other"))
 
     assert (made["topic"], made["write_queues"]) == ("made", 2)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ledgermq.broker.call_arguments import Arguments, fields, flag, text
-from ledgermq.broker.calls import ADMIN, CHANGE, Call, Result, Verb, Verbs
+from ledgermq.broker.call_arguments import Arguments, fields
+from ledgermq.broker.calls import Call, Result, Verbs
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.broker.state.writer_notice import WriterNotice
-from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.broker.verb_arguments import answered
+from ledgermq.model.errors import ConfigError
 from ledgermq.rules.access import access
 from ledgermq.rules.access.access import User
 from ledgermq.rules.cluster.cluster_plans import plan_row
@@ -20,9 +21,9 @@ from ledgermq.rules.cluster.numbered_rows import RowKey
 from ledgermq.rules.state import cluster_copy
 from ledgermq.rules.tables.quotas import Quota, check_owner
 from ledgermq.rules.tables.table_changes import Change, QuotaSet, UserSet
+from ledgermq.verbs import access as verbs
 
 SECRET = "secretKey"  # noqa: S105 - a field's name
-MODES = ("add", "alter", "set")
 
 _TOUCHES_ACCESS = frozenset({access.FILE, cluster_copy.FILE})
 
@@ -38,27 +39,24 @@ class AccessCalls:
         self._log = log
         self._notice = notice
         self.verbs: Verbs = (
-            Verb("acl_list", self._users, ADMIN),
-            Verb("acl_set", self._set_user, CHANGE),
-            Verb("acl_remove", self._remove_user, CHANGE),
-            Verb("quota_list", self._quotas, ADMIN),
-            Verb("quota_set", self._set_quota, CHANGE),
-            Verb("quota_remove", self._remove_quota, CHANGE),
+            answered(verbs.ListUsers, self._users),
+            answered(verbs.SetUser, self._set_user),
+            answered(verbs.RemoveUser, self._remove_user),
+            answered(verbs.ListQuotas, self._quotas),
+            answered(verbs.SetQuota, self._set_quota),
+            answered(verbs.RemoveQuota, self._remove_quota),
         )
 
-    def _users(self, _call: Call) -> Result:
+    def _users(self, _call: Call, _asked: verbs.ListUsers) -> Result:
         self._log.check_newest()
         users = self._tables.users
         return {
             "users": [{**_shown(user), **_marked(users.is_of_cluster(user.name))} for user in users]
         }
 
-    def _set_user(self, call: Call) -> Result | None:
+    def _set_user(self, call: Call, asked: verbs.SetUser) -> Result | None:
         """Add a user, alter one (only the fields that are given), or do what of both is right."""
-        name, mode = text(call.arguments, "user"), text(call.arguments, "mode")
-        wanted, of_cluster = fields(call.arguments, "fields"), flag(call.arguments, "cluster")
-        if mode not in MODES:
-            raise ProtocolError("unknown mode", mode=mode, allowed=" ".join(MODES))
+        name, mode, wanted, of_cluster = asked.user, asked.mode, asked.fields, asked.cluster
         users = self._tables.users
 
         def plan() -> Sequence[Change]:
@@ -109,8 +107,8 @@ class AccessCalls:
             return secrets.renewed(name, secret, of_cluster=of_cluster)
         return secrets.sealed(name, secret, of_cluster=of_cluster)
 
-    def _remove_user(self, call: Call) -> Result | None:
-        name, of_cluster = text(call.arguments, "user"), flag(call.arguments, "cluster")
+    def _remove_user(self, call: Call, asked: verbs.RemoveUser) -> Result | None:
+        name, of_cluster = asked.user, asked.cluster
         users = self._tables.users
 
         def plan() -> Sequence[Change]:
@@ -121,7 +119,7 @@ class AccessCalls:
 
         return self._submit(call, f"user {name}", plan, lambda: {"user": name})
 
-    def _quotas(self, _call: Call) -> Result:
+    def _quotas(self, _call: Call, _asked: verbs.ListQuotas) -> Result:
         self._log.check_newest()
         quotas = self._tables.quotas
         return {"quotas": [self._quota_row(owner, quota) for owner, quota in quotas]}
@@ -130,8 +128,9 @@ class AccessCalls:
         marked = _marked(self._tables.quotas.is_of_cluster(owner))
         return {"owner": owner, **quota.to_fields(), **marked}
 
-    def _set_quota(self, call: Call) -> Result | None:
-        owner, of_cluster = text(call.arguments, "owner"), flag(call.arguments, "cluster")
+    def _set_quota(self, call: Call, asked: verbs.SetQuota) -> Result | None:
+        owner, of_cluster = asked.owner, asked.cluster
+        # ``Quota`` checks them, those of files and of the cluster's rows, too.
         wanted = fields(call.arguments, "fields")
         quotas = self._tables.quotas
         check_owner(owner)
@@ -153,8 +152,8 @@ class AccessCalls:
 
         return self._submit(call, f"quota {owner}", plan, shown)
 
-    def _remove_quota(self, call: Call) -> Result | None:
-        owner, of_cluster = text(call.arguments, "owner"), flag(call.arguments, "cluster")
+    def _remove_quota(self, call: Call, asked: verbs.RemoveQuota) -> Result | None:
+        owner, of_cluster = asked.owner, asked.cluster
         quotas = self._tables.quotas
 
         def plan() -> Sequence[Change]:

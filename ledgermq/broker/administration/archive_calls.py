@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ledgermq.broker.call_arguments import integer, text
-from ledgermq.broker.calls import CHANGE, USER, Call, Result, Verb, Verbs
+from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
@@ -14,6 +14,7 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.process.clock import Clock, epoch_ms
 from ledgermq.rules.tables.archives import ArchiveMark, check_name
 from ledgermq.rules.tables.table_changes import ArchiveSet, Change
+from ledgermq.verbs.needs import CHANGE, USER
 
 ARCHIVES_MAX = 100
 POSITION_MAX = 2**62
@@ -30,9 +31,9 @@ class ArchiveCalls:
         self._log = log
         self._clock = clock
         self.verbs: Verbs = (
-            Verb("archive_list", self._list, USER),
-            Verb("archive_commit", self._commit, CHANGE),
-            Verb("archive_remove", self._remove, CHANGE),
+            AnsweredVerb("archive_list", self._list, USER),
+            AnsweredVerb("archive_commit", self._commit, CHANGE),
+            AnsweredVerb("archive_remove", self._remove, CHANGE),
         )
 
     def _list(self, _call: Call) -> Result:

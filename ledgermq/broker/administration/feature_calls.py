@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import ledgermq
 from ledgermq.broker.call_arguments import optional_integer
 from ledgermq.broker.callers import NODE_ITSELF
-from ledgermq.broker.calls import CHANGE, USER, Call, Result, Verb, Verbs, shown
+from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.service import Service
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
@@ -23,6 +23,7 @@ from ledgermq.model.features import LEVEL, LEVEL_MAX, LEVELS, holding_back, vers
 from ledgermq.process.environment import Environment
 from ledgermq.rules.state.feature_table import FILE
 from ledgermq.rules.tables.table_changes import Change, LevelSet
+from ledgermq.verbs.needs import CHANGE, USER, shown
 
 LOOK_MS = 200
 """Members of a new group are looked at so often, until all have said what they know."""
@@ -56,8 +57,8 @@ class FeatureCalls(Service):
         self._first_term = 0
         log.begin_log = self._begin_log
         self.verbs: Verbs = (
-            Verb("features", self._features, shown(USER), whatever_tables=True),
-            Verb("feature_enable", self._enable, CHANGE),
+            AnsweredVerb("features", self._features, shown(USER), whatever_tables=True),
+            AnsweredVerb("feature_enable", self._enable, CHANGE),
         )
 
     @property

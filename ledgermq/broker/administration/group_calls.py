@@ -5,34 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
-from ledgermq.broker.call_arguments import (
-    fields,
-    flag,
-    optional_integer,
-    optional_text,
-    text,
-)
-from ledgermq.broker.calls import (
-    CHANGE,
-    GROUP,
-    USER,
-    Call,
-    Members,
-    Result,
-    Verb,
-    Verbs,
-    both_rights,
-    shown,
-)
+from ledgermq.broker.call_arguments import optional_text
+from ledgermq.broker.calls import AnsweredVerb, Call, Members, Result, Verbs
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.sliced_answers import SlicedAnswers
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import StateRequest
+from ledgermq.broker.verb_arguments import answered
 from ledgermq.model.config.settings import TopicsSection
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from ledgermq.model.names.queue_name import QueueName
-from ledgermq.rules.access.access import Right
 from ledgermq.rules.consumers.group_plans import (
     is_builtin,
     names_of,
@@ -44,8 +27,15 @@ from ledgermq.rules.given_back import TOKEN_SIZE_MAX, MessageGivenBack
 from ledgermq.rules.tables.group_offsets import GroupTopic
 from ledgermq.rules.tables.groups import SubscriptionGroup
 from ledgermq.rules.tables.table_changes import Change, GroupSet, TopicSet
-
-ROWS_MAX = 1_000
+from ledgermq.verbs.groups import (
+    AlterGroup,
+    CreateGroup,
+    DeleteGroup,
+    ListGroups,
+    ShowGroup,
+    ShowLag,
+)
+from ledgermq.verbs.needs import USER, shown
 
 
 class GroupCalls:
@@ -70,13 +60,13 @@ class GroupCalls:
         self._members = members
         self._warnings = warnings
         self.verbs: Verbs = (
-            Verb("groups", self._groups, shown(USER)),
-            Verb("group_list", self._list, shown(USER)),
-            Verb("group_show", self._show, shown(GROUP)),
-            Verb("group_create", self._create, CHANGE),
-            Verb("group_alter", self._alter, CHANGE),
-            Verb("group_delete", self._delete, CHANGE),
-            Verb("group_lag", self._lag_rows, shown(both_rights(Right.SUB))),
+            AnsweredVerb("groups", self._groups, shown(USER)),
+            answered(ListGroups, self._list),
+            answered(ShowGroup, self._show),
+            answered(CreateGroup, self._create),
+            answered(AlterGroup, self._alter),
+            answered(DeleteGroup, self._delete),
+            answered(ShowLag, self._lag_rows),
         )
 
     def check_may_consume(self, group: str) -> None:
@@ -107,24 +97,22 @@ class GroupCalls:
             "lag": self.lag(owner.topic, offsets),
         }
 
-    def _list(self, call: Call) -> Result | None:
+    def _list(self, call: Call, asked: ListGroups) -> Result | None:
         """The groups, with ``limit`` at most so many whose names are behind ``after``."""
         self._log.check_newest()
-        limit = optional_integer(call.arguments, "limit", 1, ROWS_MAX)
-        after = optional_text(call.arguments, "after") or ""
         offsets = self._tables.offsets
         names = names_of(self._tables.groups, offsets)
-        chosen = list(islice((name for name in names if name > after), limit))
+        chosen = list(islice((name for name in names if name > (asked.after or "")), asked.limit))
         rows = (
             {**self._described(name), "topics": [one.topic for one, _ in offsets.of_group(name)]}
             for name in chosen
         )
-        is_more = limit is not None and len(chosen) == limit
+        is_more = asked.limit is not None and len(chosen) == asked.limit
         return self._slices.show(call, {"more": is_more}, groups=rows)
 
-    def _show(self, call: Call) -> Result | None:
+    def _show(self, call: Call, asked: ShowGroup) -> Result | None:
         self._log.check_newest()
-        name = text(call.arguments, "group")
+        name = asked.group
         owned = self._tables.offsets.of_group(name)
         members = sorted(self._members(name))
         self._tables.check_group(name, members)
@@ -149,12 +137,12 @@ class GroupCalls:
             "fields": known.to_fields(),
         }
 
-    def _create(self, call: Call) -> Result | None:
-        name, wish = text(call.arguments, "group"), fields(call.arguments, "fields")
+    def _create(self, call: Call, asked: CreateGroup) -> Result | None:
+        name, wish = asked.group, asked.fields
         return self._change(call, name, lambda: plan_create(self._tables.groups, name, wish))
 
-    def _alter(self, call: Call) -> Result | None:
-        name, wish = text(call.arguments, "group"), fields(call.arguments, "fields")
+    def _alter(self, call: Call, asked: AlterGroup) -> Result | None:
+        name, wish = asked.group, asked.fields
         return self._change(call, name, lambda: plan_alter(self._tables.groups, name, wish))
 
     def _change(
@@ -171,16 +159,15 @@ class GroupCalls:
         self._log.submit(request, call.now_ms)
         return None
 
-    def _delete(self, call: Call) -> Result | None:
+    def _delete(self, call: Call, asked: DeleteGroup) -> Result | None:
         """The group, ``with_offsets`` what it has consumed, ``with_topics`` its retry topics.
 
         A question with the ``token`` of an earlier one is answered as done.
         """
-        name, arguments = text(call.arguments, "group"), call.arguments
-        with_offsets = flag(arguments, "with_offsets")
+        name = asked.group
         own = (f"{RETRY_PREFIX}{name}", f"{DEAD_LETTER_PREFIX}{name}")
-        topics = own if flag(arguments, "with_topics") else ()
-        token = optional_text(arguments, "token") or ""
+        topics = own if asked.with_topics else ()
+        token = optional_text(call.arguments, "token") or ""
         if len(token) > TOKEN_SIZE_MAX:
             raise ProtocolError("token is too long", size=len(token), limit=TOKEN_SIZE_MAX)
         deleted: list[str] = []
@@ -192,7 +179,7 @@ class GroupCalls:
                 return []
             deleted[:] = [topic for topic in topics if tables.topics.get(topic) is not None]
             return [
-                *plan_delete(tables.groups, tables.offsets, name, with_offsets=with_offsets),
+                *plan_delete(tables.groups, tables.offsets, name, with_offsets=asked.with_offsets),
                 *(TopicSet(topic, None) for topic in deleted),
                 *([MessageGivenBack(token)] if token else []),
             ]
@@ -207,10 +194,10 @@ class GroupCalls:
         )
         return None
 
-    def _lag_rows(self, call: Call) -> Result | None:
+    def _lag_rows(self, call: Call, asked: ShowLag) -> Result | None:
         """Queue by queue, of the topics that the group has consumed, or of one."""
         self._log.check_newest()
-        name, one = text(call.arguments, "group"), optional_text(call.arguments, "topic")
+        name, one = asked.group, asked.topic
         owned = dict(self._tables.offsets.of_group(name))
         self._tables.check_group(name)
         if one is not None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledgermq.broker.call_arguments import text
-from ledgermq.broker.calls import CHANGE, Call, Result, Verb, Verbs
+from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.model.errors import ProtocolError
 from ledgermq.rules.tables import name_values
 from ledgermq.rules.tables.table_changes import Change, NamesSet
+from ledgermq.verbs.needs import CHANGE
 
 
 class NameCalls:
@@ -20,7 +21,7 @@ class NameCalls:
     def __init__(self, tables: BrokerTables, log: StateLog) -> None:
         self._tables = tables
         self._log = log
-        self.verbs: Verbs = (Verb("name_set", self._set, CHANGE),)
+        self.verbs: Verbs = (AnsweredVerb("name_set", self._set, CHANGE),)
 
     def _set(self, call: Call) -> Result | None:
         """Have ``value`` at ``key`` of ``namespace``; without one have nothing there."""

@@ -12,7 +12,7 @@ from typing import TypedDict
 import ledgermq
 from ledgermq.broker.administration.group_lags import GroupLags, TopicLag
 from ledgermq.broker.call_arguments import integer
-from ledgermq.broker.calls import ADMIN_ANYWHERE, USER, Call, Result, Verb, Verbs
+from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.members.roster import RosterFile
 from ledgermq.model.config.settings import Settings
@@ -33,6 +33,7 @@ from ledgermq.process.node_status import (
 from ledgermq.rules.consumers.group_plans import is_builtin
 from ledgermq.store.files.disk_space import measure
 from ledgermq.store.files.store_paths import StorePaths
+from ledgermq.verbs.needs import ADMIN_ANYWHERE, USER
 
 GROUPS_MAX = 1_000
 TOPICS_TOLD_MAX = 20
@@ -126,8 +127,8 @@ class NodeCalls:
         self._processes: list[ProcessReport] = []
         self._measured_ns: int | None = None
         self.verbs: Verbs = (
-            Verb("node_report", self._report, USER, whatever_tables=True),
-            Verb("group_lags", self._group_lags, ADMIN_ANYWHERE, whatever_tables=True),
+            AnsweredVerb("node_report", self._report, USER, whatever_tables=True),
+            AnsweredVerb("group_lags", self._group_lags, ADMIN_ANYWHERE, whatever_tables=True),
         )
 
     def _report(self, _call: Call) -> Result:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ledgermq.broker.calls import ADMIN_ANYWHERE, Arguments, Call, Result, Verb, Verbs
+from ledgermq.broker.calls import AnsweredVerb, Arguments, Call, Result, Verbs
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import StateRequest
@@ -17,6 +17,7 @@ from ledgermq.model.config.settings import TopicsSection
 from ledgermq.model.errors import LedgerError, MessageIllegalError, ProtocolError, TopicUnknownError
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.rules.tables.table_changes import Change, GroupSet, OffsetsSet
+from ledgermq.verbs.needs import ADMIN_ANYWHERE
 
 ROWS_MAX = 10_000
 
@@ -45,7 +46,7 @@ class OffsetBatches:
         self._rules = rules
         self._log = log
         self._counts = counts
-        self.verbs: Verbs = (Verb("offsets_store", self._store, ADMIN_ANYWHERE),)
+        self.verbs: Verbs = (AnsweredVerb("offsets_store", self._store, ADMIN_ANYWHERE),)
 
     def _store(self, call: Call) -> Result | None:
         """Store ``commits``; the answer is why which of them were ``refused``."""

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from ledgermq.broker.call_arguments import (
-    Arguments,
-    flag,
-    integer,
-    offsets_by_queue,
-    optional_text,
-    queue_ids,
-    text,
-)
-from ledgermq.broker.calls import CHANGE, Call, Members, Result, Verb, Verbs, both_rights, shown
+from ledgermq.broker.call_arguments import flag, offsets_by_queue, optional_text, text
+from ledgermq.broker.calls import AnsweredVerb, Call, Members, Result, Verbs
 from ledgermq.broker.consumers.consumed_offsets import plan_consumed, touched_offsets
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import StateRequest
+from ledgermq.broker.verb_arguments import answered
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.config.settings import TopicsSection
-from ledgermq.model.errors import GroupUnknownError, ProtocolError
+from ledgermq.model.errors import GroupUnknownError
 from ledgermq.model.names.queue_name import QueueName
-from ledgermq.rules.access.access import Right
+from ledgermq.model.rights import Right
 from ledgermq.rules.consumers.offset_plans import (
     OffsetChange,
     ResetTarget,
@@ -33,8 +26,8 @@ from ledgermq.rules.consumers.offset_plans import (
 )
 from ledgermq.rules.tables.groups import check_group_name
 from ledgermq.rules.tables.table_changes import Change, GroupSet, OffsetsSet
-
-VALUE_MAX = 2**63 - 1
+from ledgermq.verbs.needs import both_rights, shown
+from ledgermq.verbs.offsets import CloneOffsets, ResetOffsets
 
 _MovesPlan = Callable[[], dict[str, list[OffsetChange]]]
 
@@ -58,10 +51,10 @@ class OffsetCalls:
         self._known = known
         self._members = members
         self.verbs: Verbs = (
-            Verb("group_offset", self._committed, shown(both_rights(Right.SUB))),
-            Verb("group_commit", self._commit, both_rights(Right.SUB)),
-            Verb("offset_reset", self._reset, CHANGE),
-            Verb("offset_clone", self._clone, CHANGE),
+            AnsweredVerb("group_offset", self._committed, shown(both_rights(Right.SUB))),
+            AnsweredVerb("group_commit", self._commit, both_rights(Right.SUB)),
+            answered(ResetOffsets, self._reset),
+            answered(CloneOffsets, self._clone),
         )
 
     def _committed(self, call: Call) -> Result:
@@ -92,15 +85,11 @@ class OffsetCalls:
         self._log.submit(StateRequest(call.caller, changes, touches, answer), call.now_ms)
         return None
 
-    def _reset(self, call: Call) -> Result | None:
+    def _reset(self, call: Call, asked: ResetOffsets) -> Result | None:
         """Set a group's offsets in a topic: to ``first``, ``last``, a ``time`` or a ``number``."""
-        arguments = call.arguments
-        group, topic = text(arguments, "group"), text(arguments, "topic")
-        target = _target_of(arguments)
-        needs_value = target in (ResetTarget.TIME, ResetTarget.NUMBER)
-        value = integer(arguments, "value", 0, VALUE_MAX) if needs_value else 0
-        wanted = queue_ids(arguments, "queues")
-        force = flag(arguments, "force")
+        group, topic, force = asked.group, asked.topic, asked.force
+        target, value = ResetTarget(asked.to), asked.value or 0
+        wanted = None if asked.queues is None else list(asked.queues)
 
         def plan() -> dict[str, list[OffsetChange]]:
             check_group_name(group)
@@ -115,7 +104,7 @@ class OffsetCalls:
             new = {one: self._target(QueueName(topic, one), target, value) for one in queues}
             return {topic: moves_of(old, new)}
 
-        return self._move(call, group, [topic], plan)
+        return self._move(call, group, [topic], plan, is_trial=asked.dry_run)
 
     def _check_nobody_consumes(self, group: str, *, force: bool) -> None:
         """See ``check_nobody_consumes``.
@@ -132,12 +121,9 @@ class OffsetCalls:
         bounds = self._store.bounds(queue)
         return reset_offset(target, value, bounds, since=since, queue_id=queue.queue_id)
 
-    def _clone(self, call: Call) -> Result | None:
+    def _clone(self, call: Call, asked: CloneOffsets) -> Result | None:
         """Let a group be as far as another one is, in all topics of that one or in one."""
-        arguments = call.arguments
-        source, group = text(arguments, "source"), text(arguments, "group")
-        one = optional_text(arguments, "topic")
-        force = flag(arguments, "force")
+        source, group, one, force = asked.source, asked.group, asked.topic, asked.force
         topics = [owner.topic for owner, _ in self._tables.offsets.of_group(source)]
 
         def plan() -> dict[str, list[OffsetChange]]:
@@ -154,13 +140,14 @@ class OffsetCalls:
                 for topic, of in chosen.items()
             }
 
-        return self._move(call, group, topics if one is None else [one], plan)
+        of = topics if one is None else [one]
+        return self._move(call, group, of, plan, is_trial=asked.dry_run)
 
     def _move(
-        self, call: Call, group: str, topics: Iterable[str], plan: _MovesPlan
+        self, call: Call, group: str, topics: Iterable[str], plan: _MovesPlan, *, is_trial: bool
     ) -> Result | None:
-        """Have what ``plan`` says in the log; with ``dry_run`` tell what it would be."""
-        if flag(call.arguments, "dry_run"):
+        """Have what ``plan`` says in the log; of a trial tell what it would be."""
+        if is_trial:
             self._log.check_leads()
             return _told(group, plan(), is_done=False)
         moves: dict[str, list[OffsetChange]] = {}
@@ -206,12 +193,3 @@ def _told(group: str, moves: Mapping[str, list[OffsetChange]], *, is_done: bool)
             for move in of
         ],
     }
-
-
-def _target_of(arguments: Arguments) -> ResetTarget:
-    name = text(arguments, "to")
-    try:
-        return ResetTarget(name)
-    except ValueError as error:
-        allowed = [target.value for target in ResetTarget]
-        raise ProtocolError("no target of a reset", to=name[:64], allowed=allowed) from error

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ledgermq.broker.call_arguments import flag, integer
-from ledgermq.broker.calls import ANY, Call, Result, Verb, Verbs, shown, topic_right
+from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.reading.known_topics import KnownTopics
+from ledgermq.verbs.needs import ANY, shown, topic_right
 
 
 class QueueCalls:
@@ -14,14 +15,14 @@ class QueueCalls:
         self._store = known.store
         self._known = known
         self.verbs: Verbs = (
-            Verb("queue", self._queue, shown(topic_right(ANY)), whatever_tables=True),
-            Verb(
+            AnsweredVerb("queue", self._queue, shown(topic_right(ANY)), whatever_tables=True),
+            AnsweredVerb(
                 "offset_by_time",
                 self._offset_by_time,
                 shown(topic_right(ANY)),
                 whatever_tables=True,
             ),
-            Verb(
+            AnsweredVerb(
                 "earliest_time", self._earliest_time, shown(topic_right(ANY)), whatever_tables=True
             ),
         )

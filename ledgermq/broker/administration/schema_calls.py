@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from ledgermq.broker.call_arguments import Arguments, integer, optional_integer, optional_text, text
-from ledgermq.broker.calls import ADMIN, ANY, CHANGE, USER, Call, Result, Verb, Verbs
+from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import StateRequest
@@ -37,6 +37,7 @@ from ledgermq.rules.schemas.schema_table import (
     rule_of,
 )
 from ledgermq.rules.tables.table_changes import Change
+from ledgermq.verbs.needs import ADMIN, ANY, CHANGE, USER
 
 SUBJECTS_SHOWN_MAX = 500
 """Subjects of one answer."""
@@ -55,13 +56,13 @@ class SchemaCalls:
         self._tables = tables
         self._log = log
         self.verbs: Verbs = (
-            Verb("schemas", self._list, USER),
-            Verb("schema_show", self._show, USER),
-            Verb("schema_by_id", self._by_id, USER),
-            Verb("schema_check", self._check, ADMIN),
-            Verb("schema_register", self._register, CHANGE),
-            Verb("schema_rule", self._rule, CHANGE),
-            Verb("schema_delete", self._delete, CHANGE),
+            AnsweredVerb("schemas", self._list, USER),
+            AnsweredVerb("schema_show", self._show, USER),
+            AnsweredVerb("schema_by_id", self._by_id, USER),
+            AnsweredVerb("schema_check", self._check, ADMIN),
+            AnsweredVerb("schema_register", self._register, CHANGE),
+            AnsweredVerb("schema_rule", self._rule, CHANGE),
+            AnsweredVerb("schema_delete", self._delete, CHANGE),
         )
 
     @property

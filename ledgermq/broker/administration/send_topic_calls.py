@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ledgermq.broker.administration.topic_calls import route_of
 from ledgermq.broker.call_arguments import flag, integer, text
-from ledgermq.broker.calls import ADMIN_ANYWHERE, Call, Result, Verb, Verbs
+from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.consumers.retry_topics import RetryTopics
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.state.state_log import StateLog
@@ -24,6 +24,7 @@ from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from ledgermq.rules.tables.groups import check_group_name
 from ledgermq.rules.tables.table_changes import Change, TopicSet
 from ledgermq.rules.tables.topics import Permission, Topic, check_topic_name
+from ledgermq.verbs.needs import ADMIN_ANYWHERE
 
 UNIT_MODE = 1
 """Bit of a topic's flags (``TopicSysFlag``)."""
@@ -41,7 +42,7 @@ class SendTopicCalls:
         self._log = log
         self._notice = notice
         self._of_groups = RetryTopics(known, rules)
-        self.verbs: Verbs = (Verb("topic_for_send", self._make, ADMIN_ANYWHERE),)
+        self.verbs: Verbs = (AnsweredVerb("topic_for_send", self._make, ADMIN_ANYWHERE),)
 
     def _make(self, call: Call) -> Result | None:
         arguments = call.arguments

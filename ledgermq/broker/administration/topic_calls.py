@@ -5,27 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 
-from ledgermq.broker.call_arguments import (
-    Arguments,
-    flag,
-    optional_flag,
-    optional_integer,
-    optional_text,
-    text,
-)
-from ledgermq.broker.calls import ANY, CHANGE, USER, Call, Result, Verb, Verbs, shown, topic_right
+from ledgermq.broker.call_arguments import flag, text
+from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.sliced_answers import SlicedAnswers
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.broker.state.writer_notice import WriterNotice
+from ledgermq.broker.verb_arguments import answered
 from ledgermq.model.config.settings import NodeSection, TopicsSection
-from ledgermq.model.limits import DEDUPLICATION_WINDOW_MS_MAX, QUEUE_ID_MAX
 from ledgermq.model.names.queue_name import QueueName
-from ledgermq.rules.access.access import Right
+from ledgermq.model.rights import Right
 from ledgermq.rules.messages.topic_plans import (
-    PERMISSION_MAX,
-    SYS_FLAG_MAX,
     TopicWish,
     plan_alter,
     plan_create,
@@ -34,9 +25,15 @@ from ledgermq.rules.messages.topic_plans import (
 )
 from ledgermq.rules.tables.table_changes import Change, OffsetsSet, TopicSet
 from ledgermq.rules.tables.topics import Topic, check_topic_name
-
-ROWS_MAX = 500
-"""Topics of one answer: to count their messages is to look into all their queues."""
+from ledgermq.verbs.needs import ANY, topic_right
+from ledgermq.verbs.topics import (
+    AlterTopic,
+    CreateTopic,
+    DeleteTopic,
+    ListTopics,
+    ShowTopic,
+    TopicFields,
+)
 
 
 class TopicCalls:
@@ -58,12 +55,12 @@ class TopicCalls:
         self._notice = notice
         self._slices = slices
         self.verbs: Verbs = (
-            Verb("topics", self._topics, shown(USER)),
-            Verb("topic_show", self._show, shown(topic_right(ANY))),
-            Verb("route", self._route, topic_right(ANY, to_create=Right.PUB)),
-            Verb("topic_create", self._create, CHANGE),
-            Verb("topic_alter", self._alter, CHANGE),
-            Verb("topic_delete", self._delete, CHANGE),
+            answered(ListTopics, self._topics),
+            answered(ShowTopic, self._show),
+            AnsweredVerb("route", self._route, topic_right(ANY, to_create=Right.PUB)),
+            answered(CreateTopic, self._create),
+            answered(AlterTopic, self._alter),
+            answered(DeleteTopic, self._delete),
         )
 
     def adopt(self, at_ms: int) -> list[str]:
@@ -89,15 +86,13 @@ class TopicCalls:
             adopted.append(name)
         return adopted
 
-    def _topics(self, call: Call) -> Result | None:
+    def _topics(self, call: Call, asked: ListTopics) -> Result | None:
         """All, or with ``limit`` at most so many whose names are behind ``after``."""
-        limit = optional_integer(call.arguments, "limit", 1, ROWS_MAX)
-        after = optional_text(call.arguments, "after") or ""
         stored = frozenset(self._store.topics())
-        found = (topic for topic in self._known.all() if topic.name > after)
-        chosen = list(islice(found, limit))
+        found = (topic for topic in self._known.all() if topic.name > (asked.after or ""))
+        chosen = list(islice(found, asked.limit))
         rows = (self._row(topic, stored) for topic in chosen)
-        fields = {"more": limit is not None and len(chosen) == limit}
+        fields = {"more": asked.limit is not None and len(chosen) == asked.limit}
         return self._slices.show(call, fields, topics=rows)
 
     def _row(self, topic: Topic, stored: frozenset[str]) -> Result:
@@ -110,8 +105,8 @@ class TopicCalls:
             "messages": self._store.message_count(topic.name) if is_stored else 0,
         }
 
-    def _show(self, call: Call) -> Result | None:
-        topic = self._known.topic(text(call.arguments, "topic"))
+    def _show(self, call: Call, asked: ShowTopic) -> Result | None:
+        topic = self._known.topic(asked.topic)
         has = set(self._store.queue_ids(topic.name))
         queues = range(max(topic.read_queues, topic.write_queues))
         fields = {
@@ -149,8 +144,8 @@ class TopicCalls:
             call.caller, name, lambda: route_of(self._known.topic(name)), call.now_ms
         )
 
-    def _create(self, call: Call) -> Result | None:
-        name, wish = text(call.arguments, "topic"), wish_of(call.arguments)
+    def _create(self, call: Call, asked: CreateTopic) -> Result | None:
+        name, wish = asked.topic, wish_of(asked)
 
         def plan() -> Topic:
             begins = self._known.first_offsets(name)
@@ -158,9 +153,8 @@ class TopicCalls:
 
         return self._change(call, name, plan, self._described)
 
-    def _alter(self, call: Call) -> Result | None:
-        name, wish = text(call.arguments, "topic"), wish_of(call.arguments)
-        force = flag(call.arguments, "force")
+    def _alter(self, call: Call, asked: AlterTopic) -> Result | None:
+        name, wish = asked.topic, wish_of(asked)
 
         def plan() -> Topic:
             return plan_alter(
@@ -168,13 +162,13 @@ class TopicCalls:
                 name,
                 wish,
                 unread=lambda queues: self._known.unread(name, queues),
-                force=force,
+                force=asked.force,
             )
 
         return self._change(call, name, plan, self._described)
 
-    def _delete(self, call: Call) -> Result | None:
-        name = text(call.arguments, "topic")
+    def _delete(self, call: Call, asked: DeleteTopic) -> Result | None:
+        name = asked.topic
         groups: list[str] = []
 
         def changes() -> list[Change]:
@@ -239,24 +233,16 @@ class TopicCalls:
         }
 
 
-def wish_of(arguments: Arguments) -> TopicWish:
-    """What a call wants of a topic; ``queues`` stands for both numbers.
-
-    Raises:
-        ProtocolError: an argument is of another type.
-    """
-    both, reads, writes = (
-        optional_integer(arguments, name, 1, QUEUE_ID_MAX)
-        for name in ("queues", "read_queues", "write_queues")
-    )
+def wish_of(asked: TopicFields) -> TopicWish:
+    """What a call wants of a topic; ``queues`` stands for both numbers."""
     return TopicWish(
-        both if reads is None else reads,
-        both if writes is None else writes,
-        optional_integer(arguments, "perm", 0, PERMISSION_MAX),
-        optional_flag(arguments, "order"),
-        optional_text(arguments, "filter_type"),
-        optional_integer(arguments, "sys_flag", 0, SYS_FLAG_MAX),
-        optional_integer(arguments, "deduplication_window_ms", 0, DEDUPLICATION_WINDOW_MS_MAX),
+        asked.queues if asked.read_queues is None else asked.read_queues,
+        asked.queues if asked.write_queues is None else asked.write_queues,
+        asked.perm,
+        asked.order,
+        asked.filter_type,
+        asked.sys_flag,
+        asked.deduplication_window_ms,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ledgermq.broker.call_arguments import Arguments, optional_integer, optional_text, text
-from ledgermq.broker.calls import CHANGE, USER, Call, Result, Verb, Verbs, shown
+from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.cluster.home_keys import home_key, new_home_key
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
@@ -30,6 +30,7 @@ from ledgermq.rules.cluster.document_desk import DocumentRequest
 from ledgermq.rules.cluster.json_objects import NUMBER_MAX, decoded, encoded
 from ledgermq.rules.cluster.signatures import PUBLIC_SIZE, SigningKey
 from ledgermq.rules.state.cluster_copy import FILE
+from ledgermq.verbs.needs import CHANGE, USER, shown
 
 CLUSTER_TOUCHES = frozenset({FILE})
 """Of two requests about the cluster the second waits for what the first has changed."""
@@ -68,16 +69,16 @@ class ClusterCalls:
         self._waiting = waiting
         self._clock = clock
         self.verbs: Verbs = (
-            Verb("cluster_show", self._show, shown(USER)),
-            Verb("cluster_groups", self._groups, shown(USER)),
-            Verb("cluster_key", self._key, CHANGE),
-            Verb("cluster_begin", self._begin, CHANGE),
-            Verb("cluster_join", self._join, CHANGE),
-            Verb("cluster_leave", self._leave, CHANGE),
-            Verb("cluster_hand_over", self._hand_over, CHANGE),
-            Verb("cluster_take_over", self._take_over, CHANGE),
-            Verb("cluster_group_set", self._set_group, CHANGE),
-            Verb("cluster_group_remove", self._remove_group, CHANGE),
+            AnsweredVerb("cluster_show", self._show, shown(USER)),
+            AnsweredVerb("cluster_groups", self._groups, shown(USER)),
+            AnsweredVerb("cluster_key", self._key, CHANGE),
+            AnsweredVerb("cluster_begin", self._begin, CHANGE),
+            AnsweredVerb("cluster_join", self._join, CHANGE),
+            AnsweredVerb("cluster_leave", self._leave, CHANGE),
+            AnsweredVerb("cluster_hand_over", self._hand_over, CHANGE),
+            AnsweredVerb("cluster_take_over", self._take_over, CHANGE),
+            AnsweredVerb("cluster_group_set", self._set_group, CHANGE),
+            AnsweredVerb("cluster_group_remove", self._remove_group, CHANGE),
         )
 
     @property

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ledgermq.broker.callers import NODE_ITSELF, Client
-from ledgermq.broker.calls import USER, Call, Result, Verb, Verbs
+from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.cluster.cluster_calls import CLUSTER_TOUCHES, ClusterAge, ClusterCalls
 from ledgermq.broker.cluster.document_messages import (
     DOCUMENTS_VERB,
@@ -41,6 +41,7 @@ from ledgermq.rules.cluster.document_asker import PROBE_MS, DocumentAsker
 from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentReply, DocumentRequest
 from ledgermq.rules.cluster.numbered_rows import RowKey
 from ledgermq.rules.cluster.rights_age import rights_age
+from ledgermq.verbs.needs import USER
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class ClusterService(Service):
         self.verbs: Verbs = (
             *ClusterCalls(tables, log, self.age, self._waiting, clock).verbs,
             *TopicRowCalls(tables, log, self._follower).verbs,
-            Verb(DOCUMENTS_VERB, self._documents, USER),
+            AnsweredVerb(DOCUMENTS_VERB, self._documents, USER),
         )
 
     @property

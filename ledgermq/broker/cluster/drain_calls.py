@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ledgermq.broker.call_arguments import flag, text
-from ledgermq.broker.calls import ADMIN, CHANGE, Call, Result, Verb, Verbs
+from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.cluster.cluster_calls import CLUSTER_TOUCHES
 from ledgermq.broker.deliveries.delay_service import DelayService
 from ledgermq.broker.deliveries.timer_calls import TOUCHES
@@ -29,6 +29,7 @@ from ledgermq.rules.cluster.topic_rows import (
 )
 from ledgermq.rules.tables.table_changes import Change
 from ledgermq.rules.tables.topics import Topic
+from ledgermq.verbs.needs import ADMIN, CHANGE
 
 TOPICS_SHOWN_MAX = 100
 
@@ -52,8 +53,8 @@ class DrainCalls:
         self._notice = notice
         self._waiting = waiting
         self.verbs: Verbs = (
-            Verb("cluster_group_phase", self._set_phase, CHANGE),
-            Verb("cluster_remains", self._remains, ADMIN),
+            AnsweredVerb("cluster_group_phase", self._set_phase, CHANGE),
+            AnsweredVerb("cluster_remains", self._remains, ADMIN),
         )
 
     def _set_phase(self, call: Call) -> Result | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ledgermq.broker.call_arguments import flag, optional_flag, optional_integer, text
-from ledgermq.broker.calls import ANY, CHANGE, Call, Result, Verb, Verbs, shown, topic_right
+from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.cluster.topic_follower import TopicFollower
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
@@ -31,6 +31,7 @@ from ledgermq.rules.cluster.topic_rows import (
 from ledgermq.rules.messages.topic_plans import QUEUES_DEFAULT
 from ledgermq.rules.state.cluster_copy import FILE
 from ledgermq.rules.tables.topics import check_topic_name
+from ledgermq.verbs.needs import ANY, CHANGE, shown, topic_right
 
 
 class TopicRowCalls:
@@ -41,12 +42,12 @@ class TopicRowCalls:
         self._log = log
         self._follower = follower
         self.verbs: Verbs = (
-            Verb("cluster_topic_set", self._set, CHANGE),
-            Verb("cluster_topic_alter", self._alter, CHANGE),
-            Verb("cluster_topic_phase", self._set_phase, CHANGE),
-            Verb("cluster_topic_release", self._release, CHANGE),
-            Verb("cluster_topic_show", self._show, shown(topic_right(ANY))),
-            Verb("cluster_topic_groups", self._groups_of, shown(topic_right(ANY))),
+            AnsweredVerb("cluster_topic_set", self._set, CHANGE),
+            AnsweredVerb("cluster_topic_alter", self._alter, CHANGE),
+            AnsweredVerb("cluster_topic_phase", self._set_phase, CHANGE),
+            AnsweredVerb("cluster_topic_release", self._release, CHANGE),
+            AnsweredVerb("cluster_topic_show", self._show, shown(topic_right(ANY))),
+            AnsweredVerb("cluster_topic_groups", self._groups_of, shown(topic_right(ANY))),
         )
 
     @property

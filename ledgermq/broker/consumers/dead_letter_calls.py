@@ -11,7 +11,7 @@ from functools import partial
 
 from ledgermq.broker.call_arguments import flag, integer, text
 from ledgermq.broker.callers import Caller
-from ledgermq.broker.calls import CHANGE, GROUP, Arguments, Call, Result, Verb, Verbs, shown
+from ledgermq.broker.calls import AnsweredVerb, Arguments, Call, Result, Verbs
 from ledgermq.broker.consumers.retry_topics import RetryTopics
 from ledgermq.broker.deliveries.moves import Buffer, Moves
 from ledgermq.broker.reading.known_topics import KnownTopics
@@ -35,6 +35,7 @@ from ledgermq.rules.messages.retries import check_writable, first_topic, replay
 from ledgermq.rules.tables.groups import check_group_name
 from ledgermq.rules.tables.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved
 from ledgermq.rules.tables.replayed import TOKEN_MAX, Replayed
+from ledgermq.verbs.needs import CHANGE, GROUP, shown
 
 
 class DeadLetterCalls(Service):
@@ -67,8 +68,8 @@ class DeadLetterCalls(Service):
         self._replaying: set[QueueName] = set()
         self._mailbox = mailbox
         self.verbs: Verbs = (
-            Verb("dead_letters", self._dead_letters, shown(GROUP)),
-            Verb("dead_letters_replay", self._replay, CHANGE),
+            AnsweredVerb("dead_letters", self._dead_letters, shown(GROUP)),
+            AnsweredVerb("dead_letters_replay", self._replay, CHANGE),
         )
 
     def turn(self, now_ms: int) -> None:

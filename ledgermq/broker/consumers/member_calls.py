@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ledgermq.broker.call_arguments import Arguments, flag, text
 from ledgermq.broker.callers import Caller
-from ledgermq.broker.calls import GROUP, Call, Result, Verb, Verbs, shown
+from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.consumers.other_members import OTHER_OWNER_PREFIX, TWINS_LINE, OtherMembers
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.service import Mailbox, Service
@@ -45,6 +45,7 @@ from ledgermq.rules.tables.table_changes import Change, GroupSet, Lock, LocksSet
 from ledgermq.rules.tables.topics import check_topic_name
 from ledgermq.sessions.refusal_lines import RefusalLines
 from ledgermq.sessions.request_faults import Contain, let_through
+from ledgermq.verbs.needs import GROUP, shown
 from ledgermq.wire.session import encode_body
 
 logger = logging.getLogger(__name__)
@@ -57,8 +58,7 @@ GROUP_TOPICS_MAX = 50_000
 """Members' wishes of one group: each of its members is told all of them, as one answer."""
 
 LINES_MAX = 200
-"""Of one group's members, in ten minutes."""
-
+"""Lines about one group's members in ten minutes."""
 TOLD_MAX = 10
 """Differences among members that one answer names."""
 
@@ -134,11 +134,11 @@ class MemberCalls(Service):
         self._locks_revision = -1
         self._locked: frozenset[str] = frozenset()
         self.verbs: Verbs = (
-            Verb("group_heartbeat", self._heartbeat, GROUP),
-            Verb("group_leave", self._leave, GROUP),
-            Verb("queue_lock", self._lock, GROUP),
-            Verb("queue_unlock", self._unlock, GROUP),
-            Verb("group_members", self._group_members, shown(GROUP)),
+            AnsweredVerb("group_heartbeat", self._heartbeat, GROUP),
+            AnsweredVerb("group_leave", self._leave, GROUP),
+            AnsweredVerb("queue_lock", self._lock, GROUP),
+            AnsweredVerb("queue_unlock", self._unlock, GROUP),
+            AnsweredVerb("group_members", self._group_members, shown(GROUP)),
         )
 
     def clients(self, group: str) -> list[str]:

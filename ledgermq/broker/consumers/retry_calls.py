@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from ledgermq.broker.call_arguments import integer, text
-from ledgermq.broker.calls import Arguments, Call, Result, Verb, Verbs, both_rights
+from ledgermq.broker.calls import AnsweredVerb, Arguments, Call, Result, Verbs
 from ledgermq.broker.consumers.retry_topics import RetryTopics
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.service import Mailbox
@@ -26,12 +26,13 @@ from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError, P
 from ledgermq.model.limits import FORBIDDEN_TOPICS, LEVEL_MAX, QUEUE_ID_MAX, TIMES_MAX
 from ledgermq.model.names.group_topics import dead_letter_topic, retry_topic
 from ledgermq.model.names.queue_name import QueueName
+from ledgermq.model.rights import Right
 from ledgermq.process.clock import Clock
-from ledgermq.rules.access.access import Right
 from ledgermq.rules.given_back import TOKEN_SIZE_MAX, MessageGivenBack
 from ledgermq.rules.messages.retries import Returned, give_back
 from ledgermq.rules.tables.groups import check_group_name
 from ledgermq.rules.tables.table_changes import Change
+from ledgermq.verbs.needs import both_rights
 
 POSITION_MAX = 2**63 - 1
 
@@ -68,7 +69,7 @@ class RetryCalls:
         self._level_max = len(delay_levels_ms(settings.store.message_delay_level)) - 1
         self._preparing: dict[str, list[_GiveBack]] = {}
         self._mailbox = mailbox
-        self.verbs: Verbs = (Verb("send_back", self._send_back, both_rights(Right.SUB)),)
+        self.verbs: Verbs = (AnsweredVerb("send_back", self._send_back, both_rights(Right.SUB)),)
 
     def _send_back(self, call: Call) -> Result | None:
         act = _GiveBack(self, call)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ledgermq.broker.call_arguments import integer, text
-from ledgermq.broker.calls import USER, Call, Result, Verb, Verbs, shown
+from ledgermq.broker.calls import Call, Result, Verbs
 from ledgermq.broker.deliveries.timer_records import cancel_record
 from ledgermq.broker.deliveries.timer_service import QUEUE, TimerService
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import StateRequest
+from ledgermq.broker.verb_arguments import answered
 from ledgermq.formats.records.delayed_message import DELIVER_AT, real_queue
 from ledgermq.formats.records.message import decode_message
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import MessageIllegalError
+from ledgermq.model.rights import Right
 from ledgermq.process.clock import Clock, epoch_ms
-from ledgermq.rules.access.access import Right
 from ledgermq.rules.tables.table_changes import Change
-
-LISTED_MAX = 1_000
+from ledgermq.verbs.waiting import CancelTimer, ListTimers
 
 TOUCHES = frozenset({f"move {QUEUE.topic}/{QUEUE.queue_id}"})
 """As a move of the queue does: what is being delivered is not taken back meanwhile."""
@@ -48,15 +47,14 @@ class TimerCalls:
         self._find = find
         self._address = (settings.node.broker_ip, settings.node.listen_port)
         self.verbs: Verbs = (
-            Verb("timers", self._list, shown(USER)),
-            Verb("timer_cancel", self._cancel, USER),
+            answered(ListTimers, self._list),
+            answered(CancelTimer, self._cancel),
         )
 
-    def _list(self, call: Call) -> Result:
-        count = integer(call.arguments, "count", 1, LISTED_MAX)
+    def _list(self, call: Call, asked: ListTimers) -> Result:
         self._timers.follow()
         self._timers.forget_delivered()
-        first = self._timers.index.due(2**62 - 1, count)
+        first = self._timers.index.due(2**62 - 1, asked.count)
         rows: dict[int, Result] = {}
         for number, record in self._timers.read(first):
             message = decode_message(record)
@@ -77,8 +75,8 @@ class TimerCalls:
         ]
         return {"waiting": self._timers.index.count, "timers": timers}
 
-    def _cancel(self, call: Call) -> None:
-        identity = text(call.arguments, "id")
+    def _cancel(self, call: Call, asked: CancelTimer) -> None:
+        identity = asked.unique_id
 
         def look() -> Sequence[Change]:
             self._timers.follow()

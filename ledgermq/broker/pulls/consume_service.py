@@ -31,8 +31,9 @@ from ledgermq.model.errors import (
     ProtocolError,
     StorageError,
 )
+from ledgermq.model.rights import Right
 from ledgermq.process.node import Surroundings
-from ledgermq.rules.access.access import Right, UserTable
+from ledgermq.rules.access.access import UserTable
 from ledgermq.rules.messages.rate_limits import RateLimits
 from ledgermq.rules.tables.quotas import QuotaTable
 from ledgermq.sessions.client_rights import AccessGate, owner_of

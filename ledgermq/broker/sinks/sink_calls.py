@@ -13,7 +13,7 @@ from ledgermq.broker.call_arguments import (
     offsets_by_queue,
     text,
 )
-from ledgermq.broker.calls import ADMIN_ANYWHERE, GROUP, USER, Call, Result, Verb, Verbs
+from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.consumers.consumed_offsets import (
     check_begins,
     plan_consumed,
@@ -25,9 +25,10 @@ from ledgermq.broker.sinks.sink_service import SinkService
 from ledgermq.model.config.settings import TopicsSection
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.model.names.stages import STAGE_SIZE_MAX, check_sink_name
-from ledgermq.rules.access.access import Right
+from ledgermq.model.rights import Right
 from ledgermq.rules.tables.sinks import packs_in
 from ledgermq.rules.tables.table_changes import Change
+from ledgermq.verbs.needs import ADMIN_ANYWHERE, GROUP, USER
 
 STAGES_MAX = 100_000
 CONSUMED_MAX = 10_000
@@ -42,12 +43,12 @@ class SinkCalls:
         self._known = known
         self._rules = rules
         self.verbs: Verbs = (
-            Verb("sink_commit", self._commit, USER),
+            AnsweredVerb("sink_commit", self._commit, USER),
             # A verb of its own: who does not know it must not commit the rows alone.
-            Verb("sink_commit_consumed", self._commit_consumed, GROUP),
-            Verb("sink_wait", self._wait, USER),
-            Verb("sink_abort", self._abort, USER),
-            Verb("sinks", self._list, ADMIN_ANYWHERE),
+            AnsweredVerb("sink_commit_consumed", self._commit_consumed, GROUP),
+            AnsweredVerb("sink_wait", self._wait, USER),
+            AnsweredVerb("sink_abort", self._abort, USER),
+            AnsweredVerb("sinks", self._list, ADMIN_ANYWHERE),
         )
 
     def _commit_consumed(self, call: Call) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from ledgermq.broker.call_arguments import OFFSET_MAX, WAIT_MS_MAX, integer, text
-from ledgermq.broker.calls import USER, Call, Result, Verb, Verbs, shown
+from ledgermq.broker.call_arguments import WAIT_MS_MAX, integer, text
+from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.transactions.transaction_service import END_MS, End, TransactionService
-from ledgermq.model.errors import ProtocolError
-from ledgermq.model.names.transactions import MESSAGES_MAX, Decision
-from ledgermq.rules.access.access import Right
+from ledgermq.broker.verb_arguments import answered
+from ledgermq.model.names.transactions import Decision
+from ledgermq.model.rights import Right
 from ledgermq.rules.messages.half_table import TransactionKey
 from ledgermq.rules.messages.transactions import NAME_SIZE_MAX, Half
-
-LISTED_AT_ONCE_MAX = 1_000
+from ledgermq.verbs.needs import USER
+from ledgermq.verbs.waiting import EndTransaction, ListTransactions
 
 assert NAME_SIZE_MAX == 255  # what ``call_arguments.text`` takes
 
@@ -22,23 +22,18 @@ class TransactionCalls:
     def __init__(self, service: TransactionService) -> None:
         self._service = service
         self.verbs: Verbs = (
-            Verb("transaction_end", self._end, USER),
-            Verb("transaction_checks", self._checks, USER),
-            Verb("transactions", self._list, shown(USER)),
+            answered(EndTransaction, self._end),
+            AnsweredVerb("transaction_checks", self._checks, USER),
+            answered(ListTransactions, self._list),
         )
 
-    def _end(self, call: Call) -> Result | None:
-        arguments = call.arguments
-        key = TransactionKey(text(arguments, "group"), text(arguments, "transaction"))
-        word = text(arguments, "decision")
-        if word not in Decision.__members__.values():
-            raise ProtocolError("not a decision", argument="decision", value=word)
+    def _end(self, call: Call, asked: EndTransaction) -> Result | None:
         end = End(
             call.caller,
-            key,
-            Decision(word),
-            integer(arguments, "messages", 0, MESSAGES_MAX),
-            integer(arguments, "offset", -1, OFFSET_MAX),
+            TransactionKey(asked.group, asked.transaction),
+            Decision(asked.decision),
+            asked.messages,
+            asked.offset,
             call.now_ms + END_MS,
             lambda topic: call.check_topic(topic, Right.PUB),
         )
@@ -53,16 +48,15 @@ class TransactionCalls:
         )
         return None
 
-    def _list(self, call: Call) -> Result:
+    def _list(self, call: Call, asked: ListTransactions) -> Result:
         """The transactions that wait for their end, the oldest first."""
-        count = integer(call.arguments, "count", 1, LISTED_AT_ONCE_MAX)
         table = self._service.table()
         found: dict[TransactionKey, list[Half]] = {}
         for half in table:
             key = TransactionKey(half.group, half.transaction)
             if key in found:
                 found[key].append(half)
-            elif len(found) < count:
+            elif len(found) < asked.count:
                 found[key] = [half]
         return {
             "half_messages": len(table),

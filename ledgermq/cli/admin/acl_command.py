@@ -12,11 +12,14 @@ from ledgermq.cli.admin.user_import import left_over_line, take_users
 from ledgermq.cli.node_options import add_cluster_option
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell
-from ledgermq.client.admin.access_admin import AccessAdmin, Mode, UserRow
+from ledgermq.client.admin.access_admin import AccessAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
+from ledgermq.client.core.table_verbs import asking
 from ledgermq.model.errors import ConfigError
-from ledgermq.rules.access.access import Right, User
+from ledgermq.model.rights import Right
+from ledgermq.rules.access.access import User
+from ledgermq.verbs.access import ListUsers, Mode, RemoveUser, SetUser, UserRow
 
 EXIT_NOT_ALLOWED = 1
 
@@ -83,9 +86,10 @@ def _add_user_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(broker: Broker, arguments: argparse.Namespace) -> int:
-    rows = AccessAdmin(broker).users()
+    listing = ListUsers()
+    rows = broker.run(asking(listing))
     none = "no users yet: ledgermq acl add USER --topic TOPIC=PUB"
-    document = {"users": [row._asdict() for row in rows]}
+    document = listing.document(rows)
     return tell(arguments, document, (lambda: _print_table(rows)) if rows else none)
 
 
@@ -97,7 +101,8 @@ def _set(broker: Broker, arguments: argparse.Namespace) -> int:
     admin = AccessAdmin(broker)
     if mode == "alter":
         _merge_rights(fields, admin, arguments.user)
-    row = admin.set_user(arguments.user, fields, mode=mode, cluster=arguments.cluster)
+    change = SetUser(arguments.user, fields, mode=mode, cluster=arguments.cluster)
+    row = broker.run(asking(change))
 
     def print_row() -> None:
         _print_table([row])
@@ -107,12 +112,13 @@ def _set(broker: Broker, arguments: argparse.Namespace) -> int:
                 " (RocketMQ's), or --public-key KEY (ours, of ledgermq acl keys)"
             )
 
-    return tell(arguments, row._asdict(), print_row)
+    return tell(arguments, change.document(row), print_row)
 
 
 def _remove(broker: Broker, arguments: argparse.Namespace) -> int:
-    AccessAdmin(broker).remove_user(arguments.user, cluster=arguments.cluster)
-    return tell(arguments, {"removed": arguments.user}, f"{arguments.user} is gone")
+    remove = RemoveUser(arguments.user, cluster=arguments.cluster)
+    told = remove.document(broker.run(asking(remove)))
+    return tell(arguments, told, f"{arguments.user} is gone")
 
 
 def _import(broker: Broker, arguments: argparse.Namespace) -> int:

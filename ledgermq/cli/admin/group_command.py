@@ -5,29 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 
-from ledgermq.cli.node_verbs import ON_OFF, add_command, add_verb, confirm
+from ledgermq.cli.node_verbs import add_command, add_verb, confirm
 from ledgermq.cli.output import print_table, tell, when
 from ledgermq.cli.seen_text import shown
+from ledgermq.cli.verb_options import add_options, given
 from ledgermq.client.admin.admin import Admin
-from ledgermq.client.admin.admin_results import GroupRow, QueueLag
+from ledgermq.client.core.table_verbs import asking
 from ledgermq.model.errors import ConfigError
-
-FLAGS = {
-    "consume": ("consumeEnable", "off: its consumers are refused"),
-    "consume-from-min": ("consumeFromMinEnable", "new queues are consumed from their beginning"),
-    "broadcast": ("consumeBroadcastEnable", "its consumers may each get all messages"),
-    "notify": ("notifyConsumerIdsChangedEnable", "members are told at once when others come or go"),
-}
-NUMBERS = {
-    "retry-queues": ("retryQueueNums", "queues of its retry topic"),
-    "retry-max": ("retryMaxTimes", "so often is a message given again before it is a dead letter"),
-    "broker-id": ("brokerId", "the broker to pull from: 0 is the leader"),
-    "slow-broker-id": (
-        "whichBrokerWhenConsumeSlowly",
-        "the broker for readers of old messages",
-    ),
-}
-"""Options, RocketMQ's names of the fields, and what they mean."""
+from ledgermq.verbs.groups import (
+    AlterGroup,
+    CreateGroup,
+    DeleteGroup,
+    GroupRow,
+    QueueLag,
+    ShowGroup,
+    ShowLag,
+)
+from ledgermq.verbs.verb import Verb
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -70,11 +64,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )  # fmt: skip
     for verb in (show, members, create, alter, delete, lag):
         verb.add_argument("group", metavar="GROUP")
-    for verb in (create, alter):
-        for option, (field, text) in FLAGS.items():
-            verb.add_argument(f"--{option}", choices=tuple(ON_OFF), dest=field, help=text)
-        for option, (field, text) in NUMBERS.items():
-            verb.add_argument(f"--{option}", type=int, metavar="N", dest=field, help=text)
+    add_options(create, CreateGroup)
+    add_options(alter, AlterGroup)
     delete.add_argument("--offsets", action="store_true", help="forget what it has consumed")
     delete.add_argument(
         "--topics", action="store_true", help="delete its retry topic and its dead letters"
@@ -106,9 +97,10 @@ def _list(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _show(admin: Admin, arguments: argparse.Namespace) -> int:
-    state = admin.group(arguments.group)
+    show = ShowGroup(arguments.group)
+    state = admin.run(asking(show))
     if arguments.json:
-        print(json.dumps(state._asdict()))
+        print(json.dumps(show.document(state)))
         return 0
     width = max(map(len, state.fields)) + 2
     print(f"{'group':<{width}}{state.group}" + ("" if state.exists else ", only its offsets"))
@@ -167,49 +159,39 @@ def _members(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _create(admin: Admin, arguments: argparse.Namespace) -> int:
-    return _told(admin.create_group(arguments.group, **_fields(arguments)), arguments)
+    create = CreateGroup(arguments.group, **given(arguments, CreateGroup))
+    return _told(create, admin.run(asking(create)), arguments)
 
 
 def _alter(admin: Admin, arguments: argparse.Namespace) -> int:
-    fields = _fields(arguments)
-    if not fields:
+    alter = AlterGroup(arguments.group, **given(arguments, AlterGroup))
+    if not alter.fields:
         raise ConfigError("nothing to alter: see ledgermq group alter --help")
-    return _told(admin.alter_group(arguments.group, **fields), arguments)
+    return _told(alter, admin.run(asking(alter)), arguments)
 
 
-def _fields(arguments: argparse.Namespace) -> dict[str, bool | int]:
-    fields: dict[str, bool | int] = {}
-    for field, _ in FLAGS.values():
-        if getattr(arguments, field) is not None:
-            fields[field] = ON_OFF[getattr(arguments, field)]
-    for field, _ in NUMBERS.values():
-        if getattr(arguments, field) is not None:
-            fields[field] = int(getattr(arguments, field))
-    return fields
-
-
-def _told(row: GroupRow, arguments: argparse.Namespace) -> int:
+def _told(verb: Verb[GroupRow], row: GroupRow, arguments: argparse.Namespace) -> int:
     consumes = "may consume" if row.fields.get("consumeEnable") else "may not consume"
     text = f"{row.group}: {consumes}, {row.fields.get('retryMaxTimes')} retries"
-    return tell(arguments, row._asdict(), text)
+    return tell(arguments, verb.document(row), text)
 
 
 def _delete(admin: Admin, arguments: argparse.Namespace) -> int:
     what = f"delete {arguments.group}"
     what += " and what it has consumed" if arguments.offsets else ""
     confirm(arguments, what + (" and its dead letters" if arguments.topics else ""))
-    admin.delete_group(
+    delete = DeleteGroup(
         arguments.group, with_offsets=arguments.offsets, with_topics=arguments.topics
     )
-    return tell(arguments, {"deleted": arguments.group}, f"{arguments.group}: deleted")
+    told = delete.document(admin.run(asking(delete)))
+    return tell(arguments, told, f"{arguments.group}: deleted")
 
 
 def _lag(admin: Admin, arguments: argparse.Namespace) -> int:
-    rows = admin.lag(arguments.group, arguments.topic)
+    lag = ShowLag(arguments.group, arguments.topic)
+    rows = admin.run(asking(lag))
     total = sum(row.lag for row in rows)
-    queues = [row._asdict() for row in rows]
-    document = {"group": arguments.group, "lag": total, "queues": queues}
-    return tell(arguments, document, lambda: print_lag(rows, total))
+    return tell(arguments, lag.document(rows), lambda: print_lag(rows, total))
 
 
 def print_lag(rows: list[QueueLag], total: int | None = None) -> None:

@@ -8,9 +8,12 @@ from ledgermq.cli.admin.group_command import print_lag
 from ledgermq.cli.node_options import parse_time
 from ledgermq.cli.node_verbs import add_command, add_verb
 from ledgermq.cli.output import print_table, tell
-from ledgermq.client.admin.admin import Admin, Target
-from ledgermq.client.admin.admin_results import OffsetMove
+from ledgermq.cli.verb_options import add_options
+from ledgermq.client.admin.admin import Admin
+from ledgermq.client.core.table_verbs import asking
 from ledgermq.model.errors import ConfigError
+from ledgermq.verbs.offsets import CloneOffsets, OffsetMove, ResetOffsets, Target
+from ledgermq.verbs.verb import Verb
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -55,12 +58,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     clone.add_argument("source", metavar="FROM")
     clone.add_argument("group", metavar="TO")
     clone.add_argument("--topic", help="only in this topic")
-    for verb, forced in (
-        (reset, "although members consume now; a group that is not there is made"),
-        (clone, "although members consume now"),
-    ):
-        verb.add_argument("--dry-run", action="store_true", help="only tell what would be done")
-        verb.add_argument("--force", action="store_true", help=forced)
+    for parser, verb in ((reset, ResetOffsets), (clone, CloneOffsets)):
+        for option in ("dry_run", "force"):
+            add_options(parser, verb, only=(option,))
 
 
 def parse_target(text: str) -> tuple[Target, int | None]:
@@ -92,7 +92,7 @@ def _show(admin: Admin, arguments: argparse.Namespace) -> int:
 
 def _reset(admin: Admin, arguments: argparse.Namespace) -> int:
     target, value = parse_target(arguments.to)
-    moves = admin.reset_offsets(
+    reset = ResetOffsets(
         arguments.group,
         arguments.topic,
         target,
@@ -101,23 +101,23 @@ def _reset(admin: Admin, arguments: argparse.Namespace) -> int:
         force=arguments.force,
         dry_run=arguments.dry_run,
     )
-    return _told(moves, arguments)
+    return _told(reset, admin, arguments)
 
 
 def _clone(admin: Admin, arguments: argparse.Namespace) -> int:
-    moves = admin.clone_offsets(
+    clone = CloneOffsets(
         arguments.source,
         arguments.group,
         arguments.topic,
         force=arguments.force,
         dry_run=arguments.dry_run,
     )
-    return _told(moves, arguments)
+    return _told(clone, admin, arguments)
 
 
-def _told(moves: list[OffsetMove], arguments: argparse.Namespace) -> int:
-    told = [move._asdict() for move in moves]
-    document = {"group": arguments.group, "done": not arguments.dry_run, "queues": told}
+def _told(verb: Verb[list[OffsetMove]], admin: Admin, arguments: argparse.Namespace) -> int:
+    moves = admin.run(asking(verb))
+    document = verb.document(moves)
     return tell(arguments, document, lambda: _print_moves(moves, is_done=not arguments.dry_run))
 
 

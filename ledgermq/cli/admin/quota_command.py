@@ -10,10 +10,12 @@ import argparse
 from ledgermq.cli.node_options import add_cluster_option
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell
-from ledgermq.client.admin.access_admin import AccessAdmin, QuotaRow
+from ledgermq.cli.verb_options import add_options, given
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
+from ledgermq.client.core.table_verbs import asking
 from ledgermq.model.errors import ConfigError
+from ledgermq.verbs.access import ListQuotas, QuotaRow, RemoveQuota, SetQuota
 
 _NUMBERS = ("produce_bytes", "produce_messages", "consume_bytes", "consume_messages")
 
@@ -24,9 +26,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     listing = verbs.add_parser("list", help="show the quotas that are no settings")
     change = verbs.add_parser("set", help="give an owner a quota of its own")
-    for number in _NUMBERS:
-        option = f"--{number.replace('_', '-')}"
-        change.add_argument(option, type=int, metavar="N", help="a second; 0: no limit")
+    add_options(change, SetQuota, only=_NUMBERS)
     remove = verbs.add_parser("remove", help="let the settings hold for an owner again")
     for verb in (change, remove):
         add_cluster_option(verb)
@@ -36,24 +36,26 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _list(broker: Broker, arguments: argparse.Namespace) -> int:
-    rows = AccessAdmin(broker).quotas()
+    listing = ListQuotas()
+    rows = broker.run(asking(listing))
     none = "no quotas yet: ledgermq quota set topic:NAME --produce-bytes N"
-    document = {"quotas": [row._asdict() for row in rows]}
+    document = listing.document(rows)
     return tell(arguments, document, (lambda: _print_table(rows)) if rows else none)
 
 
 def _set(broker: Broker, arguments: argparse.Namespace) -> int:
-    numbers = {name: getattr(arguments, name) for name in _NUMBERS}
-    given = {name: number for name, number in numbers.items() if number is not None}
-    if not given:
+    numbers = given(arguments, SetQuota)
+    if all(numbers[name] is None for name in _NUMBERS):
         raise ConfigError("nothing to change: name a number, as --produce-bytes 1048576")
-    row = AccessAdmin(broker).set_quota(arguments.owner, **given, cluster=arguments.cluster)
-    return tell(arguments, row._asdict(), lambda: _print_table([row]))
+    change = SetQuota(arguments.owner, **numbers)
+    row = broker.run(asking(change))
+    return tell(arguments, change.document(row), lambda: _print_table([row]))
 
 
 def _remove(broker: Broker, arguments: argparse.Namespace) -> int:
-    AccessAdmin(broker).remove_quota(arguments.owner, cluster=arguments.cluster)
-    return tell(arguments, {"removed": arguments.owner}, f"{arguments.owner}: as the settings say")
+    remove = RemoveQuota(arguments.owner, cluster=arguments.cluster)
+    told = remove.document(broker.run(asking(remove)))
+    return tell(arguments, told, f"{arguments.owner}: as the settings say")
 
 
 def _print_table(rows: list[QuotaRow]) -> None:

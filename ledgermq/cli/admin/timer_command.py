@@ -11,7 +11,8 @@ from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import print_table, tell, time_text
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.core.timers import TimerList
+from ledgermq.client.core.table_verbs import asking
+from ledgermq.verbs.waiting import CancelTimer, ListTimers, TimerList
 
 TIMERS_LISTED = 50
 
@@ -39,8 +40,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _list(broker: Broker, arguments: argparse.Namespace) -> int:
-    found = broker.timers(arguments.max)
-    document = {"waiting": found.waiting, "timers": [row._asdict() for row in found.timers]}
+    due = ListTimers(arguments.max)
+    found = broker.run(asking(due))
+    document = due.document(found)
     none = "no message waits for its time"
     return tell(arguments, document, (lambda: _print_table(found)) if found.timers else none)
 
@@ -65,5 +67,6 @@ def _print_table(found: TimerList) -> None:
 
 
 def _cancel(broker: Broker, arguments: argparse.Namespace) -> int:
-    broker.cancel_timer(arguments.id)
-    return tell(arguments, {"cancelled": arguments.id}, f"cancelled {arguments.id}")
+    cancel = CancelTimer(arguments.id)
+    told = cancel.document(broker.run(asking(cancel)))
+    return tell(arguments, told, f"cancelled {arguments.id}")

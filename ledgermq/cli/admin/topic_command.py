@@ -7,12 +7,14 @@ import json
 import sys
 
 from ledgermq.cli.clusters.topic_spread import add_fails_over, create_over, register_spread
-from ledgermq.cli.node_verbs import ON_OFF, add_command, add_verb, confirm
+from ledgermq.cli.node_verbs import add_command, add_verb, confirm
 from ledgermq.cli.output import print_table, tell, when
-from ledgermq.client.admin.admin import Admin, TopicFields
-from ledgermq.client.admin.admin_results import TopicSettings
+from ledgermq.cli.verb_options import add_options, given
+from ledgermq.client.admin.admin import Admin
 from ledgermq.client.core.questions import PERMIT_READ, PERMIT_WRITE
+from ledgermq.client.core.table_verbs import asking
 from ledgermq.model.errors import ConfigError
+from ledgermq.verbs.topics import AlterTopic, CreateTopic, DeleteTopic, ShowTopic, TopicSettings
 
 PERMIT_INHERIT = 1
 PERMISSIONS = {"r": PERMIT_READ, "w": PERMIT_WRITE, "i": PERMIT_INHERIT}
@@ -62,11 +64,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )  # fmt: skip
     for verb in (show, create, alter, delete):
         verb.add_argument("topic", metavar="TOPIC")
-    for verb in (create, alter):
-        _add_fields(verb)
-    alter.add_argument(
-        "--force", action="store_true", help="take queues from readers, whatever they hold"
-    )
+    words = {"perm": "RW", "deduplication_window_ms": "TIME"}
+    add_options(create, CreateTopic, words=words)
+    add_options(alter, AlterTopic, words=words)
     delete.add_argument("--yes", action="store_true", help="do not ask")
     create.add_argument(
         "--over", metavar="GROUPS",
@@ -79,20 +79,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )  # fmt: skip
     add_fails_over(create)
     register_spread(verbs)
-
-
-def _add_fields(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--queues", type=int, metavar="N", help="for reading and writing")
-    parser.add_argument("--read-queues", type=int, metavar="N")
-    parser.add_argument("--write-queues", type=int, metavar="N")
-    parser.add_argument("--perm", metavar="RW", help="rw, r, w, none, or RocketMQ's number")
-    parser.add_argument("--order", choices=tuple(ON_OFF), help="an order topic")
-    parser.add_argument("--filter-type", choices=("SINGLE_TAG", "MULTI_TAG"))
-    parser.add_argument("--sys-flag", type=int, metavar="N", help="RocketMQ's topicSysFlag")
-    parser.add_argument(
-        "--deduplication-window", metavar="TIME",
-        help="store no second message of a unique id within so long: 90s, 10m, 12h, off",
-    )  # fmt: skip
 
 
 def parse_permission(text: str | None) -> int | None:
@@ -140,11 +126,10 @@ def _list(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _show(admin: Admin, arguments: argparse.Namespace) -> int:
-    state = admin.topic(arguments.topic)
+    show = ShowTopic(arguments.topic)
+    state = admin.run(asking(show))
     if arguments.json:
-        queues = [queue._asdict() for queue in state.queues]
-        told = {"system": state.system, "queues": queues, "groups": list(state.groups)}
-        print(json.dumps({**state.settings._asdict(), **told}))
+        print(json.dumps(show.document(state)))
         return 0
     _print_settings(state.settings)
     print(f"groups       {', '.join(state.groups) or '-'}")
@@ -168,7 +153,7 @@ def _show(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _create(admin: Admin, arguments: argparse.Namespace) -> int:
-    fields = _fields(arguments)
+    fields = given(arguments, CreateTopic, parsers=_PARSERS)
     if arguments.over is not None or arguments.adopt or arguments.fails_over is not None:
         others = [
             name
@@ -180,24 +165,11 @@ def _create(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _alter(admin: Admin, arguments: argparse.Namespace) -> int:
-    fields = _fields(arguments)
-    if all(value is None for value in fields.values()):
+    fields = given(arguments, AlterTopic, parsers=_PARSERS)
+    if all(value is None for name, value in fields.items() if name != "force"):
         raise ConfigError("nothing to alter: see ledgermq topic alter --help")
-    altered = admin.alter_topic(arguments.topic, **fields, force=arguments.force)
+    altered = admin.alter_topic(arguments.topic, **fields)
     return _told(altered, arguments)
-
-
-def _fields(arguments: argparse.Namespace) -> TopicFields:
-    return {
-        "queues": arguments.queues,
-        "read_queues": arguments.read_queues,
-        "write_queues": arguments.write_queues,
-        "perm": parse_permission(arguments.perm),
-        "order": ON_OFF.get(arguments.order),
-        "filter_type": arguments.filter_type,
-        "sys_flag": arguments.sys_flag,
-        "deduplication_window_ms": parse_window(arguments.deduplication_window),
-    }
 
 
 def _delete(admin: Admin, arguments: argparse.Namespace) -> int:
@@ -205,8 +177,9 @@ def _delete(admin: Admin, arguments: argparse.Namespace) -> int:
         state = admin.topic(arguments.topic)
         groups = f", consumed by {', '.join(state.groups)}" if state.groups else ""
         confirm(arguments, f"delete {arguments.topic} with {state.messages:,} messages{groups}")
-    admin.delete_topic(arguments.topic)
-    return tell(arguments, {"deleted": arguments.topic}, f"{arguments.topic}: deleted")
+    delete = DeleteTopic(arguments.topic)
+    told = delete.document(admin.run(asking(delete)))
+    return tell(arguments, told, f"{arguments.topic}: deleted")
 
 
 def _told(settings: TopicSettings, arguments: argparse.Namespace) -> int:
@@ -247,6 +220,9 @@ def parse_window(text: str | None) -> int | None:
             given=text, units=", ".join(_UNITS_MS),
         )  # fmt: skip
     return int(number) * _UNITS_MS[unit]
+
+
+_PARSERS = {"perm": parse_permission, "deduplication_window_ms": parse_window}
 
 
 def window_text(window_ms: int) -> str:

@@ -13,8 +13,9 @@ from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import print_table, tell, time_text
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.sending.transaction_requests import TransactionRow, end_steps, list_steps
+from ledgermq.client.core.table_verbs import asking
 from ledgermq.model.names.transactions import MESSAGES_MAX, Decision
+from ledgermq.verbs.waiting import EndTransaction, ListTransactions, TransactionRow
 
 LISTED_DEFAULT = 100
 COUNT_MAX = 1_000
@@ -51,9 +52,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _list(broker: Broker, arguments: argparse.Namespace) -> int:
-    half_messages, rows = broker.run(list_steps(arguments.max))
-    found = [{**row._asdict(), "topics": list(row.topics)} for row in rows]
-    document = {"half_messages": half_messages, "transactions": found}
+    listing = ListTransactions(arguments.max)
+    found = broker.run(asking(listing))
+    document, (half_messages, rows) = listing.document(found), found
     none = "no transaction waits for its end"
     return tell(arguments, document, (lambda: _print_table(half_messages, rows)) if rows else none)
 
@@ -68,13 +69,10 @@ def _print_table(half_messages: int, rows: list[TransactionRow]) -> None:
 
 def _end(broker: Broker, arguments: argparse.Namespace) -> int:
     messages = getattr(arguments, "messages", 0)
-    ended = broker.run(
-        end_steps(arguments.group, arguments.id, arguments.decision, messages=messages, offset=-1)
-    )
-    decision = ended.decision.value
+    end = EndTransaction(arguments.group, arguments.id, arguments.decision.value, messages=messages)
+    ended = broker.run(asking(end))
     done = f"{ended.messages:,} messages" if ended.messages else "it had ended so before"
-    document = {"decision": decision, "messages": ended.messages}
-    return tell(arguments, document, f"{decision}: {done}")
+    return tell(arguments, end.document(ended), f"{ended.decision.value}: {done}")
 
 
 def _row(row: TransactionRow) -> tuple[str, ...]:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypedDict, Unpack
 
 from ledgermq.client.blocking.broker import Broker
-from ledgermq.client.core.answers import Fields, integer, rows, text, texts
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.questions import ask
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.model.errors import ProtocolError
+from ledgermq.verbs.answers import Fields, integer, rows, text, texts
 
 
 class ClusterGroup(NamedTuple):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple, cast
 
 from ledgermq.client.blocking.broker import Broker
-from ledgermq.client.core.answers import integer
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.questions import ask
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.model.features import MemberLevel
+from ledgermq.verbs.answers import integer
 
 
 class FeatureLevels(NamedTuple):

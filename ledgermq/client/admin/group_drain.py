@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ledgermq.client.admin.admin_results import GroupRow, group_row, queue_lag
-from ledgermq.client.core.answers import Fields, integer, rows, text
 from ledgermq.client.core.questions import PAGE, PERMIT_WRITE, ask
 from ledgermq.client.core.requests import Steps
 from ledgermq.client.reading.dead_letters import dead_letter_queue
 from ledgermq.model.errors import TopicUnknownError
 from ledgermq.model.names.group_topics import retry_topic
+from ledgermq.verbs.answers import Fields, integer, rows, text
+from ledgermq.verbs.groups import GroupRow, group_row, queue_lag
 
 
 class OwnTopic(NamedTuple):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ledgermq.client.blocking.broker import Broker
-from ledgermq.client.core.answers import Fields, integer, integers, rows, text
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.questions import PAGE, ask
 from ledgermq.client.core.requests import Result, Steps
+from ledgermq.verbs.answers import Fields, integer, integers, rows, text
 
 
 class SubjectRow(NamedTuple):

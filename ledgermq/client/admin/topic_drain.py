@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ledgermq.client.admin.admin_results import queue_lag, topic_state
 from ledgermq.client.admin.cluster_admin import TopicShareView, topic_over_groups
-from ledgermq.client.core.answers import integer, rows
 from ledgermq.client.core.questions import PERMIT_WRITE, ask
 from ledgermq.client.core.requests import Steps
-from ledgermq.client.core.timers import timer_list
+from ledgermq.client.core.table_verbs import asking
 from ledgermq.client.sending.transaction_requests import list_steps
 from ledgermq.model.errors import GroupUnknownError, TopicUnknownError
 from ledgermq.model.names.group_topics import retry_topic
+from ledgermq.verbs.answers import integer, rows
+from ledgermq.verbs.groups import queue_lag
+from ledgermq.verbs.topics import ShowTopic
+from ledgermq.verbs.waiting import ListTimers
 
 WITH_TOPICS_MAX = 1_000
 """Timers and transactions that a node lists at most, with their topics."""
@@ -117,7 +119,7 @@ def topic_remains(
     if told.refused or not told.follows:
         why = told.refused or "it has not made the topic yet"
         return TopicRemains(True, True, why, wanted=share.queues)
-    shown = topic_state((yield from ask("topic_show", topic=topic)))
+    shown = yield from asking(ShowTopic(topic))
     settings = shown.settings
     # From here on it stands behind a command of the group's log, and what was taken before in
     # front of it.
@@ -151,7 +153,7 @@ def _waiting(
 ) -> Steps[UnfinishedMessages]:
     timers = half_messages = 0
     if with_delayed and integer(remains, "timers"):
-        listed = timer_list((yield from ask("timers", count=WITH_TOPICS_MAX)))
+        listed = yield from asking(ListTimers(WITH_TOPICS_MAX))
         timers = sum(one.topic == topic for one in listed.timers)
         timers += listed.waiting - len(listed.timers)
     if integer(remains, "half_messages"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ledgermq.client.core.answers import Fields, integer, rows, text, texts
 from ledgermq.client.core.requests import Request, call_request, call_result
 from ledgermq.model.errors import ProtocolError
+from ledgermq.verbs.answers import Fields, integer, rows, text, texts
 
 GROUPS_TOLD_MAX = 1_000
 NODES_TOLD_MAX = 64

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ledgermq.client.clusters.known_groups import GROUPS_TOLD_MAX
-from ledgermq.client.core.answers import Fields, integer, rows, text
 from ledgermq.client.core.requests import Request, call_request, call_result
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.limits import QUEUE_ID_MAX
+from ledgermq.verbs.answers import Fields, integer, rows, text
 
 OPEN = "open"
 """The phase in which a group takes messages; in others, and those of a newer version, it does not.

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ledgermq.client.core.answers import Fields, integer, rows, text
 from ledgermq.client.core.asked import question
 from ledgermq.client.core.requests import Steps, call_request, call_result
-from ledgermq.client.core.timers import TimerList, timer_list
 from ledgermq.model.errors import NoPermissionError, ProtocolError
+from ledgermq.verbs.answers import Fields, integer, text
+from ledgermq.verbs.topics import ListTopics, TopicRow
+from ledgermq.verbs.waiting import CancelTimer, ListTimers, TimerList
 
 PERMIT_READ = 4
 PERMIT_WRITE = 2
@@ -24,21 +25,6 @@ class Route(NamedTuple):
     read_queues: int
     write_queues: int
     perm: int
-
-
-class TopicRow(NamedTuple):
-    """A topic in the broker's list; ``messages`` are those that its queues hold.
-
-    ``deduplication_window_ms``: how long unique ids count in it; 0: they do not.
-    """
-
-    topic: str
-    read_queues: int
-    write_queues: int
-    perm: int
-    system: bool
-    messages: int
-    deduplication_window_ms: int = 0
 
 
 class QueueRange(NamedTuple):
@@ -83,9 +69,10 @@ def topics() -> Steps[list[TopicRow]]:
     """All topics by name, those of the system too, with the messages that they hold."""
     found: list[TopicRow] = []
     while True:
-        page = yield from ask("topics", limit=PAGE, after=found[-1].topic if found else None)
-        found += rows(page, "topics", topic_row)
-        if not page.get("more"):
+        asked = ListTopics(PAGE, found[-1].topic if found else None)
+        page, is_more = asked.told((yield from ask(asked.NAME, **asked.arguments())))
+        found += page
+        if not is_more:
             return found
 
 
@@ -134,7 +121,8 @@ def group_commit(
 
 def timers(count: int = 100) -> Steps[TimerList]:
     """The messages that are due next of those that wait for a time of their own."""
-    return timer_list((yield from ask("timers", count=count)))
+    asked = ListTimers(count)
+    return asked.told((yield from ask(asked.NAME, **asked.arguments())))
 
 
 def cancel_timer(unique_id: str) -> Steps[None]:
@@ -143,7 +131,8 @@ def cancel_timer(unique_id: str) -> Steps[None]:
     Raises:
         MessageIllegalError: none of that id waits.
     """
-    yield from ask("timer_cancel", id=unique_id)
+    asked = CancelTimer(unique_id)
+    yield from ask(asked.NAME, **asked.arguments())
 
 
 class BrokerQuestions:
@@ -198,9 +187,3 @@ def offsets_of(result: Fields) -> dict[int, int]:
             raise ProtocolError("not an offset of a queue", queue=queue_id, offset=offset)
         offsets[int(queue_id)] = offset
     return offsets
-
-
-def topic_row(row: Fields) -> TopicRow:
-    """A row of ``topics``."""
-    window_ms = integer(row, "deduplication_window_ms") if "deduplication_window_ms" in row else 0
-    return TopicRow(*route_of(row), bool(row.get("system")), integer(row, "messages"), window_ms)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ledgermq.client.core.answers import elements, integer, rows
 from ledgermq.client.core.questions import ask
 from ledgermq.client.core.requests import Steps
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.message_filter import ALL_TAGS
+from ledgermq.verbs.answers import elements, integer, rows
 
 
 class MemberRow(NamedTuple):

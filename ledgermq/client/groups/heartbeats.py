@@ -10,10 +10,10 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ledgermq.client.core.answers import integer
 from ledgermq.client.core.requests import Request, RequestPipeline, call_result
 from ledgermq.client.groups.allocation import GroupView, TopicQueue
 from ledgermq.model.errors import LedgerError, ProtocolError
+from ledgermq.verbs.answers import integer
 from ledgermq.wire.header import Kind
 from ledgermq.wire.session import encode_call
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from ledgermq.client.broker_connection import TIMEOUT_S, AsyncBrokerClient, BrokerClient
 from ledgermq.client.core.address import DEFAULT_ADDRESS
-from ledgermq.client.core.answers import elements, integer, integers
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import ask
@@ -21,6 +20,7 @@ from ledgermq.client.reading.message_track import browse
 from ledgermq.formats.records.properties import RETRY_TOPIC
 from ledgermq.model.errors import ConfigError, MessageIllegalError, ProtocolError
 from ledgermq.model.names.group_topics import dead_letter_topic
+from ledgermq.verbs.answers import elements, integer, integers
 from ledgermq.wire.pull_frame import BYTES_MAX
 
 READ_AT_ONCE_MAX = 1_024

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from ledgermq.client.core.answers import elements
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import ask, offsets_of
@@ -21,6 +20,7 @@ from ledgermq.model.errors import (
     ProtocolError,
 )
 from ledgermq.model.message_filter import ALL_TAGS, SQL_MARK
+from ledgermq.verbs.answers import elements
 from ledgermq.wire.pull_frame import BYTES_MAX, MESSAGES_MAX, Pull
 
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from ledgermq.client.broker_connection import AsyncBrokerClient, BrokerClient
 from ledgermq.client.core import questions
-from ledgermq.client.core.answers import integer
 from ledgermq.client.core.asked import asked, question
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.nodes import AnyLink
@@ -39,6 +38,7 @@ from ledgermq.model.errors import (
 from ledgermq.model.limits import TIMESTAMP_MAX
 from ledgermq.model.names.group_topics import dead_letter_topic, retry_topic
 from ledgermq.model.names.system_topics import TRACE_TOPIC
+from ledgermq.verbs.answers import integer
 from ledgermq.wire.header import Kind
 from ledgermq.wire.pull_frame import BYTES_MAX
 from ledgermq.wire.query_frame import (

@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ledgermq.client.core.answers import integer, text
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.requests import Request, RequestPipeline, Steps, call_request, call_result
 from ledgermq.client.reading.pull_pipeline import (
@@ -24,6 +23,7 @@ from ledgermq.model.errors import ConfigError, LedgerError, TopicUnknownError
 from ledgermq.model.limits import LEVEL_MAX, TIMES_MAX
 from ledgermq.model.message_filter import EVERYTHING
 from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX, retry_topic
+from ledgermq.verbs.answers import integer, text
 
 DEAD = -1
 """Delay level that asks for no retry any more."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ledgermq.client.core.answers import Fields, elements, integer, integers, rows, text
 from ledgermq.client.core.questions import ask
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import Steps
+from ledgermq.client.core.table_verbs import asking
 from ledgermq.client.reading.queries import message_at
 from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.formats.records.properties import (
@@ -21,8 +21,10 @@ from ledgermq.formats.records.properties import (
     TRANSACTION_ID,
     TRANSACTION_PREPARED,
 )
-from ledgermq.model.errors import MessageIllegalError, ProtocolError
+from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.names.transactions import Decision
+from ledgermq.verbs.answers import Fields, integer, integers, rows, text
+from ledgermq.verbs.waiting import Ended, EndTransaction, ListTransactions, TransactionList
 
 POLL_MS = 30_000
 """A question that waits for something to answer comes back empty after so long."""
@@ -69,32 +71,6 @@ class TransactionCheck(NamedTuple):
     checks: int
 
 
-class Ended(NamedTuple):
-    """The broker's answer to an end; ``messages`` is 0 when the transaction had ended before."""
-
-    decision: Decision
-    messages: int
-
-
-class TransactionRow(NamedTuple):
-    """A transaction that waits for its end.
-
-    Attributes:
-        messages: half messages of it.
-        offset: of the last one, in the half queue.
-        born: when the first one was made, epoch ms.
-        checks: how often its producers were asked.
-    """
-
-    transaction: str
-    group: str
-    messages: int
-    offset: int
-    topics: tuple[str, ...]
-    born: int
-    checks: int
-
-
 def half_message(
     message: OutgoingMessage, *, group: str, transaction: str, topic: str, queue_id: int
 ) -> OutgoingMessage:
@@ -126,18 +102,8 @@ def end_steps(
         messages: half messages that it has; a rollback takes those that there are.
         offset: of the last one in the half queue, -1 when it is not known.
     """
-    result = yield from ask(
-        "transaction_end",
-        group=group,
-        transaction=transaction,
-        decision=decision.value,
-        messages=messages,
-        offset=offset,
-    )
-    word = result.get("decision")
-    if word not in Decision.__members__.values():
-        raise ProtocolError("field missing or no decision", field="decision", value=word)
-    return Ended(Decision(str(word)), integer(result, "messages"))
+    asked = EndTransaction(group, transaction, decision.value, messages=messages, offset=offset)
+    return (yield from asking(asked))
 
 
 def checks_steps(group: str) -> Steps[list[TransactionCheck]]:
@@ -156,27 +122,14 @@ def undecided_steps(check: TransactionCheck) -> Steps[UndecidedTransaction]:
     return UndecidedTransaction(check.transaction, check.checks, tuple(messages))
 
 
-def list_steps(count: int) -> Steps[tuple[int, list[TransactionRow]]]:
+def list_steps(count: int) -> Steps[TransactionList]:
     """Half messages that wait, and the oldest transactions that do."""
-    told = yield from ask("transactions", count=count)
-    return integer(told, "half_messages"), rows(told, "transactions", _row_of)
+    return (yield from asking(ListTransactions(count)))
 
 
 def _check_of(row: Fields) -> TransactionCheck:
     positions = tuple(integers(row, "positions"))
     return TransactionCheck(text(row, "transaction"), positions, integer(row, "checks"))
-
-
-def _row_of(row: Fields) -> TransactionRow:
-    return TransactionRow(
-        text(row, "transaction"),
-        text(row, "group"),
-        integer(row, "messages"),
-        integer(row, "offset"),
-        tuple(map(str, elements(row, "topics"))),
-        integer(row, "born"),
-        integer(row, "checks"),
-    )
 
 
 def _half_of(message: ReceivedMessage) -> HalfMessage:

@@ -19,11 +19,11 @@ from ledgermq.model.errors import (
     ProtocolError,
     TopicUnknownError,
 )
+from ledgermq.model.rights import Right
 from ledgermq.remoting.codes import Language, RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import decode_body, encode_body, encode_queue_table
 from ledgermq.remoting.fields import flag, int64, text
-from ledgermq.rules.access.access import Right
 
 STATUS_TIMEOUT_MS = 10_000
 NOTIFIED_VERSION_MIN = 28

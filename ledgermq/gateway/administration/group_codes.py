@@ -13,12 +13,12 @@ from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import GroupUnknownError, LedgerError, ProtocolError
+from ledgermq.model.rights import Right
 from ledgermq.remoting.body_fields import json_field, objects_in
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import decode_body, encode_body
 from ledgermq.remoting.fields import flag, text
-from ledgermq.rules.access.access import Right
 from ledgermq.rules.consumers.group_plans import FLAGS, NUMBERS
 from ledgermq.rules.tables.topics import Topic
 

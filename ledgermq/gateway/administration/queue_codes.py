@@ -7,11 +7,11 @@ from ledgermq.gateway.code_rights import topic_right
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code
+from ledgermq.model.rights import Right
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import int32, int64
-from ledgermq.rules.access.access import Right
 
 UNITS_MAX = 1_000
 """Units that are shown at once."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from ledgermq.broker.calls import ANY
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.gateway.administration.encoded_tables import EncodedTables, shown_fields
 from ledgermq.gateway.clients.client_groups import ClientGroups
@@ -21,6 +20,7 @@ from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import flag, int32, text
 from ledgermq.rules.tables.topics import Topic
+from ledgermq.verbs.needs import ANY
 
 
 class TopicCodes(PortPart):

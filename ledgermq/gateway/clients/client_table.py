@@ -17,13 +17,13 @@ from ledgermq.broker.calls import CheckTopic, anybody
 from ledgermq.gateway.transport.remoting_sockets import Connection
 from ledgermq.model.config.settings import LimitsSection
 from ledgermq.model.errors import BusyError, NoPermissionError
+from ledgermq.model.rights import Right
 from ledgermq.remoting.heartbeat import (
     ConsumerGroup,
     Heartbeat,
     MessageModel,
     Subscription,
 )
-from ledgermq.rules.access.access import Right
 
 ID_SHOWN_MAX = 100
 EXPIRY_MS = 120_000

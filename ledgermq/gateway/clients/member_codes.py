@@ -21,12 +21,12 @@ from ledgermq.gateway.transport.remoting_sockets import Connection
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import BusyError, GroupActiveError, LedgerError, NotLeaderError
 from ledgermq.model.names.group_topics import retry_topic
+from ledgermq.model.rights import Right
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import text
 from ledgermq.remoting.heartbeat import Heartbeat, decode_heartbeat
-from ledgermq.rules.access.access import Right
 from ledgermq.rules.consumers.offset_plans import MEMBERS_NAMED_MAX
 
 logger = logging.getLogger(__name__)

@@ -9,12 +9,12 @@ from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import ProtocolError, TopicUnknownError
+from ledgermq.model.rights import Right
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import decode_body
 from ledgermq.remoting.fields import int32, int64, text
 from ledgermq.remoting.pull_request import TAG
-from ledgermq.rules.access.access import Right
 from ledgermq.wire.query_frame import KeyQuery, PositionQuery, decode_queried
 
 MESSAGES_MAX = 64

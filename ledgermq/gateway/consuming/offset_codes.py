@@ -6,7 +6,6 @@ is an empty one, as in RocketMQ.
 
 from __future__ import annotations
 
-from ledgermq.broker.calls import ANY
 from ledgermq.gateway.code_rights import both_rights, topic_right
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import PortPart
@@ -18,6 +17,7 @@ from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fields import int32, int64, text
 from ledgermq.rules.messages.pull_rules import ReadableRange
+from ledgermq.verbs.needs import ANY
 
 NOTHING = ReadableRange(0, 0)
 

@@ -25,10 +25,10 @@ from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.errors import (
     LedgerError,
 )
+from ledgermq.model.rights import Right
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.pull_request import decode_pull, pull_reply_fields
-from ledgermq.rules.access.access import Right
 from ledgermq.store.record_parts import RecordParts
 from ledgermq.wire.pull_frame import (
     HOLD_MS_MAX,

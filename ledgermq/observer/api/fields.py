@@ -10,8 +10,8 @@ from ledgermq.model.errors import ProtocolError
 from ledgermq.model.limits import QUEUE_ID_MAX
 from ledgermq.observer.inquiries.message_inquiries import BODY_DEFAULT, BODY_MAX
 from ledgermq.observer.inquiries.row_pages import PAGE_ROWS_MAX, ROWS_DEFAULT
+from ledgermq.verbs.verb import NUMBER_MAX
 
-NUMBER_MAX = 2**63 - 1
 TEXT_SIZE_MAX = 4_096
 ITEMS_MAX = 10_000
 DEPTH_MAX = 4
@@ -100,6 +100,10 @@ class Given:
         """Numbers, None where they were left out."""
         value = self._values.get(name)
         return [int(one) for one in value] if isinstance(value, list) else None
+
+    def said(self, names: Iterable[str]) -> dict[str, object]:
+        """Those of ``names`` that were given."""
+        return {name: self._values[name] for name in names if name in self._values}
 
     def others(self, *names: str) -> dict[str, object]:
         """All that was given, but for ``names``."""

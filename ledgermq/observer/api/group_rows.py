@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from ledgermq.client.admin.admin import Target
 from ledgermq.observer.api.calls import ApiCall, Needs
 from ledgermq.observer.api.fields import (
     ALL,
     BODY_SIZE,
     BOOLEAN,
-    INTEGER,
     INTEGERS,
     LIMIT,
     NEXT,
@@ -20,30 +16,14 @@ from ledgermq.observer.api.fields import (
     TOPIC,
     CallField,
 )
+from ledgermq.observer.api.verb_calls import verb_call
 from ledgermq.observer.inquiries.message_inquiries import BODY_DEFAULT, MESSAGES_SHOWN
 from ledgermq.observer.inquiries.row_pages import ROWS_DEFAULT
+from ledgermq.verbs.groups import AlterGroup, CreateGroup, DeleteGroup, ShowGroup
+from ledgermq.verbs.offsets import CloneOffsets, ResetOffsets
 
 _GROUP = CallField("group", TEXT, "Name of a group", is_needed=True)
-_SHAPE = {
-    "group": "string",
-    "exists": "boolean",
-    "system": "boolean",
-    "fields": "object",
-}
-_FIELDS = (
-    CallField("consumeEnable", BOOLEAN, "False: its consumers are refused"),
-    CallField("consumeFromMinEnable", BOOLEAN, "New queues are consumed from their beginning"),
-    CallField("consumeBroadcastEnable", BOOLEAN, "Its consumers may each get all messages"),
-    CallField("notifyConsumerIdsChangedEnable", BOOLEAN, "Members hear at once of others"),
-    CallField("retryQueueNums", INTEGER, "Queues of its retry topic"),
-    CallField("retryMaxTimes", INTEGER, "So often is a message given again"),
-    CallField("brokerId", INTEGER, "The broker to pull from: 0 is the leader"),
-    CallField("whichBrokerWhenConsumeSlowly", INTEGER, "The broker for readers of old messages"),
-)
-_FORCE = CallField("force", BOOLEAN, "Although members consume now")
-_DRY_RUN = CallField("dry_run", BOOLEAN, "Only tell what would be done")
 _ONLY_TOPIC = TOPIC._replace(is_needed=False, about="Only in this topic")
-_MOVES = {"group": "string", "done": "boolean", "queues": "array"}
 
 GROUP_CALLS = (
     ApiCall(
@@ -57,42 +37,20 @@ GROUP_CALLS = (
         {"groups": "array", "next": "string?"},
         query=(ALL, LIMIT, NEXT),
     ),
-    ApiCall(
-        "POST", "/groups", "createGroup", "Create a group",
-        Needs.ADMIN,
-        lambda ask, given: ask.groups.create(given.text("group"), given.numbers("group")),
-        {**_SHAPE, "topics": "array"},
-        body=(_GROUP, *_FIELDS),
-    ),
-    ApiCall(
+    verb_call("POST", "/groups", "createGroup", "Create a group", CreateGroup),
+    verb_call(
         "GET", "/groups/{group}", "showGroup", "A group: its settings, its lag, its members",
-        Needs.USER,
-        lambda ask, given: ask.groups.show(given.text("group")),
-        {**_SHAPE, "lag": "object", "members": "array", "warnings": "array"},
-        path_fields=(_GROUP,),
+        ShowGroup,
     ),
-    ApiCall(
-        "PATCH", "/groups/{group}", "alterGroup", "Change what is given",
-        Needs.ADMIN,
-        lambda ask, given: ask.groups.alter(given.text("group"), given.numbers("group")),
-        {**_SHAPE, "topics": "array"},
-        path_fields=(_GROUP,),
-        body=_FIELDS,
-    ),
-    ApiCall(
-        "DELETE", "/groups/{group}", "deleteGroup", "Delete a group",
-        Needs.ADMIN,
-        lambda ask, given: ask.groups.delete(
-            given.text("group"),
-            with_offsets=given.flag("offsets"),
-            with_topics=given.flag("topics"),
-        ),
-        {"deleted": "string"},
-        path_fields=(_GROUP,),
-        query=(
-            CallField("offsets", BOOLEAN, "Forget what it has consumed"),
-            CallField("topics", BOOLEAN, "Delete its retry topic and its dead letters"),
-        ),
+    verb_call("PATCH", "/groups/{group}", "alterGroup", "Change what is given", AlterGroup),
+    verb_call(
+        "DELETE", "/groups/{group}", "deleteGroup", "Delete a group", DeleteGroup,
+        fields={
+            "with_offsets": CallField("offsets", BOOLEAN, "Forget what it has consumed"),
+            "with_topics": CallField(
+                "topics", BOOLEAN, "Delete its retry topic and its dead letters"
+            ),
+        },
     ),
     ApiCall(
         "GET", "/groups/{group}/members", "groupMembers",
@@ -115,51 +73,13 @@ GROUP_CALLS = (
         path_fields=(_GROUP,),
         query=(_ONLY_TOPIC, LIMIT, NEXT),
     ),
-    ApiCall(
+    verb_call(
         "POST", "/groups/{group}/offsets/reset", "resetOffsets", "Let a group go on elsewhere",
-        Needs.ADMIN,
-        lambda ask, given: ask.groups.reset(
-            given.text("group"),
-            given.text("topic"),
-            cast("Target", given.text("to")),
-            given.integer_or_none("value"),
-            queues=given.integers_or_none("queues"),
-            force=given.flag("force"),
-            dry_run=given.flag("dry_run"),
-        ),
-        _MOVES,
-        path_fields=(_GROUP,),
-        body=(
-            TOPIC,
-            CallField(
-                "to", TEXT, "Where; a time and a number need a value", is_needed=True,
-                among=("first", "last", "time", "number"),
-            ),
-            CallField("value", INTEGER, "Epoch milliseconds of a time, or a queue offset"),
-            CallField("queues", INTEGERS, "Only these"),
-            _FORCE,
-            _DRY_RUN,
-        ),
+        ResetOffsets,
     ),
-    ApiCall(
+    verb_call(
         "POST", "/groups/{group}/offsets/clone", "cloneOffsets",
-        "Let a group be as far as another one",
-        Needs.ADMIN,
-        lambda ask, given: ask.groups.clone(
-            given.text("group"),
-            given.text("source"),
-            given.text_or_none("topic"),
-            force=given.flag("force"),
-            dry_run=given.flag("dry_run"),
-        ),
-        _MOVES,
-        path_fields=(_GROUP,),
-        body=(
-            CallField("source", TEXT, "The other group", is_needed=True),
-            _ONLY_TOPIC,
-            _FORCE,
-            _DRY_RUN,
-        ),
+        "Let a group be as far as another one", CloneOffsets,
     ),
     ApiCall(
         "GET", "/dead-letters", "listDeadLetterGroups", "Groups that have dead letters",

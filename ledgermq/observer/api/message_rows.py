@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import TIMESTAMP_MAX
-from ledgermq.model.names.transactions import MESSAGES_MAX, Decision
+from ledgermq.model.names.transactions import MESSAGES_MAX
 from ledgermq.observer.api.calls import ApiCall, Needs
 from ledgermq.observer.api.fields import (
     BODY_SIZE,
@@ -20,14 +20,15 @@ from ledgermq.observer.api.fields import (
     CallField,
     Given,
 )
+from ledgermq.observer.api.verb_calls import verb_call
 from ledgermq.observer.inquiries.inquiries import Inquiries
 from ledgermq.observer.inquiries.message_inquiries import BODY_DEFAULT, MESSAGES_SHOWN
-from ledgermq.observer.inquiries.row_pages import ROWS_DEFAULT, Json
+from ledgermq.observer.inquiries.row_pages import Json
+from ledgermq.verbs.waiting import CancelTimer, EndTransaction, ListTimers, ListTransactions
 
 _ID = CallField("id", TEXT, "An offset id, or with topic a producer's unique id", is_needed=True)
 _IN_TOPIC = TOPIC._replace(is_needed=False, about="Where a producer's unique id is looked for")
 _COUNT = LIMIT._replace(default=MESSAGES_SHOWN)
-_DECISIONS = tuple(one.value for one in Decision)
 
 
 def _find(ask: Inquiries, given: Given) -> Awaitable[Json]:
@@ -104,42 +105,27 @@ MESSAGE_CALLS = (
         {"message": "object", "groups": "array", "life": "array", "tracesFault": "string"},
         query=(_ID, _IN_TOPIC, BODY_SIZE),
     ),
-    ApiCall(
+    verb_call(
         "GET", "/timers", "listTimers", "Messages that wait for their time, those due next first",
-        Needs.USER,
-        lambda ask, given: ask.timers.list(limit=given.integer("limit", ROWS_DEFAULT)),
-        {"waiting": "integer", "timers": "array"},
-        query=(LIMIT,),
+        ListTimers, fields={"count": LIMIT},
     ),
-    ApiCall(
+    verb_call(
         "POST", "/timers/cancel", "cancelTimer", "Take a message back that waits for its time",
-        Needs.SENDS,
-        lambda ask, given: ask.timers.cancel(given.text("id")),
-        {"cancelled": "string"},
-        body=(CallField("id", TEXT, "Unique id of the message", is_needed=True),),
+        CancelTimer, needs=Needs.SENDS,
+        fields={"unique_id": CallField("id", TEXT, "Unique id of the message", is_needed=True)},
     ),
-    ApiCall(
+    verb_call(
         "GET", "/transactions", "listTransactions", "Those that wait for their end, oldest first",
-        Needs.USER,
-        lambda ask, given: ask.transactions.list(limit=given.integer("limit", ROWS_DEFAULT)),
-        {"half_messages": "integer", "transactions": "array"},
-        query=(LIMIT,),
+        ListTransactions, fields={"count": LIMIT},
     ),
-    ApiCall(
+    verb_call(
         "POST", "/transactions/end", "endTransaction", "Commit a transaction, or roll it back",
-        Needs.SENDS,
-        lambda ask, given: ask.transactions.end(
-            given.text("group"),
-            given.text("id"),
-            Decision(given.text("decision")),
-            messages=given.integer("messages"),
-        ),
-        {"decision": "string", "messages": "integer"},
-        body=(
-            CallField("group", TEXT, "Of its producers", is_needed=True),
-            CallField("id", TEXT, "Of the transaction", is_needed=True),
-            CallField("decision", TEXT, "What becomes of it", is_needed=True, among=_DECISIONS),
-            CallField("messages", INTEGER, "How many it has; of a commit", most=MESSAGES_MAX),
-        ),
+        EndTransaction, needs=Needs.SENDS, without={"offset"},
+        fields={
+            "transaction": CallField("id", TEXT, "Of the transaction", is_needed=True),
+            "messages": CallField(
+                "messages", INTEGER, "How many it has; of a commit", most=MESSAGES_MAX
+            ),
+        },
     ),
 )  # fmt: skip

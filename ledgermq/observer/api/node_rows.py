@@ -4,44 +4,14 @@ from __future__ import annotations
 
 from ledgermq.observer.api.calls import ApiCall, Needs
 from ledgermq.observer.api.fields import (
-    BOOLEAN,
-    INTEGER,
     LIMIT,
     NEXT,
     TEXT,
-    TEXTS,
     CallField,
 )
+from ledgermq.observer.api.verb_calls import verb_call
 from ledgermq.observer.inquiries.row_pages import ROWS_DEFAULT
-
-_USER = CallField("user", TEXT, "Name of a user", is_needed=True)
-_OWNER = CallField("owner", TEXT, "topic:NAME, user:NAME or client:NAME", is_needed=True)
-_RIGHTS = (
-    CallField("topicPerms", TEXTS, "As orders=PUB|SUB, or DENY; in the place of those before"),
-    CallField("groupPerms", TEXTS, "As billing=SUB, or DENY; in the place of those before"),
-    CallField("defaultTopicPerm", TEXT, "For topics that are not named"),
-    CallField("defaultGroupPerm", TEXT, "For groups that are not named"),
-    CallField("publicKeys", TEXTS, "CURVE keys (Z85)"),
-    CallField("whiteRemoteAddress", TEXT, "Known by these addresses alone"),
-    CallField("admin", BOOLEAN, "Whether it is an admin"),
-    CallField("secretKey", TEXT, "Key of RocketMQ's clients; it is never told"),
-)
-_USER_SHAPE = {
-    "user": "string",
-    "admin": "boolean",
-    "public_keys": "array",
-    "has_secret_key": "boolean",
-    "cluster": "boolean",
-    "addresses": "string",
-    "default_topic": "string",
-    "default_group": "string",
-    "topics": "array",
-    "groups": "array",
-}
-_QUOTA_NAMES = ("produce_bytes", "produce_messages", "consume_bytes", "consume_messages")
-_QUOTA_SHAPE = {
-    "owner": "string", **dict.fromkeys(_QUOTA_NAMES, "integer"), "cluster": "boolean"
-}  # fmt: skip
+from ledgermq.verbs.access import RemoveQuota, RemoveUser, SetQuota, SetUser
 
 NODE_CALLS = (
     ApiCall(
@@ -96,27 +66,17 @@ NODE_CALLS = (
         {"users": "array", "next": "string?"},
         query=(LIMIT, NEXT),
     ),
-    ApiCall(
-        "POST", "/users", "addUser", "Add a user",
-        Needs.ADMIN,
-        lambda ask, given: ask.users.set(given.text("user"), given.others("user"), mode="add"),
-        _USER_SHAPE,
-        body=(_USER, *_RIGHTS),
+    verb_call(
+        "POST", "/users", "addUser", "Add a user", SetUser,
+        fixed={"mode": "add"}, without={"cluster"},
     ),
-    ApiCall(
-        "PATCH", "/users/{user}", "alterUser", "Alter what is given of a user",
-        Needs.ADMIN,
-        lambda ask, given: ask.users.set(given.text("user"), given.others("user"), mode="alter"),
-        _USER_SHAPE,
-        path_fields=(_USER,),
-        body=_RIGHTS,
+    verb_call(
+        "PATCH", "/users/{user}", "alterUser", "Alter what is given of a user", SetUser,
+        fixed={"mode": "alter"}, without={"cluster"},
     ),
-    ApiCall(
-        "DELETE", "/users/{user}", "removeUser", "Have no such user any more",
-        Needs.ADMIN,
-        lambda ask, given: ask.users.remove(given.text("user")),
-        {"removed": "string"},
-        path_fields=(_USER,),
+    verb_call(
+        "DELETE", "/users/{user}", "removeUser", "Have no such user any more", RemoveUser,
+        without={"cluster"},
     ),
     ApiCall(
         "GET", "/quotas", "listQuotas", "Quotas that are no settings, as ledgermq quota list",
@@ -127,25 +87,12 @@ NODE_CALLS = (
         {"quotas": "array", "next": "string?"},
         query=(LIMIT, NEXT),
     ),
-    ApiCall(
-        "PUT", "/quotas/{owner}", "setQuota", "Give an owner a quota of its own",
-        Needs.ADMIN,
-        lambda ask, given: ask.quotas.set(
-            given.text("owner"),
-            produce_bytes=given.integer_or_none("produce_bytes"),
-            produce_messages=given.integer_or_none("produce_messages"),
-            consume_bytes=given.integer_or_none("consume_bytes"),
-            consume_messages=given.integer_or_none("consume_messages"),
-        ),
-        _QUOTA_SHAPE,
-        path_fields=(_OWNER,),
-        body=tuple(CallField(name, INTEGER, "A second; 0: no limit") for name in _QUOTA_NAMES),
+    verb_call(
+        "PUT", "/quotas/{owner}", "setQuota", "Give an owner a quota of its own", SetQuota,
+        without={"cluster"},
     ),
-    ApiCall(
+    verb_call(
         "DELETE", "/quotas/{owner}", "removeQuota", "Let the settings hold for an owner again",
-        Needs.ADMIN,
-        lambda ask, given: ask.quotas.remove(given.text("owner")),
-        {"removed": "string"},
-        path_fields=(_OWNER,),
+        RemoveQuota, without={"cluster"},
     ),
 )  # fmt: skip

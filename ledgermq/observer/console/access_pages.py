@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ledgermq.observer.console.tables import ShownTable, TableColumn
 from ledgermq.observer.console.views import (
@@ -17,6 +18,7 @@ from ledgermq.observer.console.views import (
     checked_text,
     number_of,
 )
+from ledgermq.verbs.access import RemoveQuota, RemoveUser, SetQuota, SetUser
 
 _LIMITS = (
     ("produce_bytes", "Sent bytes a second"),
@@ -70,20 +72,20 @@ def _user_changes() -> tuple[Change, ...]:
 
 async def _add_user(asked: PageAsked, form: Form) -> Done:
     name = checked_text("user", form.get("user", ""))
-    await asked.inquiries.users.set(name, _user_fields(form), mode="add")
+    await asked.inquiries.ask(SetUser(name, _user_fields(form), mode="add"))
     return Done(f"User {name} was added.", "/users")
 
 
 async def _alter_user(asked: PageAsked, form: Form) -> Done:
     name = checked_text("user", form.get("user", ""))
-    await asked.inquiries.users.set(name, _user_fields(form), mode="alter")
+    await asked.inquiries.ask(SetUser(name, _user_fields(form), mode="alter"))
     return Done(f"User {name} was altered.", "/users")
 
 
 async def _remove_user(asked: PageAsked, form: Form) -> Done:
     name = checked_text("user", form.get("user", ""))
     check_typed(form, name)
-    await asked.inquiries.users.remove(name)
+    await asked.inquiries.ask(RemoveUser(name))
     return Done(f"User {name} was removed.", "/users")
 
 
@@ -126,14 +128,14 @@ async def _quotas(asked: PageAsked) -> View:
 
 async def _set_quota(asked: PageAsked, form: Form) -> Done:
     owner = checked_text("owner", form.get("owner", ""))
-    limits = {name: number_of(name, form.get(name, "")) for name, _ in _LIMITS}
-    await asked.inquiries.quotas.set(owner, **limits)
+    limits: dict[str, Any] = {name: number_of(name, form.get(name, "")) for name, _ in _LIMITS}
+    await asked.inquiries.ask(SetQuota(owner, **limits))
     return Done(f"The quota of {owner} was set.", "/quotas")
 
 
 async def _remove_quota(asked: PageAsked, form: Form) -> Done:
     owner = checked_text("owner", form.get("owner", ""))
-    await asked.inquiries.quotas.remove(owner)
+    await asked.inquiries.ask(RemoveQuota(owner))
     return Done(f"The quota of {owner} was removed.", "/quotas")
 
 

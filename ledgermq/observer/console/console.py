@@ -47,6 +47,7 @@ from ledgermq.observer.inquiries.inquiries import Inquiries
 from ledgermq.observer.metrics.scrapes import Scrapes
 from ledgermq.observer.pages import Pages
 from ledgermq.process.node_status import Health
+from ledgermq.verbs.groups import ShowGroup
 from ledgermq.wire.session import LOOKS
 
 FIELDS_MAX = 64
@@ -166,11 +167,11 @@ class Console:
             self._sampling = asyncio.get_running_loop().create_task(self._sample(groups))
 
     async def _sample(self, groups: tuple[str, ...]) -> None:
-        inquiries = Inquiries(self._sources, _ITSELF).groups
+        inquiries = Inquiries(self._sources, _ITSELF)
         for group in groups:
             # Another node leads, or the group has gone: its curve has a gap.
             with suppress(LedgerError):
-                state = await inquiries.show(group)
+                state = await inquiries.ask(ShowGroup(group))
                 lag = state["lag"]
                 assert isinstance(lag, dict)
                 self._lags.put(group, sum(lag.values()))

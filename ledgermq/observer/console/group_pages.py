@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from ledgermq.client.admin.admin import Target
 from ledgermq.model.errors import ConfigError
 from ledgermq.observer.console.bodies import message_columns, message_row
 from ledgermq.observer.console.history import LagHistory
@@ -30,6 +29,8 @@ from ledgermq.observer.console.views import (
     path_of,
     rows_of,
 )
+from ledgermq.verbs.groups import AlterGroup, CreateGroup, DeleteGroup, ShowGroup
+from ledgermq.verbs.offsets import CloneOffsets, ResetOffsets, Target
 
 _SWITCHES = (
     ("consumeEnable", "May consume"),
@@ -87,7 +88,7 @@ class GroupPages:
     async def _group(self, asked: PageAsked) -> View:
         name = asked.part("group")
         inquiries = asked.inquiries.groups
-        group = await inquiries.show(name)
+        group = await asked.inquiries.ask(ShowGroup(name))
 
         async def find(limit: int, after: str) -> Mapping[str, object]:
             return await inquiries.lag(name, limit=limit, after=after)
@@ -118,7 +119,7 @@ class GroupPages:
     async def lag_curve(self, asked: PageAsked) -> Mapping[str, object]:
         """The course of a group's lag, to who may see the group."""
         name = asked.part("group")
-        await asked.inquiries.groups.show(name)
+        await asked.inquiries.ask(ShowGroup(name))
         return self._lags.curve(name)
 
 
@@ -190,25 +191,24 @@ def _changes(group: Mapping[str, object]) -> tuple[Change, ...]:
 async def _create(asked: PageAsked, form: Form) -> Done:
     name = checked_text("group", form.get("group", ""))
     retries = number_of("retryMaxTimes", form.get("retryMaxTimes", ""))
-    fields: dict[str, bool | int] = {} if retries is None else {"retryMaxTimes": retries}
-    await asked.inquiries.groups.create(name, fields)
+    fields: dict[str, object] = {} if retries is None else {"retryMaxTimes": retries}
+    await asked.inquiries.ask(CreateGroup(name, fields))
     return Done(f"Group {name} was created.", path_of("groups", name))
 
 
 async def _alter(asked: PageAsked, form: Form) -> Done:
     name = asked.part("group")
-    fields: dict[str, bool | int] = {key: form.get(key) == "yes" for key, _ in _SWITCHES}
+    fields: dict[str, object] = {key: form.get(key) == "yes" for key, _ in _SWITCHES}
     fields["retryMaxTimes"] = needed_number(form, "retryMaxTimes")
-    await asked.inquiries.groups.alter(name, fields)
+    await asked.inquiries.ask(AlterGroup(name, fields))
     return Done(f"Group {name} was altered.", path_of("groups", name))
 
 
 async def _delete(asked: PageAsked, form: Form) -> Done:
     name = asked.part("group")
     check_typed(form, name)
-    await asked.inquiries.groups.delete(
-        name, with_offsets=form.get("offsets") == "yes", with_topics=form.get("topics") == "yes"
-    )
+    with_offsets, with_topics = (form.get(one) == "yes" for one in ("offsets", "topics"))
+    await asked.inquiries.ask(DeleteGroup(name, with_offsets=with_offsets, with_topics=with_topics))
     return Done(f"Group {name} was deleted.", "/groups")
 
 
@@ -218,8 +218,9 @@ async def _reset(asked: PageAsked, form: Form) -> Done:
         raise ConfigError("not a place to go on at", to=to[:64])
     value = number_of("value", form.get("value", "")) if to in ("time", "number") else None
     topic = checked_text("topic", form.get("topic", ""))
-    moved = await asked.inquiries.groups.reset(
-        name, topic, cast("Target", to), value, force=form.get("force") == "yes"
+    force = form.get("force") == "yes"
+    moved = await asked.inquiries.ask(
+        ResetOffsets(name, topic, cast("Target", to), value, force=force)
     )
     return Done(_moved_text(name, moved), path_of("groups", name))
 
@@ -227,7 +228,8 @@ async def _reset(asked: PageAsked, form: Form) -> Done:
 async def _clone(asked: PageAsked, form: Form) -> Done:
     name = asked.part("group")
     source = checked_text("source", form.get("source", ""))
-    moved = await asked.inquiries.groups.clone(name, source, force=form.get("force") == "yes")
+    force = form.get("force") == "yes"
+    moved = await asked.inquiries.ask(CloneOffsets(source, name, force=force))
     return Done(_moved_text(name, moved), path_of("groups", name))
 
 

@@ -39,6 +39,7 @@ from ledgermq.observer.console.views import (
     rows_of,
 )
 from ledgermq.observer.inquiries.row_pages import PAGE_ROWS_MAX
+from ledgermq.verbs.waiting import CancelTimer, EndTransaction, ListTimers, ListTransactions
 
 BYS = (
     ("last", "the last ones of a queue"),
@@ -199,7 +200,7 @@ def _time_of(text: str) -> int:
 
 
 async def _timers(asked: PageAsked) -> View:
-    found = await asked.inquiries.timers.list(limit=PAGE_ROWS_MAX if asked.export else ROWS_SHOWN)
+    found = await asked.inquiries.ask(ListTimers(PAGE_ROWS_MAX if asked.export else ROWS_SHOWN))
     table = ShownTable("timers", "Due next", (
         TableColumn("due_ms", "Due (UTC)", "time"),
         TableColumn("topic", "Topic", "code", topic_link),
@@ -221,13 +222,13 @@ async def _timers(asked: PageAsked) -> View:
 
 async def _cancel(asked: PageAsked, form: Form) -> Done:
     unique_id = checked_text("unique_id", form.get("unique_id", ""))
-    await asked.inquiries.timers.cancel(unique_id)
+    await asked.inquiries.ask(CancelTimer(unique_id))
     return Done(f"Message {unique_id} is not delivered.", "/timers")
 
 
 async def _transactions(asked: PageAsked) -> View:
     limit = PAGE_ROWS_MAX if asked.export else ROWS_SHOWN
-    found = await asked.inquiries.transactions.list(limit=limit)
+    found = await asked.inquiries.ask(ListTransactions(limit))
     table = ShownTable("transactions", "Those that have waited longest", (
         TableColumn("born", "Begun (UTC)", "time"),
         TableColumn("group", "Producer group", "code"),
@@ -259,12 +260,10 @@ async def _end(asked: PageAsked, form: Form) -> Done:
             "neither commit nor rollback", decision=form.get("decision", "")[:64]
         ) from None
     transaction = checked_text("transaction", form.get("transaction", ""))
-    ended = await asked.inquiries.transactions.end(
-        checked_text("group", form.get("group", "")),
-        transaction,
-        decision,
-        messages=number_of("messages", form.get("messages", "")) or 0,
-    )
+    messages = number_of("messages", form.get("messages", "")) or 0
+    group = checked_text("group", form.get("group", ""))
+    end = EndTransaction(group, transaction, decision.value, messages=messages)
+    ended = await asked.inquiries.ask(end)
     return Done(f"{ended['messages']} messages of {transaction}: {ended['decision']}.",
                 "/transactions")  # fmt: skip
 

@@ -35,6 +35,7 @@ from ledgermq.observer.metrics.scrapes import Scrapes
 from ledgermq.process.node_status import HealthReason
 from ledgermq.process.systemd.last_events import last_events
 from ledgermq.store.files.store_paths import StorePaths
+from ledgermq.verbs.groups import ShowGroup
 
 CURVES = "/curves.json"
 EVENTS_SHOWN = 200
@@ -105,7 +106,7 @@ class NodePages:
             pairs = await self._scrapes.greatest_lags(4 * LAGS_SHOWN)
         for topic, group in pairs:
             with suppress(LedgerError):
-                state: Any = await asked.inquiries.groups.show(group)
+                state: Any = await asked.inquiries.ask(ShowGroup(group))
                 lag = state["lag"].get(topic, 0)
                 members = len(state["members"])
                 rows.append({"group": group, "topic": topic, "lag": lag, "members": members})

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
-from ledgermq.client.admin.admin import TopicFields
 from ledgermq.observer.console.rendering import number_text
 from ledgermq.observer.console.tables import Row, ShownTable, TableColumn
 from ledgermq.observer.console.views import (
@@ -26,6 +25,7 @@ from ledgermq.observer.console.views import (
     rows_of,
 )
 from ledgermq.observer.inquiries.row_pages import PAGE_ROWS_MAX
+from ledgermq.verbs.topics import AlterTopic, CreateTopic, DeleteTopic, ShowTopic
 
 SEARCHED_MAX = 50_000
 """Topics that are looked through for a part of a name."""
@@ -109,7 +109,7 @@ async def _named(
 
 async def _topic(asked: PageAsked) -> View:
     name = asked.part("topic")
-    topic = await asked.inquiries.topics.show(name)
+    topic = await asked.inquiries.ask(ShowTopic(name))
     queues = rows_of(topic, "queues")
     groups = [{"group": group} for group in cast("list[str]", topic["groups"])]
     held = sum(cast("int", row["end"]) - cast("int", row["begin"]) for row in queues)
@@ -159,25 +159,25 @@ def _changes(topic: Mapping[str, object]) -> tuple[Change, ...]:
 
 async def _create(asked: PageAsked, form: Form) -> Done:
     name = checked_text("topic", form.get("topic", ""))
-    await asked.inquiries.topics.create(name, **_fields(form))
+    await asked.inquiries.ask(CreateTopic(name, **_fields(form)))
     return Done(f"Topic {name} was created.", path_of("topics", name))
 
 
 async def _alter(asked: PageAsked, form: Form) -> Done:
     name = asked.part("topic")
     force = form.get("force") == "yes"
-    await asked.inquiries.topics.alter(name, force=force, **_fields(form))
+    await asked.inquiries.ask(AlterTopic(name, force=force, **_fields(form)))
     return Done(f"Topic {name} was altered.", path_of("topics", name))
 
 
 async def _delete(asked: PageAsked, form: Form) -> Done:
     name = asked.part("topic")
     check_typed(form, name)
-    await asked.inquiries.topics.delete(name)
+    await asked.inquiries.ask(DeleteTopic(name))
     return Done(f"Topic {name} was deleted.", "/topics")
 
 
-def _fields(form: Form) -> TopicFields:
+def _fields(form: Form) -> dict[str, Any]:
     return {
         "read_queues": needed_number(form, "read_queues"),
         "write_queues": needed_number(form, "write_queues"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from ledgermq.client.core.answers import rows, text
 from ledgermq.client.core.questions import PAGE, ask
 from ledgermq.client.core.requests import Steps
 from ledgermq.client.reading.dead_letters import DeadLetter, DeadLetterQueue
@@ -22,6 +21,7 @@ from ledgermq.observer.inquiries.message_inquiries import (
     Shown,
 )
 from ledgermq.observer.inquiries.row_pages import ROWS_DEFAULT, Json, checked_limit
+from ledgermq.verbs.answers import rows, text
 
 REPLAYED_MAX = 10_000
 """Offsets of one replay of all: there may be more, and it may be asked for again."""

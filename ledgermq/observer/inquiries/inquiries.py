@@ -10,6 +10,9 @@ cannot be asked so.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+from ledgermq.client.core.table_verbs import asking
 from ledgermq.observer.callers import HttpCaller
 from ledgermq.observer.inquiries.access_inquiries import QuotaInquiries, UserInquiries
 from ledgermq.observer.inquiries.dead_letter_inquiries import DeadLetterInquiries
@@ -18,27 +21,30 @@ from ledgermq.observer.inquiries.inquirer import Inquirer, Sources
 from ledgermq.observer.inquiries.message_inquiries import MessageInquiries
 from ledgermq.observer.inquiries.mirror_inquiries import MirrorInquiries
 from ledgermq.observer.inquiries.node_inquiries import NodeInquiries
+from ledgermq.observer.inquiries.row_pages import Json
 from ledgermq.observer.inquiries.schema_inquiries import SchemaInquiries
 from ledgermq.observer.inquiries.topic_inquiries import TopicInquiries
-from ledgermq.observer.inquiries.waiting_inquiries import TimerInquiries, TransactionInquiries
+from ledgermq.verbs.verb import Verb
+
+Told = TypeVar("Told")
 
 
 class Inquiries:
-    """Those of one caller; made anew for each request.
+    """Those of one caller; made anew for each request. Verbs of the table are asked as they are.
 
         found = await Inquiries(sources, caller).topics.list(limit=50, after=after)
-        await Inquiries(sources, caller).dead_letters.replay("billing", [7])
+        await Inquiries(sources, caller).ask(DeleteTopic("orders"))
 
     Attributes:
         node: status, raft, feature levels, hand-over; any node answers about itself.
         mirrors: of this log, and of which one this node's is a copy; any node answers.
-        topics, groups, messages, dead_letters, timers, transactions, users, quotas, schemas: the
+        topics, groups, messages, dead_letters, users, quotas, schemas: the
             leader answers.
     """
 
     def __init__(self, sources: Sources, caller: HttpCaller) -> None:
         """Inquiries with the rights of ``caller``."""
-        inquirer = Inquirer(sources, caller)
+        inquirer = self._inquirer = Inquirer(sources, caller)
         self.caller = caller
         self.node = NodeInquiries(inquirer)
         self.mirrors = MirrorInquiries(inquirer)
@@ -46,8 +52,11 @@ class Inquiries:
         self.groups = GroupInquiries(inquirer)
         self.messages = MessageInquiries(inquirer)
         self.dead_letters = DeadLetterInquiries(inquirer)
-        self.timers = TimerInquiries(inquirer)
-        self.transactions = TransactionInquiries(inquirer)
         self.users = UserInquiries(inquirer)
         self.quotas = QuotaInquiries(inquirer)
         self.schemas = SchemaInquiries(inquirer)
+
+    async def ask(self, verb: Verb[Told]) -> Json:
+        """What the leader tells when it is asked ``verb``, with the keys of ``--json``."""
+        told = await self._inquirer.leader(lambda session: session.run(asking(verb)))
+        return verb.document(told)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from ledgermq.client.core.answers import rows
-from ledgermq.client.core.questions import PAGE, ask
+from ledgermq.client.core.questions import PAGE
 from ledgermq.client.core.requests import Steps
+from ledgermq.client.core.table_verbs import asking
 from ledgermq.model.errors import ConfigError
+from ledgermq.verbs.verb import Verb
 
 Json = dict[str, object]
 
@@ -55,9 +56,7 @@ def page_of(rows: Sequence[Row], after: str, limit: int) -> tuple[list[Row], str
 
 
 def named_page(
-    verb: str,
-    field: str,
-    read: Callable[[Mapping[str, object]], Named],
+    asked: Callable[[int, str | None], Verb[tuple[list[Named], bool]]],
     name_of: Callable[[Named], str],
     *,
     limit: int,
@@ -67,19 +66,19 @@ def named_page(
     """Rows of a list that the broker tells by name, and the ``after`` of those behind them.
 
     Args:
-        verb, field: what is asked, and where the answer has the rows.
+        asked: makes the question of how many rows, and behind which name.
         limit: as ``checked_limit`` has it.
         after: a name: rows behind it.
         all_: those of the system, too.
     """
     found: list[Named] = []
     while True:
-        page = yield from ask(verb, limit=PAGE, after=after or None)
-        for row in rows(page, field, read):
+        page, is_more = yield from asking(asked(PAGE, after or None))
+        for row in page:
             if len(found) == limit:
                 return found, after
             after = name_of(row)
             if all_ or not row.system:
                 found.append(row)
-        if not page.get("more"):
+        if not is_more:
             return found, None

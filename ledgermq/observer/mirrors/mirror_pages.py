@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ledgermq.client.core.answers import rows, text
 from ledgermq.client.core.questions import ask
 from ledgermq.ipc.counters import Counts, ObserverCounter
 from ledgermq.model.errors import BusyError, ConfigError, LedgerError, ProtocolError
@@ -24,6 +23,7 @@ from ledgermq.observer.mirrors.log_source import LogSource
 from ledgermq.observer.pages import Page
 from ledgermq.raft.messages import EntryId
 from ledgermq.rules.tables.archives import MIRROR_PREFIX
+from ledgermq.verbs.answers import rows, text
 from ledgermq.wire.mirror_frames import (
     ANSWER_SIZE_MAX,
     CONTENT_TYPE,

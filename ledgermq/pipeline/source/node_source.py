@@ -14,7 +14,6 @@ import numpy as np
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.core.address import parse_addresses
-from ledgermq.client.core.answers import integer
 from ledgermq.client.core.requests import Request, call_request, call_result
 from ledgermq.client.reading.pull_pipeline import pull_request
 from ledgermq.formats.records.message import PHYSICAL_OFFSET_AT, TIMESTAMP, store_fields_at
@@ -26,6 +25,7 @@ from ledgermq.pipeline.source.data_loss import report_loss
 from ledgermq.pipeline.source.file_source import BATCH_ROWS
 from ledgermq.pipeline.source.split_plan import split_by_count, split_count
 from ledgermq.store.files.mapped_files import VanishedError
+from ledgermq.verbs.answers import integer
 from ledgermq.wire.pull_frame import Pull, Pulled, PullStatus, decode_pulled
 
 BATCH_BYTES = 16 * 1024 * 1024

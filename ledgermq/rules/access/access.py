@@ -21,13 +21,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import IntFlag
 from typing import Self
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import FORBIDDEN_TOPICS
 from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from ledgermq.model.names.system_topics import TRACE_TOPIC
+from ledgermq.model.rights import Right
 from ledgermq.rules.access.remote_address import check_pattern
 from ledgermq.rules.access.sealed_secret import SEALED_SIZE_MAX, is_sealed
 from ledgermq.rules.tables.documents import Document, read_flag, read_table
@@ -54,21 +54,6 @@ PERMS_MAX = 10_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]*")
 _PUBLIC_KEY = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 _RESOURCE = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
-
-
-class Right(IntFlag):
-    """What may be done with a topic or as a group."""
-
-    DENY = 0
-    PUB = 1
-    SUB = 2
-
-    @property
-    def text(self) -> str:
-        """As RocketMQ writes it."""
-        return "|".join(right.name or "" for right in (Right.PUB, Right.SUB) if right & self) or (
-            "DENY"
-        )
 
 
 _RIGHTS = {

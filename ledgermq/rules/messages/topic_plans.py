@@ -24,14 +24,9 @@ from ledgermq.model.limits import (
     QUEUE_ID_MAX,
 )
 from ledgermq.rules.tables.topics import READ_WRITE, Permission, Topic, TopicTable, check_topic_name
-
-PERMISSION_MAX = 7
-"""Read, write, inherit. RocketMQ's bit 8, priority, means nothing since long."""
+from ledgermq.verbs.topics import PERMISSION_MAX, SYS_FLAG_MAX
 
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
-SYS_FLAG_MAX = 3
-"""RocketMQ's ``TopicSysFlag``: 1 unit, 2 subscribed by units."""
-
 QUEUES_DEFAULT = 8
 
 

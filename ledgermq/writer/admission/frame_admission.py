@@ -17,7 +17,7 @@ from ledgermq.formats.records.message import decode_message, properties_in
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import BusyError
 from ledgermq.model.names.transactions import HALF_TOPIC
-from ledgermq.rules.access.access import Right
+from ledgermq.model.rights import Right
 from ledgermq.rules.messages.rate_limits import RateLimits
 from ledgermq.sessions.client_rights import AccessGate, ClientRights, Peer
 from ledgermq.wire.send_frame import SendFrame

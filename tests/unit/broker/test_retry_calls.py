@@ -17,7 +17,7 @@ from ledgermq.model.errors import (
     TopicUnknownError,
 )
 from ledgermq.model.limits import FORBIDDEN_TOPICS
-from ledgermq.rules.access.access import Right
+from ledgermq.model.rights import Right
 from ledgermq.rules.tables.groups import SubscriptionGroup
 from ledgermq.rules.tables.topics import Permission, Topic
 from ledgermq.wire.session import FOLLOWER, Standing

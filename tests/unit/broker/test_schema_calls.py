@@ -12,7 +12,7 @@ from ledgermq.broker.administration.schema_calls import SchemaCalls
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import Call
 from ledgermq.model.errors import ConfigError, LedgerError, NoPermissionError, ProtocolError
-from ledgermq.rules.access.access import Right
+from ledgermq.model.rights import Right
 from ledgermq.rules.schemas.schema_table import SchemaTable
 from tests.unit.broker.answers import answers
 

@@ -30,8 +30,8 @@ from ledgermq.model.errors import (
     TransactionUnknownError,
 )
 from ledgermq.model.names.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC
+from ledgermq.model.rights import Right
 from ledgermq.process.clock import MachineClock
-from ledgermq.rules.access.access import Right
 from ledgermq.rules.messages import half_table
 from ledgermq.rules.messages.transactions import GROUP
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing

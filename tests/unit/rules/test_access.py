@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.rules.access.access import Right, User, UserTable, parse_rights
+from ledgermq.model.rights import Right
+from ledgermq.rules.access.access import User, UserTable, parse_rights
 from ledgermq.rules.access.remote_address import check_pattern, matches
 
 KEY = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"

@@ -9,7 +9,8 @@ import pytest
 
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.model.config.settings import Settings
-from ledgermq.rules.access.access import Right, UserTable
+from ledgermq.model.rights import Right
+from ledgermq.rules.access.access import UserTable
 from ledgermq.rules.cluster.cluster_commands import (
     ClusterJoined,
     ClusterLeft,

@@ -11,7 +11,8 @@ from ledgermq.broker.call_rights import check_call
 from ledgermq.model.config.settings import AccessSection
 from ledgermq.model.errors import BusyError, NoPermissionError, NotLeaderError
 from ledgermq.model.names.system_topics import TRACE_TOPIC
-from ledgermq.rules.access.access import Right, User, UserTable
+from ledgermq.model.rights import Right
+from ledgermq.rules.access.access import User, UserTable
 from ledgermq.sessions.client_rights import AccessGate, ClientRights, Peer
 from tests.whole_broker import verbs
 

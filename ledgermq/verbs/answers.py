@@ -81,3 +81,15 @@ def rows(fields: Fields, name: str, read: Callable[[Fields], Row]) -> list[Row]:
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise ProtocolError("field missing or not a list of objects", field=name)
     return [read(row) for row in found]
+
+
+def fields_of(fields: Fields, name: str) -> Fields:
+    """The object ``name`` of an answer.
+
+    Raises:
+        ProtocolError: there is none.
+    """
+    value = fields.get(name)
+    if not isinstance(value, dict):
+        raise ProtocolError("field missing or not an object", field=name, value=value)
+    return value

@@ -1,0 +1,39 @@
+"""Verbs of the table (``ledgermq.verbs``) as steps, and as methods of clients with their types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, signature
+
+from ledgermq.client.core.asked import AskedVerb, P
+from ledgermq.client.core.questions import ask
+from ledgermq.client.core.requests import Request, Steps
+from ledgermq.verbs.verb import Told, Verb
+
+
+def asking(verb: Verb[Told]) -> Steps[Told]:
+    """What the broker tells when it is asked.
+
+    Raises:
+        LedgerError: it refused, or did not answer.
+    """
+    return verb.told((yield from ask(verb.NAME, **verb.arguments())))
+
+
+def verb(make: Callable[P, Verb[Told]]) -> AskedVerb[P, Request, Told]:
+    """A verb as a method, which takes what the struct of the verb takes."""
+
+    @wraps(make)
+    def of_client(client: object, /, *args: P.args, **kwargs: P.kwargs) -> Steps[Told]:
+        return (yield from asking(make(*args, **kwargs)))
+
+    # What it wraps is a struct, and no function with these steps.
+    del of_client.__wrapped__
+    declared = signature(make)
+    client = Parameter("self", Parameter.POSITIONAL_ONLY)
+    of_client.__signature__ = declared.replace(  # type: ignore[attr-defined]
+        parameters=[client, *declared.parameters.values()],
+        return_annotation=f"Steps[{signature(make.told).return_annotation}]",  # type: ignore[attr-defined]
+    )
+    return AskedVerb(of_client)

@@ -1,0 +1,214 @@
+"""Verbs about users, their rights, and quotas."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+from ledgermq.verbs.answers import Fields, fields_of, rows
+from ledgermq.verbs.needs import ADMIN, CHANGE
+from ledgermq.verbs.told_rows import Wire, read_row
+from ledgermq.verbs.verb import DoneVerb, Json, Key, Verb, as_json
+
+Mode = Literal["add", "alter", "set"]
+
+UserName = Annotated[str, "Name of a user"]
+Owner = Annotated[str, "topic:NAME, user:NAME or client:NAME"]
+
+
+class UserRow(NamedTuple):
+    """A user as the broker tells of it; rights as ``orders=PUB|SUB``. No secret is ever told."""
+
+    user: str
+    admin: bool = False
+    public_keys: Annotated[tuple[str, ...], Wire("publicKeys")] = ()
+    has_secret_key: Annotated[bool, Wire("hasSecretKey")] = False
+    addresses: Annotated[str, Wire("whiteRemoteAddress")] = ""
+    default_topic: Annotated[str, Wire("defaultTopicPerm")] = "DENY"
+    default_group: Annotated[str, Wire("defaultGroupPerm")] = "DENY"
+    topics: Annotated[tuple[str, ...], Wire("topicPerms")] = ()
+    groups: Annotated[tuple[str, ...], Wire("groupPerms")] = ()
+    cluster: bool = False
+    """The home of the cluster says so, and not the group."""
+
+
+class QuotaRow(NamedTuple):
+    """What an owner (``topic:NAME``, ``user:NAME``, ``client:NAME``) may a second; 0: no limit."""
+
+    owner: str
+    produce_bytes: Annotated[int, Wire("produceBytes")] = 0
+    produce_messages: Annotated[int, Wire("produceMessages")] = 0
+    consume_bytes: Annotated[int, Wire("consumeBytes")] = 0
+    consume_messages: Annotated[int, Wire("consumeMessages")] = 0
+    cluster: bool = False
+    """The home of the cluster says so, and not the group."""
+
+
+UserFields = Annotated[
+    Fields,
+    Key("topicPerms", list, "As orders=PUB|SUB, or DENY; in the place of those before"),
+    Key("groupPerms", list, "As billing=SUB, or DENY; in the place of those before"),
+    Key("defaultTopicPerm", str, "For topics that are not named"),
+    Key("defaultGroupPerm", str, "For groups that are not named"),
+    Key("publicKeys", list, "CURVE keys (Z85)"),
+    Key("whiteRemoteAddress", str, "Known by these addresses alone"),
+    Key("admin", bool, "Whether it is an admin"),
+    Key("secretKey", str, "Key of RocketMQ's clients; it is never told"),
+]
+
+
+@dataclass(eq=False, repr=False)
+class ListUsers(Verb[list[UserRow]]):
+    """All users by name.
+
+    Raises:
+        NoPermissionError: this client is no admin there.
+    """
+
+    NAME: ClassVar = "acl_list"
+    NEEDS: ClassVar = ADMIN
+
+    def told(self, answer: Fields) -> list[UserRow]:
+        """The users."""
+        return rows(answer, "users", _user_row)
+
+    def document(self, told: list[UserRow]) -> Json:
+        """The users."""
+        return {"users": as_json(told)}
+
+
+@dataclass(eq=False, repr=False)
+class SetUser(Verb[UserRow]):
+    """Add a user, or alter those fields of one; in force when this returns.
+
+    Args:
+        fields: as in ``plain_acl.yml``, and ``publicKeys``; what is left out stays.
+        mode: ``add`` refuses a user that exists, ``alter`` one that does not.
+        cluster: for all groups of the cluster, whose home the node's group has to be.
+
+    Raises:
+        ConfigError: a field cannot be used, or the user exists, or does not.
+        NoPermissionError: this client is no admin there.
+    """
+
+    NAME: ClassVar = "acl_set"
+    NEEDS: ClassVar = CHANGE
+    SHAPE: ClassVar = {
+        "user": "string", "admin": "boolean", "public_keys": "array", "has_secret_key": "boolean",
+        "cluster": "boolean", "addresses": "string", "default_topic": "string",
+        "default_group": "string", "topics": "array", "groups": "array",
+    }  # fmt: skip
+
+    user: UserName
+    fields: UserFields
+    _: KW_ONLY
+    mode: Mode
+    cluster: bool = False
+
+    def told(self, answer: Fields) -> UserRow:
+        """The user as it is now."""
+        return _user_row(fields_of(answer, "user"))
+
+
+@dataclass(eq=False, repr=False)
+class RemoveUser(DoneVerb):
+    """Have no such user any more; its connections are refused everything from now on.
+
+    Raises:
+        ConfigError: there is none.
+        NoPermissionError: this client is no admin there.
+    """
+
+    NAME: ClassVar = "acl_remove"
+    NEEDS: ClassVar = CHANGE
+    DONE: ClassVar = "removed", "user"
+
+    user: UserName
+    _: KW_ONLY
+    cluster: bool = False
+
+
+@dataclass(eq=False, repr=False)
+class ListQuotas(Verb[list[QuotaRow]]):
+    """All quotas that are no settings, by owner.
+
+    Raises:
+        NoPermissionError: this client is no admin there.
+    """
+
+    NAME: ClassVar = "quota_list"
+    NEEDS: ClassVar = ADMIN
+
+    def told(self, answer: Fields) -> list[QuotaRow]:
+        """The quotas."""
+        return rows(answer, "quotas", _quota_row)
+
+    def document(self, told: list[QuotaRow]) -> Json:
+        """The quotas."""
+        return {"quotas": as_json(told)}
+
+
+_A_SECOND = "A second; 0: no limit"
+
+
+@dataclass(eq=False, repr=False)
+class SetQuota(Verb[QuotaRow]):
+    """Give an owner a quota of its own; in force when this returns.
+
+    Args:
+        produce_bytes: as the others a second; 0: no limit, None: as it is.
+
+    Raises:
+        ConfigError: the owner or a number cannot be one.
+        NoPermissionError: this client is no admin there.
+    """
+
+    NAME: ClassVar = "quota_set"
+    NEEDS: ClassVar = CHANGE
+    ROW: ClassVar = QuotaRow
+
+    owner: Owner
+    _: KW_ONLY
+    produce_bytes: Annotated[int | None, _A_SECOND] = None
+    produce_messages: Annotated[int | None, _A_SECOND] = None
+    consume_bytes: Annotated[int | None, _A_SECOND] = None
+    consume_messages: Annotated[int | None, _A_SECOND] = None
+    cluster: bool = False
+
+    def arguments(self) -> Json:
+        """The numbers stand in an object of their own."""
+        numbers = {
+            "produceBytes": self.produce_bytes,
+            "produceMessages": self.produce_messages,
+            "consumeBytes": self.consume_bytes,
+            "consumeMessages": self.consume_messages,
+        }
+        given = {name: number for name, number in numbers.items() if number is not None}
+        told: Json = {"owner": self.owner, "fields": given}
+        return {**told, "cluster": True} if self.cluster else told
+
+
+@dataclass(eq=False, repr=False)
+class RemoveQuota(DoneVerb):
+    """Let the settings hold for ``owner`` again.
+
+    Raises:
+        ConfigError: it has no quota of its own.
+        NoPermissionError: this client is no admin there.
+    """
+
+    NAME: ClassVar = "quota_remove"
+    NEEDS: ClassVar = CHANGE
+    DONE: ClassVar = "removed", "owner"
+
+    owner: Owner
+    _: KW_ONLY
+    cluster: bool = False
+
+
+def _user_row(row: Fields) -> UserRow:
+    return read_row(UserRow, row)
+
+
+def _quota_row(row: Fields) -> QuotaRow:
+    return read_row(QuotaRow, row)

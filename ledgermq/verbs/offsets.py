@@ -1,0 +1,114 @@
+"""Verbs about consumed offsets: resets and clones by operators."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+from ledgermq.model.errors import ConfigError
+from ledgermq.verbs.answers import Fields, rows
+from ledgermq.verbs.needs import CHANGE
+from ledgermq.verbs.told_rows import read_row
+from ledgermq.verbs.verb import NUMBER_MAX, Bounds, GroupName, Json, TopicName, Typed, Verb, as_json
+
+Target = Literal["first", "last", "time", "number"]
+_MOVED = {"group": "string", "done": "boolean", "queues": "array"}
+_Forced = Annotated[bool, "Although members consume now"]
+_OnlyTold = Annotated[bool, "Only tell what would be done"]
+
+
+class OffsetMove(NamedTuple):
+    """What a reset or a clone does to one queue; ``old`` is ``None`` if nothing was committed."""
+
+    topic: str
+    queue: int
+    old: int | None
+    new: int
+
+
+@dataclass(eq=False, repr=False)
+class ResetOffsets(Verb[list[OffsetMove]]):
+    """Let a group go on elsewhere; what was moved, queue by queue.
+
+    Args:
+        to: ``first``, ``last``, the first message of a ``time`` or later, or a ``number``.
+        value: epoch ms with ``time``, a queue offset with ``number``.
+        queues: only these.
+        force: although members of the group consume now; a group that is not there is made.
+        dry_run: only tell.
+
+    Raises:
+        GroupActiveError: members consume now.
+        GroupUnknownError: there is no such group.
+        MessageIllegalError: a queue does not have that offset.
+        TopicUnknownError: there is no such topic or queue.
+        ConfigError: ``time`` or ``number`` without a value, or a value that nothing asks for.
+    """
+
+    NAME: ClassVar = "offset_reset"
+    NEEDS: ClassVar = CHANGE
+    SHAPE: ClassVar = _MOVED
+
+    group: GroupName
+    topic: TopicName
+    to: Annotated[Target, "Where; a time and a number need a value"]
+    value: Annotated[
+        int | None, Bounds(0, NUMBER_MAX), "Epoch milliseconds of a time, or a queue offset"
+    ] = None
+    _: KW_ONLY
+    queues: Annotated[Collection[int] | None, "Only these"] = None
+    force: Annotated[
+        _Forced, Typed("although members consume now; a group that is not there is made")
+    ] = False
+    dry_run: _OnlyTold = False
+
+    def __post_init__(self) -> None:
+        if (self.value is not None) != (self.to in ("time", "number")):
+            raise ConfigError(
+                "a value belongs to 'time' and 'number', and only to them", to=self.to
+            )
+        self.queues = None if self.queues is None else sorted(self.queues)
+
+    def told(self, answer: Fields) -> list[OffsetMove]:
+        """A row for each queue."""
+        return rows(answer, "queues", _move)
+
+    def document(self, told: list[OffsetMove]) -> Json:
+        """All rows, and whether it was done."""
+        return {"group": self.group, "done": not self.dry_run, "queues": as_json(told)}
+
+
+@dataclass(eq=False, repr=False)
+class CloneOffsets(Verb[list[OffsetMove]]):
+    """Let ``group`` be as far as ``source``, in one topic or in all that ``source`` consumed.
+
+    A group that is not there is made.
+
+    Raises:
+        GroupActiveError: members of ``group`` consume now.
+        GroupUnknownError: ``source`` has consumed nothing there.
+    """
+
+    NAME: ClassVar = "offset_clone"
+    NEEDS: ClassVar = CHANGE
+    SHAPE: ClassVar = _MOVED
+
+    source: Annotated[str, "The other group"]
+    group: GroupName
+    topic: Annotated[TopicName | None, "Only in this topic"] = None
+    _: KW_ONLY
+    force: _Forced = False
+    dry_run: _OnlyTold = False
+
+    def told(self, answer: Fields) -> list[OffsetMove]:
+        """A row for each queue."""
+        return rows(answer, "queues", _move)
+
+    def document(self, told: list[OffsetMove]) -> Json:
+        """All rows, and whether it was done."""
+        return {"group": self.group, "done": not self.dry_run, "queues": as_json(told)}
+
+
+def _move(row: Fields) -> OffsetMove:
+    return read_row(OffsetMove, row)

@@ -1,0 +1,114 @@
+"""Rows of answers: a named tuple is the struct of what the broker tells, read by its types.
+
+    class QueueState(NamedTuple):
+        queue: int
+        begin: Annotated[int, Wire("min")]
+        last_stored: Annotated[int | None, BELOW_0_IS_NONE]
+
+A field with a default may be missing: a broker that is older does not tell it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from ledgermq.verbs.answers import Fields, fields_of, integer, text, texts
+
+Row = TypeVar("Row")
+_Read = Callable[[Fields, str], object]
+
+
+class Wire(NamedTuple):
+    """The name of a field in the broker's answer."""
+
+    name: str
+
+
+BELOW_0_IS_NONE: Final = "a number below 0 stands for none"
+"""Of a time: the broker says -1 where there is none."""
+
+
+def read_row(row: Callable[..., Row], fields: Fields) -> Row:
+    """A row of an answer.
+
+    Raises:
+        ProtocolError: a field is missing, or is of another type.
+    """
+    values: dict[str, object] = {}
+    for name, wire_name, read, may_be_missing in _readers(row):
+        if not (may_be_missing and wire_name not in fields):
+            values[name] = read(fields, wire_name)
+    return row(**values)
+
+
+@cache
+def shape_of(row: type[object]) -> Mapping[str, str]:
+    """The fields of a row with their types in JSON Schema, as ``Verb.SHAPE`` has them."""
+    return {name: _json_type(hint) for name, hint in _hints(row).items()}
+
+
+@cache
+def _readers(row: Callable[..., object]) -> tuple[tuple[str, str, _Read, bool], ...]:
+    defaults: Mapping[str, object] = row._field_defaults  # type: ignore[attr-defined]
+    found = []
+    for name, hint in _hints(row).items():
+        notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        wire_name = next((one.name for one in notes if isinstance(one, Wire)), name)
+        found.append((name, wire_name, _reader(_bare(hint), notes), name in defaults))
+    return tuple(found)
+
+
+def _hints(row: Any) -> dict[str, Any]:
+    hints = get_type_hints(row, include_extras=True)
+    return {name: hints[name] for name in row._fields}
+
+
+def _bare(hint: object) -> object:
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def _reader(hint: object, notes: tuple[object, ...]) -> _Read:
+    if get_origin(hint) in (Union, UnionType):
+        return _time if BELOW_0_IS_NONE in notes else _optional
+    readers: dict[object, _Read] = {
+        str: text, int: integer, bool: _flag, tuple: texts, dict: fields_of,
+    }  # fmt: skip
+    return readers[get_origin(hint) or hint]
+
+
+def _optional(fields: Fields, name: str) -> int | None:
+    return None if fields.get(name) is None else integer(fields, name)
+
+
+def _time(fields: Fields, name: str) -> int | None:
+    time = integer(fields, name)
+    return None if time < 0 else time
+
+
+def _flag(fields: Fields, name: str) -> bool:
+    return fields.get(name) is True
+
+
+def _json_type(hint: object) -> str:
+    hint = _bare(hint)
+    if get_origin(hint) in (Union, UnionType):
+        (hint,) = (one for one in get_args(hint) if one is not NoneType)
+        return _json_type(hint) + "?"
+    types: dict[object, str] = {
+        str: "string", int: "integer", bool: "boolean", tuple: "array", list: "array",
+        dict: "object",
+    }  # fmt: skip
+    return types[get_origin(hint) or hint]

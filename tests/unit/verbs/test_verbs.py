@@ -1,0 +1,154 @@
+"""The table of verbs: what a struct says is what a broker checks, and what all fronts tell."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import ledgermq.verbs
+from ledgermq.broker.verb_arguments import read_arguments
+from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.observer.api.call_rows import CALLS
+from ledgermq.verbs.access import SetQuota
+from ledgermq.verbs.offsets import ResetOffsets
+from ledgermq.verbs.told_rows import read_row
+from ledgermq.verbs.topics import AlterTopic, CreateTopic, QueueState, ShowTopic
+from ledgermq.verbs.verb import Argument, DoneVerb, Verb, arguments_of
+from ledgermq.verbs.waiting import CancelTimer, ListTimers
+from tests.whole_broker import verbs
+
+INSIDE = {"limit", "after", "count", "cluster", "offset", "mode"}
+"""Arguments that no front tells under their own name."""
+
+
+def table() -> list[type[Verb[Any]]]:
+    for module in pkgutil.iter_modules(ledgermq.verbs.__path__):
+        importlib.import_module(f"ledgermq.verbs.{module.name}")
+    return sorted(
+        {*Verb.__subclasses__(), *DoneVerb.__subclasses__()} - {DoneVerb},
+        key=lambda verb: verb.NAME,
+    )
+
+
+def value_of(argument: Argument) -> object:
+    if argument.among:
+        return argument.among[-1]
+    if argument.kind is int:
+        return argument.bounds.most if argument.bounds else 7
+    return {str: "some", bool: True, dict: {"a": 1}, list: [3, 1]}[argument.kind]
+
+
+def filled(verb: type[Verb[Any]]) -> Verb[Any]:
+    return verb(**{one.name: value_of(one) for one in arguments_of(verb)})
+
+
+def wrong_values(argument: Argument) -> Iterator[object]:
+    yield from {
+        str: ("", "x" * 256, 7), int: ("7", True, 1.5), bool: (1, "true"), dict: ([], "{}"),
+        list: ({}, "1", [-1], ["1"]),
+    }[argument.kind]  # fmt: skip
+    if argument.bounds:
+        yield from (argument.bounds.least - 1, argument.bounds.most + 1)
+    if argument.among:
+        yield "none of them"
+
+
+@pytest.mark.parametrize("verb", table(), ids=lambda verb: verb.NAME)
+def test_a_broker_answers_each_verb_and_asks_for_the_right_that_its_struct_names(
+    verb: type[Verb[Any]],
+) -> None:
+    assert verbs()[verb.NAME].needs == verb.NEEDS
+
+
+@pytest.mark.parametrize("verb", table(), ids=lambda verb: verb.NAME)
+def test_a_broker_reads_what_a_client_writes(verb: type[Verb[Any]]) -> None:
+    written = filled(verb)
+    if verb is SetQuota:
+        # Its numbers go as an object, which ``Quota`` reads.
+        assert written.arguments()["fields"] == {
+            "produceBytes": 7, "produceMessages": 7, "consumeBytes": 7, "consumeMessages": 7
+        }  # fmt: skip
+        return
+    read = read_arguments(verb, written.arguments())
+
+    for argument in arguments_of(verb):
+        assert getattr(read, argument.name) == getattr(written, argument.name)
+
+
+@pytest.mark.parametrize(
+    ("verb", "argument"),
+    [(verb, one) for verb in table() for one in arguments_of(verb) if verb is not SetQuota],
+    ids=lambda one: one.name if isinstance(one, Argument) else one.NAME,
+)
+def test_a_value_that_is_none_is_refused_by_the_name_of_its_argument(
+    verb: type[Verb[Any]], argument: Argument
+) -> None:
+    for wrong in wrong_values(argument):
+        asked = {**filled(verb).arguments(), argument.wire_name: wrong}
+        with pytest.raises(ProtocolError) as refused:
+            read_arguments(verb, asked)
+        assert refused.value.details["argument"] == argument.wire_name
+
+    left_out = filled(verb).arguments()
+    del left_out[argument.wire_name]
+    if argument.is_needed and argument.kind is not dict:
+        with pytest.raises(ProtocolError, match="missing"):
+            read_arguments(verb, left_out)
+
+
+@pytest.mark.parametrize("verb", table(), ids=lambda verb: verb.NAME)
+def test_each_argument_that_somebody_may_say_has_its_sentence(verb: type[Verb[Any]]) -> None:
+    mute = [
+        one.name
+        for one in arguments_of(verb)
+        if not (one.about or one.keys or one.name in INSIDE)
+        or not all(key.about for key in one.keys)
+    ]
+
+    assert mute == []
+    assert verb.__doc__
+
+
+def test_the_api_has_each_field_of_a_verb_once_and_from_the_table() -> None:
+    (alter,) = (call for call in CALLS if call.name == "alterTopic")
+
+    told = {field.name: field.about for field in (*alter.path_fields, *alter.body)}
+    assert told == {one.name: one.about for one in arguments_of(AlterTopic)}
+    assert alter.shape == AlterTopic.shape() == CreateTopic.shape()
+
+
+def test_a_place_without_its_value_is_refused_before_anybody_is_asked() -> None:
+    for wrong in (
+        lambda: ResetOffsets("g", "t", "time"),
+        lambda: ResetOffsets("g", "t", "first", 7),
+    ):  # type: Callable[[], object]
+        with pytest.raises(ConfigError, match="a value belongs to"):
+            wrong()
+
+
+def test_what_was_left_out_does_not_go_over_the_wire() -> None:
+    assert CreateTopic("t", queues=3).arguments() == {"topic": "t", "queues": 3}
+    assert CancelTimer("u").arguments() == {"id": "u"}
+    assert ListTimers().arguments() == {"count": 100}
+
+
+def test_a_row_is_read_by_its_types_and_what_an_older_broker_does_not_tell_is_a_default() -> None:
+    told = {"queue": 3, "min": 1, "max": 7, "last_stored": -1}
+    settings = {
+        "topic": "t", "read_queues": 8, "write_queues": 8, "perm": 6, "order": False,
+        "filter_type": "SINGLE_TAG", "sys_flag": 0, "order_config": "", "warnings": [],
+    }  # fmt: skip
+
+    assert read_row(QueueState, told) == QueueState(3, 1, 7, None)
+    state = ShowTopic("t").told({**settings, "system": False, "queues": [told], "groups": ["g"]})
+    assert state.settings.deduplication_window_ms == 0 and state.messages == 6
+    assert ShowTopic("t").document(state)["queues"] == [
+        {"queue": 3, "begin": 1, "end": 7, "last_stored": None}
+    ]
+    for wrong in ({**told, "max": "7"}, {"queue": 3}):
+        with pytest.raises(ProtocolError, match="field missing or not an integer"):
+            read_row(QueueState, wrong)
