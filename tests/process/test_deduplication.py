@@ -28,6 +28,7 @@ from ledgermq.store.queues.derived_files import clear_incomplete, mark_incomplet
 from ledgermq.wire.header import Kind, encode_header
 from ledgermq.wire.send_frame import Sent
 from ledgermq.wire.session import Refusal, decode_welcome, encode_body
+from ledgermq.writer.duplicates.unique_ids import RETRY_MS
 from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
 from tests.process.group_nodes import Group, Member, make_group
@@ -56,7 +57,7 @@ def node() -> Iterator[Node]:
 @pytest.fixture
 def topic(node: Node, request: pytest.FixtureRequest) -> str:
     """A topic with a window, of the test alone."""
-    name = re.sub("[^a-z_]", "", request.node.name)
+    name = re.sub("[^a-z0-9_]", "", request.node.name)
     with Admin(address(node)) as admin:
         admin.create_topic(name, queues=4, deduplication_window_ms=WINDOW_MS)
     return name
@@ -465,6 +466,38 @@ def test_what_a_frame_has_stored_before_is_no_duplicate_of_it(raw: RawProducer, 
     assert queue_offsets == {0: 1, 1: other.spans[0].queue_offset, 2: 2}
     assert {span.first: span.queue_offset for span in again.spans} == queue_offsets
     assert {span.first: span.queue_offset for span in partly.spans} == {**queue_offsets, 3: 3}
+
+
+@pytest.mark.parametrize("ends", ["off", pytest.param("over", marks=pytest.mark.long)])
+@pytest.mark.parametrize("left_out", [0, 1])
+def test_what_stands_behind_a_message_that_was_left_out_is_not_stored_again(
+    node: Node, raw: RawProducer, topic: str, ends: str, left_out: int
+) -> None:
+    """Its window is off when the frame is sent again, or over, and its earlier attempt further back
+    than is looked for it by the window.
+    """
+    greet(raw, 4)
+    with Admin(address(node)) as admin:
+        admin.alter_topic(topic, deduplication_window_ms=SHORT_MS)
+        other = exchange(raw, [raw.record(b"other", topic=topic, unique_id="a")], topic)
+        ids = ["b", "c", "d"]
+        ids.insert(left_out, "a")
+        frame = [raw.record(b"mine", topic=topic, unique_id=id_) for id_ in ids]
+        first = exchange(raw, frame, topic)
+        if ends == "off":
+            admin.alter_topic(topic, deduplication_window_ms=0)
+        free = other.store_timestamp + SHORT_MS + RETRY_MS if ends == "over" else 0
+        wait_until(lambda: time.time_ns() // 1_000_000 > free, "the window", timeout_s=90)
+    again = exchange(raw, frame, topic, retry=True)
+
+    assert [one.record for one in first.duplicates] == [left_out]
+    before, after = (
+        {row: span.queue_offset + row - span.first
+         for span in sent.spans for row in range(span.first, span.first + span.records)}
+        for sent in (first, again)
+    )  # fmt: skip
+    kept = [row for row in range(len(ids)) if row != left_out]
+    assert [after[row] for row in kept] == [before[row] for row in kept]
 
 
 def test_what_cannot_be_looked_up_is_refused_until_it_can(

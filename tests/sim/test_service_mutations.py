@@ -17,6 +17,7 @@ from ledgermq.rules.messages.timer_index import TimerIndex, Watermark
 from ledgermq.rules.state.broker_state import BrokerState
 from ledgermq.sim.runs.runs import run_seed
 from ledgermq.sim.runs.service_runs import ServiceRun
+from ledgermq.writer.duplicates import resend
 from ledgermq.writer.duplicates.unique_ids import Deduplication
 from ledgermq.writer.writer import WriterWorker
 from tests.sim.search import find
@@ -117,6 +118,11 @@ def windows_are_not_looked_at(patch: Patch) -> None:
     patch.setattr(Deduplication, "concerns", lambda ids, frame: False)
 
 
+def what_is_behind_a_record_that_was_left_out_is_taken_for_new(patch: Patch) -> None:
+    """A frame of which one record was a duplicate is sent again, when its window is off."""
+    patch.setattr(resend._Lookup, "_may_be_left_out", lambda lookup, key, topic: False)
+
+
 MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     a_snapshot_does_not_wait_for_what_was_sent_before,
     places_are_found_anew_with_each_start,
@@ -128,6 +134,7 @@ MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     a_batch_that_runs_again_is_taken_again,
     a_writer_goes_by_the_topics_that_it_knows,
     windows_are_not_looked_at,
+    what_is_behind_a_record_that_was_left_out_is_taken_for_new,
 )
 
 # Where each was found last, if not in 0: looked at first, for a search takes a while.
@@ -138,6 +145,7 @@ LIKELY: dict[Callable[[Patch], None], int] = {
     a_batch_that_runs_again_is_taken_again: 17,
     rolled_back_halves_are_committed: 4,
     a_writer_goes_by_the_topics_that_it_knows: 7,
+    what_is_behind_a_record_that_was_left_out_is_taken_for_new: 12_477_168,
 }
 
 

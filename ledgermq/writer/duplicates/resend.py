@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Self
@@ -14,6 +14,8 @@ from ledgermq.store.log.log_writer import Span
 from ledgermq.wire.send_frame import SendFrame, SendRun
 from ledgermq.writer.duplicates.earlier_attempts import AttemptReach, EarlierAttempts
 from ledgermq.writer.duplicates.recent_messages import MessageKey
+
+CountsIds = Callable[[bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +45,19 @@ class Resend:
         header_size: int,
         earlier: EarlierAttempts,
         attempt: AttemptReach,
+        *,
+        counts_ids: CountsIds,
     ) -> Self:
         """Look up the records of ``frame``, which was checked.
+
+        Args:
+            counts_ids: whether a topic leaves out what it has the unique id of.
 
         Raises:
             AttemptUnknownError, IdsUnknownError, CorruptLogError: see ``EarlierAttempts``.
         """
         earlier.begin_frame()
-        lookup = _Lookup(payload, frame.sizes, header_size, earlier, attempt)
+        lookup = _Lookup(payload, frame.sizes, header_size, earlier, attempt, counts_ids=counts_ids)
         sizes = array("I")
         parts: list[memoryview] = []
         runs: list[SendRun] = []
@@ -58,13 +65,13 @@ class Resend:
         begin = 0
         for run in frame.runs:
             end = begin + run.records
-            missing = lookup.take(begin, end)
-            if missing < end:
-                # All of a run's missing records are its last ones, and stand in one piece.
-                parts.append(lookup.piece(missing, end))
-                sizes.extend(frame.sizes[missing:end])
-                numbers.extend(range(missing, end))
-                runs.append(SendRun(end - missing, run.queue_id, run.topic))
+            missing = lookup.take(begin, end, run.topic)
+            for number in missing:
+                parts.append(lookup.piece(number, number + 1))
+                sizes.append(frame.sizes[number])
+            if missing:
+                numbers.extend(missing)
+                runs.append(SendRun(len(missing), run.queue_id, run.topic))
             begin = end
         assert sizes.itemsize == 4, sys.platform
         return cls(
@@ -98,8 +105,10 @@ class Resend:
 class _Lookup:
     """Finds the records of one frame in the log.
 
-    A record stands in the log only behind those before it in its run, whatever was cut since: the
-    first one that is not found is followed by none that could be.
+    A record stands in the log only behind those before it in its run, whatever was cut since: one
+    that was never stored is followed by none that was. But an earlier attempt may have left a
+    record out, because another message had its unique id, and its topic may count ids no more, or
+    count from later on: then others stand behind it.
     """
 
     def __init__(
@@ -109,6 +118,8 @@ class _Lookup:
         header_size: int,
         earlier: EarlierAttempts,
         attempt: AttemptReach,
+        *,
+        counts_ids: CountsIds,
     ) -> None:
         self.found: list[Span] = []
         self.timestamp = 0
@@ -118,10 +129,11 @@ class _Lookup:
         self._recent = attempt.recent
         self._earlier = earlier
         self._attempt = attempt
+        self._counts_ids = counts_ids
 
-    def take(self, begin: int, end: int) -> int:
-        """Note where the records of one run are; the number of the first that is missing."""
-        at = begin
+    def take(self, begin: int, end: int, topic: bytes) -> list[int]:
+        """Note where the records of one run are; the numbers of those that are missing."""
+        at, missing = begin, list[int]()
         while at < end:
             record = self._message(at)
             message = decode_message(record, 0, check_crc=False)
@@ -130,7 +142,12 @@ class _Lookup:
             if stored is None:
                 stored = self._earlier.find(record, message, self._attempt)
             if stored is None:
-                break
+                if not self._may_be_left_out(key, topic):
+                    missing.extend(range(at, end))
+                    break
+                missing.append(at)
+                at += 1
+                continue
             # One look-up finds all that were stored with it.
             count = 1 + self._recent.count_behind(
                 stored, len(record), (self._message(row) for row in range(at + 1, end))
@@ -138,7 +155,18 @@ class _Lookup:
             self.found.append(Span(at, count, stored.physical_offset, stored.queue_offset))
             self.timestamp = max(self.timestamp, stored.store_timestamp)
             at += count
-        return at
+        return missing
+
+    def _may_be_left_out(self, key: MessageKey, topic: bytes) -> bool:
+        """Whether an earlier attempt may have stored what is behind a message, and not itself.
+
+        Of a topic that has stopped counting ids since, the other message is looked for among the
+        last bytes of the log alone.
+        """
+        if self._counts_ids(topic):
+            return True
+        (other,) = self._recent.find([key])
+        return other is not None
 
     def piece(self, begin: int, end: int) -> memoryview:
         """The bytes of some records, with their headers."""

@@ -132,6 +132,10 @@ class Deduplication:
             return False
         return any(run.topic in windows or run.topic in WAITING_TOPICS for run in frame.runs)
 
+    def counts_ids(self, topic: bytes) -> bool:
+        """Whether a topic has a window now."""
+        return topic in self._topics.windows
+
     def forget(self) -> None:
         """The log may be another one than before: read again what the Index does not have."""
         self._is_begun = False
