@@ -27,7 +27,7 @@ help:
 	@echo 'make check-all   all tests, in parts, with the real RocketMQ, Porcupine, bare and booted machines'
 	@echo 'make soak        the parts in which something is killed, drawn or cut, for a night'
 	@echo 'make seeds       seeds of the simulator, until 2,000 of each kind have passed with these sources'
-	@echo 'make map         write docs/map.md and the index of decisions anew'
+	@echo 'make map         write build/map.md, each module in a sentence, and the index of decisions'
 	@echo 'make deb         the Debian package for this suite, in dist/; SUITE=all ARCH=all for all of them'
 	@echo 'make apt-repo KEY=…  all packages in a signed repository, dist/apt; make wheel: wheels, for other hosts'
 	@echo 'make release VERSION=X.Y.Z KEY=…  change log, tag, packages, repository, list of components, sums, from a clean clone'

@@ -6,7 +6,7 @@ batches. What the machine does meanwhile befalls both alike, so what counts is t
 to the other group's burst behind it.
 
 Estimate beforehand: four passes through ZeroMQ's threads go away, some 0.13 ms of a message's way
-(docs/decisions/0067): a fifth where p50 is 0.65 ms. Batches cost less processor time, and the raft
+(docs/decisions/0081): a fifth where p50 is 0.65 ms. Batches cost less processor time, and the raft
 process more of it, for it encrypts itself.
 
     python -m bench.group_direct [--smoke] [--directory DIR]

@@ -5,7 +5,7 @@ consumers find them; the two steps are told apart. The kernel counts a thread's 
 busy machine disturbs it little. Calls of functions depend on no machine; they are counted in a run
 of their own (``--calls``), for the count makes all slow.
 
-Estimate beforehand (docs/decisions/0038-what-limits-a-sink.md): 25 us for a row of 100 bytes, 67
+Estimate beforehand (docs/decisions/0038): 25 us for a row of 100 bytes, 67
 for one of 1 KiB; staging takes 10 and 31 of them, moving what was staged the rest.
 
     python -m bench.sink_cost [--ack MODE] [--rows N] [--calls] [--top N] [--smoke]

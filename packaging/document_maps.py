@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Writes what can be told from the tree into docs/map.md and docs/decisions/README.md.
+"""Writes what can be told from the tree into build/map.md and docs/decisions/README.md.
 
     make map
-    .venv/bin/python packaging/document_maps.py --check    # writes nothing; 1: not current
+    .venv/bin/python packaging/document_maps.py --check    # writes nothing; 1: index not current
 
 The map has each package in the order of its layer, and each module, with the first sentence of its
-docstring. The index of decisions has number and title from each record; its third column is
-written by hand and stays: a new record gets its row, and what it is about is then said there.
+docstring; it is made where it is wanted, and is not kept in the tree. The index of decisions has
+number and title from each record; its third column is written by hand and stays: a new record gets
+its row, and what it is about is then said there.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = ROOT / "ledgermq"
-MAP = ROOT / "docs" / "map.md"
+MAP = ROOT / "build" / "map.md"
 DECISIONS = ROOT / "docs" / "decisions"
 INDEX = DECISIONS / "README.md"
 _MAP_HEAD = """\
@@ -38,7 +39,7 @@ _SENTENCE = re.compile(r"(?:.+?[.!?])(?=\s|$)")
 
 
 def map_text() -> str:
-    """The whole of docs/map.md as the docstrings have it."""
+    """The whole of build/map.md as the docstrings have it."""
     layers = [_layer(names) for names in reversed(_layers())]
     return "\n".join([_MAP_HEAD, *layers])
 
@@ -108,16 +109,16 @@ def _title(record: Path) -> str:
 
 def main(words: list[str]) -> int:
     """Write or check; the exit status."""
-    index = INDEX.read_text()
-    pages = {MAP: map_text(), INDEX: index_text(index)}
+    before = INDEX.read_text()
+    index = index_text(before)
     if words == ["--check"]:
-        old = [path.name for path, text in pages.items() if path.read_text() != text]
-        for name in old:
-            print(f"{name} is not what the tree says: make map")
-        return int(bool(old))
-    for path, text in pages.items():
-        path.write_text(text)
-    missing = without_subject(pages[INDEX])
+        if index != before:
+            print(f"docs/decisions/{INDEX.name} is not what the records say: make map")
+        return int(index != before)
+    MAP.parent.mkdir(exist_ok=True)
+    MAP.write_text(map_text())
+    INDEX.write_text(index)
+    missing = without_subject(index)
     for number in missing:
         print(f"say in docs/decisions/{INDEX.name} what {number} is about")
     return int(bool(missing))

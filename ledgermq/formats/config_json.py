@@ -9,7 +9,7 @@
 
 fastjson writes integer keys without quotes (``{0:5,1:6}``), which is not JSON, and reads much that
 is none either: people edit these files, and programs write them. What it reads is read here
-(docs/decisions/0109): commas too many, comments, names without quotes or in single ones, its own
+(docs/decisions/0044): commas too many, comments, names without quotes or in single ones, its own
 escapes and numbers, a byte order mark, control characters between all that. A document here has
 text keys alone, and whatever it holds is passed through: what the tables mean is the broker's
 matter.

@@ -2,7 +2,7 @@
 
 Places are for who asks and reads. Whoever keeps one without doing either gives it to the next who
 comes, so that nobody who holds places keeps others out: not by silence, nor by a request that does
-not end, nor by an answer that is not read (docs/decisions/0111).
+not end, nor by an answer that is not read (docs/decisions/0074).
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class RaftCore:
 
     Attributes:
         line: the straight line through this core: whatever it takes need not go the long way,
-            through the methods here. It works on the same state (docs/decisions/0065).
+            through the methods here. It works on the same state (docs/decisions/0038).
     """
 
     def __init__(

@@ -17,7 +17,7 @@ class Membership:
         voters: their votes and their copies count.
         learners: are sent everything and count for nothing.
         witnesses: voters that lead only while nobody else can, and hand over as soon as one can
-            (docs/decisions/0101). They are sent everything, too, but for:
+            (docs/decisions/0059). They are sent everything, too, but for:
         bodiless: witnesses that hold no entries, and know of the last one alone that they were told
             (docs/decisions/0085). They never lead.
     """

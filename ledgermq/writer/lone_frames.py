@@ -1,7 +1,7 @@
 """Short way of a lone frame: one message, nothing to refuse, from its parts into the log.
 
 Most producers that wait for each message send such frames, and what a single message costs is the
-number of calls (docs/decisions/0071-the-short-way-of-a-lone-frame.md). The general way remains the
+number of calls (docs/decisions/0038). The general way remains the
 truth: this one takes what the general way would take, does with it what that would do, and says no
 to everything else with nothing changed.
 """

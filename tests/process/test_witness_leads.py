@@ -1,4 +1,4 @@
-"""A witness with a log leads where nobody else can, with real processes and clients (0101)."""
+"""A witness with a log leads where nobody else can, with real processes and clients (0059)."""
 
 from __future__ import annotations
 

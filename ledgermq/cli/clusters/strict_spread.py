@@ -1,6 +1,6 @@
 """``ledgermq topic spread --strict``: closes a topic, drains it, spreads it and opens it.
 
-Where it goes on stands in the cluster's row of the topic alone (docs/decisions/0097).
+Where it goes on stands in the cluster's row of the topic alone (docs/decisions/0087).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Remains of a topic that is closed in all groups of a cluster, as each tells of them itself.
 
-They hold up a strict spread: docs/decisions/0097.
+They hold up a strict spread: docs/decisions/0087.
 """
 
 from __future__ import annotations
