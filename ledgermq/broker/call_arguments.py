@@ -30,6 +30,18 @@ def text(arguments: Arguments, name: str) -> str:
     return value
 
 
+def long_text(arguments: Arguments, name: str, least: int, most: int) -> str:
+    """The text called ``name``, of ``least`` to ``most`` letters.
+
+    Raises:
+        ProtocolError: it is missing, no text, or of another length.
+    """
+    value = arguments.get(name)
+    if not isinstance(value, str) or not least <= len(value) <= most:
+        raise ProtocolError("argument missing, not a text, or too long", argument=name, limit=most)
+    return value
+
+
 def integer(arguments: Arguments, name: str, low: int, high: int) -> int:
     """The integer called ``name``, ``low <= integer <= high``.
 

@@ -14,13 +14,18 @@ from ledgermq.verbs.verb import NUMBER_MAX, Argument, Verb, arguments_of
 Asked = TypeVar("Asked", bound=Verb[Any])
 
 
-def answered(verb: type[Asked], answer: Callable[[Call, Asked], Result | None]) -> AnsweredVerb:
+def answered(
+    verb: type[Asked],
+    answer: Callable[[Call, Asked], Result | None],
+    *,
+    whatever_tables: bool = False,
+) -> AnsweredVerb:
     """The row of a verb: ``answer`` gets its struct, whose arguments are checked."""
 
     def read_and_answer(call: Call) -> Result | None:
         return answer(call, read_arguments(verb, call.arguments))
 
-    return AnsweredVerb(verb.NAME, read_and_answer, verb.NEEDS)
+    return AnsweredVerb(verb.NAME, read_and_answer, verb.NEEDS, whatever_tables)
 
 
 def read_arguments(verb: type[Asked], arguments: Arguments) -> Asked:
@@ -49,6 +54,8 @@ def _read(argument: Argument, arguments: Arguments) -> object:
         return call_arguments.fields(arguments, name)
     if argument.kind is list:
         return call_arguments.queue_ids(arguments, name)
+    if argument.length is not None:
+        return call_arguments.long_text(arguments, name, *argument.length)
     value = call_arguments.text(arguments, name)
     if argument.among and value not in argument.among:
         raise ProtocolError(

@@ -51,6 +51,13 @@ class Bounds(NamedTuple):
     most: int
 
 
+class Length(NamedTuple):
+    """Least and most letters of a text; 1 to 255 where nothing is said."""
+
+    least: int
+    most: int
+
+
 class Key(NamedTuple):
     """A key of an argument that is an object.
 
@@ -165,6 +172,7 @@ class Argument(NamedTuple):
     may_be_none: bool
     about: str
     bounds: Bounds | None
+    length: Length | None
     among: tuple[str, ...]
     keys: tuple[Key, ...]
     typed: Typed | None
@@ -215,6 +223,7 @@ def _argument(name: str, wire_name: str, hint: object, is_needed: bool) -> Argum
         # What a verb says of it counts more than what its type says.
         next((one for one in reversed(notes) if isinstance(one, str)), ""),
         next((one for one in notes if isinstance(one, Bounds)), None),
+        next((one for one in notes if isinstance(one, Length)), None),
         among,
         tuple(one for one in notes if isinstance(one, Key)),
         next((one for one in notes if isinstance(one, Typed)), None),

@@ -30,7 +30,7 @@ from contextlib import suppress
 from multiprocessing.queues import Queue
 from pathlib import Path
 
-from ledgermq.client.admin.schema_admin import SchemaAdmin
+from ledgermq.client.admin.broker_admins import SchemaAdmin
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.wire.byte_stream import message_head

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.formats.records.message import decode_message
 from ledgermq.remoting.codes import RequestCode as Code

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key

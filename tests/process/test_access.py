@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ledgermq.client import Consumer, Producer, ProducerOptions, Queries, TraceTopic, Tracing
-from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import LedgerError, MessageIllegalError, NoPermissionError, QuotaError

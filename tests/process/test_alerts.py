@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from ledgermq.client import Consumer, Producer, ProducerOptions, TransactionalProducer
-from ledgermq.client.admin.archive_admin import ArchiveAdmin
+from ledgermq.client.admin.broker_admins import ArchiveAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.reading.retries import DEAD
 from ledgermq.ipc.cursor_page import CursorPage

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from ledgermq.client import Admin, Producer
-from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.observer.api.call_rows import CALLS
 from ledgermq.observer.api.calls import ApiCall

@@ -12,7 +12,7 @@ import pytest
 
 from ledgermq.cli.main import main
 from ledgermq.client import Producer
-from ledgermq.client.admin.archive_admin import ArchiveAdmin
+from ledgermq.client.admin.broker_admins import ArchiveAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.archive.archive_job import archive

@@ -15,7 +15,7 @@ import pytest
 
 from ledgermq.cli.main import main
 from ledgermq.client import Producer, ProducerOptions
-from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import LedgerError, QuotaError
 from ledgermq.remoting.codes import RequestCode as Code

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from ledgermq.client import Admin, Consumer, DeadLetters, Producer, TransactionalProducer
-from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.observer.console.visits import ATTEMPTS
 from tests.certificates import make_certificate

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.doctor.recording.far_nodes import files_of
 from ledgermq.doctor.recording.stack_samples import find_program

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from ledgermq.client import Admin, Producer
-from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import NoPermissionError
 from ledgermq.model.limits import SYSTEM_TOPIC

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.client import Producer, ProducerOptions
-from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import NoPermissionError
 from ledgermq.remoting.codes import RequestCode as Code

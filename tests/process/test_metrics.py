@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.client import Consumer, Producer
-from ledgermq.client.admin.archive_admin import ArchiveAdmin
+from ledgermq.client.admin.broker_admins import ArchiveAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.observer.metrics.series import CATALOG
 from tests.process.client_node import SERVE, start_client_node

@@ -20,7 +20,7 @@ import pytest
 
 from ledgermq.cli.main import _parser
 from ledgermq.client import TransactionalProducer
-from ledgermq.client.admin.archive_admin import ArchiveAdmin
+from ledgermq.client.admin.broker_admins import ArchiveAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.core.address import DEFAULT_ADDRESS
 from ledgermq.client.reading.retries import DEAD

@@ -19,7 +19,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from ledgermq.client.admin.schema_admin import SchemaAdmin
+from ledgermq.client.admin.broker_admins import SchemaAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.schemas.typed_bodies import TypedBodies
 from tests.process.client_node import start_client_node

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode

@@ -13,7 +13,7 @@ import pytest
 
 from ledgermq.cli.main import main
 from ledgermq.client import Consumer, Producer
-from ledgermq.client.admin.schema_admin import SchemaAdmin
+from ledgermq.client.admin.broker_admins import SchemaAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.schemas.typed_bodies import TypedBodies
 from ledgermq.model.errors import BodyUnreadableError, ConfigError, MessageIllegalError

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from ledgermq.client import Admin
-from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.remoting.codes import RequestCode as Code

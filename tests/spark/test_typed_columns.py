@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from ledgermq.client import Producer
-from ledgermq.client.admin.schema_admin import SchemaAdmin
+from ledgermq.client.admin.broker_admins import SchemaAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.schemas.typed_bodies import TypedBodies
 from ledgermq.model.names.schemas import SCHEMA_PROPERTY

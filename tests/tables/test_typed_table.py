@@ -14,7 +14,6 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, StringType, UUIDType
 
-from ledgermq.client.admin.schema_admin import RegisteredSchema
 from ledgermq.client.schemas.body_codecs import codec_of
 from ledgermq.formats.records.body_compression import Compression, compress_body
 from ledgermq.formats.records.message import COMPRESSED, Message, encode_message
@@ -27,6 +26,7 @@ from ledgermq.pipeline.archive.archive_layout import decode_run
 from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.source_options import SourceOptions, parse_options
 from ledgermq.pipeline.typed.subject_type import subject_type
+from ledgermq.verbs.schemas import RegisteredSchema
 from tests import small_store
 from tests.small_store import write_store
 from tests.tables.lake import Lake, seen_by_duck

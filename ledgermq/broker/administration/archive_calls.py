@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ledgermq.broker.call_arguments import integer, text
-from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
+from ledgermq.broker.calls import Call, Result, Verbs
 from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import StateRequest
+from ledgermq.broker.verb_arguments import answered
 from ledgermq.model.errors import ConfigError
 from ledgermq.process.clock import Clock, epoch_ms
 from ledgermq.rules.tables.archives import ArchiveMark, check_name
 from ledgermq.rules.tables.table_changes import ArchiveSet, Change
-from ledgermq.verbs.needs import CHANGE, USER
+from ledgermq.verbs.upkeep import CommitArchive, ListArchives, RemoveArchive
 
 ARCHIVES_MAX = 100
-POSITION_MAX = 2**62
 
 
 class ArchiveCalls:
@@ -31,12 +30,12 @@ class ArchiveCalls:
         self._log = log
         self._clock = clock
         self.verbs: Verbs = (
-            AnsweredVerb("archive_list", self._list, USER),
-            AnsweredVerb("archive_commit", self._commit, CHANGE),
-            AnsweredVerb("archive_remove", self._remove, CHANGE),
+            answered(ListArchives, self._list),
+            answered(CommitArchive, self._commit),
+            answered(RemoveArchive, self._remove),
         )
 
-    def _list(self, _call: Call) -> Result:
+    def _list(self, _call: Call, _asked: ListArchives) -> Result:
         """All archives, and up to where this node's queues have the log."""
         self._log.check_newest()
         return {
@@ -47,10 +46,9 @@ class ArchiveCalls:
             "queued": self._store.position,
         }
 
-    def _commit(self, call: Call) -> Result | None:
+    def _commit(self, call: Call, asked: CommitArchive) -> Result | None:
         """Have an archive further, or for the first time."""
-        name = check_name(text(call.arguments, "archive"))
-        position = integer(call.arguments, "position", 0, POSITION_MAX)
+        name, position = check_name(asked.archive), asked.position
         archives = self._tables.archives
 
         def plan() -> Sequence[Change]:
@@ -80,8 +78,8 @@ class ArchiveCalls:
         self._submit(call, name, plan, shown)
         return None
 
-    def _remove(self, call: Call) -> Result | None:
-        name = check_name(text(call.arguments, "archive"))
+    def _remove(self, call: Call, asked: RemoveArchive) -> Result | None:
+        name = check_name(asked.archive)
 
         def plan() -> Sequence[Change]:
             if self._tables.archives.get(name) is None:

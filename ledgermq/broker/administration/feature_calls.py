@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import ledgermq
-from ledgermq.broker.call_arguments import optional_integer
 from ledgermq.broker.callers import NODE_ITSELF
-from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
+from ledgermq.broker.calls import Call, Result, Verbs
 from ledgermq.broker.service import Service
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import BatchPlan, StateRequest
+from ledgermq.broker.verb_arguments import answered
 from ledgermq.ipc.counters import BrokerCounter, Counts, RaftCounter
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.members.level_report import read_levels
 from ledgermq.model.errors import ConfigError, LedgerError
-from ledgermq.model.features import LEVEL, LEVEL_MAX, LEVELS, holding_back, version_of
+from ledgermq.model.features import LEVEL, LEVELS, holding_back, version_of
 from ledgermq.process.environment import Environment
 from ledgermq.rules.state.feature_table import FILE
 from ledgermq.rules.tables.table_changes import Change, LevelSet
-from ledgermq.verbs.needs import CHANGE, USER, shown
+from ledgermq.verbs.upkeep import EnableFeatures, ShowFeatures
 
 LOOK_MS = 200
 """Members of a new group are looked at so often, until all have said what they know."""
@@ -57,8 +57,8 @@ class FeatureCalls(Service):
         self._first_term = 0
         log.begin_log = self._begin_log
         self.verbs: Verbs = (
-            AnsweredVerb("features", self._features, shown(USER), whatever_tables=True),
-            AnsweredVerb("feature_enable", self._enable, CHANGE),
+            answered(ShowFeatures, self._features, whatever_tables=True),
+            answered(EnableFeatures, self._enable),
         )
 
     @property
@@ -99,7 +99,7 @@ class FeatureCalls(Service):
             )
             self._log.submit(request, now_ms)
 
-    def _features(self, _call: Call) -> Result:
+    def _features(self, _call: Call, _asked: ShowFeatures) -> Result:
         """What this node knows, what each member has told it, what is in force."""
         return {
             "node": self._tables.node.self_id,
@@ -112,10 +112,9 @@ class FeatureCalls(Service):
             "levels": [level._asdict() for level in LEVELS],
         }
 
-    def _enable(self, call: Call) -> Result | None:
+    def _enable(self, call: Call, asked: EnableFeatures) -> Result | None:
         """Put ``level`` in force, the highest without one."""
-        wanted = optional_integer(call.arguments, "level", 0, LEVEL_MAX)
-        level = LEVEL if wanted is None else wanted
+        level = LEVEL if asked.level is None else asked.level
         self._log.check_leads()
         self._check(level)
         in_force = self._tables.features

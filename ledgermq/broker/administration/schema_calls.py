@@ -6,15 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from ledgermq.broker.call_arguments import Arguments, integer, optional_integer, optional_text, text
-from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
+from ledgermq.broker.calls import Call, Result, Verbs
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import StateRequest
+from ledgermq.broker.verb_arguments import answered
 from ledgermq.model.errors import ConfigError, NoPermissionError, ProtocolError
 from ledgermq.model.names.schemas import (
-    ID_MAX,
-    TEXT_SIZE_MAX,
     Compatibility,
     SchemaType,
     topic_of,
@@ -37,10 +35,8 @@ from ledgermq.rules.schemas.schema_table import (
     rule_of,
 )
 from ledgermq.rules.tables.table_changes import Change
-from ledgermq.verbs.needs import ADMIN, ANY, CHANGE, USER
-
-SUBJECTS_SHOWN_MAX = 500
-"""Subjects of one answer."""
+from ledgermq.verbs import schemas as verbs
+from ledgermq.verbs.needs import ANY
 
 VERSIONS_SHOWN_MAX = 100
 """Of those that have one id."""
@@ -56,38 +52,36 @@ class SchemaCalls:
         self._tables = tables
         self._log = log
         self.verbs: Verbs = (
-            AnsweredVerb("schemas", self._list, USER),
-            AnsweredVerb("schema_show", self._show, USER),
-            AnsweredVerb("schema_by_id", self._by_id, USER),
-            AnsweredVerb("schema_check", self._check, ADMIN),
-            AnsweredVerb("schema_register", self._register, CHANGE),
-            AnsweredVerb("schema_rule", self._rule, CHANGE),
-            AnsweredVerb("schema_delete", self._delete, CHANGE),
+            answered(verbs.ListSubjects, self._list),
+            answered(verbs.ShowSchema, self._show),
+            answered(verbs.SchemaOfId, self._by_id),
+            answered(verbs.CheckSchema, self._check),
+            answered(verbs.RegisterSchema, self._register),
+            answered(verbs.SetSchemaRule, self._rule),
+            answered(verbs.DeleteSchema, self._delete),
         )
 
     @property
     def _table(self) -> SchemaTable:
         return self._tables.schemas
 
-    def _list(self, call: Call) -> Result:
+    def _list(self, call: Call, asked: verbs.ListSubjects) -> Result:
         """Subjects of the topics that the client may use, at most ``limit`` behind ``after``."""
         self._log.check_newest()
-        limit = integer(call.arguments, "limit", 1, SUBJECTS_SHOWN_MAX)
-        after = optional_text(call.arguments, "after") or ""
         found = (
             (name, subject)
             for name, subject in self._table
-            if name > after and call.may(topic_of(name), ANY)
+            if name > (asked.after or "") and call.may(topic_of(name), ANY)
         )
-        chosen = list(islice(found, limit))
+        chosen = list(islice(found, asked.limit))
         rows = [_row(name, subject) for name, subject in chosen]
-        return {"subjects": rows, "more": len(rows) == limit}
+        return {"subjects": rows, "more": len(rows) == asked.limit}
 
-    def _show(self, call: Call) -> Result:
+    def _show(self, call: Call, asked: verbs.ShowSchema) -> Result:
         """A subject with one version's text: the last one's, where none is named."""
         self._log.check_newest()
-        name = self._readable(call)
-        number = optional_integer(call.arguments, "version", 1, ID_MAX)
+        name, number = check_subject(asked.subject), asked.version
+        call.check_topic(topic_of(name), ANY)
         subject = self._table.get(name)
         if subject is None:
             raise ConfigError("there is no such subject", subject=name)
@@ -96,10 +90,10 @@ class SchemaCalls:
             raise ConfigError("the subject has no such version", subject=name, version=number)
         return {**_row(name, subject), "found": None if version is None else _told(name, version)}
 
-    def _by_id(self, call: Call) -> Result:
+    def _by_id(self, call: Call, asked: verbs.SchemaOfId) -> Result:
         """The text that an id stands for, for who may use a topic that has it."""
         self._log.check_newest()
-        identity = integer(call.arguments, "id", 1, ID_MAX)
+        identity = asked.identity
         named = self._table.with_id(identity)
         if not named:
             raise ConfigError("no schema has this id", id=identity)
@@ -110,11 +104,10 @@ class SchemaCalls:
         versions = [{"subject": subject, "version": number} for subject, number in may]
         return {**_told(may[0][0], named[may[0]]), "versions": versions}
 
-    def _check(self, call: Call) -> Result:
+    def _check(self, _call: Call, asked: verbs.CheckSchema) -> Result:
         """What keeps a text from being the next version; nothing is changed."""
         self._log.check_newest()
-        name, kind, schema = _wanted(call.arguments)
-        rule = _rule_wanted(call.arguments, name)
+        name, kind, schema, rule = _wanted(asked)
         found = conflicts_of(self._table, name, kind, schema, rule, steps=_steps())
         return {
             "subject": name,
@@ -123,9 +116,8 @@ class SchemaCalls:
             "version": found_version(self._table, name, kind, schema),
         }
 
-    def _register(self, call: Call) -> Result | None:
-        name, kind, schema = _wanted(call.arguments)
-        rule = _rule_wanted(call.arguments, name)
+    def _register(self, call: Call, asked: verbs.RegisterSchema) -> Result | None:
+        name, kind, schema, rule = _wanted(asked)
 
         def plan() -> Plan:
             return plan_register(self._table, name, kind, schema, rule, steps=_steps())
@@ -139,22 +131,16 @@ class SchemaCalls:
 
         return self._submit(call, plan, answer)
 
-    def _rule(self, call: Call) -> Result | None:
-        name = check_subject(text(call.arguments, "subject"))
-        rule = rule_of(text(call.arguments, "compatibility"), name)
+    def _rule(self, call: Call, asked: verbs.SetSchemaRule) -> Result | None:
+        name = check_subject(asked.subject)
+        rule = rule_of(asked.compatibility, name)
         told = {"subject": name, "compatibility": rule.value}
         return self._submit(call, lambda: plan_rule(self._table, name, rule), lambda: told)
 
-    def _delete(self, call: Call) -> Result | None:
-        name = text(call.arguments, "subject")
-        number = optional_integer(call.arguments, "version", 1, ID_MAX)
+    def _delete(self, call: Call, asked: verbs.DeleteSchema) -> Result | None:
+        name, number = asked.subject, asked.version
         told = {"subject": name, "version": number}
         return self._submit(call, lambda: plan_delete(self._table, name, number), lambda: told)
-
-    def _readable(self, call: Call) -> str:
-        name = check_subject(text(call.arguments, "subject"))
-        call.check_topic(topic_of(name), ANY)
-        return name
 
     def _submit(
         self, call: Call, plan: Callable[[], Plan], answer: Callable[[], Result]
@@ -176,21 +162,14 @@ def _steps() -> StepBudget:
     return StepBudget(spent_ns=time.thread_time_ns)
 
 
-def _wanted(arguments: Arguments) -> tuple[str, SchemaType, str]:
-    name = check_subject(text(arguments, "subject"))
-    kind, schema = text(arguments, "type"), arguments.get("schema")
-    if not isinstance(schema, str) or len(schema) > TEXT_SIZE_MAX:
-        raise ProtocolError(
-            "argument missing, not a text, or too long", argument="schema", limit=TEXT_SIZE_MAX
-        )
-    if kind not in {*SchemaType}:
+def _wanted(
+    asked: verbs.CheckSchema | verbs.RegisterSchema,
+) -> tuple[str, SchemaType, str, Compatibility | None]:
+    name, rule = check_subject(asked.subject), asked.compatibility
+    if asked.kind not in {*SchemaType}:
         raise ProtocolError("no type of a schema", argument="type", allowed=", ".join(SchemaType))
-    return name, SchemaType(kind), schema
-
-
-def _rule_wanted(arguments: Arguments, subject: str) -> Compatibility | None:
-    rule = optional_text(arguments, "compatibility")
-    return None if rule is None else rule_of(rule, subject)
+    kind = SchemaType(asked.kind)
+    return name, kind, asked.schema, None if rule is None else rule_of(rule, name)
 
 
 def _row(name: str, subject: SchemaSubject) -> dict[str, object]:

@@ -12,7 +12,7 @@ from ledgermq.cli.admin.user_import import left_over_line, take_users
 from ledgermq.cli.node_options import add_cluster_option
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell
-from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.core.table_verbs import asking

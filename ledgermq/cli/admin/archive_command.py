@@ -9,9 +9,10 @@ import argparse
 
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell, time_text
-from ledgermq.client.admin.archive_admin import ArchiveAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
+from ledgermq.client.core.table_verbs import asking
+from ledgermq.verbs.upkeep import ListArchives, RemoveArchive
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,18 +27,18 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _list(broker: Broker, arguments: argparse.Namespace) -> int:
-    rows = ArchiveAdmin(broker).archives()
+    listing = ListArchives()
+    rows = broker.run(asking(listing))
     none = "retention waits for no archive: ledgermq spark archive --watermark NAME"
     lines = [
         f"{row.archive}: has the log up to {row.position:,}, lacks {row.behind:,} bytes;"
         f" said so at {time_text(row.at_ms, unit='seconds')}"
         for row in rows
     ]
-    document = {"archives": [row._asdict() for row in rows]}
-    return tell(arguments, document, "\n".join(lines) or none)
+    return tell(arguments, listing.document(rows), "\n".join(lines) or none)
 
 
 def _remove(broker: Broker, arguments: argparse.Namespace) -> int:
-    ArchiveAdmin(broker).remove(arguments.archive)
-    text = f"{arguments.archive}: is not waited for"
-    return tell(arguments, {"removed": arguments.archive}, text)
+    remove = RemoveArchive(arguments.archive)
+    told = remove.document(broker.run(asking(remove)))
+    return tell(arguments, told, f"{arguments.archive}: is not waited for")

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell
-from ledgermq.client.admin.feature_admin import FeatureAdmin, FeatureLevels
+from ledgermq.client.admin.broker_admins import FeatureAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.features import LEVELS, described, holding_back, version_of
+from ledgermq.verbs.upkeep import FeatureLevels
 
 
 def add_features(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

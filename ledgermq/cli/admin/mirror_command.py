@@ -16,7 +16,7 @@ from pathlib import Path
 from ledgermq.cli.admin.mirror_promotion import add_promotion_verbs
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell, time_text
-from ledgermq.client.admin.archive_admin import ArchiveAdmin
+from ledgermq.client.admin.broker_admins import ArchiveAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.members.mirrors.mirror_report import read_mirror_report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.model.errors import ConfigError
 

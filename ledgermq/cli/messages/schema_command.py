@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ledgermq.cli.node_verbs import add_command, asks, confirm
 from ledgermq.cli.output import print_table, tell
-from ledgermq.client.admin.schema_admin import SchemaAdmin
+from ledgermq.client.admin.broker_admins import SchemaAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import ConfigError

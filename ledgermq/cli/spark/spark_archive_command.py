@@ -16,7 +16,7 @@ from ledgermq.cli.spark.spark_options import (
 )
 from ledgermq.cli.spark.table_options import add_catalog_options, opened_table
 from ledgermq.cli.store.store_check_command import EXIT_OF_SEVERITY
-from ledgermq.client.admin.archive_admin import ArchiveAdmin
+from ledgermq.client.admin.broker_admins import ArchiveAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.formats.findings import Severity
 from ledgermq.model.errors import ConfigError

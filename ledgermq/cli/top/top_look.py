@@ -14,7 +14,7 @@ from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
-from ledgermq.client.admin.archive_admin import ArchiveAdmin
+from ledgermq.client.admin.broker_admins import ArchiveAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import LedgerError

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any, NamedTuple, Never
 
-from ledgermq.client.admin.schema_admin import RegisteredSchema
 from ledgermq.client.schemas.avro_bounds import (
     check_depth,
     check_items,
@@ -21,6 +20,7 @@ from ledgermq.client.schemas.avro_bounds import (
 from ledgermq.client.schemas.json_bounds import alternatives, check_json_depth, is_explained
 from ledgermq.model.errors import BodyUnreadableError, ConfigError, MessageIllegalError
 from ledgermq.model.names.schemas import ID_MAX, SchemaType
+from ledgermq.verbs.schemas import RegisteredSchema
 
 Encode = Callable[[object], bytes]
 Decode = Callable[[bytes], object]

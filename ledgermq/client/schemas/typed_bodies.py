@@ -7,17 +7,14 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ledgermq.client.admin.schema_admin import (
-    RegisteredSchema,
-    schema_of_id,
-    schema_of_subject,
-)
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.requests import Result, Steps
+from ledgermq.client.core.table_verbs import asking
 from ledgermq.client.schemas.body_codecs import BodyCodec, codec_of, decoded, encoded, framed_id
 from ledgermq.model.errors import BodyUnreadableError, ConfigError
 from ledgermq.model.names.schemas import ID_MAX, SCHEMA_PROPERTY
+from ledgermq.verbs.schemas import RegisteredSchema, SchemaOfId, ShowSchema
 
 CODECS_MAX = 1_000
 """Schemas that are kept; an id from outside may be any."""
@@ -60,7 +57,7 @@ class TypedVerbs:
         """
         known = self._latest.get(subject)
         if known is None or time.monotonic() >= known[1]:
-            schema = yield from schema_of_subject(subject)
+            schema = (yield from asking(ShowSchema(subject)))[1]
             if not schema.version:
                 raise ConfigError("subject has no schema", subject=subject)
             known = schema.id, time.monotonic() + LATEST_S
@@ -97,7 +94,7 @@ class TypedVerbs:
         if kept is not None:
             self._kept.move_to_end(identity)
             return kept
-        return self._keep((yield from schema_of_id(identity)))
+        return self._keep((yield from asking(SchemaOfId(identity))))
 
     def _keep(self, schema: RegisteredSchema) -> _Kept:
         kept = self._kept.get(schema.id)

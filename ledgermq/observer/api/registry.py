@@ -16,7 +16,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ledgermq.client.admin.schema_admin import RegisteredSchema
 from ledgermq.ipc.counters import Counts, ObserverCounter
 from ledgermq.model.errors import (
     ConfigError,
@@ -31,8 +30,16 @@ from ledgermq.observer.api.problems import http_status
 from ledgermq.observer.callers import ANYBODY, HttpCaller, check_host
 from ledgermq.observer.inquiries.inquirer import Sources
 from ledgermq.observer.inquiries.inquiries import Inquiries
-from ledgermq.observer.inquiries.schema_inquiries import SchemaInquiries
 from ledgermq.observer.pages import Pages
+from ledgermq.verbs.schemas import (
+    CheckSchema,
+    DeleteSchema,
+    RegisteredSchema,
+    RegisterSchema,
+    SchemaOfId,
+    SetSchemaRule,
+    ShowSchema,
+)
 
 PREFIX = "/registry"
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -43,7 +50,7 @@ SUBJECT_UNKNOWN, VERSION_UNKNOWN, SCHEMA_UNKNOWN = 40401, 40402, 40403
 NOT_COMPATIBLE, INVALID = 409, 42201
 """Numbers of errors as clients know them."""
 
-Answer = Callable[[SchemaInquiries, Request], Awaitable[object]]
+Answer = Callable[[Inquiries, Request], Awaitable[object]]
 
 
 class SchemaRegistry:
@@ -111,7 +118,7 @@ class SchemaRegistry:
         sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if request.method in ("POST", "PUT") and sent not in _TAKEN:
             return _refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, 415, f"Content-Type: {CONTENT_TYPE}")
-        found = await answer(Inquiries(self._sources, caller).schemas, request)
+        found = await answer(Inquiries(self._sources, caller), request)
         self._counters[ObserverCounter.API_CHANGES] += request.method not in ("GET", "HEAD")
         return Response(json.dumps(found), media_type=CONTENT_TYPE)
 
@@ -143,127 +150,128 @@ def _refusal(status: HTTPStatus, code: int, reason: str) -> Response:
     return Response(content, status, media_type=CONTENT_TYPE)
 
 
-async def _nothing(_schemas: SchemaInquiries, _request: Request) -> object:
+async def _nothing(_ask: Inquiries, _request: Request) -> object:
     """Clients ask for what newer registries have, and do without it."""
     raise _RegistryError(HTTPStatus.NOT_FOUND, HTTPStatus.NOT_FOUND.value, "no such path")
 
 
-async def _types(_schemas: SchemaInquiries, _request: Request) -> object:
+async def _types(_ask: Inquiries, _request: Request) -> object:
     return [*SchemaType]
 
 
-async def _of_id(schemas: SchemaInquiries, request: Request) -> object:
+async def _of_id(ask: Inquiries, request: Request) -> object:
     identity = _number(request.path_params["id"])
     try:
-        found = await schemas.of_id(identity)
+        found = await ask.told(SchemaOfId(identity))
     except ConfigError as error:
         raise _RegistryError(HTTPStatus.NOT_FOUND, SCHEMA_UNKNOWN, str(error)) from None
     return _text_of(found)
 
 
-async def _subjects(schemas: SchemaInquiries, _request: Request) -> object:
-    return [row.subject for row in await schemas.subjects() if row.versions]
+async def _subjects(ask: Inquiries, _request: Request) -> object:
+    return [row.subject for row in await ask.subjects() if row.versions]
 
 
-async def _versions(schemas: SchemaInquiries, request: Request) -> object:
-    row, _ = await _shown(schemas, request.path_params["subject"], None)
+async def _versions(ask: Inquiries, request: Request) -> object:
+    row, _ = await _shown(ask, request.path_params["subject"], None)
     return row
 
 
-async def _version(schemas: SchemaInquiries, request: Request) -> object:
+async def _version(ask: Inquiries, request: Request) -> object:
     told = request.path_params["version"]
     number = None if told in ("latest", "-1") else _number(told)
-    _, found = await _shown(schemas, request.path_params["subject"], number)
+    _, found = await _shown(ask, request.path_params["subject"], number)
     return {
         "subject": found.subject, "version": found.version, "id": found.id, **_text_of(found),
     }  # fmt: skip
 
 
-async def _register(schemas: SchemaInquiries, request: Request) -> object:
+async def _register(ask: Inquiries, request: Request) -> object:
     kind, text = await _sent(request)
     subject = request.path_params["subject"]
     try:
-        numbers = await schemas.register(subject, kind, text)
+        numbers = await ask.told(RegisterSchema(subject, kind, text))
     except ConfigError as error:
-        if await _conflicts(schemas, subject, kind, text):
+        if await _conflicts(ask, subject, kind, text):
             raise _RegistryError(HTTPStatus.CONFLICT, NOT_COMPATIBLE, str(error)) from None
         raise _RegistryError(HTTPStatus.UNPROCESSABLE_ENTITY, INVALID, str(error)) from None
     return {"id": numbers.id, "version": numbers.version, "schemaType": kind, "schema": text}
 
 
-async def _conflicts(schemas: SchemaInquiries, subject: str, kind: str, text: str) -> bool:
+async def _conflicts(ask: Inquiries, subject: str, kind: str, text: str) -> bool:
     """Whether a refused schema is one, and only not compatible."""
     try:
-        return bool(await schemas.check(subject, kind, text))
+        found = await ask.told(CheckSchema(subject, kind, text))
+        return bool(found)
     except ConfigError:
         return False
 
 
-async def _look_up(schemas: SchemaInquiries, request: Request) -> object:
+async def _look_up(ask: Inquiries, request: Request) -> object:
     """The version that has a text, newest first."""
     kind, text = await _sent(request)
     subject = request.path_params["subject"]
-    numbers, found = await _shown(schemas, subject, None)
+    numbers, found = await _shown(ask, subject, None)
     for number in reversed(numbers):
         if number != found.version:
-            _, found = await _shown(schemas, subject, number)
+            _, found = await _shown(ask, subject, number)
         if (found.type, found.schema) == (kind, text):
             numbered = {"subject": subject, "version": found.version, "id": found.id}
             return {**numbered, **_text_of(found)}
     raise _RegistryError(HTTPStatus.NOT_FOUND, SCHEMA_UNKNOWN, "no version has this schema")
 
 
-async def _check(schemas: SchemaInquiries, request: Request) -> object:
+async def _check(ask: Inquiries, request: Request) -> object:
     kind, text = await _sent(request)
-    found = await schemas.check(request.path_params["subject"], kind, text)
+    found = await ask.told(CheckSchema(request.path_params["subject"], kind, text))
     messages = [f"version {one.version}: {one.place}: {one.reason}" for one in found]
     told = {"messages": messages} if request.query_params.get("verbose") == "true" else {}
     return {"is_compatible": not found, **told}
 
 
-async def _delete(schemas: SchemaInquiries, request: Request) -> object:
+async def _delete(ask: Inquiries, request: Request) -> object:
     subject = request.path_params["subject"]
     told = request.path_params.get("version")
-    numbers, latest = await _shown(schemas, subject, None)
+    numbers, latest = await _shown(ask, subject, None)
     if told is None:
-        await schemas.delete(subject)
+        await ask.told(DeleteSchema(subject))
         return numbers
     number = latest.version if told in ("latest", "-1") else _number(told)
     if number not in numbers:
         raise _RegistryError(HTTPStatus.NOT_FOUND, VERSION_UNKNOWN, f"no version {number}")
-    await schemas.delete(subject, number)
+    await ask.told(DeleteSchema(subject, number))
     return number
 
 
-async def _default_rule(_schemas: SchemaInquiries, _request: Request) -> object:
+async def _default_rule(_ask: Inquiries, _request: Request) -> object:
     return {"compatibilityLevel": DEFAULT_COMPATIBILITY.value}
 
 
-async def _rule(schemas: SchemaInquiries, request: Request) -> object:
+async def _rule(ask: Inquiries, request: Request) -> object:
     try:
-        row, _ = await schemas.show(request.path_params["subject"])
+        row, _ = await ask.told(ShowSchema(request.path_params["subject"]))
     except ConfigError as error:
         raise _RegistryError(HTTPStatus.NOT_FOUND, SUBJECT_UNKNOWN, str(error)) from None
     return {"compatibilityLevel": row.compatibility}
 
 
-async def _set_rule(schemas: SchemaInquiries, request: Request) -> object:
+async def _set_rule(ask: Inquiries, request: Request) -> object:
     rule = (await _json_of(request)).get("compatibility")
     if rule not in [*Compatibility]:
         allowed = ", ".join(Compatibility)
         raise _RegistryError(HTTPStatus.UNPROCESSABLE_ENTITY, 42203, f"allowed: {allowed}")
-    await schemas.set_rule(request.path_params["subject"], str(rule))
+    await ask.told(SetSchemaRule(request.path_params["subject"], str(rule)))
     return {"compatibility": rule}
 
 
 async def _shown(
-    schemas: SchemaInquiries, subject: str, number: int | None
+    ask: Inquiries, subject: str, number: int | None
 ) -> tuple[list[int], RegisteredSchema]:
     try:
-        row, found = await schemas.show(subject, number)
+        row, found = await ask.told(ShowSchema(subject, number))
     except ConfigError as error:
         if number is not None:
-            await _shown(schemas, subject, None)
+            await _shown(ask, subject, None)
             raise _RegistryError(HTTPStatus.NOT_FOUND, VERSION_UNKNOWN, str(error)) from None
         raise _RegistryError(HTTPStatus.NOT_FOUND, SUBJECT_UNKNOWN, str(error)) from None
     if not found.version:

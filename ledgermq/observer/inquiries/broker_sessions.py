@@ -7,10 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import TypeVar
 
-from ledgermq.client.admin.access_admin import AccessVerbs
 from ledgermq.client.admin.admin import AdminVerbs
-from ledgermq.client.admin.feature_admin import FeatureVerbs
-from ledgermq.client.admin.schema_admin import SchemaVerbs
+from ledgermq.client.admin.broker_admins import AccessVerbs, SchemaVerbs
 from ledgermq.client.broker_connection import AsyncBrokerClient
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.requests import Result, Steps
@@ -39,9 +37,7 @@ Inquire = Callable[["BrokerSession"], Coroutine[object, object, Answer]]
 """What is asked in a session, one question after the other."""
 
 
-class BrokerSession(
-    AdminVerbs, AccessVerbs, FeatureVerbs, SchemaVerbs, QueriesVerbs, AsyncBrokerClient
-):
+class BrokerSession(AdminVerbs, AccessVerbs, SchemaVerbs, QueriesVerbs, AsyncBrokerClient):
     """One caller's; all that the client library asks of a broker.
 
     Attributes:

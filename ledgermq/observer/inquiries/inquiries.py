@@ -22,8 +22,8 @@ from ledgermq.observer.inquiries.message_inquiries import MessageInquiries
 from ledgermq.observer.inquiries.mirror_inquiries import MirrorInquiries
 from ledgermq.observer.inquiries.node_inquiries import NodeInquiries
 from ledgermq.observer.inquiries.row_pages import Json
-from ledgermq.observer.inquiries.schema_inquiries import SchemaInquiries
 from ledgermq.observer.inquiries.topic_inquiries import TopicInquiries
+from ledgermq.verbs.schemas import SubjectRow
 from ledgermq.verbs.verb import Verb
 
 Told = TypeVar("Told")
@@ -38,7 +38,7 @@ class Inquiries:
     Attributes:
         node: status, raft, feature levels, hand-over; any node answers about itself.
         mirrors: of this log, and of which one this node's is a copy; any node answers.
-        topics, groups, messages, dead_letters, users, quotas, schemas: the
+        topics, groups, messages, dead_letters, users, quotas: the
             leader answers.
     """
 
@@ -54,9 +54,15 @@ class Inquiries:
         self.dead_letters = DeadLetterInquiries(inquirer)
         self.users = UserInquiries(inquirer)
         self.quotas = QuotaInquiries(inquirer)
-        self.schemas = SchemaInquiries(inquirer)
 
     async def ask(self, verb: Verb[Told]) -> Json:
         """What the leader tells when it is asked ``verb``, with the keys of ``--json``."""
-        told = await self._inquirer.leader(lambda session: session.run(asking(verb)))
-        return verb.document(told)
+        return verb.document(await self.told(verb))
+
+    async def told(self, verb: Verb[Told]) -> Told:
+        """The same with its types."""
+        return await self._inquirer.leader(lambda session: session.run(asking(verb)))
+
+    async def subjects(self) -> list[SubjectRow]:
+        """As ``ledgermq schema list``."""
+        return await self._inquirer.leader(lambda session: session.subjects())

@@ -7,10 +7,12 @@ import time
 from typing import cast
 
 from ledgermq.broker.call_rights import Act, audit
+from ledgermq.client.core.table_verbs import asking
 from ledgermq.model.errors import NoPermissionError, TimedOutError
 from ledgermq.model.features import LEVELS
 from ledgermq.observer.inquiries.inquirer import Inquirer
 from ledgermq.observer.inquiries.row_pages import Json
+from ledgermq.verbs.upkeep import ShowFeatures
 
 LOOK_AGAIN_S = 0.05
 TRANSFER_S = 10.0
@@ -44,7 +46,7 @@ class NodeInquiries:
 
     async def features(self) -> Json:
         """As ``ledgermq cluster features``, of this node."""
-        levels = await self._inquirer.node(lambda session: session.features())
+        levels = await self._inquirer.node(lambda session: session.run(asking(ShowFeatures())))
         return {**levels._asdict(), "levels": [level._asdict() for level in LEVELS]}
 
     async def transfer(self, target: str) -> Json:

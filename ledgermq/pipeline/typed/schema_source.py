@@ -8,15 +8,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from ledgermq.client.admin.schema_admin import (
-    RegisteredSchema,
-    schema_of_id,
-    schema_of_subject,
-)
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
+from ledgermq.client.core.table_verbs import asking
 from ledgermq.model.errors import ConfigError, NoPermissionError
 from ledgermq.pipeline.source_options import SourceOptions
+from ledgermq.verbs.schemas import RegisteredSchema, SchemaOfId, ShowSchema
 
 TABLE = Path("ledgermq", "schemas.json")
 TABLE_AGAIN_S = 0.05
@@ -119,7 +116,7 @@ class NodeSchemas:
             NoPermissionError: this client may not use the subject's topic.
         """
         try:
-            found = self._broker.run(schema_of_subject(subject))
+            found = self._broker.run(asking(ShowSchema(subject)))[1]
         except ConfigError:
             return None
         return found if found.version else None
@@ -131,7 +128,7 @@ class NodeSchemas:
             NotLeaderError: no broker answers.
         """
         try:
-            return self._broker.run(schema_of_id(identity))
+            return self._broker.run(asking(SchemaOfId(identity)))
         except (ConfigError, NoPermissionError):
             return None
 

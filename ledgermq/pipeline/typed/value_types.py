@@ -12,11 +12,11 @@ from typing import Any
 
 from pyspark.sql import types as spark
 
-from ledgermq.client.admin.schema_admin import RegisteredSchema
 from ledgermq.client.schemas.body_codecs import codec_of, message_class
 from ledgermq.client.schemas.value_tree import is_repeated
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.schemas import SchemaType
+from ledgermq.verbs.schemas import RegisteredSchema
 
 TYPES_MAX = 5_000
 """Of one schema, each as often as it stands somewhere: names make a tree of a short text."""

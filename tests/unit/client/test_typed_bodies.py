@@ -12,11 +12,11 @@ import pytest
 from google.protobuf import timestamp_pb2
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 
-from ledgermq.client.admin.schema_admin import RegisteredSchema
 from ledgermq.client.schemas.body_codecs import BodyCodec, codec_of, decoded, encoded, framed_id
 from ledgermq.client.schemas.typed_bodies import schema_id
 from ledgermq.model.errors import BodyUnreadableError, ConfigError, MessageIllegalError
 from ledgermq.model.names.schemas import SCHEMA_PROPERTY
+from ledgermq.verbs.schemas import RegisteredSchema
 
 AVRO = json.dumps(
     {

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as spark
 
-from ledgermq.client.admin.schema_admin import RegisteredSchema
 from ledgermq.client.schemas.body_codecs import codec_of
 from ledgermq.client.schemas.value_tree import value_tree
 from ledgermq.formats.records.body_compression import Compression, compress_body
@@ -33,6 +32,7 @@ from ledgermq.pipeline.typed.schema_source import StoreSchemas
 from ledgermq.pipeline.typed.typed_columns import TypedColumns
 from ledgermq.pipeline.typed.value_columns import arrow_values, value_column
 from ledgermq.pipeline.typed.value_types import notation, spark_type_of
+from ledgermq.verbs.schemas import RegisteredSchema
 from tests.unit.pipeline.test_record_columns import PLAIN, records_of
 
 

@@ -1,0 +1,205 @@
+"""Verbs about schemas of topics: registered, listed, shown, checked, deleted."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from types import MappingProxyType
+from typing import Annotated, ClassVar, NamedTuple
+
+from ledgermq.model.names.schemas import ID_MAX, TEXT_SIZE_MAX
+from ledgermq.verbs.answers import Fields, integers, rows
+from ledgermq.verbs.needs import ADMIN, CHANGE, USER
+from ledgermq.verbs.told_rows import read_row
+from ledgermq.verbs.verb import Bounds, DoneVerb, Length, Verb
+
+SUBJECTS_SHOWN_MAX = 500
+"""Subjects of one answer."""
+
+_TYPE_NAME = MappingProxyType({"kind": "type"})
+SubjectName = Annotated[str, "A topic, or a topic with -value or -key behind it"]
+VersionNumber = Annotated[int | None, Bounds(1, ID_MAX), "Number of a version"]
+SchemaKind = Annotated[str, "AVRO, JSON or PROTOBUF"]
+SchemaText = Annotated[str, Length(0, TEXT_SIZE_MAX), "The schema"]
+Rule = Annotated[str | None, "A rule of compatibility"]
+
+
+class SubjectRow(NamedTuple):
+    """A subject: the topic whose rights it has, its rule, and the versions that there are."""
+
+    subject: str
+    topic: str
+    compatibility: str
+    versions: tuple[int, ...]
+
+
+class RegisteredSchema(NamedTuple):
+    """One version of a subject; ``id`` is what messages have."""
+
+    subject: str
+    version: int
+    id: int
+    type: str
+    schema: str
+
+
+class SchemaNumbers(NamedTuple):
+    """Where a schema is registered."""
+
+    subject: str
+    version: int
+    id: int
+
+
+class SchemaConflict(NamedTuple):
+    """Why a schema is not compatible with a version; ``reader`` is ``new`` or ``old``."""
+
+    version: int
+    reader: str
+    place: str
+    reason: str
+
+
+@dataclass(eq=False, repr=False)
+class ListSubjects(Verb[tuple[list[SubjectRow], bool]]):
+    """Subjects of topics that the client may use, by name; whether there are more behind them."""
+
+    NAME: ClassVar = "schemas"
+    NEEDS: ClassVar = USER
+
+    limit: Annotated[int, Bounds(1, SUBJECTS_SHOWN_MAX)]
+    after: str | None = None
+
+    def told(self, answer: Fields) -> tuple[list[SubjectRow], bool]:
+        """The rows, and whether there are more."""
+        return rows(answer, "subjects", _subject), answer.get("more") is True
+
+
+@dataclass(eq=False, repr=False)
+class ShowSchema(Verb[tuple[SubjectRow, RegisteredSchema]]):
+    """A subject, and one version of it; the last one, where none is named.
+
+    Raises:
+        ConfigError: there is no such one.
+        NoPermissionError: this client may not use the subject's topic.
+    """
+
+    NAME: ClassVar = "schema_show"
+    NEEDS: ClassVar = USER
+
+    subject: SubjectName
+    version: VersionNumber = None
+
+    def told(self, answer: Fields) -> tuple[SubjectRow, RegisteredSchema]:
+        """The subject, and the version; one without a number where there is none."""
+        row, found = _subject(answer), answer.get("found")
+        empty = RegisteredSchema(row.subject, 0, 0, "", "")
+        return row, read_row(RegisteredSchema, found) if isinstance(found, dict) else empty
+
+
+@dataclass(eq=False, repr=False)
+class SchemaOfId(Verb[RegisteredSchema]):
+    """The schema of an id.
+
+    Raises:
+        ConfigError: no schema has it.
+        NoPermissionError: this client may use no topic that has it.
+    """
+
+    NAME: ClassVar = "schema_by_id"
+    NEEDS: ClassVar = USER
+    WIRE_NAMES: ClassVar = MappingProxyType({"identity": "id"})
+    ROW: ClassVar = RegisteredSchema
+
+    identity: Annotated[int, Bounds(1, ID_MAX), "As messages have it"]
+
+
+@dataclass(eq=False, repr=False)
+class CheckSchema(Verb[list[SchemaConflict]]):
+    """What keeps ``schema`` from being the next version; nothing is changed.
+
+    Args:
+        kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
+        compatibility: a rule in the place of the subject's own.
+
+    Raises:
+        ConfigError: it is no schema of that type.
+        NoPermissionError: this client is no admin there.
+    """
+
+    NAME: ClassVar = "schema_check"
+    NEEDS: ClassVar = ADMIN
+    WIRE_NAMES: ClassVar = _TYPE_NAME
+
+    subject: SubjectName
+    kind: SchemaKind
+    schema: SchemaText
+    _: KW_ONLY
+    compatibility: Rule = None
+
+    def told(self, answer: Fields) -> list[SchemaConflict]:
+        """What keeps it; empty: nothing does."""
+        return rows(answer, "conflicts", lambda row: read_row(SchemaConflict, row))
+
+
+@dataclass(eq=False, repr=False)
+class RegisterSchema(Verb[SchemaNumbers]):
+    """Have ``schema`` as the next version; where a version has it already, that one.
+
+    Args:
+        kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
+        compatibility: the subject's rule from now on, for this version, too.
+
+    Raises:
+        ConfigError: it is no schema, not compatible, or there is no room for it.
+        NoPermissionError: this client is no admin there.
+    """
+
+    NAME: ClassVar = "schema_register"
+    NEEDS: ClassVar = CHANGE
+    WIRE_NAMES: ClassVar = _TYPE_NAME
+    ROW: ClassVar = SchemaNumbers
+
+    subject: SubjectName
+    kind: SchemaKind
+    schema: SchemaText
+    _: KW_ONLY
+    compatibility: Rule = None
+
+
+@dataclass(eq=False, repr=False)
+class SetSchemaRule(DoneVerb):
+    """Have another rule for the versions to come.
+
+    Raises:
+        ConfigError: there is no such rule.
+        NoPermissionError: this client is no admin there.
+    """
+
+    NAME: ClassVar = "schema_rule"
+    NEEDS: ClassVar = CHANGE
+    DONE: ClassVar = "subject", "subject"
+
+    subject: SubjectName
+    compatibility: Annotated[str, "A rule of compatibility"]
+
+
+@dataclass(eq=False, repr=False)
+class DeleteSchema(DoneVerb):
+    """Have a subject no more, or one version of it. Messages of its id cannot be read by it.
+
+    Raises:
+        ConfigError: there is no such one.
+        NoPermissionError: this client is no admin there.
+    """
+
+    NAME: ClassVar = "schema_delete"
+    NEEDS: ClassVar = CHANGE
+    DONE: ClassVar = "deleted", "subject"
+
+    subject: SubjectName
+    version: VersionNumber = None
+
+
+def _subject(row: Fields) -> SubjectRow:
+    versions = tuple(integers(row, "versions"))
+    return read_row(SubjectRow, {**row, "versions": []})._replace(versions=versions)
