@@ -49,7 +49,10 @@ def filled(verb: type[Verb[Any]]) -> Verb[Any]:
 def wrong_values(argument: Argument) -> Iterator[object]:
     least, most = argument.length or (1, 255)
     yield from {
-        str: (*[""][:least], "x" * (most + 1), 7), int: ("7", True, 1.5), bool: (1, "true"), dict: ([], "{}"),
+        str: (*[""][:least], "x" * (most + 1), 7),
+        int: ("7", True, 1.5),
+        bool: (1, "true"),
+        dict: ([], "{}"),
         list: ({}, "1", [-1], ["1"]),
     }[argument.kind]  # fmt: skip
     if argument.bounds:
