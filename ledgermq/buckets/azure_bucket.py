@@ -114,8 +114,6 @@ class AzureBucket(Bucket):
         self.place = place
 
     def get(self, key: str, *, bytes_max: int) -> StoredObject | None:
-        """See ``Bucket``."""
-
         def got() -> StoredObject:
             told: dict[str, str] = {}
             found = self._blob(key).download_blob(
@@ -133,7 +131,6 @@ class AzureBucket(Bucket):
             return None
 
     def put(self, key: str, content: bytes, *, over: str | None) -> str | None:
-        """See ``Bucket``."""
         condition = _if_none() if over is None else _if_still(over)
         try:
             return self._sent(key, BytesIO(content), condition)
@@ -208,8 +205,6 @@ class AzureBucket(Bucket):
         return read
 
     def fetch(self, key: str, file: Path) -> None:
-        """See ``Bucket``."""
-
         def fetched() -> None:
             found = self._blob(key).download_blob(validate_content=True)
             with file.open("wb") as target:
@@ -218,8 +213,6 @@ class AzureBucket(Bucket):
         self._ask("object not read", key, fetched)
 
     def copy(self, source: str, target: str) -> bool:
-        """See ``Bucket``."""
-
         def copied() -> None:
             made = self._blob(target)
             status = made.start_copy_from_url(self._blob(source).url)["copy_status"]
@@ -238,7 +231,6 @@ class AzureBucket(Bucket):
         return True
 
     def listed(self, prefix: str = "", *, at_most: int = LIST_MAX) -> Iterator[str]:
-        """See ``Bucket``."""
         # Folders of a hierarchical namespace are listed as blobs, and said to be some by a note.
         list_page = partial(
             self._container.list_blobs,
@@ -252,7 +244,6 @@ class AzureBucket(Bucket):
                     yield blob.name.removeprefix(self.place.prefix)
 
     def level(self, folder: str) -> Iterator[str]:
-        """See ``Bucket``."""
         list_page = partial(
             self._container.walk_blobs, name_starts_with=self.place.prefix + folder, delimiter="/"
         )

@@ -117,7 +117,6 @@ class RangedBody:
         self._kept = memoryview(b"")
 
     def read(self, size: int) -> bytes:
-        """See ``StretchBody``."""
         if not self._kept and self._at < self._end:
             stop = min(self._end, self._at + self._step)
             self._kept = memoryview(self._ranged(self._at, stop))
@@ -126,7 +125,6 @@ class RangedBody:
         return bytes(chunk)
 
     def close(self) -> None:
-        """See ``StretchBody``."""
         self._kept = memoryview(b"")
         self._at = self._end
 

@@ -105,8 +105,6 @@ class GoogleBucket(Bucket):
         self.place = place._replace(endpoint=endpoint)
 
     def get(self, key: str, *, bytes_max: int) -> StoredObject | None:
-        """See ``Bucket``."""
-
         def got() -> StoredObject:
             blob = self._found(key)
             age_s = max(0.0, (_store_time() - blob.updated).total_seconds())
@@ -120,8 +118,6 @@ class GoogleBucket(Bucket):
             return None
 
     def put(self, key: str, content: bytes, *, over: str | None) -> str | None:
-        """See ``Bucket``."""
-
         def done() -> str:
             blob = self._blob(key)
             blob.upload_from_string(
@@ -196,8 +192,6 @@ class GoogleBucket(Bucket):
         self._ask("object not written", key, sent)
 
     def fetch(self, key: str, file: Path) -> None:
-        """See ``Bucket``."""
-
         def fetched() -> None:
             blob = self._found(key)
             with file.open("wb") as target:
@@ -223,13 +217,11 @@ class GoogleBucket(Bucket):
         return True
 
     def listed(self, prefix: str = "", *, at_most: int = LIST_MAX) -> Iterator[str]:
-        """See ``Bucket``."""
         for names, _ in self._pages(prefix, page_size=at_most):
             for name in names:
                 yield name.removeprefix(self.place.prefix)
 
     def level(self, folder: str) -> Iterator[str]:
-        """See ``Bucket``."""
         for names, folders in self._pages(folder, page_size=LIST_MAX, delimiter="/"):
             yield from (
                 name.removeprefix(self.place.prefix + folder) for name in (*names, *folders)

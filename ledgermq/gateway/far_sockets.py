@@ -89,7 +89,6 @@ class FarSockets:
         self._count = 0
 
     def fileno(self) -> int:
-        """See ``ClientSockets``."""
         return self._epoll.fileno()
 
     @property
@@ -121,17 +120,14 @@ class FarSockets:
             self._forget_ended(fd, link)
 
     def send(self, connection: Connection, command: Command) -> None:
-        """See ``ClientSockets``."""
         if connection.is_open:
             self._put(connection, encode_command(command))
 
     def send_bytes(self, connection: Connection, data: bytes) -> None:
-        """See ``ClientSockets``."""
         if connection.is_open:
             self._put(connection, [data])
 
     def flush(self) -> None:
-        """See ``ClientSockets``."""
         for fd, link in list(self._links.items()):
             if link.queued_bytes:
                 link.flush()
@@ -142,11 +138,9 @@ class FarSockets:
 
     @property
     def has_closed(self) -> bool:
-        """See ``ClientSockets``."""
         return bool(self._closed)
 
     def take_closed(self) -> list[Connection]:
-        """See ``ClientSockets``."""
         closed, self._closed = self._closed, []
         return closed
 

@@ -73,7 +73,9 @@ be refused. After so long they can read at least."""
 
 
 class RemotingPort:
-    """Owned by the broker process; ``fileno`` can be read when ``take_requests`` has work."""
+    """The dispatcher's ``Port`` in the broker process, which owns it; ``fileno`` can be read when
+    ``take_requests`` has work.
+    """
 
     def __init__(
         self,
@@ -297,7 +299,6 @@ class RemotingPort:
         return False
 
     def take_other(self, asked: Asked) -> None:
-        """See ``dispatcher.Port``."""
         command = asked.command
         if command.is_reply:
             self._requests.take_reply(asked.connection, command)
@@ -311,7 +312,6 @@ class RemotingPort:
             self._sockets.send(asked.connection, reply)
 
     def forget(self, connection: Connection) -> None:
-        """See ``dispatcher.Port``."""
         self._parts.forget(connection)
 
 

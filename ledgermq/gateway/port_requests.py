@@ -48,7 +48,7 @@ BROKERS_TO_SAY = frozenset(
 
 
 class PortRequests:
-    """Owned by a port process."""
+    """The dispatcher's ``Port`` in a port process, which owns it."""
 
     def __init__(
         self, environment: Environment, tables: AppliedTables, pulls: PullService, counts: Counts
@@ -149,7 +149,6 @@ class PortRequests:
         self._epoll.close()
 
     def is_for_others(self, row: Code, connection: Connection) -> bool:
-        """See ``dispatcher.Port``."""
         if self._tables.is_starting:
             return True
         sends = self._dispatcher.sends
@@ -168,7 +167,6 @@ class PortRequests:
             self._sockets.send(asked.connection, reply)
 
     def forget(self, connection: Connection) -> None:
-        """See ``dispatcher.Port``."""
         self._clients.forget(connection)
         self._parts.forget(connection)
 

@@ -39,7 +39,8 @@ _REMEDY = (
 
 RETRY_S = 1.0
 TRIES = 60
-"""So often is the disk asked for space for term and vote before the node gives up."""
+"""Times that the disk is asked for space for term and vote, ``RETRY_S`` apart, before the node
+gives up."""
 
 
 class TermFile:

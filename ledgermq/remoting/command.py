@@ -147,7 +147,6 @@ class SendCommand(Command):
 
     @property
     def fields(self) -> Mapping[str, str]:
-        """See ``Command``."""
         if self._fields is None:
             self._fields = _decode_json(self._header, memoryview(b"")).fields
         return self._fields

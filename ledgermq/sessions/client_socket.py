@@ -114,7 +114,7 @@ class ClientSocket(Protocol):
 
 
 class RouterSocket:
-    """A ZeroMQ ROUTER as ``bind_client_socket`` makes it."""
+    """``ClientSocket`` over a ZeroMQ ROUTER as ``bind_client_socket`` makes it."""
 
     def __init__(
         self,
@@ -147,37 +147,30 @@ class RouterSocket:
 
     @property
     def sources(self) -> list[Pollable]:
-        """See ``ClientSocket``."""
         return [self._socket]
 
     @property
     def waiting(self) -> Sized:
-        """See ``ClientSocket``."""
         return ()
 
     def hears(self, ready: Container[Pollable]) -> bool:
-        """See ``ClientSocket``."""
         return self._socket in ready
 
     @property
     def guards(self) -> list[Pollable]:
-        """See ``ClientSocket``."""
         heard = self._watch.source
         return [heard] if self._guard is None else [self._guard.socket, heard]
 
     @property
     def is_watched(self) -> bool:
-        """See ``ClientSocket``."""
         return self._watch.is_needed
 
     def let_in(self) -> None:
-        """See ``ClientSocket``."""
         if self._guard is not None:
             report_refused(self._guard)
         self._watch.hear()
 
     def receive(self) -> list[bytes] | None:
-        """See ``ClientSocket``."""
         socket = self._socket
         # To ask costs a tenth of the exception that a receive in vain would raise, and this way
         # half of what the socket's option EVENTS costs, which pyzmq looks up in an enum first.
@@ -217,7 +210,6 @@ class RouterSocket:
         return parts
 
     def greet(self, identity: bytes) -> None:
-        """See ``ClientSocket``."""
         if identity not in self._watch.accounts:
             self._watch.greet(identity, self._fd)
         account = self._watch.accounts.get(identity)
@@ -225,15 +217,12 @@ class RouterSocket:
             account.peer = self.peer
 
     def look(self, now_ns: int) -> None:
-        """See ``ClientSocket``."""
         self._watch.look(now_ns)
 
     def take_limits(self, limits: LimitsSection) -> None:
-        """See ``ClientSocket``."""
         self._watch.limits = watch_limits(limits)
 
     def send(self, identity: bytes, parts: Sequence[bytes | memoryview]) -> bool:
-        """See ``ClientSocket``."""
         socket = self._socket
         try:
             # Only the first part can be refused.
@@ -259,7 +248,6 @@ class RouterSocket:
             return None
 
     def close(self) -> None:
-        """See ``ClientSocket``."""
         self._socket.close(CLOSE_LINGER_MS)
         self._watch.close()
         if self._guard is not None:

@@ -99,7 +99,8 @@ class LocalConnection:
 
 
 class LocalConnections:
-    """The listening socket and all its connections; owned by one process, nothing blocks.
+    """``ClientSocket`` of the listening socket and all its connections; owned by one process,
+    nothing blocks.
 
     Invariants: ``_held`` is the sum of what is counted of them, ``_unsent`` that of the answers
     that wait in them, with their overhead; ``ready`` has each once that ``is_ready``.
@@ -203,7 +204,6 @@ class LocalConnections:
             return parts
 
     def send(self, identity: bytes, parts: Sequence[bytes]) -> bool:
-        """See ``ClientSocket``."""
         connection = self.by_identity.get(identity)
         if connection is None:
             return False

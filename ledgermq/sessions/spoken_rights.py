@@ -47,14 +47,12 @@ class SpokenGate(AccessGate):
 
     @property
     def revision(self) -> tuple[int, int]:
-        """See ``AccessGate``."""
         if self._taken is not self._of.settings:
             self._take()
         return self._of.revision
 
     @property
     def is_on(self) -> bool:
-        """See ``AccessGate``."""
         if self._taken is not self._of.settings:
             self._take()
         return self.settings.enabled
@@ -87,7 +85,6 @@ class SpokenRights(ClientRights):
 
     @property
     def only_looks(self) -> bool:
-        """See ``ClientRights``."""
         return self._kind == LOOKS
 
     def check_topic(self, topic: str, right: Right) -> None:

@@ -67,8 +67,6 @@ class SimEnvironment:
     point: Callable[[], None] = lambda: None
 
     def bell(self, target: Role) -> SimulatedBell:
-        """See ``Environment``."""
-
         def find() -> Process | None:
             self.point()
             return self.node.living(target)
@@ -76,13 +74,11 @@ class SimEnvironment:
         return SimulatedBell(self.page, target, self.node.events, find)
 
     def background(self) -> Executor:
-        """See ``Environment``."""
         return InlineExecutor()
 
     def produce_socket(
         self, gate: AccessGate, *, message_size_max: int, note_ended: Callable[[], object]
     ) -> ClientSocket:
-        """See ``Environment``."""
         return self.port
 
 

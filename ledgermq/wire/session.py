@@ -24,7 +24,7 @@ NOT_TOLD = -1
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 INSTANCE_SIZE_MAX = 64
 RETRY_AFTER = "retry_after_ms"
-"""Of a REFUSED, and among the details of its error: how long the client is to wait."""
+"""Key for how long the client is to wait, in a REFUSED and in the details of its error."""
 
 _OPTIONAL: dict[str, int | str] = {
     "produce": "",

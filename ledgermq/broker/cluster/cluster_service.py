@@ -119,14 +119,12 @@ class ClusterService(Service):
         return ClusterAge(age_ms, asker.is_parted, self._failure)
 
     def next_deadline_ms(self) -> int | None:
-        """See ``Service``."""
         held = min((one.until_ms for one in self._held.values()), default=None)
         follows = self._follower.next_deadline_ms()
         due = [one for one in (held, self._due_ms, self._age_due_ms, follows) if one is not None]
         return min(due, default=None)
 
     def take_settings(self, settings: Settings) -> None:
-        """See ``Service``."""
         self._max_age_ms = 1_000 * settings.access.cluster_rights_max_age_s
 
     def turn(self, now_ms: int) -> None:

@@ -278,7 +278,7 @@ class StateLog(Service):
 
     @property
     def level_needed(self) -> int:
-        """See ``StateReader``."""
+        """The feature level that the next command needs and this version does not know; else 0."""
         return self._reader.level_needed
 
     @property

@@ -36,14 +36,10 @@ class Lead(Protocol):
     """What ``StateLog`` knows of this node's lead."""
 
     @property
-    def term(self) -> int:
-        """See ``StateLog``."""
-        ...
+    def term(self) -> int: ...
 
     @property
-    def is_held_up(self) -> bool:
-        """See ``StateLog``."""
-        ...
+    def is_held_up(self) -> bool: ...
 
 
 class WriterNotice(Service):

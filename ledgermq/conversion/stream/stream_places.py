@@ -61,7 +61,7 @@ def places_at(text: str) -> StreamPlaces:
 
 
 class FolderPlaces:
-    """Streams in a folder."""
+    """``StreamPlaces`` in a folder."""
 
     def __init__(self, root: Path) -> None:
         """The folder ``root``, which need not be there."""
@@ -72,7 +72,6 @@ class FolderPlaces:
         return str(self._root)
 
     def streams(self) -> dict[str, PiecePlace]:
-        """See ``StreamPlaces``."""
         root = self._root
         if (root / ABOUT).is_file():
             return {root.name: PieceFolder(root)}
@@ -89,7 +88,7 @@ class FolderPlaces:
 
 
 class BucketPlaces:
-    """Streams below a prefix of a bucket."""
+    """``StreamPlaces`` below a prefix of a bucket."""
 
     def __init__(self, place: BucketPlace) -> None:
         """Nothing is asked yet.
@@ -105,7 +104,6 @@ class BucketPlaces:
         return self._own.as_text()
 
     def streams(self) -> dict[str, PiecePlace]:
-        """See ``StreamPlaces``."""
         if ABOUT in self._own.names(""):
             return {Path(self._place.prefix).name: self._own}
         found: dict[str, PiecePlace] = {}
@@ -121,7 +119,6 @@ class BucketPlaces:
         return found
 
     def writable(self, name: str) -> PiecePlace:
-        """See ``StreamPlaces``."""
         place = _pieces(self._place.below(name))
         place.check_conditions()
         return place

@@ -27,7 +27,6 @@ class RemotingMembers:
         self._counted_at = -1
 
     def counts(self) -> Mapping[str, int]:
-        """See ``MemberSource``."""
         clients = self._clients
         if clients.consumer_changes != self._counted_at:
             self._counted_at = clients.consumer_changes
@@ -42,7 +41,6 @@ class RemotingMembers:
         return [_member(one) for one in latest.values()]
 
     def warnings(self) -> Mapping[str, list[str]]:
-        """See ``MemberSource``."""
         table = self._clients
         return {
             group: [str(one) for one in table.twins(group)[:TOLD_MAX]]

@@ -65,7 +65,6 @@ class RegistrationCodes(PortPart):
         )
 
     def next_deadline_ms(self) -> int | None:
-        """See ``PortPart``."""
         return self._brokers.next_deadline_ms()
 
     def turn(self, now_ms: int) -> None:

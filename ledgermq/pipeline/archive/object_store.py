@@ -90,7 +90,7 @@ class FoundHead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ObjectStore:
-    """An archive in a bucket; ``text`` is how the operator has named it."""
+    """``ArchiveStore`` in a bucket; ``text`` is how the operator has named it."""
 
     text: str
     place: BucketPlace
@@ -110,7 +110,6 @@ class ObjectStore:
         return self.text
 
     def documents(self) -> Iterator[RunDocument]:
-        """See ``ArchiveStore``."""
         bucket = open_bucket(self.place)
         # First the head: what it counts is listed then.
         found = _head(bucket)
@@ -128,7 +127,6 @@ class ObjectStore:
             yield RunDocument(number, decode_document(stored.content, file=file), file)
 
     def parquet_paths(self) -> list[str]:
-        """See ``ArchiveStore``."""
         return [
             key
             for key in open_bucket(self.place).listed()
@@ -180,7 +178,7 @@ class StagingPrefix:
 
 
 class ObjectWriter:
-    """The one whose epoch the head has; it is renewed in a thread until ``end``."""
+    """``StoreWriter`` of the one whose epoch the head has; it is renewed in a thread until ``end``."""
 
     def __init__(self, bucket: Bucket, text: str) -> None:
         """Nothing is asked or changed yet."""
@@ -235,7 +233,6 @@ class ObjectWriter:
         return StagingPrefix(self._bucket.place, self._new_prefix())
 
     def commit(self, run: RunDocument, staged: StagingArea) -> None:
-        """See ``StoreWriter``."""
         assert isinstance(staged, StagingPrefix)
         with self._guard:
             head = self._head

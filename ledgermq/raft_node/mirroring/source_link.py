@@ -92,7 +92,7 @@ class SourceLink:
 
     @property
     def url(self) -> str:
-        """See the class."""
+        """URL of the member that is asked now; empty while none is."""
         return "" if self._asked is None else self._asked.url
 
     def get(self, path: str) -> SourceAnswer:

@@ -38,7 +38,8 @@ HANDSHAKES_MAX = 8
 """Under way at once. Each costs this process half a millisecond, whoever began it."""
 
 ACCEPTED_MAX = 16
-"""Of strangers while it listens: then it listens no more, and awaits the next attempt."""
+"""Most connections that strangers make while this node listens: after that it stops listening, and
+awaits the next attempt."""
 
 WAITING_MAX = 32
 """With more messages than that the process is woken for those that its turn leaves."""

@@ -69,7 +69,9 @@ class Consensus(Protocol):
     """What the receiver asks of ``RaftCore``."""
 
     def lacks_before(self, source: NodeId, term: Term, first: Index) -> bool:
-        """See ``RaftCore.lacks_before``."""
+        """Whether this node follows ``source`` in ``term``, whose log begins with entry ``first``,
+        and lacks what was before it: then whole files may take the place of its log.
+        """
         ...
 
 
@@ -373,7 +375,7 @@ class FileReceiver:
         self._ends = content
 
     def _settle(self, now_ns: int) -> None:
-        """See what the thread has done; failures are told, and tried again after a pause."""
+        """Take what the thread has done; failures are told, and tried again after a pause."""
         while self._writes and self._writes[0][1].done():
             size, future = self._writes.popleft()
             if self._outcome(future, now_ns):

@@ -164,7 +164,6 @@ class SchemaTable(Table[SchemaSet]):
         return self._ids.get((kind, text))
 
     def apply(self, change: SchemaSet, _place: int, _at_ms: int, /) -> None:
-        """See ``Table``."""
         name, fields = change
         if fields is None:
             self._drop(name)

@@ -103,7 +103,6 @@ class ArchiveTable(Table[ArchiveSet]):
         return min((mark.position for mark in self._marks.values()), default=0)
 
     def apply(self, change: ArchiveSet, _place: int, _at_ms: int, /) -> None:
-        """See ``Table``."""
         if change.fields is None:
             self.delete(change.name)
         else:

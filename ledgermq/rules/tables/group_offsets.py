@@ -155,7 +155,6 @@ class GroupOffsets(Table[OffsetsSet]):
         return {**stored, **offsets} != stored
 
     def apply(self, change: OffsetsSet, _place: int, _at_ms: int, /) -> None:
-        """See ``Table``."""
         self.set(change.group, change.topic, change.offsets)
 
     def set(self, group: str, topic: str, offsets: Mapping[int, int] | None) -> bool:

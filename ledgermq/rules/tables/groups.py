@@ -219,7 +219,6 @@ class GroupTable(Table[GroupSet]):
         return group
 
     def apply(self, change: GroupSet, _place: int, at_ms: int, /) -> None:
-        """See ``Table``."""
         if change.fields is None:
             self.delete(change.name, at_ms)
         else:

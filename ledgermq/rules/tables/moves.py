@@ -219,7 +219,6 @@ class MoveTable(Table[Moved | MoveEnded]):
         return topic != DELAY_TOPIC
 
     def apply(self, change: Moved | MoveEnded, place: int, _at_ms: int, /) -> None:
-        """See ``Table``."""
         if not self.has(change.queue.topic):
             return
         if isinstance(change, MoveEnded):

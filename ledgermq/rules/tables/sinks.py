@@ -180,7 +180,6 @@ class SinkTable(Table[SinkSet | SinkMoved]):
         return self._sinks.get(name)
 
     def apply(self, change: SinkSet | SinkMoved, _place: int, _at_ms: int, /) -> None:
-        """See ``Table``."""
         if isinstance(change, SinkMoved):
             self._move(change)
         elif change.fields is None:

@@ -414,7 +414,6 @@ class TopicTable(Table[TopicSet]):
         return replace(existing, read_queues=queues, write_queues=queues)
 
     def apply(self, change: TopicSet, _place: int, at_ms: int, /) -> None:
-        """See ``Table``."""
         if change.fields is None:
             self.delete(change.name, at_ms)
         else:

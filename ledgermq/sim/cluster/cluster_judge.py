@@ -22,7 +22,7 @@ class BrokenClusterError(Exception):
 
 
 class ClusterJudge:
-    """Sees everything.
+    """``Judge`` of a cluster, who sees everything.
 
     Attributes:
         written: of each rank, when its home was at which number, in the order of time.
@@ -39,7 +39,6 @@ class ClusterJudge:
         self._reached: dict[str, tuple[int, int]] = {}
 
     def committed(self, group: ModelGroup) -> None:
-        """See ``Judge``."""
         table = group.table
         reached = table.rows_rank, table.at.number
         before = self._reached.get(group.name, (0, 0))

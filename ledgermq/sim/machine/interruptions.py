@@ -85,7 +85,6 @@ class InterruptedPage(CursorPage):
     point: Callable[[], None] = staticmethod(lambda: None)
 
     def is_asleep(self, role: Role) -> bool:
-        """See ``CursorPage``."""
         self.point()
         return super().is_asleep(role)
 

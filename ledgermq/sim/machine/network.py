@@ -106,7 +106,6 @@ class PeersEnd:
 
     @property
     def sources(self) -> list[Pollable]:
-        """See ``Peers``."""
         return [PEERS_SOURCE]
 
     @property
@@ -129,7 +128,6 @@ class PeersEnd:
         self._wake()
 
     def send(self, peer: NodeId, parts: Sequence[bytes]) -> bool:
-        """See ``Peers``."""
         self._network.carry(self.node, peer, parts)
         return True
 
@@ -138,7 +136,6 @@ class PeersEnd:
         return deque()
 
     def receive(self) -> PeerMessage | None:
-        """See ``Peers``."""
         if not self._waiting:
             return None
         message = self._waiting.popleft()
@@ -148,7 +145,7 @@ class PeersEnd:
         return message
 
     def watch(self) -> None:
-        """See ``Peers``."""
+        pass
 
     def forget(self, node: NodeId) -> bool:
         """See ``Peers``: no disk is known to anybody here."""
@@ -163,10 +160,8 @@ class PeersEnd:
         return True
 
     def check_level(self, node: NodeId) -> bool:
-        """See ``Peers``."""
         del node
         return False
 
     def close(self) -> None:
-        """See ``Peers``."""
         self._network.detach(self)

@@ -61,16 +61,13 @@ class StepClock:
         self._now_ns = 0
 
     def monotonic_ns(self) -> int:
-        """See ``Clock``."""
         self._now_ns += STEP_NS
         return self._now_ns
 
     def epoch_ns(self) -> int:
-        """See ``Clock``."""
         return 1_760_000_000_000_000_000 + self._now_ns
 
     def seed(self) -> int:
-        """See ``Clock``."""
         return self._now_ns
 
 
@@ -78,18 +75,17 @@ class SilentBell:
     """An ``OrderBell`` to nobody."""
 
     def ring(self) -> None:
-        """See ``OrderBell``."""
+        pass
 
     def rouse(self) -> None:
-        """See ``OrderBell``."""
+        pass
 
     def send(self, order: bytes) -> bool:
-        """See ``OrderBell``."""
         del order
         return True
 
     def close(self) -> None:
-        """See ``OrderBell``."""
+        pass
 
 
 class StepEnvironment:
@@ -103,18 +99,15 @@ class StepEnvironment:
         self.clock = clock
 
     def bell(self, target: Role) -> SilentBell:
-        """See ``Environment``."""
         del target
         return SilentBell()
 
     def background(self) -> Executor:
-        """See ``Environment``."""
         return InlineExecutor()
 
     def produce_socket(
         self, gate: AccessGate, *, message_size_max: int, note_ended: Callable[[], object]
     ) -> ClientSocket:
-        """See ``Environment``."""
         raise AssertionError("a dispatcher has no producers")
 
 

@@ -27,7 +27,7 @@ RESERVE_STEP_MIN = 64 * 1024
 
 
 TRY_SIZE = 4_096
-"""So much is written to see whether a disk takes writes: a block."""
+"""Bytes that are written to see whether a disk takes writes: a block."""
 
 _PUNCH_HOLE_KEEP_SIZE = 0x03
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -37,13 +37,14 @@ def descriptors_allowed() -> int:
 
 
 OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
-"""Of the process, and of the machine: no disk has failed."""
+"""Errors that mean that the process or the machine has no descriptor left, and no disk has
+failed."""
 
 FILES_MIN = 64
-"""So many descriptors are for files, and for what processes share, where few are allowed."""
+"""Fewest descriptors that connections leave to files, and to what processes share."""
 
 SPARE = 8
-"""So many are kept back for files that must be opened."""
+"""Descriptors that are kept back for files that must be opened."""
 
 _Opened = TypeVar("_Opened")
 

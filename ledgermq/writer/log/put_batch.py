@@ -52,7 +52,9 @@ class PutBatch:
 
     @property
     def store_timestamp(self) -> int:
-        """Of the frame that was staged last, epoch ms; before the first one, of now."""
+        """Store timestamp of the frame that was staged last, epoch ms; before the first one, of
+        now.
+        """
         return self._timestamp or self._now_ns() // NS_PER_MS
 
     @property

@@ -131,7 +131,7 @@ class LogRetention:
 
     @property
     def is_busy(self) -> bool:
-        """See ``Retention``: for the thread, or for raft to release what is to go."""
+        """Whether it waits for the thread, or for raft to release what is to go."""
         return self.wanted > self.begin or not (self._survey is None and self._deletion is None)
 
     def sleep_ms(self, now_ns: int) -> int | None:
