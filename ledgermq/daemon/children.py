@@ -82,7 +82,7 @@ class Exit(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As a person would say it."""
+        """The exit as an operator reads it: ``exit status 2``, or the name of the signal."""
         if self.code >= 0:
             return f"exit status {self.code}"
         try:

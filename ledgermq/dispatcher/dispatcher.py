@@ -53,7 +53,8 @@ REST_AWAY_MS = 20
 
 FAR_BEHIND = 64 * 1024 * 1024
 TELL_INTERVAL_NS = 1_000_000_000
-"""So far behind, at a start or while something is built again, it tells how far it is."""
+"""Time between two log lines about how far dispatch is, while it is ``FAR_BEHIND`` bytes behind: at
+a start, or while something is built again."""
 
 
 FLUSHED_OFTEN_MAX = 1_000

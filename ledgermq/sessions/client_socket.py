@@ -36,12 +36,12 @@ of one over a unix socket."""
 CLOSE_LINGER_MS = 200
 PARTS_MAX = 4
 PARTS_SKIPPED_MAX = 8_192
-"""Of parts that no message has so many are let go of in one turn: five milliseconds. Fewer would
-have those wait longer who have sent something over the same socket."""
+"""Most parts beyond those that any message has that are dropped in one turn: five milliseconds.
+With fewer, others would wait longer who have sent something over the same socket."""
 
 ZAP_DOMAIN = b"ledgermq-clients"
 OWN_IDENTITY_SIZE = 5
-"""Of those that ZeroMQ gives: a zero, and a number."""
+"""Bytes of an identity that ZeroMQ gives: a zero, and a number."""
 
 
 class ClientSocket(Protocol):
@@ -239,7 +239,9 @@ class RouterSocket:
     def send_tracked(
         self, identity: bytes, parts: Sequence[bytes | memoryview]
     ) -> zmq.MessageTracker | None:
-        """As ``send``, without a copy: what says when it has left, None in place of false."""
+        """Send without a copy; what says when the message has left, or None where ``send`` gives
+        false.
+        """
         try:
             return self._socket.send_multipart([identity, *parts], NOBLOCK, copy=False, track=True)
         except zmq.ZMQError as error:

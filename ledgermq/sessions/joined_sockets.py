@@ -45,7 +45,8 @@ class JoinedSockets:
         self._router.let_in()
 
     def receive(self) -> list[bytes] | None:
-        """See ``ClientSocket``; those of the ROUTER and local ones by turns, as long as both are.
+        """The client's identity and the parts of its message; those of the ROUTER and of local
+        clients take turns, as long as there are both.
 
         In the ROUTER nothing is looked for in a turn in which it has not rung.
         """

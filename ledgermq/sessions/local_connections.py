@@ -26,7 +26,7 @@ from ledgermq.wire.byte_stream import HEAD_SIZE, MessageReader, message_head, pa
 
 FRAMES_READ_SIZE = 64 * 1024
 READ_SIZE_MAX = 1024 * 1024
-"""Of a large message so many bytes are read at once."""
+"""Most bytes of a large message that are read at once."""
 
 READY_MANY = 64
 SMALL_READ_SIZE = 4 * 1024
@@ -174,7 +174,9 @@ class LocalConnections:
         return self._epoll.fileno()
 
     def receive(self) -> list[bytes] | None:
-        """See ``ClientSocket``; one message of each client in turn."""
+        """The client's identity and the parts of its message, one message of each client in turn;
+        None when none waits.
+        """
         ready = self.ready
         while True:
             if ready and self._until_poll <= 0:

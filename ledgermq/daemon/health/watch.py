@@ -39,7 +39,7 @@ class CommitWatch:
 
 
 class HealthWatch:
-    """Of one node; says in the log when it stops serving, and when it serves again."""
+    """Health of one node: the log tells when it stops serving, and when it serves again."""
 
     def __init__(self, page: CursorPage) -> None:
         self._page = page

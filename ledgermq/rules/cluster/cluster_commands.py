@@ -43,7 +43,8 @@ DOCUMENT_KEY = "cluster_document"
 
 NODES_MAX = 64
 NODE_ADDRESS_SIZE_MAX = 255
-"""Of a group's members, as its row and a command tell of them."""
+"""Longest address of a member of a group, and ``NODES_MAX`` such members: in a row and in a
+command."""
 
 
 class ClusterJoined(NamedTuple):

@@ -273,7 +273,7 @@ class BrokerState:
         ]
 
     def revisions(self) -> dict[str, int]:
-        """Of each table, by its file: another one with each change, and with each snapshot."""
+        """Revision of each table, by its file: another one after each change and each snapshot."""
         return {file: table.revision for file, table in self._by_file.items()}
 
     def moves_of(self, topic: str) -> MoveTable:

@@ -65,7 +65,6 @@ class GroupOffsets(Table[OffsetsSet]):
 
     @classmethod
     def read_in_steps(cls, document: Document) -> Steps[Self]:
-        """As ``read``."""
         offsets = cls()
         document = with_field_names(document, frozenset({OFFSET_TABLE}))
         rows = read_table(document, OFFSET_TABLE, file=FILE).items()
@@ -102,7 +101,9 @@ class GroupOffsets(Table[OffsetsSet]):
         return [(owner, self._table[owner]) for owner in owners]
 
     def of_group(self, group: str) -> list[tuple[GroupTopic, Mapping[int, int]]]:
-        """Of which topics offsets of ``group`` are known, by topic."""
+        """Topics of which offsets of ``group`` are known, with these offsets by queue; ordered by
+        topic.
+        """
         owners = (GroupTopic(group, topic) for topic in sorted(self._topics.get(group, ())))
         return [(owner, self._table[owner]) for owner in owners]
 

@@ -89,7 +89,7 @@ class NewNode(NamedTuple):
 
     @property
     def host(self) -> str:
-        """As it stands before a port."""
+        """The address as it stands before a port: one of IPv6 in brackets."""
         return f"[{self.address}]" if ":" in self.address else self.address
 
 
