@@ -61,7 +61,7 @@ from ledgermq.buckets.bucket_address import BucketPlace
 from ledgermq.model.errors import ConfigError, LedgerError, StorageError
 
 FETCH_BYTES = 1 << 20
-"""So much of an object is written to a file at once."""
+"""Bytes of an object that are written to a file at once."""
 
 PART_BYTES = 64 << 20
 """A file of so many bytes is uploaded in parts, a request each: that is what uploads cost most."""

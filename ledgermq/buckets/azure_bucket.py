@@ -65,7 +65,7 @@ from ledgermq.buckets.bucket_address import BucketPlace
 from ledgermq.model.errors import ConfigError, LedgerError, StorageError
 
 RETRIES = 6
-"""Of one request, with pauses between that double: a minute."""
+"""Times that one request is repeated, with pauses between that double: a minute."""
 
 BLOCK_BYTES = 8 << 20
 """What has more goes in blocks of so many, each of which stands in memory."""
@@ -140,7 +140,9 @@ class AzureBucket(Bucket):
         return found.version if found is not None and found.content == content else None
 
     def put_new(self, key: str, content: IO[bytes] | RawIOBase, crc: int) -> bool:
-        """See ``Bucket``; the client sends an MD5 of what it reads, and Azure compares it."""
+        """Write the object with all bytes of ``content`` if there is none; the client sends an MD5
+        of what it reads, and Azure compares it.
+        """
         try:
             self._sent(key, content, _if_none())
         except StorageError as error:
@@ -149,7 +151,8 @@ class AzureBucket(Bucket):
         return True
 
     def upload(self, key: str, file: Path) -> None:
-        """See ``Bucket``; blocks of an upload that was killed go by themselves, in a week."""
+        """Write the object with all bytes of ``file``; blocks of an upload that was killed go by
+        themselves, in a week."""
         with file.open("rb") as content:
             self._sent(key, content, {})
 
@@ -182,7 +185,9 @@ class AzureBucket(Bucket):
             raise self._no_container(key) from error
 
     def stretch(self, key: str, start: int, end: int | None, *, version: str | None) -> Stretch:
-        """See ``Bucket``; it is asked for in ranges, each of which the client tries again."""
+        """Have bytes from ``start`` to ``end`` sent: they are asked for in ranges, each of which
+        the client tries again.
+        """
         condition = {} if version is None else _if_still(version)
         ask = partial(self._blob(key).get_blob_properties, **condition)
         found = self._ask("object not read", key, ask)
@@ -269,7 +274,7 @@ class AzureBucket(Bucket):
                 return
 
     def delete(self, keys: Iterable[str]) -> None:
-        """See ``Bucket``; a request each, several at once."""
+        """Delete objects, with a request each, several at once."""
 
         def deleted(key: str) -> None:
             with suppress(FileNotFoundError):

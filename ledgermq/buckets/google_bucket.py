@@ -58,7 +58,7 @@ from ledgermq.buckets.bucket_address import BucketPlace
 from ledgermq.model.errors import ConfigError, LedgerError, StorageError
 
 RETRY_S = 90
-"""So long is a request tried again, with drawn pauses between that grow to 20 s."""
+"""Seconds for which a request is tried again, with drawn pauses between that grow to 20 s."""
 
 _KEYS = "GOOGLE_APPLICATION_CREDENTIALS, or gcloud's own, or the account of a machine"
 _ENDPOINT = "STORAGE_EMULATOR_HOST"
@@ -135,7 +135,9 @@ class GoogleBucket(Bucket):
         return found.version if found is not None and found.content == content else None
 
     def put_new(self, key: str, content: IO[bytes] | RawIOBase, crc: int) -> bool:
-        """See ``Bucket``; the client sends a CRC-32C of what it reads, and Google compares it."""
+        """Write the object with all bytes of ``content`` if there is none; the client sends a
+        CRC-32C of what it reads, and Google compares it.
+        """
         size = content.seek(0, SEEK_END)
 
         def done() -> None:
@@ -154,7 +156,9 @@ class GoogleBucket(Bucket):
         return True
 
     def stretch(self, key: str, start: int, end: int | None, *, version: str | None) -> Stretch:
-        """See ``Bucket``; it is asked for in ranges, each of which the client tries again."""
+        """Have bytes from ``start`` to ``end`` sent: they are asked for in ranges, each of which
+        the client tries again.
+        """
         blob = self._ask("object not read", key, partial(self._found, key))
         found = _version(blob)
         if version not in (None, found):
@@ -181,7 +185,9 @@ class GoogleBucket(Bucket):
         return read
 
     def upload(self, key: str, file: Path) -> None:
-        """See ``Bucket``; what is left of an upload in parts goes by itself, and costs nothing."""
+        """Write the object with all bytes of ``file``; what is left of an upload in parts goes by
+        itself, and costs nothing.
+        """
 
         def sent() -> None:
             with file.open("rb") as content:
@@ -201,7 +207,7 @@ class GoogleBucket(Bucket):
         self._ask("object not read", key, fetched)
 
     def copy(self, source: str, target: str) -> bool:
-        """See ``Bucket``; the target is there when all of it is."""
+        """Let the store copy an object, whole or not at all; false without one."""
 
         def copied() -> None:
             made, token = self._blob(target), None
@@ -254,7 +260,7 @@ class GoogleBucket(Bucket):
                 return
 
     def delete(self, keys: Iterable[str]) -> None:
-        """See ``Bucket``; a request each, several at once."""
+        """Delete objects, with a request each, several at once."""
 
         def deleted(key: str) -> None:
             with suppress(FileNotFoundError):

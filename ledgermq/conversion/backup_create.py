@@ -48,8 +48,8 @@ TRIES_MAX = 3
 _PARTIAL = "partial-"
 _LOGS = ("commitlog", "data")
 _OWN_FILES = frozenset(("members", *OWN_TABLES))
-"""Of ``ROOT/ledgermq``: who belongs to the group, and the tables. Term, identity and peers are made
-new."""
+"""Files of ``ROOT/ledgermq`` in a backup: who belongs to the group, and the tables. Term, identity
+and peers are made new."""
 
 
 @dataclass(frozen=True, slots=True)

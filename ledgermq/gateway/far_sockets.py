@@ -104,8 +104,8 @@ class FarSockets:
         return None
 
     def turn(self, now_ms: int, *, unread: Container[int] = ()) -> Iterator[Arrival]:
-        """See ``ClientSockets``; bodies are views that keep what was read alive. A link is read
-        for all connections behind it.
+        """What has come; bodies are views that keep what was read alive. A link is read for all
+        connections behind it.
         """
         del now_ms, unread
         for fd, events in self._epoll.poll(0):
@@ -145,7 +145,7 @@ class FarSockets:
         return closed
 
     def end(self, connection: Connection, reason: str) -> None:
-        """See ``ClientSockets``; the port process ends it, and tells so."""
+        """Have the port process end a connection, and tell the reason."""
         assert isinstance(connection, FarConnection), connection
         if connection.is_open:
             connection.link.put(LinkKind.CLOSED, connection.far_number, [reason.encode()])

@@ -282,7 +282,9 @@ class RemotingPort:
         self._counts.release()
 
     def is_for_others(self, row: Code, connection: Connection) -> bool:
-        """See ``dispatcher.Port``; who may do what is in the tables, too.
+        """False, once the tables are as current as the row wants: all rows are answered here.
+
+        The tables are needed also for who may do what.
 
         Raises:
             NotLeaderError: the tables are behind what the row wants.
@@ -307,7 +309,7 @@ class RemotingPort:
         self.reply(asked, command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
 
     def reply(self, asked: Asked, reply: Command) -> None:
-        """See ``dispatcher.Port``; ``flush`` writes it."""
+        """Queue an answer, which ``flush`` writes, unless its sender wants none."""
         if not asked.command.is_oneway:
             self._sockets.send(asked.connection, reply)
 

@@ -158,7 +158,7 @@ class PortRequests:
         return self._is_led_elsewhere or self._broker.waits_for(connection, sends)
 
     def reply(self, asked: Asked, reply: Command) -> None:
-        """See ``dispatcher.Port``; what the broker process may know better is handed over."""
+        """Answer a request; what the broker process may know better is handed over to it."""
         command = asked.command
         # Of a pull that was held nothing is left that could be handed over.
         if reply.code in BROKERS_TO_SAY and command.fields:
@@ -171,7 +171,7 @@ class PortRequests:
         self._parts.forget(connection)
 
     def take_other(self, asked: Asked) -> None:
-        """See ``dispatcher.Port``: the broker process answers it."""
+        """Hand a request that is not answered here, or a client's reply, to the broker process."""
         connection, command = asked.connection, asked.command
         try:
             if command.is_reply:

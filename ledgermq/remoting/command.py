@@ -122,7 +122,7 @@ class Command:
 
 
 SentHeader = tuple[int, int, int, str, str, int, int, int, int, int, bytes]
-"""As ``kernel.scan_send`` gives it."""
+"""The header of a send, field by field, as ``kernel.scan_send`` gives it."""
 
 
 class SendCommand(Command):

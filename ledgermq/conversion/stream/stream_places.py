@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from ledgermq.conversion.stream.piece_bucket import PieceBucket
 
 STREAMS_MAX = 1_000
-"""Of a repository: more folders are something else, and each would be asked for what it is."""
+"""Most streams of a repository: more folders are something else, and each would be asked for what
+it is."""
 
 
 class StreamPlaces(Protocol):
     """Where the streams of a repository are."""
 
     def as_text(self) -> str:
-        """As the operator has named it."""
+        """The place as the operator has named it."""
         ...
 
     def streams(self) -> dict[str, PiecePlace]:
@@ -68,7 +69,6 @@ class FolderPlaces:
         self._root = root
 
     def as_text(self) -> str:
-        """See ``StreamPlaces``."""
         return str(self._root)
 
     def streams(self) -> dict[str, PiecePlace]:
@@ -81,7 +81,7 @@ class FolderPlaces:
         return {path.name: PieceFolder(path) for path in folders if (path / ABOUT).is_file()}
 
     def writable(self, name: str) -> PiecePlace:
-        """See ``StreamPlaces``; what streams left that were killed is swept up."""
+        """Where the stream ``name`` may put pieces; what a killed stream left there is swept up."""
         place = PieceFolder(self._root / name)
         place.sweep()
         return place
@@ -100,7 +100,6 @@ class BucketPlaces:
         self._own = _pieces(place)
 
     def as_text(self) -> str:
-        """See ``StreamPlaces``."""
         return self._own.as_text()
 
     def streams(self) -> dict[str, PiecePlace]:

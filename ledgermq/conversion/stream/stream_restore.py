@@ -36,10 +36,10 @@ from ledgermq.store.log.first_entry import first_entry_offset
 from ledgermq.store.log.verified_span import check_span
 
 HEADS_AT_ONCE = 16
-"""Of a bucket it is the way there and back that each takes."""
+"""Heads of pieces that are asked for at once: in a bucket each takes the way there and back."""
 
 HEADS_AHEAD = 256
-"""So many are asked for before it is looked whether one more is wanted."""
+"""Heads that are asked for before it is looked whether one more is wanted."""
 
 
 @dataclass(frozen=True, slots=True)

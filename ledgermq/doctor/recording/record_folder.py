@@ -27,7 +27,7 @@ INTERVAL_S = 1.0
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 TOTAL_BYTES_MAX = 192 * 1024 * 1024
-"""Of all files together, before they are compressed."""
+"""Most bytes of all files together, before they are compressed."""
 
 NAMES_TRIED = 100
 

@@ -41,7 +41,9 @@ class BothClients:
         return self._own.is_watched
 
     def look(self, now_ns: int) -> None:
-        """See ``Consumers``; the port counts what it reads."""
+        """End connections of our own clients that hold too much; the port counts what it reads
+        itself.
+        """
         self._own.look(now_ns)
 
     def let_in(self, ready: Mapping[Pollable, int]) -> None:

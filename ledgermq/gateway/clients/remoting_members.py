@@ -36,7 +36,7 @@ class RemotingMembers:
         return self._counts
 
     def members(self, group: str) -> list[Member]:
-        """See ``MemberSource``; one with two connections is one."""
+        """Members of a group, in the order in which they came; one with two connections is one."""
         latest = {one.client_id: one for one in self._clients.consumers(group)}
         return [_member(one) for one in latest.values()]
 
@@ -64,7 +64,7 @@ def _member(consumer: ConnectedConsumer) -> Member:
 
 
 def _text_of(one: Subscription) -> str:
-    """As our own members tell it."""
+    """The subscription's expression as our own members tell it."""
     if one.expression_type == SQL92:
         return f"{SQL_MARK}{one.expression}"
     return one.expression or ALL_TAGS

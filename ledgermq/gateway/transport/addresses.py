@@ -51,7 +51,7 @@ class GroupAddresses(PortPart):
         )
 
     def tell_standing(self, standing: Standing) -> None:
-        """See ``PortPart``; nobody leads, when the standing's ``leader`` is empty."""
+        """The leader is another one; nobody leads when the standing's ``leader`` is empty."""
         self.leader = standing.leader
 
     @property
