@@ -74,7 +74,9 @@ class FolderStore:
 
     @contextmanager
     def written(self) -> Iterator[FolderWriter]:
-        """See ``ArchiveStore``; ends with the process, too."""
+        """The archive, made if need be, for this process alone; the lock also ends with the
+        process.
+        """
         root, own = self.root, self.root / OWN_FOLDER
         if root.is_dir() and not own.is_dir() and not _is_empty(root):
             raise ConfigError("not empty, and no archive", directory=str(root))
@@ -106,7 +108,7 @@ class StagingFolder:
         return str(self.folder)
 
     def create(self, path: str) -> StagedFile:
-        """See ``StagingArea``; durable when it is closed, but for its name."""
+        """A new file, to be written once; durable when it is closed, but for its name."""
         file = self.folder / path
         # Not the staging folder itself: it has gone when this task's run is over.
         for folder in (file.parent.parent, file.parent):
@@ -163,7 +165,7 @@ class FolderWriter:
         return moved
 
     def discard(self) -> None:
-        """See ``StoreWriter``; workers of a killed run may still write there.
+        """Delete what is staged; workers of a killed run may still write there.
 
         They make no folder above the one that they were given: once it has another name, nothing
         is added to it.

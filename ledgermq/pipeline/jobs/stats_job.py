@@ -67,7 +67,7 @@ class Stats:
 
     @property
     def messages(self) -> int:
-        """Of all topics."""
+        """Messages of all topics."""
         return sum(topic.messages for topic in self.topics.values())
 
 

@@ -32,10 +32,11 @@ BATCH_BYTES = 32 * 1024 * 1024
 """Most bytes of one batch's records; a larger one comes alone."""
 
 VANISHED_MAX = 10
-"""So often is begun anew: retention deletes a few files at once, and then waits."""
+"""Times that work is begun where files are deleted under it: retention deletes a few files at once,
+and then waits."""
 
 SAMPLE_UNITS = 1_000
-"""So many messages of a queue are asked how large they are."""
+"""Messages of a queue that are asked how large they are."""
 
 
 class FileSource(ABC):

@@ -27,7 +27,7 @@ from ledgermq.store.queues.queue_reader import QueueReader
 from ledgermq.store.store_directory import open_directory
 
 _HEAD = Struct(">iI12xqq")
-"""Of a message: size, magic, queue offset, physical offset."""
+"""Head of a message: size, magic, queue offset, physical offset."""
 
 
 class StoreSource(FileSource):

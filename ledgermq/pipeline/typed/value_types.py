@@ -19,7 +19,8 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.schemas import SchemaType
 
 TYPES_MAX = 5_000
-"""Of one schema, each as often as it stands somewhere: names make a tree of a short text."""
+"""Most types of one schema, each as often as it stands somewhere: names make a tree of a short
+text."""
 
 WITHIN_MAX = 32
 """Types within types that become columns; what is deeper is text."""

@@ -300,7 +300,7 @@ class Observer:
         )
 
     def voters(self, number: int) -> list[frozenset[NodeId]]:
-        """Of the memberships that may be in force once entry ``number`` is committed (I7).
+        """Voters of the memberships that may be in force once entry ``number`` is committed (I7).
 
         Raft may not have been told yet of one that its writer has just written.
         """

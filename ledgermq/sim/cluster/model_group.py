@@ -53,7 +53,7 @@ class ModelMember:
 
     @property
     def address(self) -> str:
-        """As it stands in the group's row."""
+        """The member's address in the group's row."""
         return f"{self.group.name}/{self.number}"
 
     def begin(self) -> None:

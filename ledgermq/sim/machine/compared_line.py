@@ -127,7 +127,7 @@ class LinedCore(RaftCore):
     """
 
     def __init__(self, *arguments: object, **named: object) -> None:
-        """As ``RaftCore``."""
+        """A core as ``RaftCore`` makes it, with a line that is compared."""
         super().__init__(*arguments, **named)  # type: ignore[arg-type]
         self.line: ComparedLine = ComparedLine(self)
 

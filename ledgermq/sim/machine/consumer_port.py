@@ -70,7 +70,7 @@ class ConsumerPort:
         return [CONSUMERS_SOURCE]
 
     def take_settings(self, settings: Settings) -> None:
-        """See ``Consumers``; nothing is checked here."""
+        """Do nothing: no setting is checked here."""
 
     def next_deadline_ms(self) -> int | None:
         return None
@@ -83,7 +83,7 @@ class ConsumerPort:
         """Nothing is held here that nobody takes."""
 
     def let_in(self, ready: Mapping[Pollable, int]) -> None:
-        """See ``Consumers``; nobody has keys here."""
+        """Do nothing: nobody has keys here."""
 
     def take_requests(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
         assert self._calls is not None
@@ -102,16 +102,16 @@ class ConsumerPort:
         return True
 
     def message_deadline_ms(self) -> int | None:
-        """See ``Consumers``; nobody sends here."""
+        """None: nobody sends here."""
         return None
 
     def take_messages(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
-        """See ``Consumers``; nobody sends here."""
+        """False: nobody sends here."""
         del ready, now_ms
         return False
 
     def flush(self) -> None:
-        """See ``Consumers``; nothing is kept back."""
+        """Do nothing: no answer is kept back."""
 
     def send_answers(self, answers: Iterable[Answer]) -> None:
         assert not list(answers), "nobody has pulled"
@@ -127,7 +127,7 @@ class ConsumerPort:
         self.standing = standing
 
     def tell_stage(self, *, serves: int, tables: int, services: int) -> None:
-        """See ``Consumers``; whoever wants to know asks the broker's log."""
+        """Do nothing: whoever wants to know asks the broker's log."""
 
     def tidy(self) -> None:
         pass

@@ -55,7 +55,7 @@ class SimFlusher:
             self._go_on()
 
     def truncate(self, cut: Callable[[], LogEnd]) -> None:
-        """See ``LogFlusher``: a sync that runs is waited for."""
+        """Cut the log, once a sync that runs has ended."""
         if self._is_syncing:
             self._end(self._number)
         self._rule.cut(cut(), self._maker.clock.monotonic_ns())

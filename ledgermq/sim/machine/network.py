@@ -110,16 +110,16 @@ class PeersEnd:
 
     @property
     def levels(self) -> Mapping[NodeId, int]:
-        """See ``Peers``: all are of one version."""
+        """The level of this version, for all members: there is no other version."""
         return dict.fromkeys(self._members, LEVEL)
 
     @property
     def absent(self) -> Sequence[NodeId]:
-        """See ``Peers``: nobody greets here, and no client asks for routes."""
+        """Nobody: members do not greet here, and no client asks for routes."""
         return ()
 
     def need_level(self, level: int) -> None:
-        """See ``Peers``: it never falls."""
+        """Note the level in force; it never falls."""
         self.level_needed = max(self.level_needed, level)
 
     def take(self, message: PeerMessage) -> None:
@@ -132,7 +132,7 @@ class PeersEnd:
         return True
 
     def arrived(self) -> deque[Arrived]:
-        """See ``Peers``: all are asked for one by one."""
+        """Nothing: ``receive`` gives what comes, one by one."""
         return deque()
 
     def receive(self) -> PeerMessage | None:
@@ -148,15 +148,15 @@ class PeersEnd:
         pass
 
     def forget(self, node: NodeId) -> bool:
-        """See ``Peers``: no disk is known to anybody here."""
+        """False: no disk is known to anybody here."""
         return False
 
     def set_members(self, addresses: Mapping[NodeId, str]) -> None:
-        """See ``Peers``: the network finds everybody by name."""
+        """The group has these members now; the network finds everybody by name."""
         self._members = tuple(addresses)
 
     def check_new(self, node: NodeId) -> bool:
-        """See ``Peers``: there are no keys, and all have one version."""
+        """True: there are no keys, and all have one version."""
         return True
 
     def check_level(self, node: NodeId) -> bool:

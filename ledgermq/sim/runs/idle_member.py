@@ -145,13 +145,13 @@ class IdleMember:
 
     @property
     def end(self) -> LogEnd:
-        """Of its log."""
+        """End of its log."""
         assert self._log is not None
         return self._log.writer.end
 
     @property
     def first_index(self) -> Index:
-        """Of the oldest entry that it has; that behind the last one in an empty log."""
+        """Index of the oldest entry that it has; that behind the last one in an empty log."""
         if self.end.index_ < 0:
             return Index(0)
         files = self._entry_files()
@@ -198,7 +198,9 @@ class IdleMember:
             delete_folder(self.paths.consume_queues)
 
     def append(self, queue: Queue, count: int) -> int:
-        """As a leader that has just been granted its term; the number of the first message."""
+        """Append messages, as a leader that has just been granted its term; the number of the first
+        one.
+        """
         assert self._log is not None and self._page is not None
         end = self.end.position
         offsets = open_queue_offsets(
@@ -238,7 +240,7 @@ class IdleMember:
         self._publish()
 
     def dispatch(self, turns: int) -> None:
-        """So many turns of the dispatcher."""
+        """Let the dispatcher take turns."""
         assert self._dispatcher is not None
         for _ in range(turns):
             self._dispatcher.turn({}, self.clock.monotonic_ns())
