@@ -77,7 +77,12 @@ class BrokerWorker:
         contain: Contain = let_through,
         line: HomeLine | None = None,
     ) -> None:
-        """See ``PullService`` for ``contain``; ``line`` leads to other groups, and is its own."""
+        """Make the services; nothing is served yet.
+
+        Args:
+            contain: told of a bug that a service has met (``PullService``).
+            line: leads to the cluster's home, and is closed with the worker; None: there is none.
+        """
         settings = environment.settings
         self._line = line
         self._environment = environment

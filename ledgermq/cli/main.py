@@ -157,7 +157,8 @@ class CommandParser(argparse.ArgumentParser):
     _is_mixing = False
 
     def parse_known_args(self, args, namespace=None):  # type: ignore[no-untyped-def,override]
-        """As argparse has it; a command without verbs knows all of its words, or refuses them.
+        """Parse what argparse parses; a command without verbs knows all of its words, or refuses
+        them.
 
         Raises:
             UsageError: a word is not known, or missing.

@@ -50,7 +50,7 @@ class HttpCaller(NamedTuple):
         return self.kind == ADMIN
 
     def spoken_for(self) -> SpokenFor:
-        """As a session's HELLO says it."""
+        """The caller as a session's HELLO names it."""
         return SpokenFor(self.kind, self.name, self.user, self.uid, self.gid)
 
 

@@ -32,7 +32,7 @@ from ledgermq.rules.cluster.signatures import PUBLIC_SIZE, SigningKey
 from ledgermq.rules.state.cluster_copy import FILE
 
 CLUSTER_TOUCHES = frozenset({FILE})
-"""Of two requests about the cluster the second waits for what the first has changed."""
+"""What a request about the cluster changes: of two of them the second waits for the first."""
 
 
 class ClusterAge(NamedTuple):

@@ -111,7 +111,7 @@ class ClusterService(Service):
         return self._tables.cluster.table
 
     def age(self, now_ms: int) -> ClusterAge:
-        """See ``ClusterAge``."""
+        """How old the group's rows are, as this node knows while it leads."""
         asker = self._asker
         if asker is None:
             return ClusterAge(None, False, "")
@@ -153,7 +153,7 @@ class ClusterService(Service):
         self._counts[BrokerCounter.CLUSTER_RIGHTS_TOO_OLD] = int(table.rights_too_old)
 
     def begin_again(self) -> None:
-        """See ``Service``: the next turn begins with another asker."""
+        """The last turn has failed: the next one begins with another asker."""
         self._asker = None
 
     def end_all(self) -> None:
@@ -170,7 +170,7 @@ class ClusterService(Service):
                 yield one.asked.request
 
     def _own_key(self) -> bytes:
-        """Of a group whose members have no key in common: none."""
+        """Public key of a home; empty in a group whose members have no key in common."""
         try:
             return new_home_key(self._tables.secrets).public
         except LedgerError:

@@ -174,7 +174,7 @@ class _Asking(threading.Thread):
             os.eventfd_write(self._descriptor, 1)
 
     def _reply(self) -> DocumentReply:
-        """Of the first of the node's addresses at which somebody is."""
+        """The answer of the first of the node's addresses at which somebody is."""
         *others, last = _endpoints(self._question.address)
         for endpoint in others:
             try:

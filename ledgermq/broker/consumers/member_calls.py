@@ -57,7 +57,7 @@ GROUP_TOPICS_MAX = 50_000
 """Members' wishes of one group: each of its members is told all of them, as one answer."""
 
 LINES_MAX = 200
-"""Of one group's members, in ten minutes."""
+"""Most log lines about the members of one group in ten minutes."""
 
 TOLD_MAX = 10
 """Differences among members that one answer names."""

@@ -19,7 +19,7 @@ TWINS_LINE = (
     "two consumers of a group have one client id: group=%s client=%s hosts=%s and %s;"
     " the first one is refused: give each its own name"
 )
-"""Of two members of our own kind, both there."""
+"""Log line about two members of our own kind that are both there."""
 
 
 class MemberSource(Protocol):

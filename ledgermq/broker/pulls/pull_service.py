@@ -246,7 +246,9 @@ class PullService(Service):
                     return
 
     def _grown_bounds(self, queue: QueueName) -> ReadableRange | LedgerError | None:
-        """Of a queue with something for those who wait, or why it has nothing; else ``None``."""
+        """Bounds of a queue with something for those who wait, or why it has nothing; else
+        ``None``.
+        """
         try:
             bounds = self._store.bounds(queue)
             waiting = self._holds.peek(queue)
@@ -556,7 +558,7 @@ def _hold_until_ms(now_ms: int, hold_ms: int) -> int:
 
 
 def _weight(expression: str) -> int:
-    """Of how many expressions of the usual length one takes the time."""
+    """The time that an expression takes, as a number of expressions of the usual length."""
     return -(-len(expression) // SQL_SIZE)
 
 

@@ -58,7 +58,7 @@ PASSED_MAX = 1_024
 """Packs that one command passes over when it drops some."""
 
 LOOK_MS = 60_000
-"""So often at least it is looked whether something is to be dropped: clocks may be set."""
+"""Longest time between two looks whether something is to be dropped: clocks may be set."""
 
 
 class _Waiting(NamedTuple):

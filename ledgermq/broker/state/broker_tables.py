@@ -112,9 +112,13 @@ class BrokerTables(AppliedTables):
         self._due_ns: int | None = None
 
     def settle(self) -> bool:
-        """As ``AppliedTables.settle``; then there are files that say up to where moves are applied,
-        before any is: one that is missing is taken to be as new as others, and what is moved twice
-        is there twice.
+        """Whether each table says now where in the log it stands. Once they do there are files that
+        say up to where moves are applied, before any is.
+
+        A missing one is taken to be as new as others, and what is moved twice is there twice.
+
+        Raises:
+            ConfigError, CorruptLogError, StorageError: as when they are loaded.
         """
         if not super().settle():
             return False

@@ -124,7 +124,7 @@ class StateLog(Service):
         sign_of_life: Callable[[], None] = lambda: None,
         contain: Contain = let_through,
     ) -> None:
-        """See ``PullService`` for ``contain``: told of a bug that a plan has met."""
+        """Nothing is proposed yet; ``contain`` is told of a bug that a plan has met."""
         self._contain = contain
         self._clock = clock
         counts = no_counts() if counts is None else counts
@@ -195,7 +195,7 @@ class StateLog(Service):
 
     @property
     def next_offset(self) -> int:
-        """Of the command that is applied next; -1 before it is known where the tables stand."""
+        """Queue offset of the next command; -1 before it is known where the tables stand."""
         return self._reader.next_offset
 
     @property

@@ -96,7 +96,7 @@ class StateReader:
 
     @property
     def next_offset(self) -> int:
-        """Of the command that is applied next; -1 before it is known."""
+        """Queue offset of the command that is applied next; -1 before it is known."""
         return self._next
 
     def apply(self) -> bool:

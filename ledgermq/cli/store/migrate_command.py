@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from ledgermq.conversion.move_manifest import MoveManifest
 
 FREE_PER_CENT_MIN = 10
-"""Of the disk: a node that recovers writes queues and index again before it deletes anything."""
+"""Least share of the disk that is to be free: a node that recovers writes queues and index again
+before it deletes anything."""
 
 OUTLIERS_NAMED_MAX = 20
 

@@ -50,7 +50,7 @@ from ledgermq.process.node_status import Health
 from ledgermq.wire.session import LOOKS
 
 FIELDS_MAX = 64
-"""Of one form."""
+"""Most fields of one form."""
 
 _NAME_MAX = 255
 _ITSELF = HttpCaller(LOOKS, "console")
@@ -88,7 +88,7 @@ _TITLES = {
     HTTPStatus.NOT_FOUND: "Not there",
     HTTPStatus.BAD_REQUEST: "Not so",
 }
-"""Of a page that could not be made; of all others "Not now"."""
+"""Titles of a page that could not be made, by status; the title of all others is "Not now"."""
 
 
 class ConsoleParts(NamedTuple):
