@@ -119,7 +119,7 @@ class BrokerWorker:
 
     @property
     def state_log(self) -> StateLog:
-        """Through which its tables change."""
+        """The log of commands, through which the node's tables change."""
         return self._log
 
     def sources(self) -> list[Pollable]:
@@ -128,7 +128,7 @@ class BrokerWorker:
         return [*self._environment.inbox.sources, *self._service.sources, *line]
 
     def sleep_ms(self, now_ns: int) -> int:
-        """Until the first deadline; 0 while queues with holds wait to be looked at."""
+        """Milliseconds until the first deadline; 0 while queues with holds wait to be looked at."""
         now_ms = now_ns // 1_000_000
         is_quiet = now_ms >= self._quiet_from_ms
         self._is_due = self._is_behind or (is_quiet and self._store.has_moved())
@@ -162,7 +162,7 @@ class BrokerWorker:
         return now_ms + min([*waits, QUIET_MS if write_ms is None else write_ms, QUIET_MS])
 
     def hears_bells(self, now_ns: int) -> bool:
-        """While somebody waits for messages, for a change, or for this node to lead; and where
+        """True while somebody waits for messages, for a change, or for this node to lead; and where
         nothing has happened for a while: then it need not look so often by itself.
 
         Raft rouses it when another node leads.

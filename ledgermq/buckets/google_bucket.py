@@ -347,7 +347,7 @@ def _note_date(answer: Response, *_how: object, **_more: object) -> None:
 
 
 def _store_time() -> datetime:
-    """By the clock of the store; without it by ours."""
+    """The time by the clock of the store; by ours, where the store has not told its own."""
     try:
         return parsedate_to_datetime(_answered.date or "").astimezone(UTC)
     except (AttributeError, ValueError):

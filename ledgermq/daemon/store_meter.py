@@ -72,7 +72,7 @@ class StoreMeter:
             self._pid = 0
 
     def close_in_child(self) -> None:
-        """In a child of the supervisor: what is still being counted is not for it."""
+        """Close what a child of the supervisor does not need: the count under way is not for it."""
         self._close_pipe()
 
     def _begin(self, now_ns: int) -> None:

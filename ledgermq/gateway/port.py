@@ -193,7 +193,7 @@ class RemotingPort:
         return self._parts.codes
 
     def fileno(self) -> int:
-        """For the poll set of the process."""
+        """Descriptor of the port, for the poll set of the process."""
         return self._epoll.fileno()
 
     def next_deadline_ms(self) -> int | None:

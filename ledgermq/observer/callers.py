@@ -15,7 +15,8 @@ from ledgermq.model.errors import NoPermissionError
 from ledgermq.wire.session import ACCOUNT, ADMIN, LOOKS, SpokenFor
 
 PEER = "ledgermq.peer"
-"""In the scope of a request that came over the unix socket: account and group at its other end."""
+"""Key in the scope of a request that came over the unix socket: account and group at its other
+end."""
 
 
 class HttpCaller(NamedTuple):

@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 
 _PORT, _PATH = "PYTHON_WORKER_FACTORY_PORT", "PYTHON_WORKER_FACTORY_SOCK_PATH"
-"""In the environment of interpreters that Spark starts without its daemon."""
+"""Variables in the environment of interpreters that Spark starts without its daemon."""
 
 _WORD = "PYTHON_WORKER_FACTORY_SECRET"
 """What is said over TCP, and nothing over a Unix socket."""

@@ -11,4 +11,4 @@ LEVEL_DEFAULT = -5
 LEVELS = range(-7, 20)
 
 TYPED = "typed"
-"""Among ``columns``: the bodies as fields."""
+"""Value of ``columns`` for bodies as fields."""

@@ -25,7 +25,7 @@ PER_FULL = 2
 since the last one, so that the sum stays the same, and each is a fifth of the pause."""
 
 COUNTED_EACH = 16
-"""To count what is left out is to walk through it: in one of so many collections."""
+"""Collections of which one counts what is left out: to count it is to walk through it."""
 
 
 class FullCollections:

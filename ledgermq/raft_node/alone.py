@@ -27,7 +27,7 @@ _NO_OTHERS = "a plain CommitLog is not replicated"
 
 
 class FixedMembership:
-    """In the place of ``MembershipLog``: the only member, for ever."""
+    """``MembershipLog`` of a log that is not replicated: this node is the only member, for ever."""
 
     def __init__(self, roster: Roster) -> None:
         self.current = roster
@@ -66,7 +66,7 @@ class FixedMembership:
 
 
 class Alone:
-    """In the place of ``Replicated``: it has only to tell what of the log is damaged."""
+    """``Replicated`` for a log that is not: it has only to tell what of the log is damaged."""
 
     def __init__(self, environment: Environment) -> None:
         """Nothing is known to be damaged."""

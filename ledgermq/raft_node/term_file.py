@@ -202,5 +202,5 @@ def when_there_is_space(persist: Callable[[], None], sign_of_life: Callable[[], 
 
 
 def _order(state: HardState) -> tuple[int, bool]:
-    """Within a term a vote is newer than none."""
+    """Order of states: by term, and within a term a vote is newer than none."""
     return state.term, state.vote is not None

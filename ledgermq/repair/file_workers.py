@@ -72,7 +72,7 @@ class FileWorkers:
 
 
 _bytes_read: Synchronized[int] | None = None
-"""In a worker process: what all workers have read together."""
+"""Bytes that all workers have read together, in a worker process."""
 
 
 def _enter_worker(counter: Synchronized[int]) -> None:

@@ -36,7 +36,7 @@ MESSAGES_AT_ONCE = 32
 """Messages that are made of what was read of one client."""
 
 POLL_EVERY = 64
-"""After so many messages who else has something is looked for, though not all is taken yet."""
+"""Messages after which it is looked who else has something, though not all is taken yet."""
 
 EVENTS_MAX = 256
 ACCEPTED_MAX = 64

@@ -42,7 +42,7 @@ from ledgermq.store.files.descriptor_cache import connections_allowed
 logger = logging.getLogger(__name__)
 
 MEMORY_LOOK_NS = 100_000_000
-"""Between two looks at the process's memory."""
+"""Nanoseconds between two looks at the process's memory."""
 
 LOOK_SHARE = 10
 """A look at all connections takes about the n-th part of the time to the next one."""

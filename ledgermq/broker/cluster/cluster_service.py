@@ -243,7 +243,9 @@ class ClusterService(Service):
         )
 
     def _current_desk(self) -> DocumentDesk:
-        """With the key of the certificate of now, once this node has it."""
+        """The desk with the key of the current certificate, once this node has it; else one without
+        a key.
+        """
         chain = self._table.chain
         home = chain.greatest if chain is not None else None
         public = home.key if home is not None and self._table.is_home else b""

@@ -263,7 +263,9 @@ class _Asking(threading.Thread):
 
 
 def _endpoints(address: str) -> list[str]:
-    """With numeric hosts, at least one: ZeroMQ resolves a name where it holds others up."""
+    """Endpoints of a node with numeric hosts, at least one: ZeroMQ resolves a name where it holds
+    others up.
+    """
     match = _NODE.fullmatch(address)
     if match is None:
         raise ConfigError("not an address of a node", address=address)

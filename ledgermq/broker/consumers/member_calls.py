@@ -489,7 +489,7 @@ class MemberCalls(Service):
         return counts
 
     def warnings(self, group: str) -> list[str]:
-        """In what the members of ``group`` differ; a few examples."""
+        """Differences among the members of ``group``; a few examples."""
         differences = islice(self._members.differences(group), TOLD_MAX)
         return [*map(str, differences), *self._others.warnings().get(group, [])]
 

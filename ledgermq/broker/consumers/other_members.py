@@ -12,7 +12,7 @@ from typing import Protocol
 from ledgermq.rules.consumers.enrolment import Member
 
 OTHER_OWNER_PREFIX = "rocketmq/"
-"""In front of the client ids of those that own queues and are not our own."""
+"""Prefix of the client ids of members that own queues and are not our own."""
 
 
 TWINS_LINE = (

@@ -361,7 +361,7 @@ class Moves(Service):
 
 
 def _place(queue: QueueName, offset: int) -> str:
-    """By which it is remembered that nobody can make anything of a message."""
+    """Name under which it is remembered that nobody can make anything of a message."""
     return f"{queue.topic}/{queue.queue_id}/{offset}"
 
 

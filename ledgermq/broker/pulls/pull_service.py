@@ -52,7 +52,8 @@ SQL_SIZE = 64
 """Characters of an expression of which that is true; a longer one is looked for in fewer units."""
 
 _VAIN = (PullStatus.NO_MATCHED_MESSAGE, PullStatus.MESSAGE_WAS_REMOVING)
-"""By whether the last unit that was looked at is that of a removed message."""
+"""Status of a pull that has found nothing; the second one if the last unit that was looked at is
+that of a removed message."""
 
 PACED_MAX = 10_000
 """Old reads that wait for their turn; more are answered at once."""

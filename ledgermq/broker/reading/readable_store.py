@@ -106,7 +106,7 @@ class ReadableStore:
 
     @property
     def position(self) -> int:
-        """Up to where the log is in the queues that are shown."""
+        """Position up to which the log is in the queues that are shown."""
         return self._position
 
     def look(self) -> bool:

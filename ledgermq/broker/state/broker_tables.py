@@ -311,7 +311,7 @@ class BrokerTables(AppliedTables):
             logger.error("ends of queues that were told not kept: %s", error)
 
     def _revisions(self) -> dict[str, int]:
-        """In the order in which they are written: the largest come last.
+        """Revisions of tables in the order in which they are written: the largest come last.
 
         Those of users and quotas have a revision of their own.
         """

@@ -162,12 +162,12 @@ class StateLog(Service):
 
     @property
     def term(self) -> int:
-        """In which this node may propose; 0 while it may not."""
+        """Term in which this node may propose; 0 while it may not."""
         return self._term or 0
 
     @property
     def tables_term(self) -> int:
-        """In which this node leads, and whose snapshot is applied; 0 before."""
+        """Term in which this node leads, once its snapshot is applied; 0 before."""
         return self.term if self._snapshot_term == self.term else 0
 
     @property

@@ -74,7 +74,9 @@ class WriterNotice(Service):
 
     @property
     def complete_term(self) -> int:
-        """In which this node leads by tables that have all that was acknowledged before; else 0."""
+        """Term in which this node leads by tables that have all that was acknowledged before; else
+        0.
+        """
         is_behind = self._log.is_held_up or self._tables.is_starting
         return 0 if is_behind else self._log.term
 

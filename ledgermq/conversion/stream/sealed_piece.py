@@ -201,7 +201,9 @@ def _nonce(number: int) -> bytes:
 
 
 def _box(key: bytes | None, head: bytes, stream: bytes) -> AESGCM:
-    """By the key of one piece; without a key by that of its head, so that it is vouched for."""
+    """The cipher with the key of one piece; without a key, with one made of its head, so that the
+    piece is vouched for.
+    """
     # Who asks for --help needs no library for it.
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     from cryptography.hazmat.primitives.hashes import SHA256

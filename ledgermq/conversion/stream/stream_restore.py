@@ -306,7 +306,7 @@ def _goes_beyond(facts: StretchFacts, wanted: Wanted) -> bool:
 def _cut_within(
     repository: Repository, piece: LogPiece, facts: StretchFacts, wanted: Wanted
 ) -> _Cut | None:
-    """Behind the last record of the piece that is wanted; None when none is."""
+    """Cut behind the last record of the piece that is wanted; None when none is."""
     header_size = HEADER_SIZE if piece.folder == "data" else 0
     view = repository.read_log(piece)
     base = piece.start

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class CommitWatch:
-    """For how long the same bytes have been written and not committed."""
+    """Watches how long the same bytes have been written and not committed."""
 
     def __init__(self) -> None:
         self._committed = -1

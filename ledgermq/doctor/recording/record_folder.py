@@ -202,7 +202,7 @@ class RecordFolder:
 
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Without names of this machine's accounts; whoever unpacks it alone may read it."""
+    """The member without names of this machine's accounts; whoever unpacks it alone may read it."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mode = 0o600

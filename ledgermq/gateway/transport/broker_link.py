@@ -23,7 +23,7 @@ from ledgermq.model.errors import BusyError, NotLeaderError, ProtocolError
 from ledgermq.remoting.command import ONEWAY, Command, decode_command, encode_handed_on
 
 RETRY_MS = 100
-"""Between attempts to reach a broker process that is away."""
+"""Milliseconds between attempts to reach a broker process that is away."""
 
 OFFSETS_MS = 20
 """Shortest time between two times that offsets are told by themselves: each is a turn of the broker

@@ -246,7 +246,7 @@ class ServerLinks(PortPart):
         self._links: dict[tuple[str, str], ServerLink] = {}
 
     def fileno(self) -> int:
-        """For the port's own."""
+        """Descriptor of all links, for the port's poll set."""
         return self._epoll.fileno()
 
     def to(

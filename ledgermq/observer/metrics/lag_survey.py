@@ -203,7 +203,7 @@ class LagSurvey:
                 self._look_at(name)
 
     def _look_at(self, name: str) -> None:
-        """At a topic's queues, and at how far each group is in them."""
+        """Look at a topic's queues, and at how far each group is in them."""
         topic = self._tables.topics.get(name)
         if topic is None:
             self._topics.pop(name, None)

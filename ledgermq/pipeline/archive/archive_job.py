@@ -41,7 +41,7 @@ WORKERS_SHARE = 2
 """Tasks for each worker, so that none waits long for the last one."""
 
 PART_BYTES_MIN = 16 * 1024 * 1024
-"""But no task for less of the log: each makes a file of its own for each topic and day."""
+"""Fewest bytes of the log for one task: each makes a file of its own for each topic and day."""
 
 
 class ArchiveTarget(Protocol):

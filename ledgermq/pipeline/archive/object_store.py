@@ -46,7 +46,7 @@ LEASE_S = 60
 of."""
 
 RENEWALS = 4
-"""In that time: one that fails, or is slow, does no harm."""
+"""Renewals within ``LEASE_S``: one that fails, or is slow, does no harm."""
 
 HEAD_VERSION = 1
 HEAD_BYTES_MAX = 4096

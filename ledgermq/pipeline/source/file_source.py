@@ -140,7 +140,7 @@ class FileSource(ABC):
         return int(self.units_of(range_.queue, offset, 1)["position"][0])
 
     def queued(self) -> Queued | None:
-        """Up to where the log is in the queues that are listed from now on.
+        """Position up to which the log is in the queues that are listed from now on.
 
         None where no dispatcher of ours has said so: which of several queues grew first is not
         seen from outside.

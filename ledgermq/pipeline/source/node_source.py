@@ -137,7 +137,7 @@ class NodeSource:
         return pulled.status is PullStatus.FOUND
 
     def queued(self) -> Queued | None:
-        """Up to where the leader's queues have the log.
+        """Position up to which the leader's queues have the log.
 
         Raises:
             LedgerError: the broker refused, or did not answer.

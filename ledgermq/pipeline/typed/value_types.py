@@ -58,7 +58,7 @@ _PROTOBUF: Mapping[int, spark.DataType] = {
     9: AS_TEXT, 12: spark.BinaryType(), 13: spark.LongType(), 14: AS_TEXT,
     15: spark.IntegerType(), 16: spark.LongType(), 17: spark.IntegerType(), 18: spark.LongType(),
 }  # fmt: skip
-"""By the numbers of ``google/protobuf/descriptor.proto``."""
+"""Spark's types, by the numbers of types in ``google/protobuf/descriptor.proto``."""
 
 DIGITS_MAX = 38
 

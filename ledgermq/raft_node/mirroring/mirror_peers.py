@@ -44,10 +44,10 @@ from ledgermq.wire.ship_frames import is_ship_frame
 logger = logging.getLogger(__name__)
 
 REPORT_S = 1.0
-"""Between two reports of how far behind the mirror is."""
+"""Seconds between two reports of how far behind the mirror is."""
 
 NOTE_S = 10.0
-"""Between two of them that are kept in the store."""
+"""Seconds between two of these reports that are kept in the store."""
 
 
 class MirrorPeers:
@@ -179,7 +179,8 @@ class MirrorPeers:
             logger.warning("how far the mirror is, is not reported: %s", error)
 
     def _write_note(self) -> None:
-        """For who promotes this mirror, perhaps after the machine was started anew.
+        """Keep the last report for who promotes this mirror, perhaps after the machine was started
+        anew.
 
         While no source has answered, what was noted before is the last word of it.
         """

@@ -482,7 +482,9 @@ class PeerGroup:
         return verdict.node
 
     def _say(self, peer: NodeId, part: bytes) -> bool:
-        """By ZeroMQ's connection, which has proved who both sides are."""
+        """Send a part by ZeroMQ's connection, which has proved who both sides are; false: it took
+        none.
+        """
         return self._out is not None and self._out.send(peer, (part,))
 
     def _knowing_of_direct(self) -> set[NodeId]:

@@ -236,7 +236,7 @@ class FileReceiver:
         self._start(lambda: _delete(folder))
 
     def sleep_ms(self, now_ns: int) -> int | None:
-        """Until something is asked for again; None while nothing is being received."""
+        """Milliseconds until something is asked for again; None while nothing is being received."""
         if self._offer is None or self._job is not None:
             return None
         is_paused = now_ns < self._paused_until_ns

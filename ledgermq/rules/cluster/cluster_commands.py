@@ -39,7 +39,7 @@ from ledgermq.rules.cluster.signatures import PUBLIC_SIZE
 
 CLUSTER_KEY = "cluster"
 DOCUMENT_KEY = "cluster_document"
-"""By which the two kinds of changes are known in a command of the log."""
+"""Keys by which the two kinds of changes are known in a command of the log."""
 
 NODES_MAX = 64
 NODE_ADDRESS_SIZE_MAX = 255

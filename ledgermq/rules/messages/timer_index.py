@@ -44,7 +44,7 @@ class Watermark(NamedTuple):
         return cls(marks.get("due", -1), marks.get("offset", -1), marks.get("end", 0))
 
     def to_marks(self) -> dict[str, int]:
-        """For a command."""
+        """The watermark's marks, for a command."""
         return {"due": self.due_ms, "offset": self.offset, "end": self.end}
 
 

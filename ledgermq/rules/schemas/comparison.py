@@ -50,8 +50,8 @@ class StepBudget:
     def __init__(
         self, left: int = COMPARED_STEPS_MAX, *, spent_ns: Callable[[], int] = lambda: 0
     ) -> None:
-        """With a clock of the processor's time it ends after ``COMPARED_NS_MAX``, too: a step that
-        takes longer than it should costs no more than that.
+        """Allow ``left`` steps. With a clock of the processor's time the budget ends after
+        ``COMPARED_NS_MAX``, too: a step that takes longer than it should costs no more than that.
         """
         self.left = left
         self._spent_ns = spent_ns

@@ -55,7 +55,8 @@ _FLOATING = re.compile(
 somebody has stored, and the time to match has to grow with its length alone."""
 
 _JAVA_BLANKS = "".join(map(chr, range(0x21)))
-"""Around a floating number, passed over by ``Double.parseDouble``; a no-break space is none."""
+"""Characters around a floating number that ``Double.parseDouble`` passes over; a no-break space is
+none."""
 
 _WHOLE_MIN, _WHOLE_MAX = -(2**63), 2**63 - 1
 _WHOLE_DIGITS_MAX = len(str(_WHOLE_MAX))

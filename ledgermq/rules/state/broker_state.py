@@ -36,8 +36,8 @@ from ledgermq.rules.tables.moves import MoveTable
 from ledgermq.rules.tables.table import Table
 
 APPLIED_KEY = "ledgermqApplied"
-"""In each file: the queue offset behind the last command that is in it; ``FROM_FIRST`` where none
-is, and the queue may begin anywhere."""
+"""Key in each file for the queue offset behind the last command that is in it; ``FROM_FIRST`` where
+none is, and the queue may begin anywhere."""
 
 FROM_FIRST = -1
 

@@ -293,7 +293,7 @@ _KEYS: Mapping[type, str] = {
     **dict.fromkeys(get_args(ClusterCommand), cluster_commands.CLUSTER_KEY),
     cluster_commands.DocumentTaken: cluster_commands.DOCUMENT_KEY,
 }
-"""By which a change of each kind is known in a command."""
+"""Keys by which a change of each kind is known in a command."""
 
 assert {*_KEYS.values()} == LEVEL_OF_CHANGE.keys(), "a kind of change without a feature level"
 

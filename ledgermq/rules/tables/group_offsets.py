@@ -199,7 +199,7 @@ def _discard(index: dict[str, set[str]], key: str, name: str) -> None:
 
 
 def _read_queues(key: str, value: object) -> dict[int, int]:
-    """By queue; one below 0 means nothing to anybody."""
+    """Offsets by queue; one below 0 means nothing to anybody."""
     if not isinstance(value, Mapping):
         raise ConfigError("offsets are not a JSON object", file=FILE, key=key)
     queues: dict[int, int] = {}

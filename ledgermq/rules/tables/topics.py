@@ -52,7 +52,7 @@ _FIRST_OFFSETS = "ledgermqFirstOffsets"
 _QUEUES_KEPT = "ledgermqQueuesKept"
 _WINDOW = "ledgermqDeduplicationWindowMs"
 _CLUSTER = "ledgermqCluster"
-"""In a topic's fields; RocketMQ ignores all of them."""
+"""Names of fields in a topic; RocketMQ ignores them."""
 
 _READ = frozenset(
     {
@@ -64,8 +64,8 @@ _NAMES = _READ | {"topicFilterType"}
 _TABLES = frozenset({"dataVersion", "topicConfigTable"})
 
 _DELETED = "ledgermqDeleted"
-"""In the file, beside the topics: names that were deleted, with the time of it. RocketMQ ignores
-it. Their messages are in the log, and must not make topics of them again."""
+"""Name in the file, beside the topics, of those that were deleted, with the time of it. RocketMQ
+ignores it. Their messages are in the log, and must not make topics of them again."""
 
 
 class Permission(IntFlag):

@@ -158,7 +158,7 @@ class AccessWish(NamedTuple):
 
 
 _MAKING = ".making-"
-"""Behind the name of a folder that is not whole yet."""
+"""Text behind the name of a folder that is not whole yet; a number drawn by chance follows."""
 
 
 def make_first_access(folder: Path, wanted: AccessWish) -> None:

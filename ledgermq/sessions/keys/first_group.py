@@ -27,7 +27,7 @@ HOST_COUNTS = (1, 3, 5)
 than with one voter less."""
 
 HOST_COUNTS_BESIDE_WITNESS = (2, 4)
-"""With the witness they are an odd number of voters."""
+"""Numbers of hosts beside a witness, with which they are an odd number of voters."""
 
 FIRST_PORT = 10_920
 PORTS = 4

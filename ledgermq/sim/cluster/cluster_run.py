@@ -138,7 +138,7 @@ class ClusterRun:
         self.home.propose(RowChanged(key, self.home.table.at.number + 1, value))
 
     def _certify(self, group: ModelGroup, known: int) -> None:
-        """With the root key: the first home, and one in the place of a home that is lost.
+        """Certify with the root key the first home, or one in the place of a home that is lost.
 
         Args:
             known: greatest epoch of any group; beside the key stands the last one that it signed.

@@ -308,7 +308,7 @@ class ModelGroup:
             self.propose(age.note)
 
     def _send(self, asker: DocumentAsker, question: Question) -> None:
-        """To the member of that address, and its answer back; either may be lost."""
+        """Send a question to the member of its address, and the answer back; either may be lost."""
         name, _, _ = question.address.partition("/")
 
         def arrive(answered: DocumentReply) -> None:

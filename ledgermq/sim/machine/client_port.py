@@ -27,11 +27,11 @@ class SimulatedConnection:
         port.accept(self)
 
     def send(self, parts: Sequence[bytes]) -> None:
-        """To the node."""
+        """Send a message to the node."""
         self._sent_until = self._port.later(self._sent_until, lambda: self._port.take(self, parts))
 
     def answer(self, parts: Sequence[bytes]) -> None:
-        """To the client."""
+        """Send a message to the client."""
         self._answered_until = self._port.later(
             self._answered_until, lambda: self._arrived(list(parts))
         )

@@ -68,7 +68,7 @@ EARLY_ANSWERS = 10
 """Most that is lost was acknowledged before files were written for the first time."""
 
 STAGED_MS = 2_500
-"""For so long staged rows are kept that nobody commits: less than a run takes."""
+"""Milliseconds for which staged rows are kept that nobody commits: less than a run takes."""
 
 JUMPS_MS = (-3_000, -200, 200, 3_000)
 """Steps of a clock's time of day: further ones would make all timers due, or none."""
@@ -254,7 +254,7 @@ class ServiceRun(FaultRun):
             )
 
     def _read(self, node: Node, role: Role) -> None:
-        """After each turn of a broker: are its tables those of all?"""
+        """Look, after each turn of a broker, whether its tables are those of all."""
         readers = node.readers
         if role is not Role.BROKER or readers is None or readers.log is None:
             return

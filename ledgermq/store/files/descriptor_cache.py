@@ -21,7 +21,8 @@ DESCRIPTORS_MAX = 512
 
 DESCRIPTORS_OF_MANY = 16_384
 _LIMIT_OF_MANY = 4_096
-"""Below, the sockets and index files of a process may need as many as its queues."""
+"""Descriptors below which the sockets and index files of a process may need as many as its
+queues."""
 
 
 def descriptors_allowed() -> int:

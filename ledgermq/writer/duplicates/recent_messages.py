@@ -211,7 +211,7 @@ class RecentMessages:
     def find(
         self, keys: Sequence[MessageKey], records: Sequence[memoryview] = ()
     ) -> list[StoredMessage | None]:
-        """For each key the last message that has it.
+        """The last message of each key.
 
         Most that are asked for are near the log's end: what is further back is taken when one is
         not found.

@@ -244,7 +244,7 @@ class Deduplication:
             raise
 
     def _of_these(self, stored: FoundMessages) -> FoundMessages:
-        """Without the messages of topics that were deleted, and made again with the same name."""
+        """Those that are not of topics that were deleted, and made again with the same name."""
         if not self._begins:
             return stored
         places = zip(stored.topics, stored.queue_ids.tolist(), strict=True)

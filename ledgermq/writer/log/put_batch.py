@@ -59,7 +59,7 @@ class PutBatch:
 
     @property
     def published_end(self) -> Position:
-        """Behind what is written, and can be read."""
+        """Position behind what is written, and can be read."""
         return self._begin.position
 
     def make_room(self, sizes: memoryview) -> None:
@@ -148,7 +148,7 @@ class PutBatch:
         return puts
 
     def take_back(self, error: StorageError) -> list[Put]:
-        """After a failed write: the frames to refuse with ``error``; none of them is stored.
+        """The frames to refuse with ``error`` after a failed write; none of them is stored.
 
         Raises:
             StorageError: ``error`` again, when the process must not go on writing.
