@@ -269,8 +269,7 @@ class AppendFiles:
             self._reserved = self._reserved_in(self._fd, self._start, self._reserved, end)
 
     def _reserved_in(self, fd: int, start: int, reserved: int, wanted: int) -> int:
-        """Place up to which the file that begins at ``start`` has blocks now, at least ``wanted``.
-        """
+        """Place up to which the file from ``start`` on has blocks now, at least ``wanted``."""
         step = max(RESERVE_STEP_MIN, min(RESERVE_STEP, self.file_size // 16))
         while True:
             target = min(self.file_size, -(-wanted // step) * step)
