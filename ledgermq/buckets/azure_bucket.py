@@ -431,6 +431,7 @@ def _service(host: str) -> BlobServiceClient:
 def _identity() -> object:
     """What az, a machine or a workload has, by azure-identity."""
     try:
+        # It is a package beside the client, which most do without.
         from azure.identity import DefaultAzureCredential
     except ModuleNotFoundError as error:
         raise ConfigError("no keys for the object store", setting=_KEYS) from error

@@ -88,6 +88,7 @@ def _hand_over(connection: socket.socket) -> None:
         AttributeError: this PySpark connects otherwise; the query ends, as it would for a Python
             that cannot start.
     """
+    # The connection is there by now: it does not wait for this import, which takes its time.
     from pyspark import util, worker_util
 
     def taken(_place: str | int, _secret: str | None) -> tuple[io.IOBase, socket.socket]:

@@ -12,12 +12,15 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from ledgermq.conversion.stream.sealed_piece import Bytes
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
 from ledgermq.store.files.small_file import create_file, write_all
+
+if TYPE_CHECKING:
+    # With the module comes a library for encryption, which a plain folder does without.
+    from ledgermq.conversion.stream.sealed_piece import Bytes
 
 ABOUT = "about"
 """The piece that says whose log a stream is of."""

@@ -76,6 +76,7 @@ def spark_type_of(schema: RegisteredSchema) -> spark.DataType:
         return types.protobuf(message_class(schema.schema).DESCRIPTOR, ())
     if schema.type == SchemaType.JSON:
         return types.json(json.loads(schema.schema), json.loads(schema.schema), ())
+    # Only schemas of Avro need it, and it may be missing.
     import fastavro
 
     names: dict[str, dict[Any, Any]] = {}
