@@ -36,7 +36,7 @@ from ledgermq.client import (
     TransactionalProducer,
     UndecidedTransaction,
 )
-from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.config.settings import AckMode, Settings
 from ledgermq.model.errors import LedgerError

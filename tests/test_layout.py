@@ -38,6 +38,18 @@ IMPORTED_AS = {
     "prometheus-client": "prometheus_client",
 }
 
+HALF_SENTENCES = {"Of", "So", "As", "See"}
+"""No docstring begins with one of these: what follows needs the name above it, or another page."""
+
+UNREAD_FOLDERS = [
+    "client",
+    "cli/admin",
+    "observer/api",
+    "observer/inquiries",
+    "broker/administration",
+]
+"""Folders whose docstrings may still begin so: the list only ever gets shorter."""
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
 
@@ -94,12 +106,14 @@ class Module(NamedTuple):
         top: what is defined in the module itself.
         functions: all of them, wherever.
         imports: modules of ours, wherever they are imported.
+        openings: lines and first words of all docstrings, those of attributes among them.
     """
 
     docstring: str
     top: list[Defined]
     functions: list[Defined]
     imports: set[str]
+    openings: list[tuple[int, str]]
 
 
 @cache
@@ -114,6 +128,7 @@ def read(path: Path) -> Module:
             [defined(node) for node in tree.body if isinstance(node, Definition)],
             [defined(node) for node in nodes if isinstance(node, Function)],
             {name for node in nodes if isinstance(node, ast.ImportFrom) for name in imported(node)},
+            sorted(opening for node in nodes for opening in openings(node)),
         )
     finally:
         gc.enable()
@@ -126,6 +141,26 @@ def imported(node: ast.ImportFrom) -> Iterator[str]:
         for name in {base, *(f"{base}.{alias.name}".lstrip(".") for alias in node.names)}:
             if name in module_names():
                 yield name
+
+
+def openings(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """The docstring of a module, a class or a function, and those behind the assignments in it."""
+    body = getattr(node, "body", None)
+    if not isinstance(body, list):
+        return
+    is_owner = isinstance(node, ast.Module | Definition)
+    above: ast.stmt | None = None
+    for statement in body:
+        documents = is_owner if above is None else isinstance(above, ast.Assign | ast.AnnAssign)
+        if (
+            documents
+            and isinstance(statement, ast.Expr)
+            and isinstance(statement.value, ast.Constant)
+            and isinstance(statement.value.value, str)
+            and (word := re.search(r"\w+", statement.value.value))
+        ):
+            yield statement.lineno, word[0]
+        above = statement
 
 
 def defined(node: Definition) -> Defined:
@@ -302,6 +337,45 @@ def test_public_functions_and_classes_have_a_docstring() -> None:
     ]
 
     assert mute == []
+
+
+def test_docstrings_are_sentences_that_stand_without_the_name_above_them() -> None:
+    read_folders = [
+        path
+        for path in modules()
+        if not any(path.is_relative_to(PRODUCT / folder) for folder in UNREAD_FOLDERS)
+    ]
+    halves = [
+        f"{shown(path)}:{line} {word}"
+        for path in read_folders
+        for line, word in read(path).openings
+        if word in HALF_SENTENCES
+    ]
+
+    assert halves == []
+
+
+def test_the_first_word_of_a_docstring_is_found_wherever_one_may_be() -> None:
+    tree = ast.parse(
+        """'''As a module.'''
+LIMIT = 1
+'''Of one file.'''
+SIZE: int = 2
+'''Size of it.'''
+class Reader:
+    '''See ``Source``.'''
+    places: int
+    '''So many places.'''
+    def read(self):
+        '''Read it.'''
+        LIMIT
+        '''As no docstring.'''
+"""
+    )
+
+    found = sorted(opening for node in ast.walk(tree) for opening in openings(node))
+
+    assert found == [(1, "As"), (3, "Of"), (5, "Size"), (7, "See"), (9, "So"), (11, "Read")]
 
 
 def test_no_work_is_left_as_a_note() -> None:

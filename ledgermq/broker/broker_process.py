@@ -77,7 +77,12 @@ class BrokerWorker:
         contain: Contain = let_through,
         line: HomeLine | None = None,
     ) -> None:
-        """See ``PullService`` for ``contain``; ``line`` leads to other groups, and is its own."""
+        """Make the services; nothing is served yet.
+
+        Args:
+            contain: told of a bug that a service has met (``PullService``).
+            line: leads to the cluster's home, and is closed with the worker; None: there is none.
+        """
         settings = environment.settings
         self._line = line
         self._environment = environment
@@ -114,7 +119,7 @@ class BrokerWorker:
 
     @property
     def state_log(self) -> StateLog:
-        """Through which its tables change."""
+        """The log of commands, through which the node's tables change."""
         return self._log
 
     def sources(self) -> list[Pollable]:
@@ -123,7 +128,7 @@ class BrokerWorker:
         return [*self._environment.inbox.sources, *self._service.sources, *line]
 
     def sleep_ms(self, now_ns: int) -> int:
-        """Until the first deadline; 0 while queues with holds wait to be looked at."""
+        """Milliseconds until the first deadline; 0 while queues with holds wait to be looked at."""
         now_ms = now_ns // 1_000_000
         is_quiet = now_ms >= self._quiet_from_ms
         self._is_due = self._is_behind or (is_quiet and self._store.has_moved())
@@ -157,7 +162,7 @@ class BrokerWorker:
         return now_ms + min([*waits, QUIET_MS if write_ms is None else write_ms, QUIET_MS])
 
     def hears_bells(self, now_ns: int) -> bool:
-        """While somebody waits for messages, for a change, or for this node to lead; and where
+        """True while somebody waits for messages, for a change, or for this node to lead; and where
         nothing has happened for a while: then it need not look so often by itself.
 
         Raft rouses it when another node leads.

@@ -62,7 +62,12 @@ class BrokerServices:
         contain: Contain,
         line: HomeLine | None,
     ) -> None:
-        """See ``PullService`` for ``contain``, and ``ClusterService`` for ``line``."""
+        """Make the services; none has had a turn.
+
+        Args:
+            contain: told of a bug that a service has met (``PullService``).
+            line: leads to the cluster's home; None: there is none.
+        """
         settings, clock = environment.settings, environment.clock
         known = KnownTopics(store, tables)
         self.queries = queries = QueryService(store, settings, known.check_queue)

@@ -95,11 +95,19 @@ class CallService:
             self._verbs[verb.name] = verb
 
     def check_started(self) -> None:
-        """See ``StateLog.check_started``."""
+        """Refuse to tell what the tables say before they have all that was acknowledged.
+
+        Raises:
+            NotLeaderError: they do not have it yet; ask again.
+        """
         self._log.check_started()
 
     def check_newest(self) -> None:
-        """See ``StateLog``."""
+        """Refuse to tell as a leader what another one may have changed meanwhile.
+
+        Raises:
+            NotLeaderError, BusyError: as ``StateLog.check_newest``.
+        """
         self._log.check_newest()
 
     @property

@@ -21,7 +21,8 @@ logger = logging.getLogger(__name__)
 
 REST_MS = 1_000
 REST_MS_MAX = 30_000
-"""After the first failure, and at most: each doubles it, and a turn without one forgets it."""
+"""Rest of a service after its first failure, and its longest rest: each failure doubles it, and a
+turn without one forgets it."""
 
 Send = Callable[[Reply], object]
 

@@ -47,7 +47,7 @@ def listed(fields: Result, **lists: Iterable[Result]) -> Build:
 
 
 def always() -> bool:
-    """Of an answer that is wanted until its caller is said to be gone."""
+    """True: the answer is wanted until its caller is said to be gone."""
     return True
 
 

@@ -61,7 +61,7 @@ from ledgermq.buckets.bucket_address import BucketPlace
 from ledgermq.model.errors import ConfigError, LedgerError, StorageError
 
 FETCH_BYTES = 1 << 20
-"""So much of an object is written to a file at once."""
+"""Bytes of an object that are written to a file at once."""
 
 PART_BYTES = 64 << 20
 """A file of so many bytes is uploaded in parts, a request each: that is what uploads cost most."""
@@ -160,8 +160,6 @@ class S3Bucket(Bucket):
         self.place = place._replace(endpoint=endpoint, region=meta.region_name)
 
     def get(self, key: str, *, bytes_max: int) -> StoredObject | None:
-        """See ``Bucket``."""
-
         def got() -> StoredObject:
             found = self._client.get_object(**self._named(key))
             self.check_bound(key, found["ContentLength"], bytes_max)
@@ -173,7 +171,6 @@ class S3Bucket(Bucket):
             return None
 
     def put(self, key: str, content: bytes, *, over: str | None) -> str | None:
-        """See ``Bucket``."""
         condition = {"IfNoneMatch": "*"} if over is None else {"IfMatch": over}
 
         def done() -> str:
@@ -194,8 +191,6 @@ class S3Bucket(Bucket):
         return found.version if found is not None and found.content == content else None
 
     def put_new(self, key: str, content: IO[bytes] | RawIOBase, crc: int) -> bool:
-        """See ``Bucket``."""
-
         told = b64encode(crc.to_bytes(4, "big")).decode()
 
         def done() -> None:
@@ -221,7 +216,6 @@ class S3Bucket(Bucket):
         raise AssertionError("unreachable")
 
     def stretch(self, key: str, start: int, end: int | None, *, version: str | None) -> Stretch:
-        """See ``Bucket``."""
         asked = self._named(key)
         asked["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
         if version is not None:
@@ -237,7 +231,6 @@ class S3Bucket(Bucket):
         return Stretch(_Body(found["Body"]), size, found["ETag"])
 
     def upload(self, key: str, file: Path) -> None:
-        """See ``Bucket``."""
         named = self._named(key)
         self._ask(
             "object not written",
@@ -248,8 +241,6 @@ class S3Bucket(Bucket):
         )
 
     def fetch(self, key: str, file: Path) -> None:
-        """See ``Bucket``."""
-
         def fetched() -> None:
             # Not by s3transfer: it believes a size that was cut off.
             body = self._client.get_object(**self._named(key))["Body"]
@@ -260,7 +251,6 @@ class S3Bucket(Bucket):
         self._ask("object not read", key, fetched)
 
     def copy(self, source: str, target: str) -> bool:
-        """See ``Bucket``."""
         named = self._named(target)
         try:
             self._ask(
@@ -273,13 +263,11 @@ class S3Bucket(Bucket):
         return True
 
     def listed(self, prefix: str = "", *, at_most: int = LIST_MAX) -> Iterator[str]:
-        """See ``Bucket``."""
         for page in self._pages(prefix, MaxKeys=at_most):
             for item in page.get("Contents", ()):
                 yield item["Key"].removeprefix(self.place.prefix)
 
     def level(self, folder: str) -> Iterator[str]:
-        """See ``Bucket``."""
         for page in self._pages(folder, Delimiter="/"):
             keys = [item["Key"] for item in page.get("Contents", ())]
             keys += [item["Prefix"] for item in page.get("CommonPrefixes", ())]
@@ -297,7 +285,6 @@ class S3Bucket(Bucket):
             asked["ContinuationToken"] = page["NextContinuationToken"]
 
     def delete(self, keys: Iterable[str]) -> None:
-        """See ``Bucket``."""
         waiting = [{"Key": self.place.prefix + key} for key in keys]
         for begin in range(0, len(waiting), LIST_MAX):
             asked = {"Objects": waiting[begin : begin + LIST_MAX], "Quiet": True}
@@ -315,7 +302,6 @@ class S3Bucket(Bucket):
                 )
 
     def unended(self, prefix: str) -> Iterator[tuple[str, str]]:
-        """See ``Bucket``."""
         asked = {"Bucket": self.place.bucket, "Prefix": self.place.prefix + prefix}
         while True:
             ask = partial(self._client.list_multipart_uploads, **asked)
@@ -333,7 +319,6 @@ class S3Bucket(Bucket):
             asked["UploadIdMarker"] = page["NextUploadIdMarker"]
 
     def give_up(self, key: str, upload: str) -> None:
-        """See ``Bucket``."""
         asked = partial(self._client.abort_multipart_upload, **self._named(key), UploadId=upload)
         with suppress(FileNotFoundError):
             self._ask("upload not given up", key, asked)

@@ -65,7 +65,7 @@ from ledgermq.buckets.bucket_address import BucketPlace
 from ledgermq.model.errors import ConfigError, LedgerError, StorageError
 
 RETRIES = 6
-"""Of one request, with pauses between that double: a minute."""
+"""Times that one request is repeated, with pauses between that double: a minute."""
 
 BLOCK_BYTES = 8 << 20
 """What has more goes in blocks of so many, each of which stands in memory."""
@@ -114,8 +114,6 @@ class AzureBucket(Bucket):
         self.place = place
 
     def get(self, key: str, *, bytes_max: int) -> StoredObject | None:
-        """See ``Bucket``."""
-
         def got() -> StoredObject:
             told: dict[str, str] = {}
             found = self._blob(key).download_blob(
@@ -133,7 +131,6 @@ class AzureBucket(Bucket):
             return None
 
     def put(self, key: str, content: bytes, *, over: str | None) -> str | None:
-        """See ``Bucket``."""
         condition = _if_none() if over is None else _if_still(over)
         try:
             return self._sent(key, BytesIO(content), condition)
@@ -143,7 +140,9 @@ class AzureBucket(Bucket):
         return found.version if found is not None and found.content == content else None
 
     def put_new(self, key: str, content: IO[bytes] | RawIOBase, crc: int) -> bool:
-        """See ``Bucket``; the client sends an MD5 of what it reads, and Azure compares it."""
+        """Write the object with all bytes of ``content`` if there is none; the client sends an MD5
+        of what it reads, and Azure compares it.
+        """
         try:
             self._sent(key, content, _if_none())
         except StorageError as error:
@@ -152,7 +151,8 @@ class AzureBucket(Bucket):
         return True
 
     def upload(self, key: str, file: Path) -> None:
-        """See ``Bucket``; blocks of an upload that was killed go by themselves, in a week."""
+        """Write the object with all bytes of ``file``; blocks of an upload that was killed go by
+        themselves, in a week."""
         with file.open("rb") as content:
             self._sent(key, content, {})
 
@@ -185,7 +185,9 @@ class AzureBucket(Bucket):
             raise self._no_container(key) from error
 
     def stretch(self, key: str, start: int, end: int | None, *, version: str | None) -> Stretch:
-        """See ``Bucket``; it is asked for in ranges, each of which the client tries again."""
+        """Have bytes from ``start`` to ``end`` sent: they are asked for in ranges, each of which
+        the client tries again.
+        """
         condition = {} if version is None else _if_still(version)
         ask = partial(self._blob(key).get_blob_properties, **condition)
         found = self._ask("object not read", key, ask)
@@ -208,8 +210,6 @@ class AzureBucket(Bucket):
         return read
 
     def fetch(self, key: str, file: Path) -> None:
-        """See ``Bucket``."""
-
         def fetched() -> None:
             found = self._blob(key).download_blob(validate_content=True)
             with file.open("wb") as target:
@@ -218,8 +218,6 @@ class AzureBucket(Bucket):
         self._ask("object not read", key, fetched)
 
     def copy(self, source: str, target: str) -> bool:
-        """See ``Bucket``."""
-
         def copied() -> None:
             made = self._blob(target)
             status = made.start_copy_from_url(self._blob(source).url)["copy_status"]
@@ -238,7 +236,6 @@ class AzureBucket(Bucket):
         return True
 
     def listed(self, prefix: str = "", *, at_most: int = LIST_MAX) -> Iterator[str]:
-        """See ``Bucket``."""
         # Folders of a hierarchical namespace are listed as blobs, and said to be some by a note.
         list_page = partial(
             self._container.list_blobs,
@@ -252,7 +249,6 @@ class AzureBucket(Bucket):
                     yield blob.name.removeprefix(self.place.prefix)
 
     def level(self, folder: str) -> Iterator[str]:
-        """See ``Bucket``."""
         list_page = partial(
             self._container.walk_blobs, name_starts_with=self.place.prefix + folder, delimiter="/"
         )
@@ -278,7 +274,7 @@ class AzureBucket(Bucket):
                 return
 
     def delete(self, keys: Iterable[str]) -> None:
-        """See ``Bucket``; a request each, several at once."""
+        """Delete objects, with a request each, several at once."""
 
         def deleted(key: str) -> None:
             with suppress(FileNotFoundError):
@@ -435,6 +431,7 @@ def _service(host: str) -> BlobServiceClient:
 def _identity() -> object:
     """What az, a machine or a workload has, by azure-identity."""
     try:
+        # It is a package beside the client, which most do without.
         from azure.identity import DefaultAzureCredential
     except ModuleNotFoundError as error:
         raise ConfigError("no keys for the object store", setting=_KEYS) from error

@@ -18,25 +18,28 @@ from ledgermq.buckets.bucket_address import BucketPlace
 from ledgermq.model.errors import CorruptLogError
 
 TRIES = 12
-"""Of one request, with drawn pauses between them that grow to 20 s: a minute, or one and a half."""
+"""Tries of one request, with drawn pauses between them that grow to 20 s: a minute, or one and a
+half."""
 
 REASON_MAX = 300
 """Characters of what a client or a store says, in an error."""
 
 ANSWER_TRIES = 5
-"""Of a request whose answer is cut off, or has other bytes than its checksum is of."""
+"""Tries of a request whose answer is cut off, or has other bytes than its checksum is of."""
 
 REQUESTS_AT_ONCE = 16
-"""Of one process: what many small objects take is the way there and back."""
+"""Most requests of one process at once: many small objects take their time on the way there and
+back."""
 
 LIST_MAX = 1_000
 """Keys in one request, as stores have it."""
 
 OBJECT_BYTES_MAX = 1 << 30
-"""Of one that is read into memory: a document of the manifest has some 300 bytes a file."""
+"""Most bytes of an object that is read into memory: a document of the manifest has some 300 bytes a
+file."""
 
 RANGE_BYTES = 8 << 20
-"""So much of an object that is read in ranges is asked for, and stands in memory, at once."""
+"""Bytes that are asked for at once, and stand in memory, of an object that is read in ranges."""
 
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 60
@@ -117,7 +120,6 @@ class RangedBody:
         self._kept = memoryview(b"")
 
     def read(self, size: int) -> bytes:
-        """See ``StretchBody``."""
         if not self._kept and self._at < self._end:
             stop = min(self._end, self._at + self._step)
             self._kept = memoryview(self._ranged(self._at, stop))
@@ -126,7 +128,6 @@ class RangedBody:
         return bytes(chunk)
 
     def close(self) -> None:
-        """See ``StretchBody``."""
         self._kept = memoryview(b"")
         self._at = self._end
 
@@ -239,7 +240,7 @@ class Bucket(ABC):
         return self.place.as_text(key)
 
     def check_bound(self, key: str, size: int, bytes_max: int) -> None:
-        """Of an object that is about to be read into memory.
+        """Refuse an object that is about to be read into memory and has more than ``bytes_max``.
 
         Raises:
             CorruptLogError: it is larger than that: no object of ours.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ledgermq.model.errors import ConfigError
 
 SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "abfs": "abfss", "abfss": "abfss"}
-"""Of addresses, and the store that each means."""
+"""Schemes of addresses, and the store that each means."""
 
 FORM = (
     "s3://BUCKET/PREFIX (or s3a://), gs://BUCKET/PREFIX, "

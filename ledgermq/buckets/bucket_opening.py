@@ -12,6 +12,7 @@ def open_bucket(place: BucketPlace) -> Bucket:
     Raises:
         ConfigError: its store's client is not installed, or does not take the place.
     """
+    # Each with the client of its store, which is an extra of its own and takes its time.
     if place.scheme == "gs":
         from ledgermq.buckets.google_bucket import GoogleBucket
 

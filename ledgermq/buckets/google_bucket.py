@@ -58,7 +58,7 @@ from ledgermq.buckets.bucket_address import BucketPlace
 from ledgermq.model.errors import ConfigError, LedgerError, StorageError
 
 RETRY_S = 90
-"""So long is a request tried again, with drawn pauses between that grow to 20 s."""
+"""Seconds for which a request is tried again, with drawn pauses between that grow to 20 s."""
 
 _KEYS = "GOOGLE_APPLICATION_CREDENTIALS, or gcloud's own, or the account of a machine"
 _ENDPOINT = "STORAGE_EMULATOR_HOST"
@@ -105,8 +105,6 @@ class GoogleBucket(Bucket):
         self.place = place._replace(endpoint=endpoint)
 
     def get(self, key: str, *, bytes_max: int) -> StoredObject | None:
-        """See ``Bucket``."""
-
         def got() -> StoredObject:
             blob = self._found(key)
             age_s = max(0.0, (_store_time() - blob.updated).total_seconds())
@@ -120,8 +118,6 @@ class GoogleBucket(Bucket):
             return None
 
     def put(self, key: str, content: bytes, *, over: str | None) -> str | None:
-        """See ``Bucket``."""
-
         def done() -> str:
             blob = self._blob(key)
             blob.upload_from_string(
@@ -139,7 +135,9 @@ class GoogleBucket(Bucket):
         return found.version if found is not None and found.content == content else None
 
     def put_new(self, key: str, content: IO[bytes] | RawIOBase, crc: int) -> bool:
-        """See ``Bucket``; the client sends a CRC-32C of what it reads, and Google compares it."""
+        """Write the object with all bytes of ``content`` if there is none; the client sends a
+        CRC-32C of what it reads, and Google compares it.
+        """
         size = content.seek(0, SEEK_END)
 
         def done() -> None:
@@ -158,7 +156,9 @@ class GoogleBucket(Bucket):
         return True
 
     def stretch(self, key: str, start: int, end: int | None, *, version: str | None) -> Stretch:
-        """See ``Bucket``; it is asked for in ranges, each of which the client tries again."""
+        """Have bytes from ``start`` to ``end`` sent: they are asked for in ranges, each of which
+        the client tries again.
+        """
         blob = self._ask("object not read", key, partial(self._found, key))
         found = _version(blob)
         if version not in (None, found):
@@ -185,7 +185,9 @@ class GoogleBucket(Bucket):
         return read
 
     def upload(self, key: str, file: Path) -> None:
-        """See ``Bucket``; what is left of an upload in parts goes by itself, and costs nothing."""
+        """Write the object with all bytes of ``file``; what is left of an upload in parts goes by
+        itself, and costs nothing.
+        """
 
         def sent() -> None:
             with file.open("rb") as content:
@@ -196,8 +198,6 @@ class GoogleBucket(Bucket):
         self._ask("object not written", key, sent)
 
     def fetch(self, key: str, file: Path) -> None:
-        """See ``Bucket``."""
-
         def fetched() -> None:
             blob = self._found(key)
             with file.open("wb") as target:
@@ -207,7 +207,7 @@ class GoogleBucket(Bucket):
         self._ask("object not read", key, fetched)
 
     def copy(self, source: str, target: str) -> bool:
-        """See ``Bucket``; the target is there when all of it is."""
+        """Let the store copy an object, whole or not at all; false without one."""
 
         def copied() -> None:
             made, token = self._blob(target), None
@@ -223,13 +223,11 @@ class GoogleBucket(Bucket):
         return True
 
     def listed(self, prefix: str = "", *, at_most: int = LIST_MAX) -> Iterator[str]:
-        """See ``Bucket``."""
         for names, _ in self._pages(prefix, page_size=at_most):
             for name in names:
                 yield name.removeprefix(self.place.prefix)
 
     def level(self, folder: str) -> Iterator[str]:
-        """See ``Bucket``."""
         for names, folders in self._pages(folder, page_size=LIST_MAX, delimiter="/"):
             yield from (
                 name.removeprefix(self.place.prefix + folder) for name in (*names, *folders)
@@ -262,7 +260,7 @@ class GoogleBucket(Bucket):
                 return
 
     def delete(self, keys: Iterable[str]) -> None:
-        """See ``Bucket``; a request each, several at once."""
+        """Delete objects, with a request each, several at once."""
 
         def deleted(key: str) -> None:
             with suppress(FileNotFoundError):
@@ -349,7 +347,7 @@ def _note_date(answer: Response, *_how: object, **_more: object) -> None:
 
 
 def _store_time() -> datetime:
-    """By the clock of the store; without it by ours."""
+    """The time by the clock of the store; by ours, where the store has not told its own."""
     try:
         return parsedate_to_datetime(_answered.date or "").astimezone(UTC)
     except (AttributeError, ValueError):

@@ -13,7 +13,7 @@ from ledgermq.buckets.bucket import TRIES, Bucket
 from ledgermq.model.errors import StorageError
 
 FIRST_BYTES = 64 << 10
-"""Of the first stretch: a small object is one request."""
+"""Bytes of the first stretch: a small object is one request."""
 
 BUFFER_BYTES = 1 << 20
 

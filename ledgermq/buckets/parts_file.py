@@ -48,7 +48,9 @@ class PartsFile(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """As much of ``buffer`` as there is, over the borders of parts; 0 at the end."""
+        """Fill ``buffer`` with what is left, over the borders of parts; the number of bytes, 0 at
+        the end.
+        """
         target = memoryview(buffer).cast("B")
         number, done = bisect_right(self._ends, self._at), 0
         while done < len(target) and number < len(self._parts):

@@ -3,8 +3,8 @@
 A module of sub-commands exposes ``register(subparsers)`` and sets ``func`` on each of its parsers
 to ``(arguments) -> exit status``, and ``keeps_umask`` where it makes files that are the user's own
 data, which others may be meant to read. Only the module of the command that was asked for is
-imported; it imports what needs an optional library where that is used, so that ``--help`` never
-does.
+imported; what needs an optional library is in another one, which is imported when the command runs
+(``late_command.py``), or imported where it is used, so that ``--help`` never does.
 
 | exit status | meaning |
 |---|---|
@@ -157,7 +157,8 @@ class CommandParser(argparse.ArgumentParser):
     _is_mixing = False
 
     def parse_known_args(self, args, namespace=None):  # type: ignore[no-untyped-def,override]
-        """As argparse has it; a command without verbs knows all of its words, or refuses them.
+        """Parse what argparse parses; a command without verbs knows all of its words, or refuses
+        them.
 
         Raises:
             UsageError: a word is not known, or missing.

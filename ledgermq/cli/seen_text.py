@@ -52,7 +52,7 @@ class SeenText:
         return self.drawn.write(shown(text, keeps=KEPT))
 
     def writelines(self, lines: list[str]) -> None:
-        """As ``write`` does each."""
+        """Write what can be seen of each of ``lines``."""
         for line in lines:
             self.write(line)
 

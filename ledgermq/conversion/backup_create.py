@@ -35,6 +35,7 @@ from ledgermq.model.names.own_tables import OWN_TABLES
 from ledgermq.repair.check.file_family import FileFamily, FoundFile, find_family
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
 from ledgermq.store.files.small_file import write_new_file
+from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues.known_ends import known_queue_ends
 from ledgermq.store.queues.queue_ends import NAME as ENDS_NAME
 from ledgermq.store.queues.queue_ends import QueueEnds, encode_queue_ends
@@ -48,8 +49,8 @@ TRIES_MAX = 3
 _PARTIAL = "partial-"
 _LOGS = ("commitlog", "data")
 _OWN_FILES = frozenset(("members", *OWN_TABLES))
-"""Of ``ROOT/ledgermq``: who belongs to the group, and the tables. Term, identity and peers are made
-new."""
+"""Files of ``ROOT/ledgermq`` in a backup: who belongs to the group, and the tables. Term, identity
+and peers are made new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +174,6 @@ class _Creation:
         """Position behind the last entry that is known to be committed."""
         if self._manifest.committed == self._manifest.index:
             return self._manifest.end
-        # It needs numpy, which whoever only asks for help need not have.
-        from ledgermq.store.log_reader import LogReader
-
         reader = LogReader(self._directory)
         try:
             return reader.committed_end()

@@ -63,7 +63,7 @@ Progress = Callable[[str, int, int], None]
 """Called with what is done, and bytes done and to do."""
 
 ARCHIVES = "archives.json"
-"""Of ``ROOT/ledgermq``: up to which position of the log each archive has it."""
+"""File of ``ROOT/ledgermq`` that says up to which position of the log each archive has it."""
 
 OF_THE_GROUP = (
     "term",

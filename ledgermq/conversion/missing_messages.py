@@ -16,7 +16,8 @@ from ledgermq.store.log.entry_files import EntryFiles, file_size_in
 from ledgermq.store.log_reader import LogReader
 
 _WITHOUT_UNIT = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
-"""Of a transaction RocketMQ once noted so; they are in no queue, and their offset says nothing."""
+"""Types of a transaction's messages that are in no queue; RocketMQ once noted them so, and their
+offset says nothing."""
 
 
 class CopyEnd(NamedTuple):

@@ -33,7 +33,7 @@ _VERSION = 1
 _DIGEST_SIZE = 16
 _DIFFERENCES_NAMED = 10
 _SEPARATOR = "\t"
-"""Between a topic and a queue's number; no topic has it in its name."""
+"""Separator of a topic and a queue's number; no topic has it in its name."""
 
 
 class Block(NamedTuple):
@@ -72,7 +72,7 @@ class MoveManifest:
 
     @property
     def messages(self) -> int:
-        """In all queues together."""
+        """Number of messages in all queues together."""
         return sum(block.end - block.begin for blocks in self.queues.values() for block in blocks)
 
 

@@ -21,7 +21,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreNote:
-    """See the module's table; ``messages`` are those in the queues."""
+    """What the note says, as the module's head shows it; ``messages`` are those in the queues."""
 
     backup: str
     self_id: str | None

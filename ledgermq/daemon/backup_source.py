@@ -83,7 +83,7 @@ def describe_running(directory: StoreDirectory, runtime: Path) -> BackupManifest
 
 
 def committed_position(directory: StoreDirectory, runtime: Path) -> int:
-    """Up to where the log of the node in ``runtime`` is committed now.
+    """Position up to which the log of the node in ``runtime`` is committed now.
 
     Raises:
         ConfigError, NotLeaderError, StorageError: as ``describe_running``.

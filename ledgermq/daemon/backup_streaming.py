@@ -148,7 +148,7 @@ class BackupStreaming:
         return done
 
     def _wait(self, until_s: float, end: int | None, pause: Callable[[float], None]) -> None:
-        """Until ``until_s``, or until much is behind ``end``; None: a turn has failed."""
+        """Wait until ``until_s``, or until much is behind ``end``; None: a turn has failed."""
         while (left_s := until_s - time.monotonic()) > 0:
             pause(min(left_s, LOOK_S))
             if end is None:

@@ -47,7 +47,8 @@ WATCHING = frozenset({Role.OBSERVER})
 """What becomes of these is nothing to the node: whether it serves goes by the others."""
 
 PAUSE_MIN_NS = 100_000_000
-"""Before the second restart in a row; before the first there is none, and each next one doubles."""
+"""Pause before the second restart in a row; before the first there is none, and each next one
+doubles."""
 
 
 def start_order(settings: Settings) -> list[Role]:
@@ -82,7 +83,7 @@ class Exit(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As a person would say it."""
+        """The exit as an operator reads it: ``exit status 2``, or the name of the signal."""
         if self.code >= 0:
             return f"exit status {self.code}"
         try:
@@ -193,7 +194,7 @@ class Child:
         return max(self.forked_ns, slot.beat_ns) if slot.pid == self.pid else self.forked_ns
 
     def silence_ms(self, page: CursorPage, now_ns: int, *, since_ns: int = 0) -> int:
-        """For how long there was no sign of life; what lies before ``since_ns`` does not count."""
+        """Milliseconds without a sign of life; what lies before ``since_ns`` does not count."""
         return max(0, now_ns - max(self.beat_ns(page), since_ns)) // 1_000_000
 
     def silence_max_ms(self, page: CursorPage, settings: Settings) -> int:

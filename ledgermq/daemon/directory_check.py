@@ -33,7 +33,7 @@ class FoundStore(NamedTuple):
 
     @property
     def text(self) -> str:
-        """In one sentence."""
+        """The log that was found, in one sentence."""
         if not self.log_files:
             return f"no log yet; a {self.log} log will be made"
         crash = ", left by a crash" if self.left_by_crash else ""

@@ -49,7 +49,9 @@ class Reloading:
         self.late = ""
 
     def look(self, children: Iterable[Child], now_ns: int) -> None:
-        """See who has taken them; whoever has not in time is told of, once, and looked at on."""
+        """Look who has taken the settings; who has not in time is told of in the log, once, and
+        looked at on.
+        """
         lacking = [child.role.title for child in children if self._lacks(child)]
         if not lacking:
             if self.late:

@@ -43,7 +43,7 @@ def make_runtime_directory(path: Path, *, socket_mode: int) -> None:
 
 
 def check_runtime_directory(path: Path) -> None:
-    """See that nobody else can put anything into the runtime directory: orders there cut the log.
+    """Refuse a runtime directory into which others can put anything: orders there cut the log.
 
     Raises:
         ConfigError: it is another account's, or others can write to it.

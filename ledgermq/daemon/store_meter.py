@@ -20,7 +20,7 @@ from ledgermq.process.child_process import die_with
 from ledgermq.store.files.disk_space import bytes_on_disk
 
 MAX_AGE_NS = 30_000_000_000
-"""So old a count may be that is told."""
+"""Greatest age of a count that is told; an older one is counted anew."""
 
 SMALL_S = 0.1
 """A count is waited for so long when it begins: a small store is told at once."""
@@ -72,7 +72,7 @@ class StoreMeter:
             self._pid = 0
 
     def close_in_child(self) -> None:
-        """In a child of the supervisor: what is still being counted is not for it."""
+        """Close what a child of the supervisor does not need: the count under way is not for it."""
         self._close_pipe()
 
     def _begin(self, now_ns: int) -> None:

@@ -85,7 +85,7 @@ PAUSE_NS = 2_000_000_000
 _DIED, _KILLED, _RELOADS = range(3)
 
 _VERBS = ("status", "health")
-"""Of the control socket: all about the node, which is measured; and the verdict alone."""
+"""Verbs of the control socket: all about the node, which is measured; and the verdict alone."""
 
 
 class Supervisor:

@@ -216,7 +216,9 @@ class DerivedScrub:
         return counts
 
     def wants_turn(self, now_ns: int) -> bool:
-        """While keys are put again; the pass itself goes on when the process wakes anyway."""
+        """Whether keys have to be put again now; the pass itself goes on when the process wakes
+        anyway.
+        """
         builder = self._builder
         is_behind = builder is not None and builder.keys_from is not None
         return is_behind and now_ns >= self._keys_due_ns

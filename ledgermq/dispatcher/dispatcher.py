@@ -53,7 +53,8 @@ REST_AWAY_MS = 20
 
 FAR_BEHIND = 64 * 1024 * 1024
 TELL_INTERVAL_NS = 1_000_000_000
-"""So far behind, at a start or while something is built again, it tells how far it is."""
+"""Time between two log lines about how far dispatch is, while it is ``FAR_BEHIND`` bytes behind: at
+a start, or while something is built again."""
 
 
 FLUSHED_OFTEN_MAX = 1_000
@@ -63,7 +64,7 @@ FLUSH_PAUSE_NS_MAX = 30_000_000_000
 be built again from the log, and that is the only price of a later flush."""
 
 SIGN_S = 0.5
-"""Between signs of life while a flush is waited for."""
+"""Seconds between signs of life while a flush is waited for."""
 
 SPAN_SIZE_MAX = 8 * 1024 * 1024
 """Bytes of the log dispatched in one turn, so that beats and flushes come in time."""
@@ -345,7 +346,8 @@ class DispatchWorker:
         return builder
 
     def _put_ends(self, builder: DispatchBuilder, *, is_opened: bool) -> None:
-        """Before anybody reads so far: queues whose messages the log has no more have an end, too.
+        """Put the ends of queues into their table, before anybody reads so far: queues whose
+        messages the log has no more have an end, too.
 
         Raises:
             DiskFullError, StorageError: the operating system refused.

@@ -30,7 +30,7 @@ class EndTable:
 
     @property
     def position(self) -> int:
-        """Up to where the table counts the messages; what it knows nothing of is before."""
+        """Position up to which the table counts messages; what it knows nothing of is before."""
         return 0 if self._known is None else self._known.position
 
     @property

@@ -58,7 +58,9 @@ def disk_checks(subject: Subject) -> Iterator[Diagnosis]:
 
 
 def _writable(check: str, folder: Path, setting: str) -> Diagnosis:
-    """By making a file, which is removed; the folder itself is not made."""
+    """Whether files can be made in ``folder``: one is made and removed; the folder itself is not
+    made.
+    """
     there = nearest(folder)
     limit = f"files can be made in {setting}"
     try:

@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 PARTS = ("host", "limits", "disk", "clock", "ports", "keys", "peers", "levels", "settings", "store")
-"""Of an examination, in the order in which they are told."""
+"""Parts of an examination, in the order in which they are told."""
 
 
 class Weight(IntEnum):

@@ -13,7 +13,7 @@ FILES_MIN = 1_024
 FILES_WISE = 65_536
 LOCKED_MIN = 64 * 1024
 _NAME_WIDTH = 25
-"""Of the first column in ``/proc/PID/limits``."""
+"""Characters of the first column in ``/proc/PID/limits``."""
 
 
 def limit_checks(subject: Subject) -> Iterator[Diagnosis]:

@@ -211,7 +211,7 @@ def _admitted(raft: Mapping[str, object], node: NodeId) -> Diagnosis:
 
 
 def _copies(raft: Mapping[str, object]) -> Diagnosis:
-    """Of a leader whose group has a witness without bodies."""
+    """Whether a leader whose group has a witness without bodies leans on it."""
     check, limit = "peers.copies", "the leader leans on no witness"
     measured = f"{raft['copies']} members hold all that is committed"
     if raft["leans_on_witness"]:

@@ -82,7 +82,9 @@ def _files(subject: Subject) -> Diagnosis:
 
 
 def _locks(subject: Subject) -> Diagnosis:
-    """As the kernel lists them: to try a lock could keep a node from starting."""
+    """Who holds the store's locks, as the kernel lists it: to try a lock could keep a node from
+    starting.
+    """
     root = subject.paths.root
     holders = holders_of(root / "lock") | holders_of(subject.paths.own / "lock")
     strange = holders - set(subject.pids)

@@ -104,7 +104,7 @@ def host_of(endpoint: str) -> str:
 
 
 def account_name(number: int) -> str:
-    """As people know it."""
+    """The account's name; its number, where it has none."""
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:

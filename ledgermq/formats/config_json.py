@@ -46,7 +46,7 @@ DOCUMENT_SIZE_MAX = 1024 * 1024 * 1024
 _LONG_MAX = 2**63 - 1
 _LONG_NUMBER = re.compile(r"[0-9]{19}")
 _DIGITS_MAX = 32
-"""Of a whole number; what has more of them has zeros in front, or is too large."""
+"""Most digits of a whole number; a longer one has zeros in front, or is too large."""
 
 _TOKEN = re.compile(
     r"""
@@ -427,7 +427,9 @@ class Chosen(NamedTuple):
 def choose_document(
     primary: bytes | None, backup: bytes | None, *, file: str = ""
 ) -> dict[str, object] | None:
-    """As ``chosen``, without which of the two it was."""
+    """The document of a file and its ``.bak``, as ``chosen`` finds it, without which of the two it
+    was.
+    """
     return chosen(primary, backup, file=file).document
 
 

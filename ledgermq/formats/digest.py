@@ -8,7 +8,7 @@ from struct import Struct
 DIGEST_SIZE = 32
 
 CRC = Struct("<I")
-"""Behind the content of a small file."""
+"""The checksum behind the content of a small file."""
 
 
 def content_digest(content: bytes | bytearray | memoryview) -> bytes:

@@ -23,7 +23,7 @@ class Severity(StrEnum):
 REBUILD = "ledgermq store rebuild"
 FROM_PEER = "take the file from another member of the group, or from a backup"
 FINDINGS_MAX = 100
-"""Of one kind in one file: more of them say nothing more."""
+"""Most findings of one kind that are told about one file: more of them say nothing more."""
 
 START_MENDS = "the next start of the node mends it"
 

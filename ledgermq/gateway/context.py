@@ -27,7 +27,7 @@ from ledgermq.process.environment import Environment
 
 @dataclass(frozen=True, slots=True)
 class PortContext:
-    """In the broker process and in port processes.
+    """What the parts of a port share, in the broker process and in port processes.
 
     Attributes:
         calls: asks for the broker's verbs.
@@ -50,7 +50,7 @@ class PortContext:
 
 @dataclass(frozen=True, slots=True)
 class BrokerContext(PortContext):
-    """In the broker process.
+    """What the parts of a port share in the broker process.
 
     Attributes:
         service: who answers verbs.

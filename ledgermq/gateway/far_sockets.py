@@ -89,7 +89,6 @@ class FarSockets:
         self._count = 0
 
     def fileno(self) -> int:
-        """See ``ClientSockets``."""
         return self._epoll.fileno()
 
     @property
@@ -105,8 +104,8 @@ class FarSockets:
         return None
 
     def turn(self, now_ms: int, *, unread: Container[int] = ()) -> Iterator[Arrival]:
-        """See ``ClientSockets``; bodies are views that keep what was read alive. A link is read
-        for all connections behind it.
+        """What has come; bodies are views that keep what was read alive. A link is read for all
+        connections behind it.
         """
         del now_ms, unread
         for fd, events in self._epoll.poll(0):
@@ -121,17 +120,14 @@ class FarSockets:
             self._forget_ended(fd, link)
 
     def send(self, connection: Connection, command: Command) -> None:
-        """See ``ClientSockets``."""
         if connection.is_open:
             self._put(connection, encode_command(command))
 
     def send_bytes(self, connection: Connection, data: bytes) -> None:
-        """See ``ClientSockets``."""
         if connection.is_open:
             self._put(connection, [data])
 
     def flush(self) -> None:
-        """See ``ClientSockets``."""
         for fd, link in list(self._links.items()):
             if link.queued_bytes:
                 link.flush()
@@ -142,16 +138,14 @@ class FarSockets:
 
     @property
     def has_closed(self) -> bool:
-        """See ``ClientSockets``."""
         return bool(self._closed)
 
     def take_closed(self) -> list[Connection]:
-        """See ``ClientSockets``."""
         closed, self._closed = self._closed, []
         return closed
 
     def end(self, connection: Connection, reason: str) -> None:
-        """See ``ClientSockets``; the port process ends it, and tells so."""
+        """Have the port process end a connection, and tell the reason."""
         assert isinstance(connection, FarConnection), connection
         if connection.is_open:
             connection.link.put(LinkKind.CLOSED, connection.far_number, [reason.encode()])

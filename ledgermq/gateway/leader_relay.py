@@ -30,8 +30,8 @@ TIMEOUT_MS = 3_000
 
 SHARE_REQUESTS = SERVER_WAITING_MAX // 4
 SHARE_BYTES = 8 * 1024 * 1024
-"""Of one owner (a user, or the clients of a host): requests that wait for the leader, and bytes of
-their bodies; one more request is let over the bytes."""
+"""Share of one owner (a user, or the clients of a host) in what waits for the leader: requests, and
+bytes of their bodies; one more request is let over the bytes."""
 
 RELAYED_KEY = "ledgermqRelayed"
 """A field of requests that another node has handed on: they are not handed on again. It is not

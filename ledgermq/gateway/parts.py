@@ -38,7 +38,8 @@ class PortPart:
 
 
 class PortParts:
-    """All of a port, in the order of their turns; they end the other way round.
+    """All parts of a port, each of them a ``PortPart``, in the order of their turns; they end the
+    other way round.
 
     Attributes:
         codes: what they answer.
@@ -61,21 +62,17 @@ class PortParts:
         return min((one for one in deadlines if one is not None), default=None)
 
     def tell_standing(self, standing: Standing) -> None:
-        """See ``PortPart``."""
         for part in self._parts:
             part.tell_standing(standing)
 
     def forget(self, connection: Connection) -> None:
-        """See ``PortPart``."""
         for part in self._parts:
             part.forget(connection)
 
     def take_settings(self, settings: Settings) -> None:
-        """See ``PortPart``."""
         for part in self._parts:
             part.take_settings(settings)
 
     def close(self) -> None:
-        """See ``PortPart``."""
         for part in reversed(self._parts):
             part.close()

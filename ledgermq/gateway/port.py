@@ -73,7 +73,9 @@ be refused. After so long they can read at least."""
 
 
 class RemotingPort:
-    """Owned by the broker process; ``fileno`` can be read when ``take_requests`` has work."""
+    """The dispatcher's ``Port`` in the broker process, which owns it; ``fileno`` can be read when
+    ``take_requests`` has work.
+    """
 
     def __init__(
         self,
@@ -191,7 +193,7 @@ class RemotingPort:
         return self._parts.codes
 
     def fileno(self) -> int:
-        """For the poll set of the process."""
+        """Descriptor of the port, for the poll set of the process."""
         return self._epoll.fileno()
 
     def next_deadline_ms(self) -> int | None:
@@ -280,7 +282,9 @@ class RemotingPort:
         self._counts.release()
 
     def is_for_others(self, row: Code, connection: Connection) -> bool:
-        """See ``dispatcher.Port``; who may do what is in the tables, too.
+        """False, once the tables are as current as the row wants: all rows are answered here.
+
+        The tables are needed also for who may do what.
 
         Raises:
             NotLeaderError: the tables are behind what the row wants.
@@ -297,7 +301,6 @@ class RemotingPort:
         return False
 
     def take_other(self, asked: Asked) -> None:
-        """See ``dispatcher.Port``."""
         command = asked.command
         if command.is_reply:
             self._requests.take_reply(asked.connection, command)
@@ -306,12 +309,11 @@ class RemotingPort:
         self.reply(asked, command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
 
     def reply(self, asked: Asked, reply: Command) -> None:
-        """See ``dispatcher.Port``; ``flush`` writes it."""
+        """Queue an answer, which ``flush`` writes, unless its sender wants none."""
         if not asked.command.is_oneway:
             self._sockets.send(asked.connection, reply)
 
     def forget(self, connection: Connection) -> None:
-        """See ``dispatcher.Port``."""
         self._parts.forget(connection)
 
 

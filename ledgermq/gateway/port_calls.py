@@ -49,7 +49,7 @@ class AsksVerbs(Protocol):
 
 
 class PortCalls:
-    """Asks, and hands the answers to who asked.
+    """``AsksVerbs`` that hands the answers to who asked.
 
     Attributes:
         asked: calls so far.
@@ -86,7 +86,6 @@ class PortCalls:
         check_topic: CheckTopic = anybody,
         owner: str = "",
     ) -> None:
-        """See ``AsksVerbs``."""
         number = next(self._ids)
         self.asked += 1
         self._waiting[number] = take

@@ -76,7 +76,7 @@ class PortWorker:
         return [*self._inbox.sources, self.requests.fileno()]
 
     def sleep_ms(self, now_ns: int) -> int:
-        """Until the first deadline; 0 while queues with holds wait to be looked at."""
+        """Milliseconds until the first deadline; 0 while queues with holds wait to be looked at."""
         if self._pulls.is_behind or self._standing.has_news or self._reader.is_behind:
             return 0
         deadlines = (self._pulls.next_deadline_ms(), self.requests.next_deadline_ms())
@@ -89,7 +89,7 @@ class PortWorker:
         return min([*waits, LOOK_AGAIN_MS])
 
     def hears_bells(self, now_ns: int) -> bool:
-        """While somebody waits for messages, or for this node to lead.
+        """True while somebody waits for messages, or for this node to lead.
 
         Raft rouses it when another node leads.
         """

@@ -48,7 +48,7 @@ BROKERS_TO_SAY = frozenset(
 
 
 class PortRequests:
-    """Owned by a port process."""
+    """The dispatcher's ``Port`` in a port process, which owns it."""
 
     def __init__(
         self, environment: Environment, tables: AppliedTables, pulls: PullService, counts: Counts
@@ -94,7 +94,7 @@ class PortRequests:
         return self._parts.codes
 
     def fileno(self) -> int:
-        """For the poll set of the process."""
+        """Descriptor of the port, for the poll set of the process."""
         return self._epoll.fileno()
 
     def next_deadline_ms(self) -> int | None:
@@ -149,7 +149,6 @@ class PortRequests:
         self._epoll.close()
 
     def is_for_others(self, row: Code, connection: Connection) -> bool:
-        """See ``dispatcher.Port``."""
         if self._tables.is_starting:
             return True
         sends = self._dispatcher.sends
@@ -159,7 +158,7 @@ class PortRequests:
         return self._is_led_elsewhere or self._broker.waits_for(connection, sends)
 
     def reply(self, asked: Asked, reply: Command) -> None:
-        """See ``dispatcher.Port``; what the broker process may know better is handed over."""
+        """Answer a request; what the broker process may know better is handed over to it."""
         command = asked.command
         # Of a pull that was held nothing is left that could be handed over.
         if reply.code in BROKERS_TO_SAY and command.fields:
@@ -168,12 +167,11 @@ class PortRequests:
             self._sockets.send(asked.connection, reply)
 
     def forget(self, connection: Connection) -> None:
-        """See ``dispatcher.Port``."""
         self._clients.forget(connection)
         self._parts.forget(connection)
 
     def take_other(self, asked: Asked) -> None:
-        """See ``dispatcher.Port``: the broker process answers it."""
+        """Hand a request that is not answered here, or a client's reply, to the broker process."""
         connection, command = asked.connection, asked.command
         try:
             if command.is_reply:

@@ -23,7 +23,7 @@ ANSWER_S = 5.0
 same."""
 
 ADDRESSES_MAX = 64
-"""Of one name; more are left out, whatever its records say."""
+"""Most addresses of one name; more are left out, whatever its records say."""
 
 _UNKNOWN = frozenset(
     {socket.EAI_NONAME, socket.EAI_NODATA, getattr(socket, "EAI_ADDRFAMILY", socket.EAI_NONAME)}

@@ -21,7 +21,7 @@ def no_counts() -> Counts:
 
 
 class RaftCounter(IntEnum):
-    """Of the raft process.
+    """Counters of the raft process.
 
     ``MEMBERS_LEVEL`` is now: the highest feature level that all members have said that they know.
     So are ``LEANS_ON_WITNESS`` and ``COPIES``, of a leader whose group has a witness without
@@ -55,7 +55,7 @@ class RaftCounter(IntEnum):
 
 
 class WriterCounter(IntEnum):
-    """Of the writer; ``SESSIONS`` are now."""
+    """Counters of the writer; ``SESSIONS`` is how many there are now."""
 
     MESSAGES = 0
     BYTES = auto()
@@ -74,7 +74,7 @@ class WriterCounter(IntEnum):
 
 
 class DispatcherCounter(IntEnum):
-    """Of the dispatcher."""
+    """Counters of the dispatcher."""
 
     MESSAGES = 0
     BYTES = auto()
@@ -91,7 +91,7 @@ class DispatcherCounter(IntEnum):
 
 
 class BrokerCounter(IntEnum):
-    """Of the broker; port processes have the same, and count in them what they do themselves.
+    """Counters of the broker; port processes have the same, and count what they do themselves.
 
     ``HELD`` and ``SESSIONS``, and ``ANSWERS_BYTES``, what clients were given and have not read, are
     now. The terms are those in which it serves consumers, its tables are those of all, and its
@@ -175,10 +175,10 @@ class BrokerCounter(IntEnum):
 
 
 class ObserverCounter(IntEnum):
-    """Of the observer; ``CONNECTIONS`` are now. What is refused was too much, too slow or no HTTP;
-    what is denied had no token, or not the right. ``API_CHANGES`` are calls that changed something,
-    ``API_FAILED`` those that the caller is not to blame for. ``MIRROR_BYTES`` were given to
-    mirrors of other sites, and ``REQUESTS_FAILED`` have met a bug.
+    """Counters of the observer; ``CONNECTIONS`` is how many there are now. What is refused was too
+    much, too slow or no HTTP; what is denied had no token, or not the right. ``API_CHANGES`` are
+    calls that changed something, ``API_FAILED`` those that the caller is not to blame for.
+    ``MIRROR_BYTES`` were given to mirrors of other sites, and ``REQUESTS_FAILED`` have met a bug.
     """
 
     CONNECTIONS = 0

@@ -371,7 +371,7 @@ class CursorPage:
         return self._cells[_QUEUES * FIELDS] != 0
 
     def read_queues(self) -> Position:
-        """Up to where the queues held all messages when the dispatcher opened them."""
+        """Position up to which the queues held all messages when the dispatcher opened them."""
         return Position(self._snapshot(_QUEUES, 1)[0])
 
     def publish_put_lock(self, lock: PutLock | tuple[int, int, int, int, int]) -> None:
@@ -428,7 +428,7 @@ class CursorPage:
         self._publish(_RELEASED, (position, int(held_by)))
 
     def read_released(self) -> tuple[Position, HeldBy]:
-        """Up to where raft has let go of the log, and why it did not further."""
+        """Position up to which raft has let go of the log, and why it did not go further."""
         position, held_by = self._snapshot(_RELEASED, 2)
         return Position(position), HeldBy(held_by)
 
@@ -448,7 +448,7 @@ class CursorPage:
         self._cells[_ALONE * FIELDS] = until_ns
 
     def read_alone_until_ns(self) -> int:
-        """Until when this node surely leads alone, in CLOCK_MONOTONIC; 0 when it does not."""
+        """Time until which this node surely leads alone, in CLOCK_MONOTONIC; 0 when it does not."""
         return int(self._cells[_ALONE * FIELDS])
 
     def publish_queue_begin(self, position: Position, *, waits: bool) -> None:

@@ -23,7 +23,7 @@ SLEEP_MAX_MS = 1_000
 """Longest sleep of an idle process: the bound on a lost bell."""
 
 LOOK_AGAIN_MS = 200
-"""So often is looked at what changes without a bell, and at nothing of an idle node more often."""
+"""Time between two looks at what changes without a bell; an idle node looks no more often."""
 
 SIGNS_MIN = 4
 """A process has given so many signs of life, at least, before one who watches it takes it for dead

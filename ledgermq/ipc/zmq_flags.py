@@ -7,7 +7,7 @@ import zmq
 RCVMORE = int(zmq.RCVMORE)
 POLLIN, NOBLOCK = int(zmq.POLLIN), int(zmq.NOBLOCK)
 MORE = NOBLOCK | int(zmq.SNDMORE)
-"""Of a part behind which others come."""
+"""Flags for sending a part of a message that others follow."""
 
 
 def has_input(socket: zmq.Socket[bytes]) -> bool:

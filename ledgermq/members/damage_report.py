@@ -12,7 +12,7 @@ from typing import TypedDict
 from ledgermq.members.report_file import read_rows, write_rows
 
 LISTED_MAX = 100
-"""So many damages are listed; all are counted."""
+"""Most damages that are listed; all are counted."""
 
 
 class DamageStatus(TypedDict):

@@ -54,7 +54,9 @@ class KnownMembers:
         self._were_there = has_others(settings)
 
     def are_there(self, leader: str) -> bool:
-        """By the list of then, or by who leads now; ``leader`` is empty while nobody does."""
+        """Whether there are other members, by the list of then, or by who leads now; ``leader`` is
+        empty while nobody does.
+        """
         return self._were_there or leader not in ("", self._self_id)
 
 

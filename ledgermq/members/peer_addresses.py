@@ -16,7 +16,7 @@ class PeerAddress(NamedTuple):
 
     @property
     def endpoint(self) -> str:
-        """As ZeroMQ writes it."""
+        """The address in ZeroMQ's form, ``tcp://HOST:PORT``."""
         return f"tcp://{self.host}:{self.port}"
 
     @property

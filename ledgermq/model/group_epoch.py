@@ -15,7 +15,7 @@ from ledgermq.model.ids import Term
 EPOCH_SHIFT = 32
 DRAW_SHIFT = 16
 DRAWS = 1 << (EPOCH_SHIFT - DRAW_SHIFT)
-"""So many promotions of one log can be told apart."""
+"""Number of values of ``draw``, by which promotions of one log are told apart."""
 
 EPOCH_MAX = (1 << 20) - 1
 """Terms stay below 2**53: programs that read JSON have doubles."""

@@ -25,7 +25,7 @@ GROUP_SIZE_MAX = 255
 """RocketMQ's ``Validators.CHARACTER_MAX_LENGTH``."""
 
 LEVEL_MAX, TIMES_MAX = 1_000, 1_000_000
-"""Of a message that is given back: the delay level it waits in, and how often it was."""
+"""Bounds of a message that is given back: its delay level, and how often it was given back."""
 
 TIMESTAMP_MAX = 2**63 - 1
 """Later than all times."""

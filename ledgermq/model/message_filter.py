@@ -17,7 +17,7 @@ EXPRESSION_SIZE_MAX = 8_192
 
 
 SQL_MARK = "SQL92 "
-"""Before the expression, where a member's subscriptions are told as texts."""
+"""Mark before the expression, where a member's subscriptions are told as texts."""
 
 
 class FilterKind(Enum):

@@ -14,7 +14,7 @@ class Right(IntFlag):
 
     @property
     def text(self) -> str:
-        """As RocketMQ writes it."""
+        """The right as RocketMQ writes it: ``PUB|SUB``, one of the two, or ``DENY``."""
         return "|".join(right.name or "" for right in (Right.PUB, Right.SUB) if right & self) or (
             "DENY"
         )

@@ -15,7 +15,8 @@ from ledgermq.model.errors import NoPermissionError
 from ledgermq.wire.session import ACCOUNT, ADMIN, LOOKS, SpokenFor
 
 PEER = "ledgermq.peer"
-"""In the scope of a request that came over the unix socket: account and group at its other end."""
+"""Key in the scope of a request that came over the unix socket: account and group at its other
+end."""
 
 
 class HttpCaller(NamedTuple):
@@ -50,7 +51,7 @@ class HttpCaller(NamedTuple):
         return self.kind == ADMIN
 
     def spoken_for(self) -> SpokenFor:
-        """As a session's HELLO says it."""
+        """The caller as a session's HELLO names it."""
         return SpokenFor(self.kind, self.name, self.user, self.uid, self.gid)
 
 

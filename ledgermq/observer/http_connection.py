@@ -29,11 +29,11 @@ _SENT_ALWAYS: tuple[tuple[bytes, bytes], ...] = (
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'"),
 )
-"""With each answer that does not say otherwise itself."""
+"""Headers of each answer that does not say otherwise itself."""
 
 
 class RequestKind(Enum):
-    """By what it costs to answer a request, as its path tells."""
+    """Kind of a request by what it costs to answer it, as its path tells."""
 
     HEALTH = "health"
     """Answered however many others read slowly: who asks there restarts the node that does not
@@ -42,7 +42,7 @@ class RequestKind(Enum):
     FILE = "file"
     """There already, in memory."""
     SIGN_IN = "sign-in"
-    """By who has shown nothing yet."""
+    """A request by somebody who has shown nothing yet."""
     OTHER = "other"
 
 

@@ -33,7 +33,9 @@ AGAIN_S = 0.2
 
 
 class HttpPort:
-    """Accepts by itself: connections in their TLS handshake count like all others."""
+    """An HTTP port, and its ``HttpCounts``. It accepts by itself: connections in their TLS
+    handshake count like all others.
+    """
 
     def __init__(
         self,
@@ -77,18 +79,15 @@ class HttpPort:
             connection.end()
 
     def opened(self, connection: HttpConnection) -> None:
-        """See ``HttpCounts``."""
         self._connections.add(connection)
         self._counters[ObserverCounter.CONNECTIONS] = len(self._connections)
 
     def closed(self, connection: HttpConnection) -> None:
-        """See ``HttpCounts``."""
         self._connections.discard(connection)
         self._room.leave(connection)
         self._counters[ObserverCounter.CONNECTIONS] = len(self._connections)
 
     def begins(self, connection: HttpConnection, kind: RequestKind) -> bool:
-        """See ``HttpCounts``."""
         if not self._has_turn(connection, kind):
             self._waiting[connection] = kind
             return False
@@ -98,11 +97,9 @@ class HttpPort:
         return True
 
     def gives_up(self, connection: HttpConnection) -> None:
-        """See ``HttpCounts``."""
         self._waiting.pop(connection, None)
 
     def made(self, connection: HttpConnection, kind: RequestKind) -> None:
-        """See ``HttpCounts``."""
         if _places_of(kind, self._limits) is None:
             return
         taken = self._under_way[kind]
@@ -128,15 +125,12 @@ class HttpPort:
         return taken.total() < limit and not (share and taken[share] >= max(1, limit // 2))
 
     def unread(self, connection: HttpConnection) -> None:
-        """See ``HttpCounts``."""
         self._room.bound_unread(connection)
 
     def refused(self) -> None:
-        """See ``HttpCounts``."""
         self._counters[ObserverCounter.REFUSED] += 1
 
     def failed(self, error: Exception, method: str) -> None:
-        """See ``HttpCounts``."""
         self._faults.refusal(error, f"http {method}")
 
     def _accept(self) -> None:

@@ -18,7 +18,7 @@ from ledgermq.observer.tokens import Tokens
 from ledgermq.process.node_status import Health
 
 WhyNot = Callable[[Health], str]
-"""In words why a question is answered with no; empty for yes."""
+"""Says why a question is answered with no, in words; empty for yes."""
 
 Page = Callable[[Request], Awaitable[Response]]
 

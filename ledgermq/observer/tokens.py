@@ -85,7 +85,7 @@ class Tokens:
 
 
 def _caller_of(words: list[str]) -> HttpCaller | None:
-    """Of a line; None when it is none."""
+    """The caller that a line of the file names; None when it names none."""
     if not 2 <= len(words) <= 3 or len(words[1]) < SIZE_MIN or not words[1].isascii():
         return None
     name, right = words[0], words[2] if len(words) == 3 else LOOKS

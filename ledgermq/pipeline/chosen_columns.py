@@ -16,7 +16,7 @@ from ledgermq.pipeline.typed.schema_source import open_schemas
 from ledgermq.pipeline.typed.typed_columns import TypedColumns
 
 MakeBatches = Callable[[RecordColumns], Iterator[pa.RecordBatch]]
-"""Of rows one batch, or several where their bodies are many bytes once they are inflated."""
+"""Makes one batch of rows, or several where their bodies are many bytes once they are inflated."""
 
 
 class ChosenColumns(NamedTuple):

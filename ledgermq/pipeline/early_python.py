@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 
 _PORT, _PATH = "PYTHON_WORKER_FACTORY_PORT", "PYTHON_WORKER_FACTORY_SOCK_PATH"
-"""In the environment of interpreters that Spark starts without its daemon."""
+"""Variables in the environment of interpreters that Spark starts without its daemon."""
 
 _WORD = "PYTHON_WORKER_FACTORY_SECRET"
 """What is said over TCP, and nothing over a Unix socket."""
@@ -88,6 +88,7 @@ def _hand_over(connection: socket.socket) -> None:
         AttributeError: this PySpark connects otherwise; the query ends, as it would for a Python
             that cannot start.
     """
+    # The connection is there by now: it does not wait for this import, which takes its time.
     from pyspark import util, worker_util
 
     def taken(_place: str | int, _secret: str | None) -> tuple[io.IOBase, socket.socket]:

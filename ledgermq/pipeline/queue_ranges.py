@@ -14,10 +14,10 @@ Queue = tuple[str, int]
 
 EARLIEST = -2
 LATEST = -1
-"""In place of a queue offset, as in Kafka's JSON."""
+"""Marks in the place of a queue offset, as in Kafka's JSON."""
 
 CONSUMER = "@group"
-"""Beside the topics of a stream's offsets, none of which has such a name: for whom they are
+"""Key beside the topics of a stream's offsets, none of which has such a name: for whom they are
 consumed, and where the batch begins that ends there. ``{"group": NAME, "from": {topic: {…}}}``"""
 
 Offsets = dict[Queue, int]
@@ -40,7 +40,7 @@ class MessageRange(NamedTuple):
 
 
 class Queued(NamedTuple):
-    """Up to where a node's queues have the log: all below ``position`` is in them.
+    """Position up to which a node's queues have the log: all below ``position`` is in them.
 
     Attributes:
         node: whose queues; those of another one may be behind.

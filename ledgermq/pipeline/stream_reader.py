@@ -52,7 +52,7 @@ AGAIN_S = 0.1
 
 Document = dict[str, dict[str, int]]
 StreamDocument = dict[str, Any]
-"""As ``Document``, and perhaps ``CONSUMER``."""
+"""A ``Document`` that may also have ``CONSUMER``."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

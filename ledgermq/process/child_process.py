@@ -46,7 +46,8 @@ _prctl = _libc.prctl
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 KEPT_BYTES = 16 * 1024 * 1024
-"""As much as frames take that are on their way to two members, ``raft.in_flight_bytes`` each."""
+"""Free memory that malloc keeps: as much as the frames take that are on their way to two members,
+``raft.in_flight_bytes`` each."""
 
 logger = logging.getLogger(__name__)
 

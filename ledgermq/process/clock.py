@@ -39,9 +39,9 @@ class MachineClock:
     epoch_ns = staticmethod(time.time_ns)
 
     def seed(self) -> int:
-        """From the kernel's generator."""
+        """A seed from the kernel's generator."""
         return int.from_bytes(os.urandom(8), "little")
 
 
 MACHINE_CLOCK = MachineClock()
-"""For whoever is not told of another one."""
+"""The clock of whoever is not told of another one."""

@@ -45,7 +45,7 @@ CLIENTS_MAX = 16
 REQUEST_SIZE_MAX = 4_096
 ANSWER_SIZE_MAX = 1024 * 1024
 SPOKEN_NAME_SIZE_MAX = 255
-"""Of a caller for whom an operator speaks."""
+"""Longest name of a caller for whom an operator speaks, in characters."""
 
 IDLE_MAX_NS = 30_000_000_000
 """A client that was silent for so long makes room when there is none."""

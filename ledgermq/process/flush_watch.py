@@ -6,7 +6,7 @@ from ledgermq.ipc.cursor_page import CursorPage
 
 
 class FlushWatch:
-    """For how long the same bytes have been written and not durable.
+    """Watches how long the same bytes have been written and not durable.
 
     The age of the last flush alone would not do: after an idle hour it is an hour, and the first
     message then would look like a disk that hangs.

@@ -17,15 +17,15 @@ FULL = 2
 GROWN_FACTOR = 2
 
 LEFT_OUT_MIN = 250_000
-"""So many are always left out: 40 MB, a sixth of a second to look at. A process with all modules
-has 60,000, and 10,000 topics with their offsets are as many again."""
+"""Fewest objects that are left out of full collections: 40 MB, a sixth of a second to look at. A
+process with all modules has 60,000, and 10,000 topics with their offsets are as many again."""
 
 PER_FULL = 2
 """A full collection for so many of the generation below, instead of ten: each looks at what is new
 since the last one, so that the sum stays the same, and each is a fifth of the pause."""
 
 COUNTED_EACH = 16
-"""To count what is left out is to walk through it: in one of so many collections."""
+"""Collections of which one counts what is left out: to count it is to walk through it."""
 
 
 class FullCollections:

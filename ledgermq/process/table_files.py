@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 PUBLIC_MODE = 0o640
 SECRET_MODE = 0o600
-"""Of the file that has the users' secrets."""
+"""Mode of the file that has the users' secrets."""
 
 OUTLIERS_TOLD_MAX = 100
 """Positions that were put right, a line of the log each; of more the number."""
@@ -123,7 +123,9 @@ def load_tables(
 
 
 def _tell_of_loaded(files: Mapping[str, ConfigFile]) -> None:
-    """Of files that are not as a broker writes them, and are about to be written anew."""
+    """Tell in the log of files that are not as a broker writes them, and keep a copy: they are
+    about to be written anew.
+    """
     if any(one.loaded.is_copy for one in files.values()):
         _keep_unreadable(files)
     for one in files.values():

@@ -37,7 +37,7 @@ class Membership:
         return self.voters | self.learners
 
     def describe(self) -> str:
-        """In words, for people: the members in order, and what those are that are no voters."""
+        """The members in order, in words for people, and what those are that are no voters."""
         kinds = dict.fromkeys(self.learners, " (learner)")
         kinds |= dict.fromkeys(self.witnesses, " (witness)")
         kinds |= dict.fromkeys(self.bodiless, " (witness without bodies)")

@@ -27,23 +27,21 @@ _NO_OTHERS = "a plain CommitLog is not replicated"
 
 
 class FixedMembership:
-    """In the place of ``MembershipLog``: the only member, for ever."""
+    """``MembershipLog`` of a log that is not replicated: this node is the only member, for ever."""
 
     def __init__(self, roster: Roster) -> None:
         self.current = roster
 
     def addresses(self, *, commit: Index) -> Mapping[NodeId, str]:
-        """See ``MembershipLog``."""
         del commit
         return self.current.addresses
 
     def becomes_certain(self, commit: Index) -> bool:
-        """See ``MembershipLog``."""
         del commit
         return False
 
     def plan(self, node: NodeId, address: str) -> NoReturn:
-        """See ``MembershipLog``.
+        """Refuse every change of members.
 
         Raises:
             ConfigError: always.
@@ -51,27 +49,24 @@ class FixedMembership:
         raise ConfigError(f"{_NO_OTHERS}: there are no other members", node=node, address=address)
 
     def propose(self, membership: Membership, *, term: Term, after: Index, now_ms: int) -> NoReturn:
-        """See ``MembershipLog``: the core has nobody to propose."""
+        """Fail: the core has nobody to propose."""
         raise AssertionError(_NO_OTHERS)
 
     def recovered(self, log: EntryTerms) -> Told:
-        """See ``MembershipLog``."""
         del log
         return []
 
     def settled(self, last: EntryId) -> Told:
-        """See ``MembershipLog``."""
         del last
         return []
 
     def written(self, last: Index) -> Told:
-        """See ``MembershipLog``."""
         del last
         return []
 
 
 class Alone:
-    """In the place of ``Replicated``: it has only to tell what of the log is damaged."""
+    """``Replicated`` for a log that is not: it has only to tell what of the log is damaged."""
 
     def __init__(self, environment: Environment) -> None:
         """Nothing is known to be damaged."""
@@ -87,76 +82,70 @@ class Alone:
 
     @property
     def sources(self) -> list[Pollable]:
-        """See ``Replicated``."""
         return []
 
     @property
     def end(self) -> EntryId:
-        """See ``Replicated``: only who is sent entries has to know."""
+        """Fail: only who is sent entries has to know the end."""
         raise AssertionError(_NO_OTHERS)
 
     def sleep_ms(self, now_ns: int) -> int | None:
-        """See ``Replicated``: damage is looked at when the process wakes anyway."""
+        """None: damage is looked at when the process wakes anyway."""
         del now_ns
         return None
 
     def turn(self, ready: Container[Pollable], now_ns: int) -> None:
-        """See ``Replicated``."""
         del ready
         self._damages.turn(now_ns)
         self._counters[RaftCounter.DAMAGED_ENTRIES] = self._damages.count
 
     def take_settings(self, settings: Settings) -> None:
-        """See ``Replicated``."""
+        pass
 
     def close(self) -> None:
-        """See ``Replicated``."""
+        pass
 
     def take_order(self, order: Damaged | Repaired) -> None:
-        """See ``Replicated``: nobody has what would repair it."""
+        """Note a damaged position of the log; nobody has what would repair it."""
         if isinstance(order, Damaged):
             self._damages.take(order.position)
 
     def take(self, source: NodeId, parts: list[memoryview]) -> bool:
-        """See ``Replicated``."""
         del source, parts
         return False
 
     def open_at(self, last: Index, position: Position) -> None:
-        """See ``Replicated``: nothing of it is read for anybody."""
+        """Do nothing: no entry is read for another member."""
 
     def terms(self, last: EntryId) -> EntryTerms | None:
-        """See ``Replicated``."""
         del last
         return None
 
     def granted(self, last: Index) -> None:
-        """See ``Replicated``."""
+        pass
 
     def replicate(self, effects: Effects) -> NoReturn:
-        """See ``Replicated``: there is nobody to give anything."""
+        """Fail: there is no member to send entries to."""
         raise AssertionError(_NO_OTHERS)
 
     def feed(self, wants: Sequence[tuple[str, int, int]]) -> NoReturn:
-        """See ``Replicated``: there is nobody to give anything."""
+        """Fail: there is no member to send entries to."""
         raise AssertionError(_NO_OTHERS)
 
     def append(
         self, accepted: AppendEntries, entries: memoryview, memberships: Sequence[Index]
     ) -> NoReturn:
-        """See ``Replicated``: there is nobody who could send entries."""
+        """Fail: there is no member who could send entries."""
         raise AssertionError(_NO_OTHERS)
 
     def cursor_at(self, index: Index) -> LogCursor:
-        """See ``Replicated``: the index of a record is the position of its end."""
+        """The cursor of a record, whose index is the position of its end."""
         return LogCursor(Position(index), index, Term(0))
 
     def needed_before(self, wanted: Position, within: int, now_ns: int) -> tuple[Position, HeldBy]:
-        """See ``Replicated``."""
         del within, now_ns
         return wanted, HeldBy.NOBODY
 
     def forget_before(self, position: Position) -> Index:
-        """See ``Replicated``."""
         del position
         return Index(-1)

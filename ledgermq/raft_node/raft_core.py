@@ -14,7 +14,7 @@ TICK_NS = 1_000_000
 """The core's time: milliseconds."""
 
 MESSAGES_PER_TURN_MAX = 64
-"""So many of the peers' are taken before a raft process looks at anything else."""
+"""Most messages of peers that a raft process takes before it looks at anything else."""
 
 _MIRRORED = Timing(heartbeat=1_000, election_min=10_000, election_max=20_000)
 """A mirror's leader is as far as another site, and nobody would be elected sooner."""

@@ -267,7 +267,7 @@ class RaftWorker:
             self._look_at_held(written)
 
     def _look_at_held(self, counted: LogCursor) -> None:
-        """At the cursor that an acknowledgement needs (``ack.mode``)."""
+        """Look at the cursor that an acknowledgement needs (``ack.mode``)."""
         if counted is not self._held:
             self._held = counted
             self._marks.append(counted)
@@ -374,7 +374,7 @@ class RaftWorker:
         self._entries, self._announced = None, ()
 
     def _carry_out(self, effects: Effects) -> None:
-        """In the order that ``Effects`` demands."""
+        """Carry out effects in the order that ``Effects`` demands."""
         # Whatever goes the long way may have work for the core at once: a new leader says so.
         self._core_due = 0
         if effects is NO_EFFECTS:

@@ -35,8 +35,8 @@ from ledgermq.wire.repair_frames import is_repair_frame
 logger = logging.getLogger(__name__)
 
 SCRUB_LOOK_NS = 100_000_000
-"""Between two looks at what is done beside consensus, unless something rings: messages wait for the
-turns between."""
+"""Nanoseconds between two looks at what is done beside consensus, unless something rings: messages
+wait for the turns between."""
 
 
 class Replicated:
@@ -98,7 +98,7 @@ class Replicated:
         return EntryId(end.term, end.index_)
 
     def sleep_ms(self, now_ns: int) -> int | None:
-        """Until ``turn`` has something to do by itself; None while that is never."""
+        """Milliseconds until ``turn`` has something to do by itself; None while that is never."""
         shipping = self._shipping.sleep_ms(now_ns) if self._shipping.is_busy else None
         scrub = self._scrub.sleep_ms(now_ns)
         if shipping is None or scrub is None:

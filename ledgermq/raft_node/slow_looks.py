@@ -122,7 +122,7 @@ class SlowLooks:
         self._peers.need_level(self._broker[BrokerCounter.FEATURE_LEVEL])
 
     def _count_copies(self, status: CoreStatus) -> None:
-        """For who watches a group with a witness without bodies."""
+        """Publish whether a witness without bodies is leant on, and how many copies there are."""
         self._counters[RaftCounter.LEANS_ON_WITNESS] = int(status.leans)
         self._counters[RaftCounter.COPIES] = status.copies or 0
 
@@ -142,7 +142,7 @@ class SlowLooks:
             self._writer.ring()
 
     def _publish_proof(self, now_ns: int) -> None:
-        """For who judges this node's health: nothing is asked or written for it."""
+        """Publish what the node's health is judged by: nothing is asked or written for it."""
         heard = self._core.majority_heard(now_ns // TICK_NS)
         if heard is not None:
             # In an election what was heard before it stands, and grows old.

@@ -39,7 +39,8 @@ _REMEDY = (
 
 RETRY_S = 1.0
 TRIES = 60
-"""So often is the disk asked for space for term and vote before the node gives up."""
+"""Times that the disk is asked for space for term and vote, ``RETRY_S`` apart, before the node
+gives up."""
 
 
 class TermFile:
@@ -201,5 +202,5 @@ def when_there_is_space(persist: Callable[[], None], sign_of_life: Callable[[], 
 
 
 def _order(state: HardState) -> tuple[int, bool]:
-    """Within a term a vote is newer than none."""
+    """Order of states: by term, and within a term a vote is newer than none."""
     return state.term, state.vote is not None

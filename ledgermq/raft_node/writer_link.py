@@ -77,7 +77,7 @@ class WriterLink:
         return True
 
     def repeat_ms(self, now_ns: int) -> int | None:
-        """Until an order must be repeated; None while none is under way."""
+        """Milliseconds until an order must be repeated; None while none is under way."""
         if self._awaited is None:
             return None
         return max(0, (self._sent_ns + REPEAT_NS - now_ns) // 1_000_000)

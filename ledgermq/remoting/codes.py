@@ -34,7 +34,7 @@ class RequestCode(IntEnum):
     UPDATE_CONSUMER_OFFSET = 15
     UPDATE_AND_CREATE_TOPIC = 17
     UPDATE_AND_CREATE_TOPIC_LIST = 18
-    """Of RocketMQ 5, as are 225, 351, 352 and 361."""
+    """Request code of RocketMQ 5; so are 225, 351, 352 and 361."""
     GET_ALL_TOPIC_CONFIG = 21
     UPDATE_BROKER_CONFIG = 25
     GET_BROKER_CONFIG = 26
@@ -119,7 +119,7 @@ class RequestCode(IntEnum):
     LITE_PULL_MESSAGE = 361
     """What 5.x lite-pull consumers send instead of ``PULL_MESSAGE``, with the same fields."""
     BROKER_HEARTBEAT = 904
-    """Of RocketMQ 5's brokers, between registrations."""
+    """Request code of RocketMQ 5's brokers, between registrations."""
 
 
 class ResponseCode(IntEnum):

@@ -122,7 +122,7 @@ class Command:
 
 
 SentHeader = tuple[int, int, int, str, str, int, int, int, int, int, bytes]
-"""As ``kernel.scan_send`` gives it."""
+"""The header of a send, field by field, as ``kernel.scan_send`` gives it."""
 
 
 class SendCommand(Command):
@@ -147,7 +147,6 @@ class SendCommand(Command):
 
     @property
     def fields(self) -> Mapping[str, str]:
-        """See ``Command``."""
         if self._fields is None:
             self._fields = _decode_json(self._header, memoryview(b"")).fields
         return self._fields

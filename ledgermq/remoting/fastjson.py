@@ -18,7 +18,7 @@ JSON_SIZE_MAX = 1024 * 1024
 """Thousands of queues, or groups: what is larger takes tens of milliseconds to read."""
 
 LOOSE_SIZE_MAX = 256 * 1024
-"""Of what is no JSON and is read character by character, a microsecond each."""
+"""Most bytes of what is no JSON and is read character by character, a microsecond each."""
 
 # One for all: ``json.dumps`` makes another each time, and tables have thousands of rows.
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode

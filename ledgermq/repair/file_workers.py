@@ -37,7 +37,6 @@ class FileWorkers:
         self._told = told
 
     def __call__(self, work: Sequence[Work[Report]], total: int) -> Iterable[Report]:
-        """See ``Runner``."""
         if self._jobs <= 1 or len(work) <= 1:
             return self._one_by_one(work, total)
         return self._side_by_side(work, total)
@@ -73,7 +72,7 @@ class FileWorkers:
 
 
 _bytes_read: Synchronized[int] | None = None
-"""In a worker process: what all workers have read together."""
+"""Bytes that all workers have read together, in a worker process."""
 
 
 def _enter_worker(counter: Synchronized[int]) -> None:

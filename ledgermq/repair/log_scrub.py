@@ -33,7 +33,8 @@ from ledgermq.store.log.entry_files import LogPlaces
 STEP_SIZE = 1024 * 1024
 
 RUN_ENTRIES_MAX = 256
-"""So many damaged entries in a row are one damage; more are several, one found behind the other."""
+"""Most damaged entries in a row that are one damage; more are several, one found behind the
+other."""
 
 _ENTRY_SIZE_MIN = HEADER_SIZE + 91
 _BLANK = Struct(">iI")
@@ -238,7 +239,8 @@ class LogScrub:
         return tuple(found)
 
     def whole_entries(self, first: Index, last: Index, *, size_max: int) -> bytes | None:
-        """As many entries from ``first`` to ``last`` as one file and ``size_max`` bytes hold.
+        """Entries from ``first`` on, up to ``last``: those that one file and ``size_max`` bytes
+        hold.
 
         The first one is given whatever its size. None when it, or its index item, is damaged.
 

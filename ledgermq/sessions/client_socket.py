@@ -36,12 +36,12 @@ of one over a unix socket."""
 CLOSE_LINGER_MS = 200
 PARTS_MAX = 4
 PARTS_SKIPPED_MAX = 8_192
-"""Of parts that no message has so many are let go of in one turn: five milliseconds. Fewer would
-have those wait longer who have sent something over the same socket."""
+"""Most parts beyond those that any message has that are dropped in one turn: five milliseconds.
+With fewer, others would wait longer who have sent something over the same socket."""
 
 ZAP_DOMAIN = b"ledgermq-clients"
 OWN_IDENTITY_SIZE = 5
-"""Of those that ZeroMQ gives: a zero, and a number."""
+"""Bytes of an identity that ZeroMQ gives: a zero, and a number."""
 
 
 class ClientSocket(Protocol):
@@ -114,7 +114,7 @@ class ClientSocket(Protocol):
 
 
 class RouterSocket:
-    """A ZeroMQ ROUTER as ``bind_client_socket`` makes it."""
+    """``ClientSocket`` over a ZeroMQ ROUTER as ``bind_client_socket`` makes it."""
 
     def __init__(
         self,
@@ -147,37 +147,30 @@ class RouterSocket:
 
     @property
     def sources(self) -> list[Pollable]:
-        """See ``ClientSocket``."""
         return [self._socket]
 
     @property
     def waiting(self) -> Sized:
-        """See ``ClientSocket``."""
         return ()
 
     def hears(self, ready: Container[Pollable]) -> bool:
-        """See ``ClientSocket``."""
         return self._socket in ready
 
     @property
     def guards(self) -> list[Pollable]:
-        """See ``ClientSocket``."""
         heard = self._watch.source
         return [heard] if self._guard is None else [self._guard.socket, heard]
 
     @property
     def is_watched(self) -> bool:
-        """See ``ClientSocket``."""
         return self._watch.is_needed
 
     def let_in(self) -> None:
-        """See ``ClientSocket``."""
         if self._guard is not None:
             report_refused(self._guard)
         self._watch.hear()
 
     def receive(self) -> list[bytes] | None:
-        """See ``ClientSocket``."""
         socket = self._socket
         # To ask costs a tenth of the exception that a receive in vain would raise, and this way
         # half of what the socket's option EVENTS costs, which pyzmq looks up in an enum first.
@@ -217,7 +210,6 @@ class RouterSocket:
         return parts
 
     def greet(self, identity: bytes) -> None:
-        """See ``ClientSocket``."""
         if identity not in self._watch.accounts:
             self._watch.greet(identity, self._fd)
         account = self._watch.accounts.get(identity)
@@ -225,15 +217,12 @@ class RouterSocket:
             account.peer = self.peer
 
     def look(self, now_ns: int) -> None:
-        """See ``ClientSocket``."""
         self._watch.look(now_ns)
 
     def take_limits(self, limits: LimitsSection) -> None:
-        """See ``ClientSocket``."""
         self._watch.limits = watch_limits(limits)
 
     def send(self, identity: bytes, parts: Sequence[bytes | memoryview]) -> bool:
-        """See ``ClientSocket``."""
         socket = self._socket
         try:
             # Only the first part can be refused.
@@ -250,7 +239,9 @@ class RouterSocket:
     def send_tracked(
         self, identity: bytes, parts: Sequence[bytes | memoryview]
     ) -> zmq.MessageTracker | None:
-        """As ``send``, without a copy: what says when it has left, None in place of false."""
+        """Send without a copy; what says when the message has left, or None where ``send`` gives
+        false.
+        """
         try:
             return self._socket.send_multipart([identity, *parts], NOBLOCK, copy=False, track=True)
         except zmq.ZMQError as error:
@@ -259,7 +250,6 @@ class RouterSocket:
             return None
 
     def close(self) -> None:
-        """See ``ClientSocket``."""
         self._socket.close(CLOSE_LINGER_MS)
         self._watch.close()
         if self._guard is not None:

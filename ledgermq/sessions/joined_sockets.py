@@ -27,30 +27,26 @@ class JoinedSockets:
 
     @property
     def sources(self) -> list[Pollable]:
-        """See ``ClientSocket``."""
         return [self._local_source, *self._router.sources]
 
     def hears(self, ready: Container[Pollable]) -> bool:
-        """See ``ClientSocket``."""
         self._asks_router = self._router_source in ready
         return self._asks_router or self._local_source in ready or bool(self.waiting)
 
     @property
     def guards(self) -> list[Pollable]:
-        """See ``ClientSocket``."""
         return self._router.guards
 
     @property
     def is_watched(self) -> bool:
-        """See ``ClientSocket``."""
         return self._router.is_watched or self._local.is_watched
 
     def let_in(self) -> None:
-        """See ``ClientSocket``."""
         self._router.let_in()
 
     def receive(self) -> list[bytes] | None:
-        """See ``ClientSocket``; those of the ROUTER and local ones by turns, as long as both are.
+        """The client's identity and the parts of its message; those of the ROUTER and of local
+        clients take turns, as long as there are both.
 
         In the ROUTER nothing is looked for in a turn in which it has not rung.
         """
@@ -71,27 +67,22 @@ class JoinedSockets:
         return parts
 
     def greet(self, identity: bytes) -> None:
-        """See ``ClientSocket``."""
         if not is_local_name(identity):
             self._router.greet(identity)
 
     def look(self, now_ns: int) -> None:
-        """See ``ClientSocket``."""
         self._router.look(now_ns)
         self._local.look()
 
     def take_limits(self, limits: LimitsSection) -> None:
-        """See ``ClientSocket``."""
         self._router.take_limits(limits)
 
     def send(self, identity: bytes, parts: Sequence[bytes]) -> bool:
-        """See ``ClientSocket``."""
         if identity in self._local.by_identity:
             return self._local.send(identity, parts)
         # One that has gone, or a client of the ROUTER.
         return not is_local_name(identity) and self._router.send(identity, parts)
 
     def close(self) -> None:
-        """See ``ClientSocket``."""
         self._local.close()
         self._router.close()

@@ -26,7 +26,7 @@ from ledgermq.wire.byte_stream import HEAD_SIZE, MessageReader, message_head, pa
 
 FRAMES_READ_SIZE = 64 * 1024
 READ_SIZE_MAX = 1024 * 1024
-"""Of a large message so many bytes are read at once."""
+"""Most bytes of a large message that are read at once."""
 
 READY_MANY = 64
 SMALL_READ_SIZE = 4 * 1024
@@ -36,7 +36,7 @@ MESSAGES_AT_ONCE = 32
 """Messages that are made of what was read of one client."""
 
 POLL_EVERY = 64
-"""After so many messages who else has something is looked for, though not all is taken yet."""
+"""Messages after which it is looked who else has something, though not all is taken yet."""
 
 EVENTS_MAX = 256
 ACCEPTED_MAX = 64
@@ -99,7 +99,8 @@ class LocalConnection:
 
 
 class LocalConnections:
-    """The listening socket and all its connections; owned by one process, nothing blocks.
+    """``ClientSocket`` of the listening socket and all its connections; owned by one process,
+    nothing blocks.
 
     Invariants: ``_held`` is the sum of what is counted of them, ``_unsent`` that of the answers
     that wait in them, with their overhead; ``ready`` has each once that ``is_ready``.
@@ -173,7 +174,9 @@ class LocalConnections:
         return self._epoll.fileno()
 
     def receive(self) -> list[bytes] | None:
-        """See ``ClientSocket``; one message of each client in turn."""
+        """The client's identity and the parts of its message, one message of each client in turn;
+        None when none waits.
+        """
         ready = self.ready
         while True:
             if ready and self._until_poll <= 0:
@@ -203,7 +206,6 @@ class LocalConnections:
             return parts
 
     def send(self, identity: bytes, parts: Sequence[bytes]) -> bool:
-        """See ``ClientSocket``."""
         connection = self.by_identity.get(identity)
         if connection is None:
             return False

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 LINES_MAX = 16
-"""Of one address within ``WINDOW_S``; the same refusal has one."""
+"""Most lines about one address within ``WINDOW_S``; the same refusal has one."""
 
 WINDOW_S = 600.0
 
 ADDRESSES_MAX = 256
-"""Of as many others nothing is told until the first of these is silent for a while."""
+"""Most addresses that are told of: of others nothing is told until one of these is silent for a
+while."""
 
 
 class _Told(NamedTuple):

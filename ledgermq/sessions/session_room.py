@@ -15,7 +15,7 @@ from ledgermq.model.errors import BusyError
 
 
 class SessionRoom:
-    """By the identity of the connection, those that were used last at the end.
+    """Sessions by the identity of their connections, those that were used last at the end.
 
     Invariants: ``_of_host`` has the identities of ``placed``, by host; an operator's is in neither.
 

@@ -70,7 +70,7 @@ class EndedSessions(NamedTuple):
 
 
 class SessionServer(Generic[Known]):
-    """By the identity of the connection.
+    """Sessions of the clients of a socket, by the identity of their connections.
 
     Invariant: ``_instances`` names, for each instance of a session, the session, and nothing else.
 

@@ -42,7 +42,7 @@ from ledgermq.store.files.descriptor_cache import connections_allowed
 logger = logging.getLogger(__name__)
 
 MEMORY_LOOK_NS = 100_000_000
-"""Between two looks at the process's memory."""
+"""Nanoseconds between two looks at the process's memory."""
 
 LOOK_SHARE = 10
 """A look at all connections takes about the n-th part of the time to the next one."""
@@ -51,7 +51,7 @@ GROWN_SHARE = 4
 """Connections are looked at when the process has grown by the n-th part of the bound."""
 
 COST_NS = 20_000
-"""Of looking at one connection."""
+"""Time that looking at one connection takes."""
 
 PART_OVERHEAD = 32
 """Bytes of memory for each byte on the wire, at worst: an empty part has two there, and 64 here."""
@@ -69,7 +69,7 @@ CURVE_HEAD = 33
 REPORTED_MAX = 1_000
 TCP_INFO_SIZE = 256
 RECEIVED_OFFSET = 128
-"""Of ``tcpi_bytes_received`` in Linux's ``tcp_info``."""
+"""Place of ``tcpi_bytes_received`` in Linux's ``tcp_info``."""
 
 _EVENTS = int(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED)
 _ACCEPTED = int(zmq.EVENT_ACCEPTED)
@@ -141,7 +141,8 @@ class WatchedConnection:
 
 
 class SocketWatch:
-    """Of one ROUTER; whoever receives from it counts in ``accounts``, and calls ``look``.
+    """Keeps the connections of one ROUTER within bounds; who receives from it counts in
+    ``accounts``, and calls ``look``.
 
     Invariants: ``accounts`` has connections that have been greeted and not ended, by identity;
     ``_per_address`` counts those of ``_connections`` over tcp, and ``_count`` all of these.

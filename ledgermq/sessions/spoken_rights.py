@@ -47,14 +47,12 @@ class SpokenGate(AccessGate):
 
     @property
     def revision(self) -> tuple[int, int]:
-        """See ``AccessGate``."""
         if self._taken is not self._of.settings:
             self._take()
         return self._of.revision
 
     @property
     def is_on(self) -> bool:
-        """See ``AccessGate``."""
         if self._taken is not self._of.settings:
             self._take()
         return self.settings.enabled
@@ -87,17 +85,18 @@ class SpokenRights(ClientRights):
 
     @property
     def only_looks(self) -> bool:
-        """See ``ClientRights``."""
         return self._kind == LOOKS
 
     def check_topic(self, topic: str, right: Right) -> None:
-        """See ``ClientRights``; what the node notes for itself is not for HTTP's admins."""
+        """Refuse to use ``topic`` so; what the node notes for itself is not for HTTP's admins."""
         if topic == SYSTEM_TOPIC and self._kind == ADMIN:
             raise self._refusal(right.text, topic=topic)
         super().check_topic(topic, right)
 
     def check_admin(self, verb: str) -> None:
-        """See ``ClientRights``; a user that comes over the network is not on this machine."""
+        """Refuse what only an admin may do; a user that comes over the network is not on this
+        machine.
+        """
         if self._kind == ANY_USER and not self._node_gate.settings.admin_over_clients:
             raise NoPermissionError(
                 "admin calls of users are taken from this machine's unix sockets alone; a token"

@@ -67,8 +67,6 @@ class SimEnvironment:
     point: Callable[[], None] = lambda: None
 
     def bell(self, target: Role) -> SimulatedBell:
-        """See ``Environment``."""
-
         def find() -> Process | None:
             self.point()
             return self.node.living(target)
@@ -76,13 +74,11 @@ class SimEnvironment:
         return SimulatedBell(self.page, target, self.node.events, find)
 
     def background(self) -> Executor:
-        """See ``Environment``."""
         return InlineExecutor()
 
     def produce_socket(
         self, gate: AccessGate, *, message_size_max: int, note_ended: Callable[[], object]
     ) -> ClientSocket:
-        """See ``Environment``."""
         return self.port
 
 
@@ -320,7 +316,9 @@ class Node:
         self._raft_worker = self._raft_page = None
 
     def kill_writer(self) -> None:
-        """As ``kill_raft``; a sync that ran is over, with or without effect."""
+        """The writer's process is gone from one moment to the next; a sync that ran is over, with
+        or without effect.
+        """
         if self.writer is not None:
             self.writer.end()
         if self._log is not None:
@@ -345,7 +343,7 @@ class Node:
             self.raft.turn_for([source for source in worker.sources() if _is_descriptor(source)])
 
     def pause(self, role: Role, until: int) -> None:
-        """As by SIGSTOP."""
+        """Stop a process until then, as SIGSTOP does."""
         process = self.living(role)
         if process is not None:
             process.paused_until = until

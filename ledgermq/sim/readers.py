@@ -134,7 +134,7 @@ class Readers:
             self._broker = self.tables = None
 
     def machine_restarted(self) -> None:
-        """After a power failure: what was written under the boot before was of another one."""
+        """Let what was written before a power failure be of another boot."""
         path = own_path(self._node.store.root)
         saved = dispatch_checkpoint.read(path)
         if saved is not None:

@@ -116,7 +116,7 @@ class WitnessNode:
             self.disk.power_failure()
 
     def pause(self, until: int) -> None:
-        """As by SIGSTOP."""
+        """Stop the process until then, as SIGSTOP does."""
         if self.process is not None and self.process.alive:
             self.process.paused_until = until
 

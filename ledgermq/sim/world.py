@@ -266,7 +266,7 @@ class World:
         return [entry for entry in log if entry.end <= checkpoint.end.position]
 
     def set_weather(self, weather: Weather) -> None:
-        """From now on."""
+        """Have this weather from now on."""
         self.network.weather = weather
         for node in self.nodes.values():
             node.set_step(weather.step_ns)

@@ -55,7 +55,7 @@ class RecordParts(NamedTuple):
 def take_records(
     log: LogView, positions: Integers, sizes: Integers, *, with_headers: bool = False
 ) -> RecordParts | None:
-    """As many of the records, from the first one on, as are whole and fit into one part.
+    """The records from the first one on that are whole and fit into one part.
 
     Every byte that is given was compared with the CRC that it was stored with.
 

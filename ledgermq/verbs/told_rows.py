@@ -38,7 +38,7 @@ class Wire(NamedTuple):
 
 
 BELOW_0_IS_NONE: Final = "a number below 0 stands for none"
-"""Of a time: the broker says -1 where there is none."""
+"""The broker tells a time that is not known as -1."""
 
 
 def read_row(row: Callable[..., Row], fields: Fields) -> Row:

@@ -61,7 +61,7 @@ class SourceState:
     term: Term
 
     def encode(self) -> bytes:
-        """As the first part of an answer."""
+        """The first part of an answer, in JSON."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod

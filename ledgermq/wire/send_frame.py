@@ -51,7 +51,7 @@ FIRST_ATTEMPT_VERSION = 5
 """From it on a SEND may tell from where on its first attempt may stand in the log."""
 
 NOT_SENT = 2**63 - 1
-"""In the place of that position: nothing of a frame can be stored yet."""
+"""Mark in the place of that position: nothing of a frame can be stored yet."""
 
 SENT_HEAD_SIZE = 8
 SENT_HEAD = encode_header(Kind.SENT, 0)[:SENT_HEAD_SIZE]

@@ -19,12 +19,12 @@ from ledgermq.wire.statuses import ERRORS_BY_NUMBER, status_of
 
 BODY_SIZE_MAX = 1024 * 1024
 NOT_TOLD = -1
-"""In the place of a position that nobody has told."""
+"""Mark in the place of a position that nobody has told."""
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 INSTANCE_SIZE_MAX = 64
 RETRY_AFTER = "retry_after_ms"
-"""Of a REFUSED, and among the details of its error: how long the client is to wait."""
+"""Key for how long the client is to wait, in a REFUSED and in the details of its error."""
 
 _OPTIONAL: dict[str, int | str] = {
     "produce": "",
@@ -133,7 +133,7 @@ ID_MAX = 2**32 - 1
 
 
 class SpokenFor(NamedTuple):
-    """For whom a session speaks that an operator opens for somebody else.
+    """The caller for whom a session speaks that an operator opens for somebody else.
 
     Attributes:
         kind: ``look`` sees names and numbers, no message, and changes nothing; ``admin`` may do
@@ -224,7 +224,7 @@ def hello_group(body: bytes | memoryview) -> str:
 
 
 def hello_speaks_for(body: bytes | memoryview) -> SpokenFor | None:
-    """For whom a HELLO speaks that ``decode_hello`` has passed; None: for who has sent it.
+    """The caller for whom a HELLO speaks that ``decode_hello`` has passed; None: who has sent it.
 
     Raises:
         ProtocolError: it does not say whom it means.

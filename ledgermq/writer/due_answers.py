@@ -29,7 +29,7 @@ class Due(NamedTuple):
 
     @property
     def request_id(self) -> int:
-        """Of the frame that it answers."""
+        """Number of the request that is answered."""
         return decode_header(self.answer).request_id
 
 

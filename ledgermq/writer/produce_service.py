@@ -206,7 +206,9 @@ class ProduceService:
         self._unique.let_go()
 
     def note_entries(self, count: int, entries: memoryview) -> None:
-        """So many entries of another leader were appended, of one file; valid during the call."""
+        """Take note of ``count`` entries of another leader, appended to one file; the view is valid
+        during the call.
+        """
         self._counters[WriterCounter.ENTRIES] += count
         try:
             self._recent.follow(self._log.end.position, entries)
@@ -392,7 +394,12 @@ class ProduceService:
         return frame.payload_size
 
     def _make_room(self, batch: PutBatch, sizes: memoryview) -> None:
-        """See ``PutBatch.make_room``; without it the errors are those of ``SpaceGate.check``."""
+        """Have blocks for a frame of such records.
+
+        Raises:
+            NotLeaderError: another member is about to lead: there is no room here.
+            NoRoomError: there is no room, and no other leader.
+        """
         if self._gate.state is not SpaceState.ROOMY:
             self._gate.check()
         try:

@@ -272,7 +272,7 @@ class WriterWorker:
             self._carry_out(order)
 
     def _look_at_beginnings(self, now_ns: int) -> None:
-        """At damage that is to be repaired; and tell raft, which answers, where the log ends."""
+        """Look at damage that is to be repaired; and tell raft where the log ends: it answers."""
         if self._damage is not None:
             self._look_at_damage(self._damage)
         is_late = now_ns - self._ready_sent_ns >= READY_REPEAT_NS
@@ -297,7 +297,7 @@ class WriterWorker:
         self._service.tell_standing(standing)
 
     def _published(self) -> None:
-        """After the log has grown: cursor first, then the bells."""
+        """Publish that the log has grown: the cursor first, then the bells."""
         self._publish_written()
         self._raft.ring()
         self._flusher.wake(self._log.end)

@@ -33,7 +33,7 @@ from ledgermq.rules.state.cluster_copy import FILE
 from ledgermq.verbs.needs import CHANGE, USER, shown
 
 CLUSTER_TOUCHES = frozenset({FILE})
-"""Of two requests about the cluster the second waits for what the first has changed."""
+"""What a request about the cluster changes: of two of them the second waits for the first."""
 
 
 class ClusterAge(NamedTuple):

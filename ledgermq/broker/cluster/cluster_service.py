@@ -112,7 +112,7 @@ class ClusterService(Service):
         return self._tables.cluster.table
 
     def age(self, now_ms: int) -> ClusterAge:
-        """See ``ClusterAge``."""
+        """How old the group's rows are, as this node knows while it leads."""
         asker = self._asker
         if asker is None:
             return ClusterAge(None, False, "")
@@ -120,14 +120,12 @@ class ClusterService(Service):
         return ClusterAge(age_ms, asker.is_parted, self._failure)
 
     def next_deadline_ms(self) -> int | None:
-        """See ``Service``."""
         held = min((one.until_ms for one in self._held.values()), default=None)
         follows = self._follower.next_deadline_ms()
         due = [one for one in (held, self._due_ms, self._age_due_ms, follows) if one is not None]
         return min(due, default=None)
 
     def take_settings(self, settings: Settings) -> None:
-        """See ``Service``."""
         self._max_age_ms = 1_000 * settings.access.cluster_rights_max_age_s
 
     def turn(self, now_ms: int) -> None:
@@ -156,7 +154,7 @@ class ClusterService(Service):
         self._counts[BrokerCounter.CLUSTER_RIGHTS_TOO_OLD] = int(table.rights_too_old)
 
     def begin_again(self) -> None:
-        """See ``Service``: the next turn begins with another asker."""
+        """The last turn has failed: the next one begins with another asker."""
         self._asker = None
 
     def end_all(self) -> None:
@@ -173,7 +171,7 @@ class ClusterService(Service):
                 yield one.asked.request
 
     def _own_key(self) -> bytes:
-        """Of a group whose members have no key in common: none."""
+        """Public key of a home; empty in a group whose members have no key in common."""
         try:
             return new_home_key(self._tables.secrets).public
         except LedgerError:
@@ -246,7 +244,9 @@ class ClusterService(Service):
         )
 
     def _current_desk(self) -> DocumentDesk:
-        """With the key of the certificate of now, once this node has it."""
+        """The desk with the key of the current certificate, once this node has it; else one without
+        a key.
+        """
         chain = self._table.chain
         home = chain.greatest if chain is not None else None
         public = home.key if home is not None and self._table.is_home else b""

@@ -111,11 +111,9 @@ class HomeQuestions:
 
     @property
     def is_free(self) -> bool:
-        """See ``HomeLine``."""
         return self._thread is None
 
     def ask(self, question: Question) -> None:
-        """See ``HomeLine``."""
         assert self._thread is None, "one question at a time"
         thread = _Asking(self._settings, question, self.descriptor, self._stopped)
         try:
@@ -127,7 +125,6 @@ class HomeQuestions:
         self._thread = thread
 
     def take(self) -> Answered | None:
-        """See ``HomeLine``."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.descriptor)
         found = self._thread.answered if self._thread is not None else None
@@ -136,7 +133,6 @@ class HomeQuestions:
         return found
 
     def close(self) -> None:
-        """See ``HomeLine``."""
         if self._thread is not None and self._thread.is_alive():
             os.eventfd_write(self._stopped, 1)
             self._thread.join(END_S)
@@ -178,7 +174,7 @@ class _Asking(threading.Thread):
             os.eventfd_write(self._descriptor, 1)
 
     def _reply(self) -> DocumentReply:
-        """Of the first of the node's addresses at which somebody is."""
+        """The answer of the first of the node's addresses at which somebody is."""
         *others, last = _endpoints(self._question.address)
         for endpoint in others:
             try:
@@ -267,7 +263,9 @@ class _Asking(threading.Thread):
 
 
 def _endpoints(address: str) -> list[str]:
-    """With numeric hosts, at least one: ZeroMQ resolves a name where it holds others up."""
+    """Endpoints of a node with numeric hosts, at least one: ZeroMQ resolves a name where it holds
+    others up.
+    """
     match = _NODE.fullmatch(address)
     if match is None:
         raise ConfigError("not an address of a node", address=address)

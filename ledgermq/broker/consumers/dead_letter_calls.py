@@ -160,7 +160,7 @@ class DeadLetterCalls(Service):
         self._mailbox.append(Reply(wanted.caller, outcome))
 
     def note_replayed(self, count: int) -> None:
-        """So many messages were stored once more."""
+        """Count messages that were stored once more."""
         self._counts[BrokerCounter.DEAD_LETTERS_REPLAYED] += count
 
     def _register(self, topic: str) -> None:

@@ -58,7 +58,7 @@ GROUP_TOPICS_MAX = 50_000
 """Members' wishes of one group: each of its members is told all of them, as one answer."""
 
 LINES_MAX = 200
-"""Lines about one group's members in ten minutes."""
+"""Most log lines about the members of one group in ten minutes."""
 TOLD_MAX = 10
 """Differences among members that one answer names."""
 
@@ -489,7 +489,7 @@ class MemberCalls(Service):
         return counts
 
     def warnings(self, group: str) -> list[str]:
-        """In what the members of ``group`` differ; a few examples."""
+        """Differences among the members of ``group``; a few examples."""
         differences = islice(self._members.differences(group), TOLD_MAX)
         return [*map(str, differences), *self._others.warnings().get(group, [])]
 

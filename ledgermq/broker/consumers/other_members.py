@@ -12,14 +12,14 @@ from typing import Protocol
 from ledgermq.rules.consumers.enrolment import Member
 
 OTHER_OWNER_PREFIX = "rocketmq/"
-"""In front of the client ids of those that own queues and are not our own."""
+"""Prefix of the client ids of members that own queues and are not our own."""
 
 
 TWINS_LINE = (
     "two consumers of a group have one client id: group=%s client=%s hosts=%s and %s;"
     " the first one is refused: give each its own name"
 )
-"""Of two members of our own kind, both there."""
+"""Log line about two members of our own kind that are both there."""
 
 
 class MemberSource(Protocol):

@@ -208,7 +208,7 @@ class RetryCalls:
         return self._clock.seed() >> 33
 
     def note_stored(self, records: Sequence[bytes], *, is_dead: bool) -> None:
-        """So many messages were given back, and are in the log."""
+        """Count messages that were given back, and are in the log."""
         counter = BrokerCounter.MESSAGES_DEAD if is_dead else BrokerCounter.MESSAGES_RETRIED
         self._counts[counter] += len(records)
 

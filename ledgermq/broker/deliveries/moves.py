@@ -48,7 +48,7 @@ COUNTER_OF = {
     TIMER_TOPIC: BrokerCounter.TIMERS_DELIVERED,
     STAGED_TOPIC: BrokerCounter.SINK_ROWS,
 }
-"""Of sources whose messages become one record each: what counts the records."""
+"""Counters of the records that messages of a source become, one each."""
 
 POISON_MAX = 10_000
 """Messages of which it is remembered that they become nothing."""
@@ -66,7 +66,7 @@ Part = Buffer | PackRows
 """What follows the command of a move: a record, or the rows of a pack that the log has."""
 
 Take = Callable[[memoryview], Sequence[Part]]
-"""As ``Build``, of a message whose rows the writer may take from the log; it has checked these."""
+"""What a message becomes whose rows the writer may take from the log; it has checked these."""
 
 
 class Moves(Service):
@@ -361,7 +361,7 @@ class Moves(Service):
 
 
 def _place(queue: QueueName, offset: int) -> str:
-    """By which it is remembered that nobody can make anything of a message."""
+    """Name under which it is remembered that nobody can make anything of a message."""
     return f"{queue.topic}/{queue.queue_id}/{offset}"
 
 

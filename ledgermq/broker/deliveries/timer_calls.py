@@ -21,7 +21,7 @@ from ledgermq.rules.tables.table_changes import Change
 from ledgermq.verbs.waiting import CancelTimer, ListTimers
 
 TOUCHES = frozenset({f"move {QUEUE.topic}/{QUEUE.queue_id}"})
-"""As a move of the queue does: what is being delivered is not taken back meanwhile."""
+"""What a move of the queue changes, too: what is being delivered is not taken back meanwhile."""
 
 Find = Callable[[str, str], Iterable[memoryview]]
 """The records of a topic that have a key or a unique id."""

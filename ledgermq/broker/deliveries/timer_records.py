@@ -33,8 +33,9 @@ _PLACES = np.array([2**24, 2**16, 2**8, 1], np.int64)
 
 
 class Parsed(NamedTuple):
-    """Of each record: the number that its properties begin with, and whether it is a timer's time
-    (True) or the queue offset of one that is taken back; ``is_whole``: it is one of both.
+    """Columns of records: the number that the properties of each begin with, and whether it is a
+    timer's time (True) or the queue offset of one that is taken back; ``is_whole``: it is one of
+    both.
     """
 
     number: Integers

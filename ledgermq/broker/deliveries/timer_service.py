@@ -42,7 +42,7 @@ AWAKE_MS = 10_000
 """The leader's broker hears each bell of the dispatcher so long after a timer was stored."""
 
 AGAIN_PAUSE_MS = 20
-"""Between groups of old timers that are stored once more: others append, too."""
+"""Pause between groups of old timers that are stored once more: others append, too."""
 
 WAITING_SHARE_DIVISOR = 2
 """The log is kept where more than a half of it still waits: storing that again frees too little."""

@@ -163,7 +163,7 @@ class ConsumeService:
 
     @property
     def is_watched(self) -> bool:
-        """See ``ClientSocket``."""
+        """Whether ``look`` has work although nothing comes."""
         return self.socket.is_watched
 
     def look(self, now_ns: int) -> None:

@@ -52,7 +52,8 @@ SQL_SIZE = 64
 """Characters of an expression of which that is true; a longer one is looked for in fewer units."""
 
 _VAIN = (PullStatus.NO_MATCHED_MESSAGE, PullStatus.MESSAGE_WAS_REMOVING)
-"""By whether the last unit that was looked at is that of a removed message."""
+"""Status of a pull that has found nothing; the second one if the last unit that was looked at is
+that of a removed message."""
 
 PACED_MAX = 10_000
 """Old reads that wait for their turn; more are answered at once."""
@@ -246,7 +247,9 @@ class PullService(Service):
                     return
 
     def _grown_bounds(self, queue: QueueName) -> ReadableRange | LedgerError | None:
-        """Of a queue with something for those who wait, or why it has nothing; else ``None``."""
+        """Bounds of a queue with something for those who wait, or why it has nothing; else
+        ``None``.
+        """
         try:
             bounds = self._store.bounds(queue)
             waiting = self._holds.peek(queue)
@@ -556,7 +559,7 @@ def _hold_until_ms(now_ms: int, hold_ms: int) -> int:
 
 
 def _weight(expression: str) -> int:
-    """Of how many expressions of the usual length one takes the time."""
+    """The time that an expression takes, as a number of expressions of the usual length."""
     return -(-len(expression) // SQL_SIZE)
 
 

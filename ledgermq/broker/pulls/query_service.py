@@ -32,8 +32,8 @@ INDEX_SECOND_MS = 1_000
 """The index knows a store time by the second."""
 
 CLOCK_STEP_MS = 24 * 3_600_000
-"""By so much a clock may have been put back, and all messages are found by their times; what the
-index says of these is wrong around such a moment, as in RocketMQ."""
+"""Milliseconds by which a clock may be put back while all messages are still found by their times;
+what the index says of these is wrong around such a moment, as in RocketMQ."""
 
 CheckRead = Callable[[str], None]
 

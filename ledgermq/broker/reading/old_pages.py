@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 HOT_TAIL_SIZE = 64 * 1024 * 1024
-"""So much before the end of the log is never dropped: everybody reads it."""
+"""Bytes before the end of the log that are never dropped: everybody reads them."""
 
 BLOCK_SIZE = 4 * 1024 * 1024
 
@@ -79,7 +79,7 @@ class OldReadPace:
         self._free_ns = 0
 
     def spend(self, size: int, now_ns: int) -> None:
-        """So many bytes are read now."""
+        """Count bytes that are read now."""
         begin_ns = max(self._free_ns, now_ns - self.BURST_NS)
         self._free_ns = begin_ns + size * 1_000_000_000 // self._rate
 

@@ -106,7 +106,7 @@ class ReadableStore:
 
     @property
     def position(self) -> int:
-        """Up to where the log is in the queues that are shown."""
+        """Position up to which the log is in the queues that are shown."""
         return self._position
 
     def look(self) -> bool:
@@ -206,7 +206,7 @@ class ReadableStore:
         return ReadableRange(first, end, pending_messages_max(self._position, written))
 
     def end(self, queue: QueueName) -> int | None:
-        """As of ``bounds``, of a queue whose name nobody has checked; None: it can be no queue's.
+        """End of a queue whose name nobody has checked; None: it can be no queue's.
 
         Raises:
             NotLeaderError, CorruptLogError: as ``bounds``.
@@ -286,7 +286,9 @@ class ReadableStore:
     def records(
         self, positions: Integers, sizes: Integers, *, with_headers: bool = False
     ) -> RecordParts | None:
-        """See ``take_records``; ``old_read_wait_ms`` goes first."""
+        """The records from the first one on that are whole and fit into one part
+        (``take_records``), once ``old_read_wait_ms`` was asked about them.
+        """
         try:
             parts = take_records(self.log, positions, sizes, with_headers=with_headers)
         except DamagedLogError:
@@ -309,7 +311,9 @@ class ReadableStore:
         size_max: int,
         poison: Poison,
     ) -> Wanted | None:
-        """See ``wanted_messages``; ``old_read_wait_ms`` goes first."""
+        """Which of the first messages are wanted (``wanted_messages``), once ``old_read_wait_ms``
+        was asked about them.
+        """
         try:
             found = wanted_messages(
                 self.log,

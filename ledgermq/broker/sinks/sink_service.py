@@ -58,7 +58,7 @@ PASSED_MAX = 1_024
 """Packs that one command passes over when it drops some."""
 
 LOOK_MS = 60_000
-"""So often at least it is looked whether something is to be dropped: clocks may be set."""
+"""Longest time between two looks whether something is to be dropped: clocks may be set."""
 
 
 class _Waiting(NamedTuple):
@@ -312,7 +312,7 @@ class SinkService(Service):
         return [sink for sink in found if sink is not None]
 
     def _floor(self, moving: frozenset[int]) -> int:
-        """Below it nothing waits in the queue but what is ``moving``; notes when to look again."""
+        """Queue offset below which only what is ``moving`` waits; notes when to look again."""
         bounds = self._store.bounds(QUEUE)
         begin = self._moves.source(QUEUE).next_offset
         at = max(begin, bounds.first)

@@ -112,9 +112,13 @@ class BrokerTables(AppliedTables):
         self._due_ns: int | None = None
 
     def settle(self) -> bool:
-        """As ``AppliedTables.settle``; then there are files that say up to where moves are applied,
-        before any is: one that is missing is taken to be as new as others, and what is moved twice
-        is there twice.
+        """Whether each table says now where in the log it stands. Once they do there are files that
+        say up to where moves are applied, before any is.
+
+        A missing one is taken to be as new as others, and what is moved twice is there twice.
+
+        Raises:
+            ConfigError, CorruptLogError, StorageError: as when they are loaded.
         """
         if not super().settle():
             return False
@@ -307,7 +311,7 @@ class BrokerTables(AppliedTables):
             logger.error("ends of queues that were told not kept: %s", error)
 
     def _revisions(self) -> dict[str, int]:
-        """In the order in which they are written: the largest come last.
+        """Revisions of tables in the order in which they are written: the largest come last.
 
         Those of users and quotas have a revision of their own.
         """

@@ -124,7 +124,7 @@ class StateLog(Service):
         sign_of_life: Callable[[], None] = lambda: None,
         contain: Contain = let_through,
     ) -> None:
-        """See ``PullService`` for ``contain``: told of a bug that a plan has met."""
+        """Nothing is proposed yet; ``contain`` is told of a bug that a plan has met."""
         self._contain = contain
         self._clock = clock
         counts = no_counts() if counts is None else counts
@@ -162,12 +162,12 @@ class StateLog(Service):
 
     @property
     def term(self) -> int:
-        """In which this node may propose; 0 while it may not."""
+        """Term in which this node may propose; 0 while it may not."""
         return self._term or 0
 
     @property
     def tables_term(self) -> int:
-        """In which this node leads, and whose snapshot is applied; 0 before."""
+        """Term in which this node leads, once its snapshot is applied; 0 before."""
         return self.term if self._snapshot_term == self.term else 0
 
     @property
@@ -195,7 +195,7 @@ class StateLog(Service):
 
     @property
     def next_offset(self) -> int:
-        """Of the command that is applied next; -1 before it is known where the tables stand."""
+        """Queue offset of the next command; -1 before it is known where the tables stand."""
         return self._reader.next_offset
 
     @property
@@ -278,7 +278,7 @@ class StateLog(Service):
 
     @property
     def level_needed(self) -> int:
-        """See ``StateReader``."""
+        """The feature level that the next command needs and this version does not know; else 0."""
         return self._reader.level_needed
 
     @property

@@ -96,7 +96,7 @@ class StateReader:
 
     @property
     def next_offset(self) -> int:
-        """Of the command that is applied next; -1 before it is known."""
+        """Queue offset of the command that is applied next; -1 before it is known."""
         return self._next
 
     def apply(self) -> bool:
@@ -193,8 +193,8 @@ class StateReader:
         return True
 
     def _apply_record(self, position: int, record: memoryview, until_ns: int) -> bool:
-        """On every node alike: who wrote what cannot be applied is wrong, and the log cannot be
-        stopped for it. False when it goes on with the next turn.
+        """Apply a command; pass over one that cannot be applied, as every node does: the log cannot
+        be stopped for whoever wrote it. False when it goes on with the next turn.
         """
         place = f"{QUEUE.topic}/{QUEUE.queue_id}/{self._next}"
         found = self._poison.guarded(place, lambda: self._applied(record, until_ns), None)

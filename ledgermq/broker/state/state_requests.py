@@ -109,7 +109,7 @@ class BatchPlan:
         self._size += size_of(records)
 
     def sums(self, hole: int) -> tuple[int, ...]:
-        """By which the records are found again; 0 where a move does without."""
+        """Sums by which the records are found again; 0 where a move does without."""
         found: list[int] = []
         without = iter(self._without_sums)
         lacking = next(without, range(0))

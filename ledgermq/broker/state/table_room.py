@@ -16,7 +16,7 @@ from ledgermq.rules.tables.table_changes import Change, GroupSet, TopicSet
 from ledgermq.rules.tables.topics import TopicTable
 
 BURST_S = 20
-"""So many seconds' creations may come at once: a client that starts has all its groups made."""
+"""Seconds whose creations may come at once: a client that starts has all its groups made."""
 
 OWNERS_MAX = 10_000
 """Who has created something lately; those longest ago are forgotten."""

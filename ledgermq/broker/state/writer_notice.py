@@ -36,14 +36,10 @@ class Lead(Protocol):
     """What ``StateLog`` knows of this node's lead."""
 
     @property
-    def term(self) -> int:
-        """See ``StateLog``."""
-        ...
+    def term(self) -> int: ...
 
     @property
-    def is_held_up(self) -> bool:
-        """See ``StateLog``."""
-        ...
+    def is_held_up(self) -> bool: ...
 
 
 class WriterNotice(Service):
@@ -78,7 +74,9 @@ class WriterNotice(Service):
 
     @property
     def complete_term(self) -> int:
-        """In which this node leads by tables that have all that was acknowledged before; else 0."""
+        """Term in which this node leads by tables that have all that was acknowledged before; else
+        0.
+        """
         is_behind = self._log.is_held_up or self._tables.is_starting
         return 0 if is_behind else self._log.term
 

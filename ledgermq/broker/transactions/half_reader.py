@@ -23,7 +23,7 @@ READ_MAX = 512
 """Messages of one turn, so that a long queue does not keep others waiting."""
 
 REMEMBERED_OPS = 4_096
-"""So many of the last op messages a new leader reads again, to know how transactions ended."""
+"""Last op messages that a new leader reads again, to know how transactions ended."""
 
 STUCK_MAX = 10_000
 """Half messages of which it is remembered that they can be moved nowhere."""

@@ -20,7 +20,8 @@ from ledgermq.rules.messages.transactions import Half
 CHECKS_PER_ANSWER = 32
 QUESTIONS_WAITING_MAX = 10_000
 WAITING_PER_CLIENT_MAX = 1_024
-"""Of our own clients all, and one."""
+"""Most requests of one of our own clients that wait for questions; ``QUESTIONS_WAITING_MAX`` are
+the most of all of them."""
 
 
 class PendingCheck(NamedTuple):
@@ -38,7 +39,7 @@ class PendingCheck(NamedTuple):
     topics: frozenset[str]
 
     def to_fields(self) -> dict[str, object]:
-        """As in the answer."""
+        """The question's fields in the answer."""
         return {
             "transaction": self.key.transaction,
             "positions": list(self.positions),

@@ -114,7 +114,7 @@ class _Group:
         return not self.moves or (records <= GROUP_RECORDS_MAX and size <= GROUP_SIZE_MAX)
 
     def ordered(self) -> list[tuple[Half, Way]]:
-        """As they stand in the log."""
+        """The moves as they stand in the log."""
         return sorted(self.moves, key=lambda move: (move[1], move[0].offset))
 
 

@@ -28,7 +28,7 @@ from ledgermq.model.errors import (
 LOOK_AGAIN_S = 1.0
 
 LOOKS = 2
-"""So often in a row nothing has to be left: what was taken in the moment in which the topics were
+"""Looks in a row at which nothing is left: what was taken in the moment in which the topics were
 closed may come behind the first look."""
 
 WAIT_S = 3_600

@@ -43,7 +43,7 @@ for room as long as for its answer."""
 LEFT_SIZE_MAX = 1_000
 
 Reasons = dict[str, list[str]]
-"""By the group that says them; a group that says none is not in it."""
+"""Reasons by the group that says them; a group that says none is not among them."""
 
 
 def add_strict(spread: argparse.ArgumentParser) -> None:

@@ -184,6 +184,7 @@ def _inside(archive: tarfile.TarFile) -> list[tarfile.TarInfo]:
 
 def _queues_of(store: Path) -> dict[str, dict[int, QueueBounds]]:
     """The queues of each topic, before a node goes on with what Java left to be delivered."""
+    # It needs numpy, and --help does not.
     from ledgermq.store.store_view import StoreView
 
     topics: dict[str, dict[int, QueueBounds]] = {}

@@ -8,16 +8,13 @@ and has what there was.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from ledgermq.cli.seen_text import KEPT, drawn, shown
+from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.seen_text import KEPT, shown
 from ledgermq.doctor.finding import PARTS, Diagnosis, Weight, worst
-from ledgermq.model.errors import ConfigError
-from ledgermq.model.exit_status import EXIT_INTERRUPTED, EXIT_OK
 
 CONFIG_FILE = Path("/etc/ledgermq/ledgermq.toml")
 EXIT_FAILS = 4
@@ -56,82 +53,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="with --record: nodes to be asked, too, as tcp://HOST:PORT of their consume sockets,"
         " divided by commas",
     )  # fmt: skip
-    parser.set_defaults(func=_run)
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    if arguments.record is not None:
-        return _record(arguments)
-    if arguments.output is not None or arguments.address is not None:
-        raise ConfigError("--output and --address belong to --record")
-    from ledgermq.doctor.examination import examine
-
-    groups = _groups(arguments.only)
-    shown = _shown(examine(arguments.config, groups), as_text=not arguments.json)
-    verdict = worst(shown)
-    if arguments.json:
-        print(json.dumps(to_json(arguments.config, shown), indent=2))
-    else:
-        print(summary(shown))
-    return EXIT_FAILS if verdict is Weight.FAIL else 0
-
-
-def _record(arguments: argparse.Namespace) -> int:
-    from ledgermq.cli.node.service_unit import unit_name
-    from ledgermq.doctor.recording.recorder import SECONDS_MAX, RecordWanted, record
-
-    seconds: float = arguments.record
-    if not 1 <= seconds <= SECONDS_MAX:
-        raise ConfigError("--record is out of range", given=seconds, allowed=f"1 to {SECONDS_MAX}")
-    done = record(
-        RecordWanted(
-            config=arguments.config,
-            seconds=seconds,
-            output=(arguments.output or Path()).absolute(),
-            addresses=_addresses(arguments.address),
-            unit=unit_name(arguments.config),
-            parts=_groups(arguments.only),
-        )
-    )
-    if arguments.json:
-        print(json.dumps({"archive": str(done.archive), "interrupted": done.interrupted}, indent=2))
-    else:
-        print(f"{done.summary}\nThe archive is {done.archive}")
-    return EXIT_INTERRUPTED if done.interrupted else EXIT_OK
-
-
-def _addresses(text: str | None) -> list[str]:
-    from ledgermq.client.core.address import parse_address
-    from ledgermq.doctor.recording.far_nodes import ADDRESSES_MAX
-
-    addresses = list(dict.fromkeys(text.split(","))) if text else []
-    if len(addresses) > ADDRESSES_MAX:
-        raise ConfigError("too many addresses", given=len(addresses), at_most=ADDRESSES_MAX)
-    for address in addresses:
-        parse_address(address)
-    return addresses
-
-
-def _groups(text: str | None) -> tuple[str, ...]:
-    if text is None:
-        return PARTS
-    wanted = tuple(part.strip() for part in text.split(","))
-    unknown = [part for part in wanted if part not in PARTS]
-    if unknown:
-        raise ConfigError("no such part", given=unknown, known=list(PARTS), option="--only")
-    return wanted
-
-
-def _shown(findings: Iterable[Diagnosis], *, as_text: bool) -> list[Diagnosis]:
-    """All findings; as text each is printed at once, for some take seconds."""
-    is_colored = as_text and sys.stdout.isatty()
-    all_of_them = []
-    for finding in findings:
-        all_of_them.append(finding)
-        if as_text:
-            lines = "\n".join(describe(finding, is_colored=is_colored))
-            print(lines, file=drawn(sys.stdout), flush=True)
-    return all_of_them
+    parser.set_defaults(func=LateCommand("node.doctor_run", "examine_node"))
 
 
 def describe(finding: Diagnosis, *, is_colored: bool) -> Iterator[str]:

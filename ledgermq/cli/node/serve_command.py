@@ -34,6 +34,7 @@ def _run(arguments: argparse.Namespace) -> int:
         from ledgermq.daemon import supervisor
 
         return supervisor.run(settings, path)
+    # This needs some of them, and --help none.
     from ledgermq.daemon.directory_check import check_directory
 
     found = check_directory(settings)

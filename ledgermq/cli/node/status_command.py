@@ -93,7 +93,7 @@ def describe(status: NodeStatus) -> Iterator[str]:
 
 
 def _of_member(status: NodeStatus) -> Iterator[str]:
-    """Of a node with a log: its role, how far the log is, and what the services hold."""
+    """Lines about a node with a log: its role, how far the log is, and what the services hold."""
     raft, cursors, lock = status["raft"], status["cursors"], status["put_lock"]
     # Only of a leader that is news: the writer of another member takes what the leader sends.
     waits = raft["role"] == "leader" and not raft["granted"]

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
-import time
 from pathlib import Path
 
-from ledgermq.cli.node_options import parse_time
-from ledgermq.cli.spark.spark_options import add_job_options, job_of
-from ledgermq.model.errors import ConfigError
-from ledgermq.pipeline.archive.replay_layout import ReplayChoice
+from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.spark.spark_options import add_job_options
 
 
 def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -56,61 +52,4 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="how long the cluster may be away (default: 120)",
     )
     add_job_options(parser)
-    parser.set_defaults(func=_replay)
-
-
-def _replay(arguments: argparse.Namespace) -> int:
-    from ledgermq.pipeline.archive.archive_folder import store_at
-    from ledgermq.pipeline.archive.replay_job import replay
-
-    choice = ReplayChoice(
-        topics=_names(arguments.topics),
-        queues=_numbers(arguments.queues),
-        begin_ms=None if arguments.begin is None else parse_time(arguments.begin, "--from"),
-        end_ms=None if arguments.end is None else parse_time(arguments.end, "--to"),
-        tag=arguments.tag,
-        key=arguments.key,
-        to_topic=arguments.to_topic,
-        by_sink=arguments.by_sink,
-    )
-    begun = time.monotonic()
-    with job_of(arguments, "replay") as job:
-        found = replay(
-            job,
-            store_at(arguments.directory),
-            _names(arguments.nodes) or (),
-            choice,
-            name=arguments.name,
-            timeout_s=arguments.timeout,
-            progress=None if arguments.progress is None else arguments.progress.absolute(),
-        )
-    seconds = time.monotonic() - begun
-    if arguments.json:
-        print(json.dumps({**found._asdict(), "name": arguments.name, "seconds": round(seconds, 3)}))
-        return 0
-    print(
-        f"{found.sent:,} messages of {found.topics:,} topics sent; {found.tasks:,} tasks,"
-        f" {seconds:.1f} s"
-    )
-    if found.found:
-        print(f"{found.found:,} more were stored by a run that was stopped")
-    if found.duplicates:
-        print(f"{found.duplicates:,} not stored: the topic has their unique ids within its window")
-    if found.damaged:
-        print(f"{found.damaged:,} left out: their bodies are not what was sent (crcOk is false)")
-    return 0
-
-
-def _names(text: str | None) -> tuple[str, ...] | None:
-    if text is None:
-        return None
-    return tuple(item.strip() for item in text.split(",") if item.strip())
-
-
-def _numbers(text: str | None) -> tuple[int, ...] | None:
-    names = _names(text)
-    if names is None:
-        return None
-    if not all(name.isascii() and name.isdigit() for name in names):
-        raise ConfigError("not numbers of queues", option="--queues", value=text)
-    return tuple(int(name) for name in names)
+    parser.set_defaults(func=LateCommand("spark.replay_jobs", "replay_archive"))

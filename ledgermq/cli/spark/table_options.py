@@ -32,6 +32,7 @@ def opened_table(name: str, arguments: argparse.Namespace, *, may_make: bool) ->
         LedgerError: PyIceberg is missing, or does not read its configuration; or as opening it.
     """
     try:
+        # PyIceberg, and what it brings, may be missing.
         from strictyaml import YAMLError
 
         try:

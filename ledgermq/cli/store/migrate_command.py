@@ -7,44 +7,9 @@ Each verb is one step on one host; nothing here starts or stops a broker. The pa
 from __future__ import annotations
 
 import argparse
-import ipaddress
-import os
-import shutil
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
-from socket import AF_INET, AF_INET6
-from typing import TYPE_CHECKING
 
-from ledgermq.cli.progress_line import ProgressLine
-from ledgermq.cli.store.store_upgrade_command import say
-from ledgermq.daemon.store_lock import holder_of, stopped_store
-from ledgermq.model.config.broker_conf import Translation, translate_broker_conf, write_translation
-from ledgermq.model.config.settings import LogKind, Settings
-from ledgermq.model.config.settings_file import read_settings
-from ledgermq.model.errors import ConfigError, StorageError
-from ledgermq.model.limits import STAGED_TOPIC, TIMER_TOPIC
-from ledgermq.process.settings.settings_loading import read_properties_text
-from ledgermq.store.store_directory import StoreDirectory, open_directory
-
-if TYPE_CHECKING:
-    from ledgermq.conversion.move_manifest import MoveManifest
-
-FREE_PER_CENT_MIN = 10
-"""Of the disk: a node that recovers writes queues and index again before it deletes anything."""
-
-OUTLIERS_NAMED_MAX = 20
-
-STRANGE = {
-    "timerwheel": "timers of RocketMQ 5",
-    "timerlog": "timers of RocketMQ 5",
-    "metadata": "tables of RocketMQ 5",
-    "batchconsumequeue": "batch queues of RocketMQ 5",
-}
-"""What only a later RocketMQ has in its store, and is not taken over."""
+from ledgermq.cli.late_command import LateCommand
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -59,7 +24,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "something stands in the way, which is said.",
     )
     check.add_argument("broker_conf", type=Path, help="the broker.conf of this host's broker")
-    check.set_defaults(func=_check)
+    check.set_defaults(func=LateCommand("store.migration", "check_move"))
 
     take = verbs.add_parser(
         "take-over",
@@ -93,7 +58,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     take.add_argument(
         "--runtime-dir", type=Path, metavar="DIR", help="listen.runtime_dir of the node"
     )
-    take.set_defaults(func=_take_over)
+    take.set_defaults(func=LateCommand("store.migration", "take_store_over"))
 
     verify = verbs.add_parser(
         "verify",
@@ -103,288 +68,15 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     verify.add_argument("manifest", type=Path, help="of take-over, or of back")
     verify.add_argument("directory", type=Path, help="storePathRootDir")
-    verify.set_defaults(func=_verify)
+    verify.set_defaults(func=LateCommand("store.migration", "verify_move"))
 
     back = verbs.add_parser(
         "back", help="write down what the stopped node's store holds, for RocketMQ to go on with"
     )
     back.add_argument("directory", type=Path, help="storePathRootDir")
     back.add_argument("--manifest", type=Path, required=True, metavar="FILE", help="to be written")
-    back.set_defaults(func=_back)
+    back.set_defaults(func=LateCommand("store.migration", "go_back"))
     for verb in (verify, back):
         verb.add_argument("--self-id", help="whose DLedger log, where there are several")
     for verb in (check, take, verify, back):
         verb.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def _check(arguments: argparse.Namespace) -> int:
-    translation = _with_address(_translated(arguments.broker_conf), None)
-    settings = translation.settings
-    root = settings.store.path_root_dir
-    _tell_untranslated(translation, arguments.broker_conf)
-    directory = open_directory(root, self_id=_member(settings))
-    obstacles = list(_obstacles(settings, directory))
-    disk = shutil.disk_usage(root)
-    holder = holder_of(root)
-    say(
-        arguments,
-        {
-            "directory": str(root),
-            "log": directory.log.value,
-            "member": directory.self_id,
-            "broker": f"runs as process {holder}" if holder else "does not run",
-            "left_by_crash": directory.aborted and not holder,
-            "broker_ip": settings.node.broker_ip,
-            "free_per_cent": disk.free * 100 // disk.total,
-            "members_of_the_group": len(settings.node.peers) or 1,
-            **_told_of_tables(directory),
-            "obstacles": obstacles or "none",
-        },
-    )
-    return 1 if obstacles else 0
-
-
-def _take_over(arguments: argparse.Namespace) -> int:
-    from ledgermq.daemon.directory_check import check_directory
-
-    begin = time.monotonic()
-    if arguments.settings.exists():
-        raise ConfigError(
-            "settings are there already: move them away, or name another file",
-            file=str(arguments.settings),
-            setting="--settings",
-        )
-    translation = _with_port(_translated(arguments.broker_conf), arguments)
-    translation = _with_address(translation, arguments.broker_ip)
-    settings = translation.settings
-    root = settings.store.path_root_dir
-    text = write_translation(translation, name=arguments.broker_conf.name)
-    # The text is what a node will read: whatever is wrong with it is found now.
-    read_settings(text, name=str(arguments.settings))
-    with stopped_store(root):
-        directory = open_directory(root, self_id=_member(settings))
-        obstacles = list(_obstacles(settings, directory))
-        if obstacles:
-            raise ConfigError("the store is not taken over", obstacles=obstacles)
-        check_directory(settings)
-        manifest = _made(root, directory.self_id)
-        told = _told_of_tables(directory)
-    _write_manifest(arguments, manifest)
-    _write_text(arguments.settings, text)
-    _tell_untranslated(translation, arguments.broker_conf)
-    _report(
-        arguments, manifest, begin,
-        broker_ip=settings.node.broker_ip, settings=str(arguments.settings), **told,
-    )  # fmt: skip
-    return 0
-
-
-def _verify(arguments: argparse.Namespace) -> int:
-    from ledgermq.conversion.move_manifest import (
-        compare_move,
-        read_move_manifest,
-        refuse_differences,
-    )
-
-    manifest = read_move_manifest(arguments.manifest)
-    comparison, differences = compare_move(manifest, arguments.directory, self_id=arguments.self_id)
-    refuse_differences(differences, manifest=arguments.manifest)
-    facts: dict[str, object] = comparison._asdict()
-    facts["went_back"] = [
-        f"{one.what}: {one.was}, now {one.found}" for one in comparison.went_back
-    ] or "none"
-    say(arguments, {"directory": str(arguments.directory), **facts})
-    return 0
-
-
-def _back(arguments: argparse.Namespace) -> int:
-    begin = time.monotonic()
-    root: Path = arguments.directory
-    with stopped_store(root):
-        directory = open_directory(root, self_id=arguments.self_id)
-        manifest = _made(root, directory.self_id)
-    _write_manifest(arguments, manifest)
-    stays = sorted({topic for topic, _ in manifest.queues} & {TIMER_TOPIC, STAGED_TOPIC})
-    _report(arguments, manifest, begin, stays_until_a_node_comes=stays or "nothing")
-    return 0
-
-
-def _made(root: Path, self_id: str | None) -> MoveManifest:
-    from ledgermq.conversion.move_manifest import make_move_manifest
-
-    with ProgressLine("queues") as line:
-        return make_move_manifest(root, self_id=self_id, progress=line.show)
-
-
-def _write_manifest(arguments: argparse.Namespace, manifest: MoveManifest) -> None:
-    """Where whoever asks may write, which the owner of the store need not."""
-    from ledgermq.conversion.move_manifest import write_move_manifest
-
-    write_move_manifest(arguments.manifest, manifest)
-
-
-def _report(
-    arguments: argparse.Namespace, manifest: MoveManifest, begin: float, **more: object
-) -> None:
-    facts: dict[str, object] = {
-        "directory": manifest.root,
-        "log": manifest.log.value,
-        "end": manifest.end,
-        "messages": manifest.messages,
-        "queues": len(manifest.queues),
-        "topics": len(manifest.topics),
-        "groups": len(manifest.groups),
-        "offsets": sum(map(len, manifest.offsets.values())),
-        "manifest": str(arguments.manifest),
-        **more,
-        "seconds": round(time.monotonic() - begin, 2),
-    }
-    say(arguments, facts)
-
-
-def _translated(path: Path) -> Translation:
-    return translate_broker_conf(read_properties_text(path), name=str(path))
-
-
-def _tell_untranslated(translation: Translation, path: Path) -> None:
-    for entry in translation.untranslated:
-        if entry.key == "brokerIP1":
-            # Translated by _with_address.
-            continue
-        where = f"{path}:{entry.line}" if entry.line else "RocketMQ's default"
-        print(f"{where}: {entry.key} = {entry.value}: {entry.why}", file=sys.stderr)
-
-
-def _with_address(translation: Translation, given: str | None) -> Translation:
-    """The same with the address that clients are told: as asked for, or as the broker has told it.
-
-    Without ``brokerIP1`` that was one of this host; the default here is a loopback one.
-    """
-    settings, origins = translation.settings, dict(translation.origins)
-    if given is None and "node.broker_ip" in origins:
-        return translation
-    origins["node.broker_ip"] = "as asked for" if given else "brokerIP1, of this host"
-    node = replace(settings.node, broker_ip=given or local_address())
-    return translation._replace(settings=replace(settings, node=node), origins=origins)
-
-
-def local_address() -> str:
-    """What RocketMQ tells clients where broker.conf has no ``brokerIP1``: an address of this host,
-    of no bridge; IPv4 rather than IPv6, and one of 192.168.… where there is no other.
-    """
-    # Only where it is used, for --help needs no library.
-    import psutil
-
-    found: list[ipaddress.IPv4Address | ipaddress.IPv6Address] = []
-    for name, addresses in psutil.net_if_addrs().items():
-        if Path("/sys/class/net", name, "bridge").exists():
-            continue
-        texts = [one.address for one in addresses if one.family in (AF_INET, AF_INET6)]
-        # A scope of IPv6 holds on this host alone.
-        found += [ipaddress.ip_address(text) for text in texts if "%" not in text]
-    far = [one for one in found if not one.is_loopback]
-    far.sort(key=lambda one: (one.version, str(one).startswith("192.168.")))
-    return str(far[0]) if far else "127.0.0.1"
-
-
-def _with_port(translation: Translation, arguments: argparse.Namespace) -> Translation:
-    """The same with a port for RocketMQ's clients, and whatever else was asked for."""
-    settings, origins = translation.settings, dict(translation.origins)
-    listen = replace(
-        settings.listen,
-        remoting=arguments.remoting or f"*:{settings.node.listen_port}",
-        name_server=arguments.name_server,
-        runtime_dir=arguments.runtime_dir or settings.listen.runtime_dir,
-        trusted_network=True,
-    )
-    settings = replace(settings, listen=listen)
-    origins["listen.remoting"] = "listenPort"
-    # The port of a RocketMQ broker is open in the same way.
-    origins["listen.trusted_network"] = "listenPort"
-    for key, given in (
-        ("listen.name_server", arguments.name_server),
-        ("listen.runtime_dir", arguments.runtime_dir),
-        ("remoting.addresses", arguments.address),
-        ("raft.keys_dir", arguments.keys),
-    ):
-        if given:
-            origins[key] = "as asked for"
-    if arguments.address:
-        remoting = replace(settings.remoting, addresses=tuple(arguments.address))
-        settings = replace(settings, remoting=remoting)
-    if arguments.keys is not None:
-        settings = replace(settings, raft=replace(settings.raft, keys_dir=arguments.keys))
-    return translation._replace(settings=settings, origins=origins)
-
-
-def _member(settings: Settings) -> str | None:
-    return settings.node.self_id if settings.store.log is LogKind.DLEDGER else None
-
-
-def _obstacles(settings: Settings, directory: StoreDirectory) -> Iterator[str]:
-    """What has to be put right before the store can be taken over."""
-    from ledgermq.process.table_files import unreadable_tables
-
-    root = directory.root
-    if directory.log is not settings.store.log:
-        yield (
-            f"broker.conf says that the log is {settings.store.log.value}, and the directory has a"
-            f" {directory.log.value} log"
-        )
-    for name, what in STRANGE.items():
-        if (root / name).exists():
-            yield f"{root / name}: {what}, which stay behind"
-    for table in unreadable_tables(root / "config"):
-        copy = "its copy (.bak) would be taken"
-        if table.copy_reason is not None:
-            copy = f"nor can its copy (.bak): {table.copy_reason}"
-        yield f"{table.path}: cannot be read ({table.reason}); {copy}"
-    disk = shutil.disk_usage(root)
-    if disk.free * 100 < disk.total * FREE_PER_CENT_MIN:
-        yield f"{root}: less than {FREE_PER_CENT_MIN} % of the disk are free"
-    if not os.access(root, os.R_OK | os.W_OK):
-        yield f"{root}: not readable and writable for this user"
-
-
-def _told_of_tables(directory: StoreDirectory) -> dict[str, object]:
-    """What a node makes of RocketMQ's tables when it starts on them."""
-    from ledgermq.process.table_files import tables_by_hand
-
-    config = directory.root / "config"
-    return {
-        "tables_written_by_hand": tables_by_hand(config) or "none",
-        "positions_outside_their_queues": _outliers(directory) or "none",
-    }
-
-
-def _outliers(directory: StoreDirectory) -> list[str]:
-    """Positions that RocketMQ has left behind, and a node puts right when it starts."""
-    from ledgermq.process.table_files import outliers_in, unreadable_tables
-    from ledgermq.store.store_view import StoreView
-
-    config = directory.root / "config"
-    if unreadable_tables(config):
-        # Obstacles, which are told.
-        return ["not known: a table cannot be read"]
-    with closing(StoreView(directory.root, self_id=directory.self_id)) as view:
-        ends = {(one.topic, one.queue_id): one.end for one in view.queues()}
-    found = outliers_in(config, lambda queue: ends.get(queue, 0))
-    lines = [
-        f"{one.file}: {f'group {one.group}, ' if one.group else ''}topic {one.queue.topic}, queue"
-        f" {one.queue.queue_id}: {one.was}, beyond its queue's end; a node begins at {one.position}"
-        for one in found[:OUTLIERS_NAMED_MAX]
-    ]
-    if len(found) > OUTLIERS_NAMED_MAX:
-        lines.append(f"and {len(found) - OUTLIERS_NAMED_MAX} more")
-    return lines
-
-
-def _write_text(path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-        # No secret, and what the node's account reads, whoever types this.
-        path.chmod(0o644)
-    except OSError as error:
-        raise StorageError(
-            f"settings not written: {error.strerror}", errno=error.errno, path=str(path)
-        ) from error

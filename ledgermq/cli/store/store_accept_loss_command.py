@@ -9,37 +9,15 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.config.settings import LogKind
+from ledgermq.repair.accept_loss import Loss, accept_loss, find_loss
 from ledgermq.store.store_directory import open_directory
 
-if TYPE_CHECKING:
-    from ledgermq.repair.accept_loss import Loss
 
-DESCRIPTION = """\
-Say what the damaged log of a stopped store has lost; with --yes cut the log before its damage, and
-forget what it once held. A member of a group needs this only when its group finds no leader without
-it: elsewhere it fetches what it lost. What is cut cannot be had back: copy the directory first.
-"""
-
-
-def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb ``accept-loss``."""
-    parser = verbs.add_parser(
-        "accept-loss", help="go on without what a damaged log lost", description=DESCRIPTION
-    )
-    parser.add_argument("directory", type=Path, help="storePathRootDir")
-    parser.add_argument("--self-id", help="whose DLedger log, where there are several")
-    parser.add_argument("--yes", action="store_true", help="do it")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=_accept_loss)
-
-
-def _accept_loss(arguments: argparse.Namespace) -> int:
-    from ledgermq.repair.accept_loss import accept_loss, find_loss
-
+def run(arguments: argparse.Namespace) -> int:
+    """Say what a damaged log has lost; cut it there where that is accepted."""
     root: Path = arguments.directory
     with stopped_store(root):
         directory = open_directory(root, self_id=arguments.self_id)

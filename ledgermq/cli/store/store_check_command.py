@@ -11,53 +11,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ledgermq.cli.progress_line import ProgressLine
-from ledgermq.cli.store.store_sizes import add_size_options, index_layout
+from ledgermq.cli.store.store_sizes import index_layout
 from ledgermq.daemon.check_own_files import check_own_files
 from ledgermq.formats.findings import Severity, worst
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.units import MIB
+from ledgermq.repair.check.check_store import CheckedStore, CheckOptions, check_store
 from ledgermq.store.store_directory import dledger_folder, names_in
-
-if TYPE_CHECKING:
-    from ledgermq.repair.check.check_store import CheckedStore
 
 EXIT_OF_SEVERITY = {Severity.NOTE: 0, Severity.DERIVED: 4, Severity.DAMAGE: 5}
 
 
-def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb ``check``."""
-    check = verbs.add_parser(
-        "check",
-        help="compare everything in a store with itself; changes nothing",
-        description="Reads the whole log, compares its records with their CRCs, and index items, "
-        "queues, keys and checkpoints with the records. Of a running node, or a copy of one, what "
-        "lies behind the committed end is not judged. Exit status: 0 nothing is wrong; 4 files "
-        "that are made from the log differ from it; 5 the log is damaged.",
-    )
-    check.add_argument("directory", type=Path, help="storePathRootDir")
-    check.add_argument("--self-id", help="whose DLedger log, where there are several")
-    check.add_argument("--json", action="store_true", help="print one JSON object")
-    check.add_argument(
-        "--jobs",
-        type=int,
-        default=len(os.sched_getaffinity(0)),
-        metavar="N",
-        help="processes that read the log (as many as there are processors)",
-    )
-    check.add_argument("--log-file-size", type=int, metavar="BYTES", help="mappedFileSizeCommitLog")
-    add_size_options(check)
-    check.set_defaults(func=_check)
-
-
-def _check(arguments: argparse.Namespace) -> int:
-    from ledgermq.repair.check.check_store import CheckOptions, check_store
-
+def run(arguments: argparse.Namespace) -> int:
+    """Check a store directory, and print what was found."""
     root: Path = arguments.directory
     has_layout = arguments.hash_slots is not None or arguments.index_items is not None
     options = CheckOptions(

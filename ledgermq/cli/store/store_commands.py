@@ -7,29 +7,11 @@ shows what it held when it was opened. What changes a store has a module of its 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ledgermq.cli.message_json import Json, message_as_json, plain_body, queued_message_as_json
-from ledgermq.cli.output import time_text
-from ledgermq.cli.store import (
-    store_accept_loss_command,
-    store_check_command,
-    store_downgrade_command,
-    store_install_derived_command,
-    store_rebuild_command,
-    store_upgrade_command,
-)
-from ledgermq.formats.index_file import ITEM_SIZE, SLOT_SIZE, IndexLayout
-from ledgermq.formats.records.message import Message
-from ledgermq.model.errors import ConfigError
-from ledgermq.store.files.file_names import is_index_name, own_names
-
-if TYPE_CHECKING:
-    from ledgermq.store.store_view import StoreView
+from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.size_options import add_size_options
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -40,7 +22,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     dump = verbs.add_parser("dump", help="print all messages, queue by queue")
     dump.add_argument("--topic", help="of this topic only")
     dump.add_argument("--queue", type=int, metavar="N", help="of queues with this number only")
-    dump.set_defaults(func=_dump)
+    dump.set_defaults(func=LateCommand("store.store_reading", "dump_queue"))
 
     query = verbs.add_parser(
         "query",
@@ -59,106 +41,163 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="N",
         help="maxHashSlotNum of the index files, where it cannot be told from them",
     )
-    query.set_defaults(func=_query)
+    query.set_defaults(func=LateCommand("store.store_reading", "query_messages"))
 
     for verb in (dump, query):
         verb.add_argument("directory", type=Path, help="storePathRootDir")
         verb.add_argument("--self-id", help="whose DLedger log, where there are several")
         verb.add_argument("--json", action="store_true", help="print one JSON object a line")
 
-    store_check_command.register(verbs)
-    store_accept_loss_command.register(verbs)
-    store_rebuild_command.register(verbs)
-    store_install_derived_command.register(verbs)
-    store_upgrade_command.register(verbs)
-    store_downgrade_command.register(verbs)
+    _register_check(verbs)
+    _register_accept_loss(verbs)
+    _register_rebuild(verbs)
+    _register_install_derived(verbs)
+    _register_upgrade(verbs)
+    _register_downgrade(verbs)
 
 
-def _dump(arguments: argparse.Namespace) -> int:
-    with _opened(arguments) as view:
-        for queued in view.messages(arguments.topic, arguments.queue):
-            if arguments.json:
-                _print_json(queued_message_as_json(queued))
-            else:
-                queue = queued.queue
-                place = f"{queue.topic}/{queue.queue_id} {queued.queue_offset}"
-                print(f"{place} {_described(queued.message)}")
-    return 0
+def _register_check(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    check = verbs.add_parser(
+        "check",
+        help="compare everything in a store with itself; changes nothing",
+        description="Reads the whole log, compares its records with their CRCs, and index items, "
+        "queues, keys and checkpoints with the records. Of a running node, or a copy of one, what "
+        "lies behind the committed end is not judged. Exit status: 0 nothing is wrong; 4 files "
+        "that are made from the log differ from it; 5 the log is damaged.",
+    )
+    check.add_argument("directory", type=Path, help="storePathRootDir")
+    check.add_argument("--self-id", help="whose DLedger log, where there are several")
+    check.add_argument("--json", action="store_true", help="print one JSON object")
+    check.add_argument(
+        "--jobs",
+        type=int,
+        default=len(os.sched_getaffinity(0)),
+        metavar="N",
+        help="processes that read the log (as many as there are processors)",
+    )
+    check.add_argument("--log-file-size", type=int, metavar="BYTES", help="mappedFileSizeCommitLog")
+    add_size_options(check)
+    check.set_defaults(func=LateCommand("store.store_check_command", "run"))
 
 
-def _query(arguments: argparse.Namespace) -> int:
-    if arguments.time is not None and arguments.queue is None:
-        raise ConfigError("--time needs --queue")
-    with _opened(arguments) as view:
-        if arguments.time is None:
-            _print_found(view.query_key(arguments.topic, arguments.key), as_json=arguments.json)
-            return 0
-        offset = view.query_time(arguments.topic, arguments.queue, arguments.time)
-    if arguments.json:
-        _print_json(
-            {
-                "topic": arguments.topic,
-                "queue": arguments.queue,
-                "timestamp": arguments.time,
-                "offset": offset,
-            }
-        )
-    else:
-        print(offset)
-    return 0
+_ACCEPT_LOSS = """\
+Say what the damaged log of a stopped store has lost; with --yes cut the log before its damage, and
+forget what it once held. A member of a group needs this only when its group finds no leader without
+it: elsewhere it fetches what it lost. What is cut cannot be had back: copy the directory first.
+"""
 
 
-@contextmanager
-def _opened(arguments: argparse.Namespace) -> Iterator[StoreView]:
-    from ledgermq.store.store_view import StoreView
-
-    slots: int | None = getattr(arguments, "hash_slots", None)
-    layout = None if slots is None else _layout_of(arguments.directory, slots)
-    view = StoreView(arguments.directory, self_id=arguments.self_id, index_layout=layout)
-    try:
-        yield view
-    finally:
-        view.close()
+def _register_accept_loss(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser(
+        "accept-loss", help="go on without what a damaged log lost", description=_ACCEPT_LOSS
+    )
+    parser.add_argument("directory", type=Path, help="storePathRootDir")
+    parser.add_argument("--self-id", help="whose DLedger log, where there are several")
+    parser.add_argument("--yes", action="store_true", help="do it")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=LateCommand("store.store_accept_loss_command", "run"))
 
 
-def _layout_of(directory: Path, slots: int) -> IndexLayout:
-    """The geometry that ``slots`` and the size of the first index file make."""
-    folder = directory / "index"
-    for path in (folder / name for name in own_names(folder, is_index_name)):
-        space = path.stat().st_size - IndexLayout(slots=0, items=0).file_size
-        items, rest = divmod(space - SLOT_SIZE * slots, ITEM_SIZE)
-        if slots > 0 and items > 0 and not rest:
-            return IndexLayout(slots=slots, items=items)
-        raise ConfigError(
-            "index files cannot have that many slots", file=str(path), hash_slots=slots
-        )
-    return IndexLayout(slots=slots)
+_REBUILD = """\
+Build consumequeue/, index/ and the checkpoints again from the log of a store that nobody has open,
+as the dispatcher builds them, byte for byte. What was there is kept in ledgermq/set-aside/. The log
+itself is not changed. Killed in the middle, it is run again; a node that is started instead builds
+the same.
+"""
 
 
-def _print_found(messages: Iterable[Message], *, as_json: bool) -> None:
-    for message in messages:
-        if as_json:
-            _print_json(message_as_json(message))
-        else:
-            place = f"{message.topic}/{message.queue_id} {message.queue_offset}"
-            print(f"{place} {_described(message)}")
+def _register_rebuild(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser(
+        "rebuild", help="build queues and index again from the log", description=_REBUILD
+    )
+    parser.add_argument("directory", type=Path, help="storePathRootDir")
+    parser.add_argument("--self-id", help="whose DLedger log, where there are several")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_size_options(parser)
+    parser.set_defaults(func=LateCommand("store.store_rebuild_command", "run"))
 
 
-def _print_json(document: Json) -> None:
-    # A lone surrogate, legal in Java's strings, survives as an escape only.
-    print(json.dumps(document))
+_INSTALL_DERIVED = """\
+Put consumequeue/, index/ and the checkpoints that ledgermq spark rebuild has built in place of
+those of a store that nobody has open. They must be of this log; what came to the log since is
+dispatched by the next start. What was there is kept in ledgermq/set-aside/. Killed in the middle,
+a node that is started builds everything from the log.
+"""
 
 
-def _described(message: Message) -> str:
-    parts = [
-        f"position={message.physical_offset}",
-        f"stored={time_text(message.store_timestamp)}",
-        f"body={len(plain_body(message))}",
-    ]
-    if message.tags:
-        parts.append(f"tag={message.tags!r}")
-    if message.keys:
-        parts.append(f"keys={list(message.keys)!r}")
-    if message.unique_id:
-        parts.append(f"id={message.unique_id}")
-    return " ".join(parts)
+def _register_install_derived(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser(
+        "install-derived",
+        help="take over queues and index that ledgermq spark rebuild has built",
+        description=_INSTALL_DERIVED,
+    )
+    parser.add_argument("directory", type=Path, help="storePathRootDir")
+    parser.add_argument("--self-id", help="whose DLedger log, where there are several")
+    parser.add_argument(
+        "--from",
+        dest="folder",
+        type=Path,
+        metavar="DIR",
+        help="where they were built (DIRECTORY/ledgermq/derived)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=LateCommand("store.store_install_derived_command", "run"))
+
+
+_UPGRADE = """\
+Do what RocketMQ's broker does at its first start with DLedger: recover the old log, fill its last
+file with a blank, and begin a DLedger log behind it. Old messages stay where they are. All members
+of the group must have the same old log: have each write a manifest, and compare them. A crash in
+the middle is gone on with by the same command, or undone.
+"""
+
+
+def _register_upgrade(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser(
+        "upgrade", help="make a plain store that of a group's member", description=_UPGRADE
+    )
+    parser.add_argument("directory", type=Path, help="storePathRootDir")
+    parser.add_argument("--group", help="dLegerGroup, node.group: the group's name")
+    parser.add_argument("--self-id", help="dLegerSelfId, node.self_id: which member, as n0")
+    parser.add_argument("--dry-run", action="store_true", help="verify the old log, change nothing")
+    parser.add_argument(
+        "--manifest", type=Path, metavar="FILE", help="write what the old log holds, as digests"
+    )
+    parser.add_argument(
+        "--compare",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="go on only if the old log is that of these manifests, of the other members",
+    )
+    parser.add_argument("--undo", action="store_true", help="give the plain store back")
+    parser.add_argument(
+        "--finish", action="store_true", help="delete what an undo would need: there is no way back"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_size_options(parser)
+    parser.set_defaults(func=LateCommand("store.store_upgrade_command", "run"))
+
+
+_DOWNGRADE = """\
+Write the messages of a member's log as a plain CommitLog, with queues and index, and put it in the
+place of the DLedger log, which is kept until --finish. Messages keep their queue offsets. Take the
+member whose last entry has the highest term and index (--dry-run tells): it has all that was
+acknowledged. A crash in the middle is gone on with by the same command, or undone.
+"""
+
+
+def _register_downgrade(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser(
+        "downgrade", help="make a plain store of a group's member", description=_DOWNGRADE
+    )
+    parser.add_argument("directory", type=Path, help="storePathRootDir")
+    parser.add_argument("--self-id", help="whose DLedger log, where there are several")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+    parser.add_argument("--undo", action="store_true", help="give the DLedger store back")
+    parser.add_argument(
+        "--finish", action="store_true", help="delete the DLedger log: there is no way back"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_size_options(parser)
+    parser.set_defaults(func=LateCommand("store.store_downgrade_command", "run"))

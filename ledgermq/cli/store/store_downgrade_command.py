@@ -4,46 +4,18 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ledgermq.cli.progress_line import ProgressLine
-from ledgermq.cli.store.store_sizes import add_size_options, store_section
+from ledgermq.cli.store.store_sizes import store_section
 from ledgermq.cli.store.store_upgrade_command import checked, finish_conversion, say
 from ledgermq.conversion.conversion_journal import ConversionKind, Phase, read_journal
+from ledgermq.conversion.downgrade import Downgrade, downgrade, plan_downgrade, undo_downgrade
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.config.settings import LogKind
 
-if TYPE_CHECKING:
-    from ledgermq.conversion.downgrade import Downgrade
 
-DESCRIPTION = """\
-Write the messages of a member's log as a plain CommitLog, with queues and index, and put it in the
-place of the DLedger log, which is kept until --finish. Messages keep their queue offsets. Take the
-member whose last entry has the highest term and index (--dry-run tells): it has all that was
-acknowledged. A crash in the middle is gone on with by the same command, or undone.
-"""
-
-
-def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb ``downgrade``."""
-    parser = verbs.add_parser(
-        "downgrade", help="make a plain store of a group's member", description=DESCRIPTION
-    )
-    parser.add_argument("directory", type=Path, help="storePathRootDir")
-    parser.add_argument("--self-id", help="whose DLedger log, where there are several")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
-    parser.add_argument("--undo", action="store_true", help="give the DLedger store back")
-    parser.add_argument(
-        "--finish", action="store_true", help="delete the DLedger log: there is no way back"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_size_options(parser)
-    parser.set_defaults(func=_downgrade)
-
-
-def _downgrade(arguments: argparse.Namespace) -> int:
-    from ledgermq.conversion.downgrade import undo_downgrade
-
+def run(arguments: argparse.Namespace) -> int:
+    """Make a DLedger log a plain one; go on with it, undo or finish it."""
     root: Path = arguments.directory
     if arguments.self_id is not None:
         checked("--self-id", "node.self_id", arguments.self_id)
@@ -63,8 +35,6 @@ def _downgrade(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> Downgrade:
-    from ledgermq.conversion.downgrade import downgrade, plan_downgrade
-
     root: Path = arguments.directory
     begun = read_journal(root)
     if begun is None or begun.phase is not Phase.SWITCHING:
@@ -81,8 +51,6 @@ def _run(arguments: argparse.Namespace) -> Downgrade:
 
 
 def _report_plan(arguments: argparse.Namespace) -> None:
-    from ledgermq.conversion.downgrade import plan_downgrade
-
     plan = plan_downgrade(arguments.directory, self_id=arguments.self_id)
     say(
         arguments,

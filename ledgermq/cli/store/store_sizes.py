@@ -13,27 +13,8 @@ from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError
 from ledgermq.store.files.file_names import is_index_name, own_names
-
-
-def add_size_options(parser: argparse.ArgumentParser) -> None:
-    """Let ``parser`` take what ``store_section`` needs."""
-    sizes = parser.add_argument_group(
-        "sizes of queue and index files", "as in broker.conf; those of the files there, if any"
-    )
-    sizes.add_argument(
-        "--queue-file-size", type=int, metavar="BYTES", help="mappedFileSizeConsumeQueue"
-    )
-    sizes.add_argument("--hash-slots", type=int, metavar="N", help="maxHashSlotNum")
-    sizes.add_argument("--index-items", type=int, metavar="N", help="maxIndexNum")
-    sizes.add_argument(
-        "--delay-levels",
-        metavar="TEXT",
-        default=StoreSection().message_delay_level,
-        help="messageDelayLevel, when it is not RocketMQ's default",
-    )
-    sizes.add_argument(
-        "--no-index", action="store_true", help="the store has no index (messageIndexEnable=false)"
-    )
+from ledgermq.store.index.index_reader import IndexReader
+from ledgermq.store.queues.queue_files import found_file_size
 
 
 def store_section(arguments: argparse.Namespace, root: Path, log: LogKind) -> StoreSection:
@@ -66,8 +47,6 @@ def index_layout(arguments: argparse.Namespace, directory: Path) -> IndexLayout 
         CorruptLogError: a stray file, or files of different sizes.
         StorageError: they cannot be read.
     """
-    from ledgermq.store.index.index_reader import IndexReader
-
     slots: int | None = arguments.hash_slots
     items: int | None = arguments.index_items
     if slots is None and items is None:
@@ -102,8 +81,6 @@ def _layout_of(size: int, slots: int | None, items: int | None) -> IndexLayout:
 
 
 def _queue_file_size(arguments: argparse.Namespace, root: Path) -> int | None:
-    from ledgermq.store.queues.queue_files import found_file_size
-
     given: int | None = arguments.queue_file_size
     found = found_file_size(root)
     if given is None or found is None:

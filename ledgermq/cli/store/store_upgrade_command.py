@@ -6,61 +6,22 @@ import argparse
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ledgermq.cli.progress_line import ProgressLine
-from ledgermq.cli.store.store_sizes import add_size_options, store_section
+from ledgermq.cli.store.store_sizes import store_section
 from ledgermq.conversion import conversion_journal, log_manifest
 from ledgermq.conversion.conversion_journal import ConversionKind, Phase
 from ledgermq.conversion.log_manifest import LogManifest
+from ledgermq.conversion.upgrade import Upgrade, check_upgradable, planned, undo_upgrade, upgrade
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.config.settings import LogKind
 from ledgermq.model.config.settings_rules import RULES
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import NodeId
 
-if TYPE_CHECKING:
-    from ledgermq.conversion.upgrade import Upgrade
 
-DESCRIPTION = """\
-Do what RocketMQ's broker does at its first start with DLedger: recover the old log, fill its last
-file with a blank, and begin a DLedger log behind it. Old messages stay where they are. All members
-of the group must have the same old log: have each write a manifest, and compare them. A crash in
-the middle is gone on with by the same command, or undone.
-"""
-
-
-def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb ``upgrade``."""
-    parser = verbs.add_parser(
-        "upgrade", help="make a plain store that of a group's member", description=DESCRIPTION
-    )
-    parser.add_argument("directory", type=Path, help="storePathRootDir")
-    parser.add_argument("--group", help="dLegerGroup, node.group: the group's name")
-    parser.add_argument("--self-id", help="dLegerSelfId, node.self_id: which member, as n0")
-    parser.add_argument("--dry-run", action="store_true", help="verify the old log, change nothing")
-    parser.add_argument(
-        "--manifest", type=Path, metavar="FILE", help="write what the old log holds, as digests"
-    )
-    parser.add_argument(
-        "--compare",
-        type=Path,
-        nargs="+",
-        metavar="FILE",
-        help="go on only if the old log is that of these manifests, of the other members",
-    )
-    parser.add_argument("--undo", action="store_true", help="give the plain store back")
-    parser.add_argument(
-        "--finish", action="store_true", help="delete what an undo would need: there is no way back"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_size_options(parser)
-    parser.set_defaults(func=_upgrade)
-
-
-def _upgrade(arguments: argparse.Namespace) -> int:
-    from ledgermq.conversion.upgrade import planned, undo_upgrade, upgrade
-
+def run(arguments: argparse.Namespace) -> int:
+    """Make a plain log the old part of a DLedger log; go on with it, undo or finish it."""
     root: Path = arguments.directory
     if arguments.undo or arguments.finish:
         with stopped_store(root):
@@ -138,8 +99,6 @@ def say(arguments: argparse.Namespace, facts: dict[str, object]) -> None:
 
 def _verified(arguments: argparse.Namespace, *, group: str, self_id: NodeId) -> LogManifest:
     """The manifest of the old log, written and compared as asked for."""
-    from ledgermq.conversion.upgrade import check_upgradable
-
     root: Path = arguments.directory
     if conversion_journal.read_journal(root) is None:
         check_upgradable(root)

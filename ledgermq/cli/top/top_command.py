@@ -7,23 +7,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 from ledgermq.cli.node_options import add_node_options
-from ledgermq.cli.seen_text import drawn
 from ledgermq.cli.top.top_figures import ClusterFigures, SortOrder, figures
-from ledgermq.cli.top.top_look import ClusterLooks, ClusterWatch, Look
+from ledgermq.cli.top.top_look import ClusterLooks
 from ledgermq.model.errors import ConfigError, NotLeaderError
-
-if TYPE_CHECKING:
-    from ledgermq.cli.top.top_screen import Choice
-    from ledgermq.cli.top.top_terminal import Terminal
 
 INTERVAL_S_MIN = 0.2
 GROUPS = 100
-WIDTH = 80
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -73,7 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
     ) as looks:
         if arguments.once:
             return _once(looks, arguments)
-        _live(looks, arguments)
+        _drawing().show_live(looks, arguments)
     return 0
 
 
@@ -84,12 +77,19 @@ def _once(looks: ClusterLooks, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(to_json(found), indent=2))
     else:
-        _print(found, _first_choice(arguments))
+        _drawing().print_once(found, arguments)
     if all(node.away for node in found.nodes):
         raise NotLeaderError(
             "no node answers", nodes=[f"{node.address}: {node.away}" for node in found.nodes]
         )
     return 0
+
+
+def _drawing() -> ModuleType:
+    # Drawing needs a library that takes a while to import, and --json does without.
+    from ledgermq.cli.top import top_live
+
+    return top_live
 
 
 def to_json(found: ClusterFigures) -> dict[str, object]:
@@ -113,81 +113,3 @@ def to_json(found: ClusterFigures) -> dict[str, object]:
         "groups_complete": found.groups_complete,
         "groups_why": found.groups_why,
     }
-
-
-def _print(found: ClusterFigures, choice: Choice) -> None:
-    from rich.console import Console
-
-    from ledgermq.cli.top.top_screen import screen
-
-    console = Console(file=drawn(sys.stdout))
-    if not console.is_terminal:
-        console = Console(width=WIDTH)
-    console.print(screen(found, choice, height=None))
-
-
-def _first_choice(arguments: argparse.Namespace) -> Choice:
-    from ledgermq.cli.top.top_screen import Choice
-
-    return Choice(order=SortOrder(arguments.sort))
-
-
-def _live(looks: ClusterLooks, arguments: argparse.Namespace) -> None:
-    # Only here: drawing needs a library that takes a while to import, and --json does without.
-    from ledgermq.cli.top.top_terminal import Terminal
-
-    with Terminal() as terminal:
-        watch = ClusterWatch(looks, interval_s=arguments.interval, tell=terminal.ring)
-        try:
-            _show(terminal, watch, _first_choice(arguments))
-        except KeyboardInterrupt:
-            # The other way to say that one has seen enough.
-            return
-        finally:
-            watch.close()
-
-
-def _show(terminal: Terminal, watch: ClusterWatch, choice: Choice) -> None:
-    """Draw what there is after each look, key and change of size, until the reader has enough."""
-    from ledgermq.cli.top.top_screen import screen
-    from ledgermq.cli.top.top_terminal import END
-
-    last: Look | None = None
-    found: ClusterFigures | None = None
-    while True:
-        for key in terminal.typed():
-            if key in (END, "q"):
-                return
-            choice = _chosen(choice, key, found)
-        watch.paused = choice.paused
-        latest = watch.take()
-        if latest is not None and not choice.paused:
-            found, last = figures(last, latest), latest
-        if found is not None:
-            terminal.draw(screen(found, choice, height=terminal.measure()))
-
-
-def _chosen(choice: Choice, key: str, found: ClusterFigures | None) -> Choice:
-    """What is to be shown after a key."""
-    from ledgermq.cli.top.top_terminal import ESCAPE
-
-    if key in ("p", " "):
-        return choice._replace(paused=not choice.paused)
-    if key == "s":
-        orders = list(SortOrder)
-        return choice._replace(order=orders[(orders.index(choice.order) + 1) % len(orders)])
-    if key == ESCAPE:
-        return choice._replace(node="", group="")
-    if key == "n" and found is not None:
-        names = [node.name for node in found.nodes if node.name]
-        return choice._replace(node=_next(names, choice.node), group="")
-    if key == "g" and found is not None:
-        names = [group.group for group in found.groups]
-        return choice._replace(group=_next(names, choice.group), node="")
-    return choice
-
-
-def _next(names: list[str], name: str) -> str:
-    """The name behind ``name``, in a ring with the empty one between its ends."""
-    ring = ["", *names]
-    return ring[(ring.index(name) + 1) % len(ring)] if name in ring else ""

@@ -194,7 +194,7 @@ def _memory(nodes: Sequence[NodeFigures]) -> Table:
 
 
 def _port_memory(node: NodeFigures) -> list[int]:
-    """Of the processes that serve RocketMQ's clients beside the broker."""
+    """Memory of the processes that serve RocketMQ's clients beside the broker, in bytes."""
     return [size or 0 for name, size in node.memory.items() if name not in PROCESSES]
 
 

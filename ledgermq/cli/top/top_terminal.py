@@ -26,8 +26,8 @@ END = "end"
 _KEYS_SIZE_MAX = 64
 
 DRAWING, DRAWN = "\x1b[?2026h", "\x1b[?2026l"
-"""Around each picture: terminals that know synchronized updates show it as a whole, others pass
-them over."""
+"""Marks around each picture: terminals that know synchronized updates show it as a whole, others
+pass the marks over."""
 
 
 class Terminal:

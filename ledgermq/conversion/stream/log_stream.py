@@ -22,7 +22,8 @@ from ledgermq.store.log_family import LogPart
 from ledgermq.store.log_reader import LogReader
 
 PIECES_MAX = 16
-"""Of one file of the log. At the full rate of a disk it is not reached, and no byte goes twice."""
+"""Pieces of one file of the log that may be left as they are; more are put once more, as one piece.
+At the full rate of a disk there are fewer, and no byte goes twice."""
 
 Told = Callable[[int], None]
 

@@ -27,14 +27,15 @@ MEMORY_BYTES = 16 << 20
 it is put, for it may have to be sent twice; what is a view of the log is sent from there."""
 
 NAMES_MAX = 10_000_000
-"""Of one folder: 100 TB in the smallest pieces are a sixth of it, and a gigabyte of memory."""
+"""Most names in one folder: 100 TB in the smallest pieces are a sixth of it, and a gigabyte of
+memory."""
 
 _TRIAL = ".conditions"
 """An object that every stream puts if there is none."""
 
 
 class PieceBucket:
-    """Pieces as objects below the prefix of a place."""
+    """``PiecePlace`` below the prefix of a bucket: a piece is an object."""
 
     def __init__(self, place: BucketPlace) -> None:
         """Nothing is asked yet.
@@ -66,7 +67,7 @@ class PieceBucket:
         return self._bucket.put_new(_TRIAL, BytesIO(content), crc32(content, 0))
 
     def names(self, folder: str) -> list[str]:
-        """As ``PiecePlace``.
+        """Names of the pieces right below ``folder``, without it, in order.
 
         Raises:
             CorruptLogError: there are more than ``NAMES_MAX``.
@@ -92,7 +93,9 @@ class PieceBucket:
         return (one.removesuffix("/") for one in self._bucket.level("") if one.endswith("/"))
 
     def put(self, name: str, parts: Iterable[Bytes]) -> bool:
-        """As ``PiecePlace``; False also where an answer was lost, and this piece is there."""
+        """Have the piece, all or nothing; False if there is one of that name, also where an answer
+        was lost, and it is this piece.
+        """
         try:
             content, crc = _readable(parts)
             with content:
@@ -106,7 +109,6 @@ class PieceBucket:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[BinaryIO]:
-        """As ``PiecePlace``."""
         try:
             with open_object(self._bucket, name) as file:
                 yield file
@@ -114,7 +116,6 @@ class PieceBucket:
             raise missing_piece(self.as_text(name)) from error
 
     def delete(self, name: str) -> None:
-        """As ``PiecePlace``."""
         self._bucket.delete([name])
 
 

@@ -12,12 +12,15 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from ledgermq.conversion.stream.sealed_piece import Bytes
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
 from ledgermq.store.files.small_file import create_file, write_all
+
+if TYPE_CHECKING:
+    # With the module comes a library for encryption, which a plain folder does without.
+    from ledgermq.conversion.stream.sealed_piece import Bytes
 
 ABOUT = "about"
 """The piece that says whose log a stream is of."""
@@ -69,7 +72,7 @@ class PiecePlace(Protocol):
 
 
 class PieceFolder:
-    """Pieces as files of a folder."""
+    """``PiecePlace`` in a folder: a piece is a file."""
 
     def __init__(self, root: Path) -> None:
         """The folder ``root``, which is made when the first piece is put."""
@@ -80,7 +83,6 @@ class PieceFolder:
         return str(self._root / name)
 
     def names(self, folder: str) -> list[str]:
-        """As ``PiecePlace``."""
         try:
             found = [path.name for path in (self._root / folder).iterdir()]
         except (FileNotFoundError, NotADirectoryError):
@@ -90,7 +92,9 @@ class PieceFolder:
         return sorted(name for name in found if not name.startswith("."))
 
     def put(self, name: str, parts: Iterable[Bytes]) -> bool:
-        """As ``PiecePlace``; a crash leaves a file ``.partial-…`` at most."""
+        """Have the piece, durable on return; False if there is one of that name. A crash leaves a
+        file ``.partial-…`` at most.
+        """
         path = self._root / name
         try:
             make_directories(path.parent, mode=0o700)
@@ -115,7 +119,6 @@ class PieceFolder:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[BinaryIO]:
-        """As ``PiecePlace``."""
         path = self._root / name
         try:
             with path.open("rb") as file:
@@ -126,7 +129,6 @@ class PieceFolder:
             raise _refused("not read", path, error) from error
 
     def delete(self, name: str) -> None:
-        """As ``PiecePlace``."""
         try:
             (self._root / name).unlink(missing_ok=True)
         except OSError as error:

@@ -85,7 +85,7 @@ class LogRun(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Behind the last position."""
+        """Position behind the last byte."""
         return self.pieces[-1].end
 
 

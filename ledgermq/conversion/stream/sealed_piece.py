@@ -32,13 +32,15 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from struct import Struct
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from ledgermq.formats.digest import DIGEST_SIZE
 from ledgermq.model.errors import ConfigError, CorruptLogError
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 PIECE_KEY_SIZE = 32
 SEALED_BLOCK_SIZE = 4 << 20
@@ -179,8 +181,6 @@ def _opener(
             return bytes(content)
 
         return compared
-    from cryptography.exceptions import InvalidTag
-
     box = _box(key, head, stream)
 
     def opened(number: int, sealed: bytes) -> bytes:
@@ -201,12 +201,9 @@ def _nonce(number: int) -> bytes:
 
 
 def _box(key: bytes | None, head: bytes, stream: bytes) -> AESGCM:
-    """By the key of one piece; without a key by that of its head, so that it is vouched for."""
-    # Who asks for --help needs no library for it.
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
+    """The cipher with the key of one piece; without a key, with one made of its head, so that the
+    piece is vouched for.
+    """
     known, info = (head, b"ledgermq open piece") if key is None else (key, b"ledgermq piece")
     derived = HKDF(SHA256(), PIECE_KEY_SIZE, salt=head[-32:], info=info + stream).derive(known)
     return AESGCM(derived)

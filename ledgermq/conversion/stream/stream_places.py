@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from ledgermq.conversion.stream.piece_bucket import PieceBucket
 
 STREAMS_MAX = 1_000
-"""Of a repository: more folders are something else, and each would be asked for what it is."""
+"""Most streams of a repository: more folders are something else, and each would be asked for what
+it is."""
 
 
 class StreamPlaces(Protocol):
     """Where the streams of a repository are."""
 
     def as_text(self) -> str:
-        """As the operator has named it."""
+        """The place as the operator has named it."""
         ...
 
     def streams(self) -> dict[str, PiecePlace]:
@@ -61,18 +62,16 @@ def places_at(text: str) -> StreamPlaces:
 
 
 class FolderPlaces:
-    """Streams in a folder."""
+    """``StreamPlaces`` in a folder."""
 
     def __init__(self, root: Path) -> None:
         """The folder ``root``, which need not be there."""
         self._root = root
 
     def as_text(self) -> str:
-        """See ``StreamPlaces``."""
         return str(self._root)
 
     def streams(self) -> dict[str, PiecePlace]:
-        """See ``StreamPlaces``."""
         root = self._root
         if (root / ABOUT).is_file():
             return {root.name: PieceFolder(root)}
@@ -82,14 +81,14 @@ class FolderPlaces:
         return {path.name: PieceFolder(path) for path in folders if (path / ABOUT).is_file()}
 
     def writable(self, name: str) -> PiecePlace:
-        """See ``StreamPlaces``; what streams left that were killed is swept up."""
+        """Where the stream ``name`` may put pieces; what a killed stream left there is swept up."""
         place = PieceFolder(self._root / name)
         place.sweep()
         return place
 
 
 class BucketPlaces:
-    """Streams below a prefix of a bucket."""
+    """``StreamPlaces`` below a prefix of a bucket."""
 
     def __init__(self, place: BucketPlace) -> None:
         """Nothing is asked yet.
@@ -101,11 +100,9 @@ class BucketPlaces:
         self._own = _pieces(place)
 
     def as_text(self) -> str:
-        """See ``StreamPlaces``."""
         return self._own.as_text()
 
     def streams(self) -> dict[str, PiecePlace]:
-        """See ``StreamPlaces``."""
         if ABOUT in self._own.names(""):
             return {Path(self._place.prefix).name: self._own}
         found: dict[str, PiecePlace] = {}
@@ -121,7 +118,6 @@ class BucketPlaces:
         return found
 
     def writable(self, name: str) -> PiecePlace:
-        """See ``StreamPlaces``."""
         place = _pieces(self._place.below(name))
         place.check_conditions()
         return place

@@ -36,10 +36,10 @@ from ledgermq.store.log.first_entry import first_entry_offset
 from ledgermq.store.log.verified_span import check_span
 
 HEADS_AT_ONCE = 16
-"""Of a bucket it is the way there and back that each takes."""
+"""Heads of pieces that are asked for at once: in a bucket each takes the way there and back."""
 
 HEADS_AHEAD = 256
-"""So many are asked for before it is looked whether one more is wanted."""
+"""Heads that are asked for before it is looked whether one more is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +306,7 @@ def _goes_beyond(facts: StretchFacts, wanted: Wanted) -> bool:
 def _cut_within(
     repository: Repository, piece: LogPiece, facts: StretchFacts, wanted: Wanted
 ) -> _Cut | None:
-    """Behind the last record of the piece that is wanted; None when none is."""
+    """Cut behind the last record of the piece that is wanted; None when none is."""
     header_size = HEADER_SIZE if piece.folder == "data" else 0
     view = repository.read_log(piece)
     base = piece.start

@@ -152,7 +152,7 @@ def judge(signs: Signs, limit_ms: int) -> Health:
 
 
 def _why_not_leading(signs: Signs, reason: str) -> str:
-    """In words why producers and consumers are not answered here; empty when they are."""
+    """Why producers and consumers are not answered here, in words; empty when they are."""
     grant = signs.grant
     if reason:
         return reason
@@ -206,7 +206,7 @@ def _troubles_of_log(signs: Signs) -> Iterator[tuple[HealthTrouble, str]]:
 
 
 def _majority_age_ms(signs: Signs) -> int | None:
-    """Since when no majority was heard of; None: never."""
+    """Milliseconds since a majority was heard of; None: never."""
     if not signs.proof.majority_ns:
         return None
     # Raft may have published after the clock was read.

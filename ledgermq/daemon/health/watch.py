@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class CommitWatch:
-    """For how long the same bytes have been written and not committed."""
+    """Watches how long the same bytes have been written and not committed."""
 
     def __init__(self) -> None:
         self._committed = -1
@@ -39,7 +39,7 @@ class CommitWatch:
 
 
 class HealthWatch:
-    """Of one node; says in the log when it stops serving, and when it serves again."""
+    """Health of one node: the log tells when it stops serving, and when it serves again."""
 
     def __init__(self, page: CursorPage) -> None:
         self._page = page

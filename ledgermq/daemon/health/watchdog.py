@@ -17,7 +17,9 @@ _WITHHELD = 3
 
 
 class Watchdog:
-    """Of one node; ``trouble`` says why it is not fed, and is empty while it is."""
+    """Feeds systemd's watchdog for one node; ``trouble`` says why it is not fed, and is empty while
+    it is.
+    """
 
     def __init__(self, page: CursorPage, notifier: Notifier) -> None:
         self.trouble = ""

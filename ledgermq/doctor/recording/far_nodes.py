@@ -18,7 +18,7 @@ ANSWER_S = 3.0
 ADDRESSES_MAX = 16
 _STRANGE = re.compile(r"[^A-Za-z0-9.-]+")
 _AGAIN = "+"
-"""Before the number of an address that is written as one before it."""
+"""Sign before the number of an address that is written as one before it."""
 
 ABOUT = (
     "what the node at {} answered (node_report), once a second: role, cursors, counters, disk,"

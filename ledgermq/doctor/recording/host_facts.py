@@ -100,7 +100,9 @@ def limits_of(processes: Iterable[NodeProcess]) -> str:
 
 
 def _control_group(folder: Path) -> list[str]:
-    """Of the unified hierarchy alone: that is what systemd has."""
+    """Lines about the process's group in the unified hierarchy of control groups, which systemd
+    uses.
+    """
     for line in _text(folder / "cgroup").splitlines():
         number, _, path = line.partition("::")
         if number == "0":

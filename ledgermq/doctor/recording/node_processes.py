@@ -67,7 +67,9 @@ def processes_of(page: CursorPage, settings: Settings) -> list[NodeProcess]:
 
 
 def processes_now(watch: PageWatch, settings: Settings) -> list[NodeProcess]:
-    """As ``processes_of``; none where there is no page that can be read."""
+    """Processes of the node that live, as ``processes_of`` finds them; none where no page can be
+    read.
+    """
     try:
         return processes_of(watch.page(), settings)
     except (LedgerError, OSError):

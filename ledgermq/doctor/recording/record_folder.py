@@ -27,7 +27,7 @@ INTERVAL_S = 1.0
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 TOTAL_BYTES_MAX = 192 * 1024 * 1024
-"""Of all files together, before they are compressed."""
+"""Most bytes of all files together, before they are compressed."""
 
 NAMES_TRIED = 100
 
@@ -202,7 +202,7 @@ class RecordFolder:
 
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Without names of this machine's accounts; whoever unpacks it alone may read it."""
+    """The member without names of this machine's accounts; whoever unpacks it alone may read it."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mode = 0o600

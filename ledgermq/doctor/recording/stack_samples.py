@@ -146,7 +146,7 @@ def stacks_in(text: str) -> Iterator[ThreadStacks]:
 
 
 def described(found: Iterable[ThreadStacks]) -> Iterator[str]:
-    """For people: the innermost function first, as a traceback is read from its end."""
+    """Lines for people: the innermost function first, as a traceback is read from its end."""
     for thread in found:
         yield f"{thread.thread}: {thread.total} samples"
         for stack, count in thread.stacks:

@@ -14,7 +14,7 @@ import cython
 if not cython.compiled:
 
     def _u32(span: memoryview, at: int) -> int:
-        """Of one copy: somebody else may write there."""
+        """The number at ``at``, from one copy of its bytes: somebody else may write there."""
         return int.from_bytes(span[at : at + 4], "big")
 
 

@@ -13,7 +13,7 @@ import cython
 if not cython.compiled:
 
     def _put32(octets: memoryview, at: int, value: int) -> None:
-        """In one copy: readers of a slot find what was there, or this."""
+        """Write a number in one copy: readers of a slot find what was there, or this."""
         octets[at : at + 4] = value.to_bytes(4, "big")
 
 

@@ -69,7 +69,7 @@ SIZE_MIN = 91
 """Bytes of a message with IPv4 hosts and without body, topic and properties."""
 
 CRC_MASK = 0x7FFF_FFFF
-"""Of a CRC these bits are stored."""
+"""The bits of a CRC that are stored."""
 
 WORD = Struct(">I")
 SIZE_AND_MAGIC = Struct(">iI")

@@ -40,7 +40,7 @@ _OFFSET = Struct(">q")
 _COUNTER_BITS = 16
 
 ID_SEPARATOR = ","
-"""Between the ids of a batch in one answer."""
+"""Separator of the ids of a batch in one answer."""
 
 
 class OffsetId(NamedTuple):

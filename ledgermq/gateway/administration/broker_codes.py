@@ -63,7 +63,7 @@ _ZEROS = (
     "msgPutTotalTodayMorning",
     "msgGetTotalTodayMorning",
 )
-"""Of thread pools that there are not, and of counts that are not kept; tools want the keys."""
+"""Keys of thread pools that there are not, and of counts that are not kept; tools want the keys."""
 
 _CAPACITIES = (
     "sendThreadPoolQueueCapacity",
@@ -232,7 +232,7 @@ def _property(value: object) -> str:
 
 
 def _duration(milliseconds: int) -> str:
-    """As RocketMQ writes it."""
+    """A duration as RocketMQ writes it."""
     minutes, seconds = divmod(max(0, milliseconds) // 1_000, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

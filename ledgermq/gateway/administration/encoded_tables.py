@@ -21,7 +21,7 @@ KEPT_MAX = 32 * 1024 * 1024
 """Characters of rows that are kept of one table; those of a larger one are made anew each time."""
 
 _OWN_PREFIX = "ledgermq"
-"""Of fields in the table that RocketMQ does not know."""
+"""Beginning of the names of fields in the table that RocketMQ does not know."""
 
 Row = TypeVar("Row")
 

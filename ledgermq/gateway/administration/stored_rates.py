@@ -43,7 +43,7 @@ class StoredRates:
         return " ".join(f"{self._rate(now, window, 2):.2f}" for window in WINDOWS_S)
 
     def _rate(self, now: Sample, window_s: int, field: int) -> float:
-        """Since the oldest sample within the window, or the last one before it."""
+        """Growth per second since the oldest sample in the window, or the last one before it."""
         begin = None
         for sample in reversed(self._samples):
             if sample.at_ms < now.at_ms:

@@ -24,77 +24,64 @@ class BothClients:
 
     @property
     def sources(self) -> list[Pollable]:
-        """See ``Consumers``."""
         return [*self._own.sources, self._port.fileno()]
 
     def take_settings(self, settings: Settings) -> None:
-        """See ``Consumers``."""
         self._own.take_settings(settings)
         self._port.take_settings(settings)
 
     def next_deadline_ms(self) -> int | None:
-        """See ``Consumers``."""
         return self._port.next_deadline_ms()
 
     def message_deadline_ms(self) -> int | None:
-        """See ``Consumers``."""
         return self._port.message_deadline_ms()
 
     @property
     def is_watched(self) -> bool:
-        """See ``Consumers``."""
         return self._own.is_watched
 
     def look(self, now_ns: int) -> None:
-        """See ``Consumers``; the port counts what it reads."""
+        """End connections of our own clients that hold too much; the port counts what it reads
+        itself.
+        """
         self._own.look(now_ns)
 
     def let_in(self, ready: Mapping[Pollable, int]) -> None:
-        """See ``Consumers``."""
         self._own.let_in(ready)
 
     def take_requests(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
-        """See ``Consumers``."""
         has_come = self._own.take_requests(ready, now_ms)
         # Each turn: connections are closed in time, and a poll costs next to nothing.
         return self._port.take_requests(now_ms) or has_come
 
     def take_messages(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
-        """See ``Consumers``."""
         return ready.keys() == self._port_alone and self._port.take_messages(now_ms)
 
     def send_answers(self, answers: Iterable[Answer]) -> None:
-        """See ``Consumers``."""
         self._own.send_answers(self._without_ports(answers))
 
     def send_reply(self, reply: Reply) -> None:
-        """See ``Consumers``."""
         if isinstance(reply.caller.client, PortClient):
             self._port.take_reply(reply)
         else:
             self._own.send_reply(reply)
 
     def tell_standing(self, standing: Standing) -> None:
-        """See ``Consumers``."""
         self._own.tell_standing(standing)
         self._port.tell_standing(standing)
 
     def tell_stage(self, *, serves: int, tables: int, services: int) -> None:
-        """See ``Consumers``."""
         self._own.tell_stage(serves=serves, tables=tables, services=services)
 
     def flush(self) -> None:
-        """See ``Consumers``."""
         self._own.flush()
         self._port.flush()
 
     def tidy(self) -> None:
-        """See ``Consumers``."""
         self._own.tidy()
         self._port.tidy()
 
     def close(self) -> None:
-        """See ``Consumers``."""
         self._own.close()
         self._port.close()
 

@@ -87,7 +87,6 @@ class MemberCodes(PortPart):
         return self._clients.next_expiry_ms()
 
     def take_settings(self, settings: Settings) -> None:
-        """See ``PortPart``."""
         self._bytes_max = settings.limits.members_bytes
 
     def _heartbeat(self, asked: Asked) -> Command | None:

@@ -27,7 +27,6 @@ class RemotingMembers:
         self._counted_at = -1
 
     def counts(self) -> Mapping[str, int]:
-        """See ``MemberSource``."""
         clients = self._clients
         if clients.consumer_changes != self._counted_at:
             self._counted_at = clients.consumer_changes
@@ -37,12 +36,11 @@ class RemotingMembers:
         return self._counts
 
     def members(self, group: str) -> list[Member]:
-        """See ``MemberSource``; one with two connections is one."""
+        """Members of a group, in the order in which they came; one with two connections is one."""
         latest = {one.client_id: one for one in self._clients.consumers(group)}
         return [_member(one) for one in latest.values()]
 
     def warnings(self) -> Mapping[str, list[str]]:
-        """See ``MemberSource``."""
         table = self._clients
         return {
             group: [str(one) for one in table.twins(group)[:TOLD_MAX]]
@@ -66,7 +64,7 @@ def _member(consumer: ConnectedConsumer) -> Member:
 
 
 def _text_of(one: Subscription) -> str:
-    """As our own members tell it."""
+    """The subscription's expression as our own members tell it."""
     if one.expression_type == SQL92:
         return f"{SQL_MARK}{one.expression}"
     return one.expression or ALL_TAGS

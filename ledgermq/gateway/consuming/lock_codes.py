@@ -32,7 +32,7 @@ class _Wish(NamedTuple):
     queues: list[_Queue]
 
     def arguments(self) -> dict[str, object]:
-        """For the broker's own verbs."""
+        """Arguments of the broker's own verbs."""
         by_topic: dict[str, list[int]] = {}
         for one in self.queues:
             by_topic.setdefault(one.topic, []).append(one.queue_id)

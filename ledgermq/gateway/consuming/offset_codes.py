@@ -104,7 +104,8 @@ class OffsetCodes(PortPart):
         return None
 
     def _by_time(self, asked: Asked) -> Command:
-        """As RocketMQ 4.9 finds it; as RocketMQ 5 does for clients that say which side they want.
+        """The queue offset at a time, as RocketMQ 4.9 finds it; for clients that say which side
+        they want, as RocketMQ 5 finds it.
 
         Those take what they get for an end that is not included: of 4.9's answer, which is the last
         message's own offset, they would leave that one out.
@@ -138,7 +139,7 @@ class OffsetCodes(PortPart):
         return asked.command.reply(fields={"timestamp": str(time_ms)})
 
     def _bounds(self, queue: QueueName) -> ReadableRange:
-        """Of a queue, or of none.
+        """Queue offsets that can be read; ``NOTHING`` where there is no such queue.
 
         Raises:
             NotLeaderError: the node is starting.

@@ -20,7 +20,7 @@ from ledgermq.rules.tables.group_offsets import GroupTopic
 from ledgermq.wire.session import Standing
 
 PERIOD_MS = 100
-"""So often, at most, offsets that nobody waits for go to the log."""
+"""Shortest time between two writes to the log of offsets that nobody waits for."""
 
 OFFSETS_WAITING_MAX = 10_000
 

@@ -15,7 +15,7 @@ from ledgermq.hosts.host_name import HostName, host_and_port
 logger = logging.getLogger(__name__)
 
 ASK_MS = 60_000
-"""Between two questions for a name while its servers answer."""
+"""Milliseconds between two questions for a name while its servers answer."""
 
 DOUBT_MS, DOUBT_MS_MAX = 1_000, 10_000
 """The same while the name is not resolved, or a server does not answer: doubled each time."""

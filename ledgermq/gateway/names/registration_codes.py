@@ -65,7 +65,6 @@ class RegistrationCodes(PortPart):
         )
 
     def next_deadline_ms(self) -> int | None:
-        """See ``PortPart``."""
         return self._brokers.next_deadline_ms()
 
     def turn(self, now_ms: int) -> None:
@@ -76,7 +75,7 @@ class RegistrationCodes(PortPart):
             self._count()
 
     def forget(self, connection: Connection) -> None:
-        """See ``PortPart``: with its connection a broker is gone."""
+        """A connection has ended: with it its broker is gone."""
         self._brokers.forget(connection.number)
         self._count()
 
@@ -175,7 +174,7 @@ class RegistrationCodes(PortPart):
 
 
 def _digest(command: Command) -> bytes:
-    """Of all that a broker tells besides who it is."""
+    """Digest of all that a broker tells besides who it is."""
     digest = hashlib.blake2b(command.body, digest_size=BODY_DIGEST_SIZE)
     for name in ("compressed", "haServerAddr", WHOLE_KEY):
         digest.update(f"\n{command.fields.get(name)}".encode(errors="replace"))

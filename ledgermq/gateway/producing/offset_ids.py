@@ -9,7 +9,7 @@ import numpy as np
 from ledgermq.formats.records.message_id import ID_SEPARATOR
 
 _FEW = 8
-"""Up to so many are written out one by one: arrays cost more to begin with."""
+"""Most ids that are written out one by one: arrays cost more to begin with."""
 
 _POSITION = np.dtype(">i8")
 

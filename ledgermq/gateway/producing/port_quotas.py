@@ -46,7 +46,6 @@ class PortQuotas(PortPart):
         self._produce = RateLimits("produce", quotas, settings, now_ns=now_ns)
 
     def take_settings(self, settings: Settings) -> None:
-        """See ``PortPart``."""
         self._produce.take_settings(settings.quotas)
         if self._owns_consume:
             self._consume.take_settings(settings.quotas)

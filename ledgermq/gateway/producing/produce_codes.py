@@ -56,7 +56,7 @@ class StoredMessages(NamedTuple):
     queue_offset: int
 
     def to_fields(self) -> dict[str, str]:
-        """As in the reply's header."""
+        """The fields of the reply's header."""
         return {
             "msgId": self.ids,
             "queueId": str(self.queue_id),

@@ -62,7 +62,7 @@ _FAULTS = (
     "properties of a batch's message are too large",
     "message of a batch is too large for one entry",
 )
-"""By the fault of ``measure_units``."""
+"""Texts for the faults of ``measure_units``, in the order of their numbers."""
 
 
 class RemotingRecords:

@@ -32,7 +32,7 @@ WAIT_MS = 60_000
 """How long one call for questions waits."""
 
 RETRY_MS = 5_000
-"""After a call was refused; a round of questions comes once a minute."""
+"""Pause after a call was refused; a round of questions comes once a minute."""
 
 DECISIONS = {8: Decision.COMMIT, 12: Decision.ROLLBACK}
 """``MessageSysFlag``: the transaction's bits; another number says that it is not known."""

@@ -19,7 +19,8 @@ logger = logging.getLogger(__name__)
 
 
 class GroupAddresses(PortPart):
-    """By ``remoting.addresses``, else the hosts of the members and this node's port.
+    """Addresses of the group: ``remoting.addresses``, else the hosts of the members and this node's
+    port.
 
     Members are those of ``node.peers`` until the log says who they are: then those, as they are
     now. Witnesses and learners are left out: nothing can be read from them. So are, while somebody
@@ -51,7 +52,7 @@ class GroupAddresses(PortPart):
         )
 
     def tell_standing(self, standing: Standing) -> None:
-        """See ``PortPart``; nobody leads, when the standing's ``leader`` is empty."""
+        """The leader is another one; nobody leads when the standing's ``leader`` is empty."""
         self.leader = standing.leader
 
     @property

@@ -178,7 +178,7 @@ class Arrivals:
                 self.put_off(arrival)
 
     def _queue(self, number: int) -> None:
-        """Among those who have had the same: behind all who came before."""
+        """Put a connection in line behind all that came before and have had as much."""
         self._count += 1
         order = self._dear_order if self._is_dear(number) else self._order
         heapq.heappush(order, (self._had_so_far(number), self._count, number))

@@ -23,10 +23,11 @@ from ledgermq.model.errors import BusyError, NotLeaderError, ProtocolError
 from ledgermq.remoting.command import ONEWAY, Command, decode_command, encode_handed_on
 
 RETRY_MS = 100
-"""Between attempts to reach a broker process that is away."""
+"""Milliseconds between attempts to reach a broker process that is away."""
 
 OFFSETS_MS = 20
-"""So often, at most, offsets are told by themselves: each time is a turn of the broker process."""
+"""Shortest time between two times that offsets are told by themselves: each is a turn of the broker
+process."""
 
 REQUESTS_QUEUED_MAX = 64 * 1024 * 1024
 """Bytes that wait for the broker process; more, and requests are refused as by a busy node."""

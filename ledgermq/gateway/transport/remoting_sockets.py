@@ -213,7 +213,7 @@ class RemotingSockets:
         return len(self._connections)
 
     def fileno(self) -> int:
-        """For the poll set of the process."""
+        """Descriptor of all sockets, for the poll set of the process."""
         return self._epoll.fileno()
 
     def next_deadline_ms(self) -> int | None:

@@ -79,7 +79,7 @@ class ServerLink:
 
     @property
     def fileno(self) -> int | None:
-        """Of the connection, while there is one."""
+        """Descriptor of the connection, while there is one."""
         return None if self._sock is None else self._sock.fileno()
 
     def next_deadline_ms(self) -> int | None:
@@ -246,7 +246,7 @@ class ServerLinks(PortPart):
         self._links: dict[tuple[str, str], ServerLink] = {}
 
     def fileno(self) -> int:
-        """For the port's own."""
+        """Descriptor of all links, for the port's poll set."""
         return self._epoll.fileno()
 
     def to(

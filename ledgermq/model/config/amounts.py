@@ -22,13 +22,14 @@ class FileSystem(NamedTuple):
 
     @property
     def used_percent(self) -> int:
-        """As RocketMQ rounds it: up (``UtilAll.getDiskPartitionSpaceUsedPercent``)."""
+        """Per cent of the disk that are used, rounded up as RocketMQ does
+        (``UtilAll.getDiskPartitionSpaceUsedPercent``)."""
         takable = self.used + self.free
         return -(-100 * self.used // takable) if takable else 100
 
 
 class Amount(NamedTuple):
-    """So many bytes, or so many per cent."""
+    """A number of bytes, or of per cent."""
 
     number: int
     is_percent: bool
@@ -38,13 +39,13 @@ class Amount(NamedTuple):
         return total * self.number // 100 if self.is_percent else self.number
 
     def is_passed(self, disk: FileSystem) -> bool:
-        """As a watermark: whether more is used, or less is free."""
+        """Whether more is used than this watermark allows, or less is free."""
         if self.is_percent:
             return disk.used_percent > self.number
         return disk.free < self.number
 
     def excess(self, disk: FileSystem) -> int:
-        """As a watermark: bytes to be deleted until it is not passed; 0 when it is not."""
+        """Bytes to be deleted until this watermark is not passed any more; 0 when it is not."""
         if not self.is_passed(disk):
             return 0
         if not self.is_percent:

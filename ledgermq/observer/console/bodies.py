@@ -167,7 +167,7 @@ def _in_lines(text: str) -> str:
 
 
 def _depth(text: str) -> int:
-    """At most so deep; brackets within texts count, too."""
+    """Depth of brackets, or more: brackets within texts count, too."""
     deepest = depth = 0
     for char in text:
         if char in "{[":

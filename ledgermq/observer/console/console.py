@@ -51,7 +51,7 @@ from ledgermq.verbs.groups import ShowGroup
 from ledgermq.wire.session import LOOKS
 
 FIELDS_MAX = 64
-"""Of one form."""
+"""Most fields of one form."""
 
 _NAME_MAX = 255
 _ITSELF = HttpCaller(LOOKS, "console")
@@ -89,7 +89,7 @@ _TITLES = {
     HTTPStatus.NOT_FOUND: "Not there",
     HTTPStatus.BAD_REQUEST: "Not so",
 }
-"""Of a page that could not be made; of all others "Not now"."""
+"""Titles of a page that could not be made, by status; the title of all others is "Not now"."""
 
 
 class ConsoleParts(NamedTuple):

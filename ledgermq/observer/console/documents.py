@@ -126,7 +126,7 @@ def _rendered(tokens: Sequence[Token]) -> Markup:
 
 
 def _anchor(title: str, taken: set[str]) -> str:
-    """As GitHub makes them."""
+    """The anchor of a title as GitHub makes it, unlike those in ``taken``, to which it is added."""
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower()
     first = anchor = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
     number = 1

@@ -56,7 +56,7 @@ _CHARTS = (
 
 
 class NodePages:
-    """Of the node itself; any member answers them."""
+    """Pages about the node itself; any member answers them."""
 
     def __init__(self, settings: Settings, scrapes: Scrapes, thread: Executor) -> None:
         """Nothing is read yet.
@@ -175,7 +175,7 @@ class NodePages:
 
 
 async def _mirrors(asked: PageAsked) -> Any:
-    """Of a mirror what it is, of another node its mirrors; ``why_not``: why it cannot be read."""
+    """What a mirror copies, or the mirrors of another node; ``why_not``: why it cannot be read."""
     ask = asked.inquiries.mirrors
     known: dict[str, object] = {
         "is_mirror": ask.is_mirror, "own": None, "mirrors": [], "why_not": ""
@@ -244,7 +244,7 @@ def _names(raft: Any) -> set[str]:
 
 
 def _own_role(status: Any, raft: Any, known: Any) -> str:
-    """Of this node: what raft publishes for a mirror, or a witness, is "follower"."""
+    """This node's role; what raft publishes for a mirror, or a witness, is "follower"."""
     if known["is_mirror"]:
         return "mirror"
     if raft is not None and status["node"]["self_id"] in raft["witnesses"]:
@@ -266,7 +266,9 @@ def _mirror_facts(known: Any) -> Sequence[Fact]:
 
 
 def _mirror_tables(known: Any) -> Sequence[ShownTable]:
-    """Of a mirror what it copies; of another node the mirrors that its log is kept for, if any."""
+    """A table of what a mirror copies, or of the mirrors that another node's log is kept for, if
+    any.
+    """
     if known["is_mirror"]:
         return (_own_table(known["own"], known["why_not"]),)
     if not (known["mirrors"] or known["why_not"]):

@@ -18,7 +18,7 @@ from ledgermq.observer.inquiries.row_pages import PAGE_ROWS_MAX
 from ledgermq.process.node_status import Health
 
 ROWS_SHOWN = 100
-"""Of a table in a page; an export has all."""
+"""Rows of a table that a page shows; an export has all."""
 
 EXPORTED_MAX = 100_000
 TEXT_MAX = 1_000

@@ -71,7 +71,7 @@ SUPERVISOR_HELP = (
     ("reloads", "Times that settings were read again"),
     ("watchdog_withheld", "Times that systemd's watchdog was not fed"),
 )
-"""In the order of the counters."""
+"""Names and help of the supervisor's counters, in their order."""
 
 COUNTER_HELP: Mapping[Role, Mapping[IntEnum, str]] = {
     Role.RAFT: {
@@ -213,9 +213,8 @@ COUNTER_HELP: Mapping[Role, Mapping[IntEnum, str]] = {
         ObserverCounter.REQUESTS_FAILED: "HTTP requests that met a bug",
     },
 }
-"""For every counter of ``ipc/counters.py`` but those of the supervisor; by their processes, for
-numbers of different enumerations are equal. Port processes have those of the broker.
-"""
+"""Help for every counter of ``ipc/counters.py`` but those of the supervisor; by their processes,
+for numbers of different enumerations are equal. Port processes have those of the broker."""
 
 
 def is_now(role: Role, counter: IntEnum) -> bool:

@@ -27,13 +27,13 @@ from ledgermq.rules.tables.archives import ArchiveMark
 from ledgermq.store.files.store_paths import StorePaths
 
 TOPICS_LOOK_S = 0.05
-"""Of a scrape's time for topics that are told by name, and for the others, each."""
+"""Seconds of a scrape for topics that are told by name, and as many for the others."""
 
 TOPICS_PER_LOOK_MIN = 50
-"""So many of the others are looked at however long that takes: a round has an end."""
+"""Fewest of the other topics that are looked at, however long that takes: a round has an end."""
 
 APPLY_S = 0.05
-"""Of a scrape's time for commands of the log that changed offsets and topics."""
+"""Seconds of a scrape for commands of the log that changed offsets and topics."""
 
 
 TIMES_PER_LOOK_MAX = 256
@@ -203,7 +203,7 @@ class LagSurvey:
                 self._look_at(name)
 
     def _look_at(self, name: str) -> None:
-        """At a topic's queues, and at how far each group is in them."""
+        """Look at a topic's queues, and at how far each group is in them."""
         topic = self._tables.topics.get(name)
         if topic is None:
             self._topics.pop(name, None)

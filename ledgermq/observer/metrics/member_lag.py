@@ -32,7 +32,7 @@ NO_LAG = MemberLag(0, 0.0)
 
 
 def member_lag(settings: Settings, match: Index, last: Index, end: Position) -> MemberLag:
-    """Of a member that holds the leader's log up to entry ``match``.
+    """What a member is not known to hold that holds the leader's log up to entry ``match``.
 
     Args:
         last: the leader's last entry.

@@ -39,7 +39,7 @@ _CURSORS = ("written", "durable", "committed")
 
 
 class NodeSeries:
-    """Of one node; keeps nothing between scrapes but what it is, and what is dear to count."""
+    """Series of one node; between scrapes it keeps only what it is, and what is dear to count."""
 
     def __init__(self, page: CursorPage, settings: Settings) -> None:
         self._page = page

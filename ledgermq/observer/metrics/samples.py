@@ -33,7 +33,7 @@ class Samples:
         self.times[name] = times
 
     def collect(self) -> Iterator[Metric]:
-        """For prometheus-client."""
+        """Metrics of all samples, as prometheus-client asks for them."""
         for name, series in CATALOG.items():
             if name in self.times:
                 yield _histogram(series, self.times[name])

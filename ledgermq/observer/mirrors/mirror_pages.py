@@ -154,7 +154,7 @@ class MirrorPages:
         return _Answer(body, lambda: self._under_way.discard(name))
 
     async def _wait_turn(self) -> None:
-        """Until what was sent before has had its time."""
+        """Wait until what was sent before has had its time."""
         wait = self._free_at - time.monotonic()
         if wait > 0:
             await asyncio.sleep(wait)

@@ -90,7 +90,7 @@ class WritableArchive(ArchiveFolder):
         return self.store.as_text()
 
     def runs(self) -> Iterator[ArchiveRun]:
-        """As of an archive; the last one is kept, for its files may still be staged."""
+        """The runs, in their order; the last one is kept, for its files may still be staged."""
         for run in super().runs():
             self._last = run
             yield run
@@ -104,7 +104,7 @@ class WritableArchive(ArchiveFolder):
         return self._writer.staging()
 
     def add_fields(self, bodies: SubjectType) -> None:
-        """See ``ArchiveTarget``: fields that earlier files have stay.
+        """Let bodies of the next run be fields, too; fields that earlier files have stay.
 
         Raises:
             ConfigError: no schema gives the first ones.

@@ -38,10 +38,10 @@ from ledgermq.pipeline.source_options import SourceOptions, subjects_of
 from ledgermq.pipeline.typed.subject_type import SubjectType, subject_type
 
 WORKERS_SHARE = 2
-"""So many tasks for each worker, so that none waits long for the last one."""
+"""Tasks for each worker, so that none waits long for the last one."""
 
 PART_BYTES_MIN = 16 * 1024 * 1024
-"""But no task for less of the log: each makes a file of its own for each topic and day."""
+"""Fewest bytes of the log for one task: each makes a file of its own for each topic and day."""
 
 
 class ArchiveTarget(Protocol):

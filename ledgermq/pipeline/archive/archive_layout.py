@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 VERSION_PLAIN, VERSION_TYPED = 1, 2
-"""Of a document: the second one where bodies are fields, too."""
+"""Versions of a document: the second one where bodies are fields, too."""
 
 PLAIN, STORED = "plain", "stored"
 """Bodies as the application sent them, or as the store has them."""

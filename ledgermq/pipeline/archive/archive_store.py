@@ -18,7 +18,7 @@ OWN_FOLDER = "_ledgermq"
 """Readers of Parquet folders pass over what begins with an underscore."""
 
 CHUNK_BYTES = 1 << 20
-"""So much of a file is read at once."""
+"""Bytes of a file that are read at once."""
 
 
 class RunDocument(NamedTuple):
@@ -151,12 +151,12 @@ class StagedFile:
 
     @property
     def closed(self) -> bool:
-        """As Arrow asks for it."""
+        """Whether the file is closed, which Arrow asks for."""
         return self._file.closed
 
     @property
     def sha256(self) -> str:
-        """Of what was written, in hexadecimal digits."""
+        """SHA-256 of what was written, in hexadecimal digits."""
         return self._digest.hexdigest()
 
     def write(self, content: bytes) -> int:

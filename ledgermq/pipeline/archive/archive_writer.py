@@ -50,19 +50,20 @@ ARCHIVED_COLUMNS = tuple(name for name in COLUMNS if name != "topic")
 ARCHIVED_SCHEMA = arrow_schema(ARCHIVED_COLUMNS)
 
 GROUP_BYTES = 16 * 1024 * 1024
-"""Of a row group, before it is compressed."""
+"""Bytes of a row group, before it is compressed."""
 
 PENDING_BYTES_MAX = 96 * 1024 * 1024
-"""Of all rows that wait for their row group; beyond it the largest groups are written early."""
+"""Most bytes of all rows that wait for their row group; beyond it the largest groups are written
+early."""
 
 SORTED_BYTES = 64 * 1024 * 1024
-"""Of a file whose rows are sorted, before it is compressed: so much is sorted at once."""
+"""Bytes of a file whose rows are sorted, before it is compressed: they are sorted at once."""
 
 RUN_ROWS_MIN = 32
 """Shorter runs of rows, on average, are copied when they are sorted: a slice costs as much."""
 
 SORTED_PENDING_BYTES_MAX = 256 * 1024 * 1024
-"""Of all rows that wait to be sorted; beyond it the largest files are written early."""
+"""Most bytes of all rows that wait to be sorted; beyond it the largest files are written early."""
 
 FILE_BYTES_MAX = 4 << 30
 """Behind it another file is begun: a store of objects copies 5 GiB in one go, and no more."""
@@ -116,12 +117,12 @@ class FileForm:
 
     @property
     def batch_bytes(self) -> int:
-        """So much of a topic and day is written at once."""
+        """Bytes of a topic and day that are written at once."""
         return SORTED_BYTES if self.order else GROUP_BYTES
 
     @property
     def pending_bytes_max(self) -> int:
-        """So much may wait, of all topics and days together."""
+        """Most bytes that may wait, of all topics and days together."""
         return SORTED_PENDING_BYTES_MAX if self.order else PENDING_BYTES_MAX
 
 
@@ -130,11 +131,11 @@ PLAIN_FORM = FileForm(
     ARCHIVED_SCHEMA,
     tuple(name for name in ARCHIVED_COLUMNS if name not in WITHOUT_STATISTICS),
 )
-"""Of archives in folders and buckets."""
+"""Form of archives in folders and buckets."""
 
 
 def typed_form(value: DataType) -> FileForm:
-    """Of archives in folders and buckets whose bodies are fields, too, of the type ``value``.
+    """Form of archives in folders and buckets whose bodies are fields, too, of the type ``value``.
 
     Raises:
         ConfigError: no schema's bodies have that type.

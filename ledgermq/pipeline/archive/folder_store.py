@@ -33,7 +33,7 @@ _CURRENT = "current"
 
 @dataclass(frozen=True, slots=True)
 class FolderStore:
-    """An archive below ``root``, which all workers see under this name."""
+    """``ArchiveStore`` below ``root``, which all workers see under this name."""
 
     root: Path
 
@@ -42,7 +42,6 @@ class FolderStore:
         return str(self.root)
 
     def documents(self) -> Iterator[RunDocument]:
-        """See ``ArchiveStore``."""
         folder = self.root / OWN_FOLDER / "manifest"
         try:
             numbers = sorted(
@@ -61,7 +60,6 @@ class FolderStore:
             yield RunDocument(number, document, str(path))
 
     def parquet_paths(self) -> list[str]:
-        """See ``ArchiveStore``."""
         try:
             found = [str(path.relative_to(self.root)) for path in self.root.rglob("*.parquet")]
         except OSError as error:
@@ -76,7 +74,9 @@ class FolderStore:
 
     @contextmanager
     def written(self) -> Iterator[FolderWriter]:
-        """See ``ArchiveStore``; ends with the process, too."""
+        """The archive, made if need be, for this process alone; the lock also ends with the
+        process.
+        """
         root, own = self.root, self.root / OWN_FOLDER
         if root.is_dir() and not own.is_dir() and not _is_empty(root):
             raise ConfigError("not empty, and no archive", directory=str(root))
@@ -108,7 +108,7 @@ class StagingFolder:
         return str(self.folder)
 
     def create(self, path: str) -> StagedFile:
-        """See ``StagingArea``; durable when it is closed, but for its name."""
+        """A new file, to be written once; durable when it is closed, but for its name."""
         file = self.folder / path
         # Not the staging folder itself: it has gone when this task's run is over.
         for folder in (file.parent.parent, file.parent):
@@ -125,7 +125,7 @@ class StagingFolder:
 
 
 class FolderWriter:
-    """The one who has locked the folder."""
+    """``StoreWriter`` of the one who has locked the folder."""
 
     def __init__(self, root: Path) -> None:
         """Nothing is changed yet."""
@@ -134,13 +134,11 @@ class FolderWriter:
         self._staging = self._own / "staging"
 
     def staging(self) -> StagingFolder:
-        """See ``StoreWriter``."""
         folder = self._staging / uuid.uuid4().hex
         _make(folder)
         return StagingFolder(folder)
 
     def commit(self, run: RunDocument, staged: StagingArea) -> None:
-        """See ``StoreWriter``."""
         assert isinstance(staged, StagingFolder)
         # The document names no staging folder: the next run must find the files by itself.
         _rename(staged.folder, self._staging / _CURRENT)
@@ -148,7 +146,6 @@ class FolderWriter:
         write_document(self._own / "manifest" / f"{run.number:08d}.json", run.content)
 
     def publish(self, paths: Sequence[str]) -> int:
-        """See ``StoreWriter``."""
         if not self._staging.is_dir():
             return 0
         current = self._staging / _CURRENT
@@ -168,7 +165,7 @@ class FolderWriter:
         return moved
 
     def discard(self) -> None:
-        """See ``StoreWriter``; workers of a killed run may still write there.
+        """Delete what is staged; workers of a killed run may still write there.
 
         They make no folder above the one that they were given: once it has another name, nothing
         is added to it.

@@ -42,10 +42,11 @@ from ledgermq.pipeline.archive.archive_store import (
 from ledgermq.store.files.checked_document import decode_document, encode_document
 
 LEASE_S = 60
-"""So long is the archive a writer's that is not heard of, by the clock of the store."""
+"""Seconds, by the clock of the store, for which the archive stays with a writer that is not heard
+of."""
 
 RENEWALS = 4
-"""In that time: one that fails, or is slow, does no harm."""
+"""Renewals within ``LEASE_S``: one that fails, or is slow, does no harm."""
 
 HEAD_VERSION = 1
 HEAD_BYTES_MAX = 4096
@@ -56,7 +57,7 @@ _STAGING = f"{OWN_FOLDER}/staging/"
 _DOCUMENT = re.compile(r"([0-9]{8,18})-([0-9]{8,18})\.json")
 _STAGED = re.compile(r"([0-9]{8,18})-[0-9a-f]{32}/(.+)", re.DOTALL)
 _HEAD_TRIES = 3
-"""Of a head that finds itself replaced by a put of its own."""
+"""Tries to put a head that finds itself replaced by a put of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class FoundHead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ObjectStore:
-    """An archive in a bucket; ``text`` is how the operator has named it."""
+    """``ArchiveStore`` in a bucket; ``text`` is how the operator has named it."""
 
     text: str
     place: BucketPlace
@@ -106,11 +107,9 @@ class ObjectStore:
         return cls(text, open_bucket(place).place)
 
     def as_text(self) -> str:
-        """As it was named."""
         return self.text
 
     def documents(self) -> Iterator[RunDocument]:
-        """See ``ArchiveStore``."""
         bucket = open_bucket(self.place)
         # First the head: what it counts is listed then.
         found = _head(bucket)
@@ -128,7 +127,6 @@ class ObjectStore:
             yield RunDocument(number, decode_document(stored.content, file=file), file)
 
     def parquet_paths(self) -> list[str]:
-        """See ``ArchiveStore``."""
         return [
             key
             for key in open_bucket(self.place).listed()
@@ -145,7 +143,9 @@ class ObjectStore:
 
     @contextmanager
     def written(self) -> Iterator[ObjectWriter]:
-        """See ``ArchiveStore``; who was killed holds it for ``LEASE_S`` more."""
+        """The archive, for this process alone; a writer that was killed holds it for ``LEASE_S``
+        more.
+        """
         writer = ObjectWriter(open_bucket(self.place), self.text)
         writer.begin()
         try:
@@ -166,7 +166,7 @@ class StagingPrefix:
         return self.place.as_text(self.prefix)
 
     def create(self, path: str) -> StagedFile:
-        """See ``StagingArea``; uploaded when it is closed, from a file without a name."""
+        """A new file without a name here, to be written once; uploaded when it is closed."""
         bucket = open_bucket(self.place)
         file = tempfile.TemporaryFile("w+b", buffering=0)  # noqa: SIM115
 
@@ -180,7 +180,7 @@ class StagingPrefix:
 
 
 class ObjectWriter:
-    """The one whose epoch the head has; it is renewed in a thread until ``end``."""
+    """``StoreWriter`` whose epoch the head has; a thread renews it until ``end``."""
 
     def __init__(self, bucket: Bucket, text: str) -> None:
         """Nothing is asked or changed yet."""
@@ -231,11 +231,10 @@ class ObjectWriter:
             self._replace(lambda head: replace(head, holder=""))
 
     def staging(self) -> StagingPrefix:
-        """See ``StoreWriter``; nothing is asked."""
+        """A new area for the files of a run; the store is not asked."""
         return StagingPrefix(self._bucket.place, self._new_prefix())
 
     def commit(self, run: RunDocument, staged: StagingArea) -> None:
-        """See ``StoreWriter``."""
         assert isinstance(staged, StagingPrefix)
         with self._guard:
             head = self._head
@@ -251,14 +250,16 @@ class ObjectWriter:
                 )
 
     def publish(self, paths: Sequence[str]) -> int:
-        """See ``StoreWriter``; the store copies them, and ``discard`` deletes what is staged."""
+        """Have the store copy those files of the last run that are staged to their places; how many
+        there were. ``discard`` deletes what is staged.
+        """
         wanted = set(paths)
         return self._bucket.copy_all(
             (key, path) for key, path in self._staged_files() if path in wanted
         )
 
     def discard(self) -> None:
-        """See ``StoreWriter``; also documents that were never committed."""
+        """Delete what is staged, and documents that were never committed."""
         epoch = self._head.epoch
         self._bucket.delete([key for key, _ in self._staged_files()])
         for key, upload in self._bucket.unended(_STAGING):

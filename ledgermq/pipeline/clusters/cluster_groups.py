@@ -10,7 +10,7 @@ from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError
 from ledgermq.pipeline.source_options import SourceOptions
 
 GROUPS_AT_ONCE = 32
-"""So many are asked at the same time, of what all are asked."""
+"""Most groups that are asked at the same time, where all are asked."""
 
 
 class GroupPlace(NamedTuple):

@@ -24,7 +24,8 @@ from ledgermq.pipeline.stream_reader import AGAIN_S, StreamReader
 Result = TypeVar("Result")
 
 ANSWER_MS = 10_000
-"""Of one question of the driver; what fails is asked again for ``timeoutMs``."""
+"""Longest wait for the answer to one question of the driver; what fails is asked again for
+``timeoutMs``."""
 
 
 class StreamedGroup:

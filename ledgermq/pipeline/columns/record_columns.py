@@ -40,7 +40,8 @@ _LINE = 8
 """Integers of 64 bits in a line of the processor's cache."""
 
 BATCH_BODIES_BYTES = 64 << 20
-"""Of the bodies of one batch once they are inflated: a few stored bytes may be any number then."""
+"""Most bytes of the bodies of one batch once they are inflated: a few stored bytes may become any
+number."""
 
 WHY_CHARACTERS_MAX = 200
 

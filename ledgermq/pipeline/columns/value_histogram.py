@@ -61,7 +61,9 @@ class ValueHistogram:
             self.counts[number] = self.counts.get(number, 0) + count
 
     def quantiles(self, shares: Sequence[float]) -> list[int]:
-        """For each share (ascending, 0 to 1) the value that so many are at most; 0 without any."""
+        """Values that shares of the numbers are at most, one for each of ``shares`` (ascending, 0
+        to 1); 0 without any number.
+        """
         if not self.counts:
             return [0] * len(shares)
         numbers = sorted(self.counts)

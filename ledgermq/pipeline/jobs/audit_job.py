@@ -32,7 +32,7 @@ from ledgermq.repair.check.check_store import CheckedStore, CheckOptions, check_
 from ledgermq.repair.file_workers import Report, Work
 
 _REFINED_BYTES_MAX = 1 << 30
-"""So much of all logs is read once more, to say where in a stretch they differ."""
+"""Most bytes of all logs that are read once more, to say where in a stretch they differ."""
 
 
 class Fault(NamedTuple):

@@ -36,7 +36,7 @@ _KEYS_HELD = 200_000
 """Keys of a topic that a task counts at once, before the rare ones are let go."""
 
 Rates = dict[tuple[str | None, int], list[int]]
-"""By tag and bucket: messages, and bytes of bodies."""
+"""Messages and bytes of bodies, by tag and bucket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class TopicCounts:
 
 
 Counts = dict[str, TopicCounts]
-"""By topic."""
+"""Counts of each topic, by its name."""
 
 
 def count_part(task: StatsTask) -> Counts:

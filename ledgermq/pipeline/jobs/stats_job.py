@@ -67,7 +67,7 @@ class Stats:
 
     @property
     def messages(self) -> int:
-        """Of all topics."""
+        """Messages of all topics."""
         return sum(topic.messages for topic in self.topics.values())
 
 
@@ -116,7 +116,7 @@ def _lags(source: RowSource, options: SourceOptions) -> Iterator[GroupLag]:
 
 
 def _stored_lags(source: FileSource, options: SourceOptions) -> Iterator[GroupLag]:
-    """By the offsets that are in the files; of several replicas those that are furthest."""
+    """Lags by the offsets that are in the files; of several replicas the furthest count."""
     bounds = source.bounds(queue for queue in source.queues() if options.choice.has(queue))
     furthest: dict[tuple[str, str, int], int] = {}
     for root in options.paths:

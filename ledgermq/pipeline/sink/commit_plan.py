@@ -42,7 +42,7 @@ class GroupStage(NamedTuple):
 
 
 Plan = Mapping[str, GroupStage]
-"""By the names of the groups; those that get no rows of the batch are not in it."""
+"""Stages by the names of the groups; those that get no rows of the batch are not among them."""
 
 
 class PlanFolder:

@@ -32,10 +32,11 @@ BATCH_BYTES = 32 * 1024 * 1024
 """Most bytes of one batch's records; a larger one comes alone."""
 
 VANISHED_MAX = 10
-"""So often is begun anew: retention deletes a few files at once, and then waits."""
+"""Times that work is begun where files are deleted under it: retention deletes a few files at once,
+and then waits."""
 
 SAMPLE_UNITS = 1_000
-"""So many messages of a queue are asked how large they are."""
+"""Messages of a queue that are asked how large they are."""
 
 
 class FileSource(ABC):
@@ -139,7 +140,7 @@ class FileSource(ABC):
         return int(self.units_of(range_.queue, offset, 1)["position"][0])
 
     def queued(self) -> Queued | None:
-        """Up to where the log is in the queues that are listed from now on.
+        """Position up to which the log is in the queues that are listed from now on.
 
         None where no dispatcher of ours has said so: which of several queues grew first is not
         seen from outside.

@@ -31,7 +31,7 @@ from ledgermq.wire.pull_frame import Pull, Pulled, PullStatus, decode_pulled
 BATCH_BYTES = 16 * 1024 * 1024
 PULL_BYTES = 8 * 1024 * 1024
 HOLD_MS = 1_000
-"""So long may a node wait for what it has not dispatched yet, as after a change of leaders."""
+"""Longest that a node may wait for what it has not dispatched yet, as after a change of leaders."""
 
 MESSAGE_SIZE = 1_024
 """A message is taken to be so large when tasks are planned: nodes do not tell."""
@@ -137,7 +137,7 @@ class NodeSource:
         return pulled.status is PullStatus.FOUND
 
     def queued(self) -> Queued | None:
-        """Up to where the leader's queues have the log.
+        """Position up to which the leader's queues have the log.
 
         Raises:
             LedgerError: the broker refused, or did not answer.

@@ -102,7 +102,8 @@ class Replica:
         return first, end
 
     def committed_end(self, position: int) -> int:
-        """Up to where it knows the entries from ``position`` on to be committed; 0 for not at all.
+        """Position up to which it knows the entries from ``position`` on to be committed; 0 for not
+        at all.
 
         It does so of what is in its queues; else its checkpoint tells, and of a plain log that was
         closed, its end.

@@ -138,7 +138,7 @@ class ReplicaSource(FileSource):
         raise CorruptLogError("no replica has the message", position=position, size=size)
 
     def check_same_group(self) -> None:
-        """See that the directories are replicas of one group, by some messages of some queues.
+        """Refuse directories that are not replicas of one group, by some messages of some queues.
 
         Raises:
             ConfigError: two of them have different messages wherever they were compared.
@@ -356,7 +356,7 @@ def _same_messages(queue: Queue, one: _Held, other: _Held) -> bool | None:
 
 
 def _records(loaded: Loaded, at: int, copy: _Copy) -> RecordBlock:
-    """As many messages from number ``at`` on as a batch holds, in one file."""
+    """The messages from number ``at`` on that one batch holds, in one file."""
     file = copy.file
     base = int(loaded.positions[at])
     limit = min(copy.end, base + BATCH_BYTES)

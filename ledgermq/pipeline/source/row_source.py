@@ -45,7 +45,9 @@ class RowSource(Protocol):
         """Where a message that a range has stands in the log."""
 
     def queued(self) -> Queued | None:
-        """Up to where the log is in the queues that are listed from now on, if that is known."""
+        """Position up to which the log is in the queues that are listed from now on, if that is
+        known.
+        """
 
     def plan(
         self, ranges: Sequence[MessageRange], *, split_bytes: int, splits_min: int

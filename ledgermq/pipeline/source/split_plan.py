@@ -21,7 +21,7 @@ class RangeExtent(NamedTuple):
 
 
 def split_count(size: int, *, split_bytes: int, splits_min: int, messages: int) -> int:
-    """Into how many parts so many bytes are divided; never more than there are messages."""
+    """Number of parts into which so many bytes are divided; never more than there are messages."""
     return max(1, min(messages, max(splits_min, -(-size // split_bytes))))
 
 

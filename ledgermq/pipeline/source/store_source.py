@@ -27,7 +27,7 @@ from ledgermq.store.queues.queue_reader import QueueReader
 from ledgermq.store.store_directory import open_directory
 
 _HEAD = Struct(">iI12xqq")
-"""Of a message: size, magic, queue offset, physical offset."""
+"""Head of a message: size, magic, queue offset, physical offset."""
 
 
 class StoreSource(FileSource):
@@ -92,7 +92,7 @@ class StoreSource(FileSource):
         return self._reader(queue).units(first, count)
 
     def queued(self) -> Queued | None:
-        """Up to where our dispatcher has made its queues durable; None without one."""
+        """Position up to which our dispatcher has made its queues durable; None without one."""
         saved = dispatch_checkpoint.read(own_path(self.directory.root))
         return None if saved is None else Queued(str(self.directory.root), saved.position)
 

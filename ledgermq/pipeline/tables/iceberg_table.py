@@ -54,7 +54,7 @@ from ledgermq.pipeline.tables.value_fields import ColumnChange
 from ledgermq.pipeline.typed.subject_type import SubjectType
 
 COMMITS_MAX = 5
-"""So often a commit is made again, as when somebody else puts the table in order meanwhile."""
+"""Times that a commit is made, as when somebody else puts the table in order meanwhile."""
 
 SNAPSHOT = f"{PREFIX}snapshot"
 """Property of the table: the snapshot whose properties the table has, too, in case it expires."""
@@ -105,7 +105,7 @@ class IcebergTable:
         return cls(opened_catalog(name, properties), path, name=text, may_make=may_make)
 
     def add_fields(self, bodies: SubjectType) -> None:
-        """See ``ArchiveTarget``: fields that the table has stay.
+        """Let bodies of the next run be fields, too; fields that the table has stay.
 
         Raises:
             ConfigError: columns of their names are of other types, or no schema gives the first
@@ -131,7 +131,7 @@ class IcebergTable:
         return self._table
 
     def as_text(self) -> str:
-        """As it was named."""
+        """The table's name, as it was given."""
         return self._name
 
     def staging(self) -> TableFiles:

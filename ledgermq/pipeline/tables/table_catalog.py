@@ -32,10 +32,10 @@ from ledgermq.pipeline.tables.table_columns import (
 from ledgermq.pipeline.tables.table_files import SyncedFileIO, local_path
 
 KINDS = ("sql", "rest")
-"""Of catalogs, as PyIceberg names them."""
+"""Kinds of catalogs, as PyIceberg names them."""
 
 VERSIONS = ("0.12", "0.13")
-"""Of PyIceberg: the first one that will do, and the first that nobody has tried."""
+"""Versions of PyIceberg: the first one that will do, and the first that nobody has tried."""
 
 REFUSALS = (OSError, RESTError, SQLAlchemyError)
 """What PyIceberg lets through when a catalog or a store does not answer, or says no."""
@@ -71,7 +71,7 @@ def asked(what: str, **details: object) -> Iterator[None]:
 
 
 def refused(what: str, error: BaseException, **details: object) -> StorageError:
-    """Of an error of ``REFUSALS``, one of ours."""
+    """The error of ours for one of ``REFUSALS``."""
     # SQLAlchemy's own text has the statement and its values in it.
     original = getattr(error, "orig", None)
     reason = str(original or error).strip().partition("\n")[0][:300]
@@ -176,7 +176,8 @@ class HonestCatalog:
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> CommitTableResponse:
-        """As the catalog does it.
+        """Commit through the catalog; where it says that the commit failed, look whether it was
+        made.
 
         Raises:
             CommitFailedException: the table was changed meanwhile, and nothing was added.

@@ -85,7 +85,7 @@ TABLE_PROPERTIES = {
     "write.metadata.previous-versions-max": "20",
     **{f"{_METRICS}{name}": "none" for name in _NO_METRICS},
 }
-"""Of a table that a run makes; its owner may change them."""
+"""Properties of a table that a run makes; its owner may change them."""
 
 
 def new_schema() -> Schema:
@@ -286,7 +286,7 @@ def place_of(metadata: TableMetadata, file: DataFile) -> tuple[int, str]:
 
 
 def _metrics_of(metadata: TableMetadata) -> dict[int, StatisticsCollector]:
-    """Of which columns the manifest has least and largest values.
+    """Columns of which the manifest has least and largest values.
 
     Its owner may ask for those of others, which the files do not have.
     """

@@ -65,8 +65,8 @@ class TableFiles:
         return PyArrowFileIO(dict(self.properties))
 
     def create(self, path: str) -> StagedFile:
-        """See ``StagingArea``; a file of this machine is durable when it is closed, but for its
-        name.
+        """A new file, to be written once; one of this machine is durable when it is closed, but for
+        its name.
         """
         location = self.location_of(path)
         file = local_path(location)

@@ -24,7 +24,7 @@ from ledgermq.pipeline.tables.table_columns import DAY
 from ledgermq.pipeline.tables.table_files import TableFiles
 
 MERGED_BYTES = 128 << 20
-"""Of rows, before they are compressed, that become one file: so much is sorted at once."""
+"""Bytes of rows, before they are compressed, that become one file: they are sorted at once."""
 
 
 @dataclass(frozen=True, slots=True)

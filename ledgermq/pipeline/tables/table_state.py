@@ -21,7 +21,7 @@ from ledgermq.pipeline.archive.archive_layout import (
 )
 
 PLAIN_VERSION, TYPED_VERSION = 1, 2
-"""Of a run whose bodies are bytes alone, and of one whose bodies are fields, too.
+"""Versions of a run: with bodies as bytes alone, and with bodies as fields, too.
 
 An earlier program would leave those empty.
 """
@@ -33,7 +33,7 @@ PLAIN_TEXT_MAX = 4_096
 """Longer texts are compressed: each snapshot that is kept has them in the table's metadata."""
 
 STATE_BYTES_MAX = 64 << 20
-"""Of a property when it is not compressed any more: some million queues."""
+"""Most bytes of a property when it is not compressed any more: some million queues."""
 
 _PACKED = "zlib:"
 

@@ -30,7 +30,7 @@ from ledgermq.pipeline.tables.table_merge import MergeTask, merge_files
 from ledgermq.store.steady_time import confirmed_ms
 
 TASK_BYTES = 128 << 20
-"""Of files, as they are, for one task."""
+"""Bytes of files, as they are, for one task."""
 
 
 class Tidied(NamedTuple):

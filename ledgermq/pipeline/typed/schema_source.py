@@ -18,7 +18,7 @@ from ledgermq.verbs.schemas import RegisteredSchema, SchemaOfId, ShowSchema
 TABLE = Path("ledgermq", "schemas.json")
 TABLE_AGAIN_S = 0.05
 PATIENCE_S = 2.0
-"""So long one task waits at most, in all, for ids that are newer than its table."""
+"""Longest that one task waits, in all, for ids that are newer than its table."""
 
 TABLE_SIZE_MAX = 64 * 1024 * 1024
 
@@ -57,7 +57,7 @@ class StoreSchemas:
         self._latest: dict[str, RegisteredSchema] = {}
 
     def latest(self, subject: str) -> RegisteredSchema | None:
-        """See ``SchemaSource``.
+        """The last version of a subject; None where there is none.
 
         Raises:
             ConfigError: a table cannot be read.
@@ -66,7 +66,7 @@ class StoreSchemas:
         return self._latest.get(subject)
 
     def of_id(self, identity: int) -> RegisteredSchema | None:
-        """See ``SchemaSource``.
+        """The schema of an id; None where nothing has it.
 
         Raises:
             ConfigError: a table cannot be read.
@@ -109,7 +109,7 @@ class NodeSchemas:
         self._broker: Broker = self._connection.__enter__()
 
     def latest(self, subject: str) -> RegisteredSchema | None:
-        """See ``SchemaSource``.
+        """The last version of a subject; None where there is none.
 
         Raises:
             NotLeaderError: no broker answers.
@@ -122,7 +122,7 @@ class NodeSchemas:
         return found if found.version else None
 
     def of_id(self, identity: int) -> RegisteredSchema | None:
-        """See ``SchemaSource``.
+        """The schema of an id; None where nothing has it, or where it may not be read.
 
         Raises:
             NotLeaderError: no broker answers.

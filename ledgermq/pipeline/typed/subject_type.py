@@ -13,7 +13,7 @@ from ledgermq.pipeline.typed.value_types import spark_type_of
 
 
 class SubjectType(NamedTuple):
-    """Of bodies as fields.
+    """Type of bodies as fields.
 
     Attributes:
         subjects: of which the first one that has a schema counts.

@@ -162,4 +162,4 @@ _PLAIN: Mapping[str, ValueColumn] = {
     "timestamp": ValueColumn(pa.timestamp("us", tz="UTC"), _of(datetime)),
     "timestamp_ntz": ValueColumn(pa.timestamp("us"), _of(datetime)),
 }
-"""By Spark's names."""
+"""Columns of plain values, by Spark's names of their types."""

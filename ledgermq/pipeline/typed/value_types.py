@@ -19,7 +19,8 @@ from ledgermq.model.names.schemas import SchemaType
 from ledgermq.verbs.schemas import RegisteredSchema
 
 TYPES_MAX = 5_000
-"""Of one schema, each as often as it stands somewhere: names make a tree of a short text."""
+"""Most types of one schema, each as often as it stands somewhere: names make a tree of a short
+text."""
 
 WITHIN_MAX = 32
 """Types within types that become columns; what is deeper is text."""
@@ -57,7 +58,7 @@ _PROTOBUF: Mapping[int, spark.DataType] = {
     9: AS_TEXT, 12: spark.BinaryType(), 13: spark.LongType(), 14: AS_TEXT,
     15: spark.IntegerType(), 16: spark.LongType(), 17: spark.IntegerType(), 18: spark.LongType(),
 }  # fmt: skip
-"""By the numbers of ``google/protobuf/descriptor.proto``."""
+"""Spark's types, by the numbers of types in ``google/protobuf/descriptor.proto``."""
 
 DIGITS_MAX = 38
 
@@ -75,6 +76,7 @@ def spark_type_of(schema: RegisteredSchema) -> spark.DataType:
         return types.protobuf(message_class(schema.schema).DESCRIPTOR, ())
     if schema.type == SchemaType.JSON:
         return types.json(json.loads(schema.schema), json.loads(schema.schema), ())
+    # Only schemas of Avro need it, and it may be missing.
     import fastavro
 
     names: dict[str, dict[Any, Any]] = {}

@@ -70,7 +70,7 @@ def publish(settings: Settings) -> None:
 
 
 def take_published(running: Settings) -> Settings:
-    """In a child that got SIGHUP: apply what can be applied everywhere; the settings in force."""
+    """Apply, in a child that got SIGHUP, what can be applied everywhere; the settings in force."""
     settings = load_settings(published_path(running.listen.runtime_dir))
     log_lines.set_level(settings.log.level)
     return settings

@@ -41,7 +41,7 @@ def addresses_by_setting(listen: ListenSection) -> dict[str, PortAddress]:
 
 
 def check_inherited(listen: ListenSection) -> None:
-    """See that each socket that systemd passed is one that the settings want.
+    """Refuse sockets that systemd passed and the settings do not want.
 
     Raises:
         ConfigError: one listens elsewhere: clients would be let in, and nobody would answer.

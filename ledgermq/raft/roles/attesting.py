@@ -78,7 +78,7 @@ def members_changed(state: NodeState, lead: Leadership) -> None:
 
 
 def look(state: NodeState, lead: Leadership, attesting: Attesting) -> None:
-    """With each round of heartbeats: who keeps up, and must we lean on a witness?
+    """Look, with each round of heartbeats, who keeps up, and whether we must lean on a witness.
 
     A voter keeps up while it is heard of, and has what we had at the last look, or gets on. Leaning
     ends when as many keep up as are needed and lack little: what is written meanwhile waits for

@@ -125,7 +125,11 @@ def learn_commit(state: NodeState) -> None:
 
 
 def lacks_before(state: NodeState, source: NodeId, term: Term, first: Index) -> bool:
-    """See ``RaftCore.lacks_before``."""
+    """Whether this node follows ``source`` in ``term``, whose log begins with entry ``first``, and
+    lacks what was before it.
+
+    What the caller may do then: ``RaftCore.lacks_before``.
+    """
     return (
         state.role is RaftRole.FOLLOWER
         and (state.leader, state.term) == (source, term)

@@ -26,11 +26,11 @@ Send = Callable[[NodeId, Sequence[bytes]], bool]
 
 
 SHORT_FRAMES = 4
-"""So many of the frames that a lagging member gets while nobody waits make one: an entry that comes
-behind one waits for it to be read and encrypted."""
+"""Number of short frames that have the length of a full one. While producers send, a lagging member
+that has used up its credit gets short ones: others wait while a frame is read and encrypted."""
 
 FRAMES_AHEAD = 4
-"""So many frames to a member that lags are read from the disk before they are needed."""
+"""Frames to a lagging member that are read from the disk before they are needed."""
 
 
 class EntrySender:

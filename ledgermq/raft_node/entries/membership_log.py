@@ -63,7 +63,7 @@ class MembershipLog:
         return self._file.entries
 
     def addresses(self, *, commit: Index) -> Mapping[NodeId, str]:
-        """Of all that are members, or may be so again because the log may still be cut."""
+        """Addresses of all that are members, or may be again because the log may still be cut."""
         entries = self._file.entries
         if not entries:
             return self._base.addresses

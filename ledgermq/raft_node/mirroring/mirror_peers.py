@@ -44,14 +44,14 @@ from ledgermq.wire.ship_frames import is_ship_frame
 logger = logging.getLogger(__name__)
 
 REPORT_S = 1.0
-"""Between two reports of how far behind the mirror is."""
+"""Seconds between two reports of how far behind the mirror is."""
 
 NOTE_S = 10.0
-"""Between two of them that are kept in the store."""
+"""Seconds between two of these reports that are kept in the store."""
 
 
 class MirrorPeers:
-    """Owned by the raft process. Nothing here blocks: the feed has a thread.
+    """``Peers`` of a mirror, owned by the raft process. Nothing here blocks: the feed has a thread.
 
     Attributes:
         voters: the source alone; this node is none.
@@ -92,36 +92,33 @@ class MirrorPeers:
 
     @property
     def sources(self) -> list[Pollable]:
-        """See ``Peers``."""
         return [self._event]
 
     @property
     def refusals(self) -> Mapping[NodeId, str]:
-        """See ``Peers``: why nothing comes from the source."""
+        """Why nothing comes from the source, under its name; empty when something does."""
         trouble = self._feed.trouble
         return {MIRROR_SOURCE: trouble} if trouble else {}
 
     @property
     def levels(self) -> Mapping[NodeId, int]:
-        """See ``Peers``: what the source's members know is agreed on there."""
+        """This version's own level, as the source's: its members agree there on what they know."""
         return {MIRROR_SOURCE: LEVEL}
 
     @property
     def direct(self) -> Collection[NodeId]:
-        """See ``Peers``: nobody."""
         return ()
 
     @property
     def absent(self) -> Sequence[NodeId]:
-        """See ``Peers``."""
         is_absent = self._silent_s is None or self._silent_s > ABSENT_S
         return (MIRROR_SOURCE,) if is_absent else ()
 
     def need_level(self, level: int) -> None:
-        """See ``Peers``: the source is what it is."""
+        """Do nothing: the source knows what it knows."""
 
     def send(self, peer: NodeId, parts: Sequence[bytes]) -> bool:
-        """See ``Peers``: an answer of the core, or a question for files or damaged entries."""
+        """Act on an answer of the core, or ask the source for files or damaged entries."""
         if peer != MIRROR_SOURCE:
             return False
         if is_ship_frame(parts[0]):
@@ -143,11 +140,10 @@ class MirrorPeers:
         return True
 
     def arrived(self) -> deque[Arrived]:
-        """See ``Peers``: what comes is asked for one by one."""
+        """Nothing: ``receive`` gives what comes, one by one."""
         return deque()
 
     def receive(self) -> PeerMessage | None:
-        """See ``Peers``."""
         parts = self._feed.take()
         if parts is None:
             try:
@@ -183,7 +179,8 @@ class MirrorPeers:
             logger.warning("how far the mirror is, is not reported: %s", error)
 
     def _write_note(self) -> None:
-        """For who promotes this mirror, perhaps after the machine was started anew.
+        """Keep the last report for who promotes this mirror, perhaps after the machine was started
+        anew.
 
         While no source has answered, what was noted before is the last word of it.
         """
@@ -191,15 +188,15 @@ class MirrorPeers:
             replace_file(self._note, json.dumps([self._told]).encode())
 
     def forget(self, node: NodeId) -> bool:
-        """See ``Peers``: nobody is known by a disk."""
+        """False: the source is not known by a disk."""
         del node
         return False
 
     def set_members(self, addresses: Mapping[NodeId, str]) -> None:
-        """See ``Peers``: the members of the log are those of the other site."""
+        """Do nothing: the members that the log names are those of the other site."""
 
     def check_new(self, node: NodeId) -> bool:
-        """See ``Peers``.
+        """Refuse every new member.
 
         Raises:
             ConfigError: always.
@@ -207,7 +204,6 @@ class MirrorPeers:
         raise ConfigError("a mirror has no members of its own", node=node, setting="mirror.sources")
 
     def check_level(self, node: NodeId) -> bool:
-        """See ``Peers``."""
         del node
         return False
 

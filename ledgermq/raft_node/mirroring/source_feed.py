@@ -61,7 +61,7 @@ OFFER_S = 1.0
 """An offer of files is asked for again so often: one that is not repeated counts no more."""
 
 PAUSE_S, PAUSE_S_MAX = 0.5, 10.0
-"""After a question that was not answered; doubled each time."""
+"""Pause after a question that was not answered, and the longest one; doubled each time."""
 
 SWIFT_S = 1.0
 """Where an answer comes faster, more is asked for next."""

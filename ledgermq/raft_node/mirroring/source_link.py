@@ -29,10 +29,11 @@ from ledgermq.wire.mirror_frames import (
 logger = logging.getLogger(__name__)
 
 PROBE_S = 3.0
-"""For who is asked what it is; the next one is asked then. Nothing comes from anybody meanwhile."""
+"""Seconds for a member to say what it is; the next one is asked then. Nothing comes from anybody
+meanwhile."""
 
 MARK_S = 5.0
-"""For the leader to take a mark: it makes it an entry of the log."""
+"""Seconds for the leader to take a mark: it makes it an entry of the log."""
 
 SILENCE_S = 10.0
 """An answer of which nothing comes for so long is given up."""
@@ -92,7 +93,7 @@ class SourceLink:
 
     @property
     def url(self) -> str:
-        """See the class."""
+        """URL of the member that is asked now; empty while none is."""
         return "" if self._asked is None else self._asked.url
 
     def get(self, path: str) -> SourceAnswer:

@@ -32,13 +32,16 @@ LISTEN_S = 5.0
 """Who is invited dials at once; then nobody is listened to any more."""
 
 AGAIN_S, AGAIN_S_MAX = 1.0, 30.0
-"""Between two attempts with one peer; doubled with each that fails."""
+"""Seconds between two attempts with one peer, and the most: doubled with each attempt that
+fails."""
 
 HANDSHAKES_MAX = 8
-"""Under way at once. Each costs this process half a millisecond, whoever began it."""
+"""Most handshakes under way at once: each costs this process half a millisecond, whoever began
+it."""
 
 ACCEPTED_MAX = 16
-"""Of strangers while it listens: then it listens no more, and awaits the next attempt."""
+"""Most connections that strangers make while this node listens: after that it stops listening, and
+awaits the next attempt."""
 
 WAITING_MAX = 32
 """With more messages than that the process is woken for those that its turn leaves."""

@@ -29,7 +29,7 @@ _SETTING_NAMES = (
     "store.mapped_file_size_commit_log",
     "store.max_message_size",
 )
-"""Of the fields of ``AgreedSettings``, in order."""
+"""Names of the settings that the fields of ``AgreedSettings`` hold, in their order."""
 
 
 class PeerVerdict(NamedTuple):

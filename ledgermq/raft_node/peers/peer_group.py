@@ -53,7 +53,7 @@ from ledgermq.wire.peer_preamble import decode_refusal, encode_refusal
 logger = logging.getLogger(__name__)
 
 SKIPPED_MAX = 64
-"""So many messages that are not let in are looked at, then the caller has its turn."""
+"""Most messages that are not let in and are looked at in one call; then the caller has its turn."""
 
 ATTEND_EVERY = 32
 """Handshakes and refusals are attended to after so many messages even if more wait."""
@@ -64,7 +64,7 @@ WATCH_S = 0.2
 _new_tuple = tuple.__new__
 
 HANDSHAKES_ENDED_MAX = 3
-"""So many that end with no member let in between are no accident."""
+"""Handshakes that ended in a row with no member let in between: so many are no accident."""
 
 
 _FAILURE_REASONS = {
@@ -90,7 +90,8 @@ class _Connection(NamedTuple):
 
 
 class PeerGroup:
-    """Sockets to all members but this one; a group of one has none, and touches no file.
+    """``Peers`` over sockets to all members but this one; a group of one has none, and touches no
+    file.
 
     Nothing here blocks. Invariants: ``receive`` returns only what comes from members whose preamble
     was let in; with CURVE, whose connection was made with the key of that very member.
@@ -212,7 +213,6 @@ class PeerGroup:
 
     @property
     def direct(self) -> Collection[NodeId]:
-        """See ``Peers``."""
         return () if self._direct is None else self._direct.open.keys()
 
     @property
@@ -240,16 +240,16 @@ class PeerGroup:
 
     @property
     def levels(self) -> Mapping[NodeId, int]:
-        """See ``Peers``."""
         return self._levels
 
     @property
     def absent(self) -> Sequence[NodeId]:
-        """See ``Peers``."""
         return self._presence.absent(time.monotonic())
 
     def need_level(self, level: int) -> None:
-        """See ``Peers``: who is connected is looked at anew when it sends again."""
+        """Let in only who knows this feature level; who is connected is checked anew when it sends
+        again.
+        """
         if level <= self._level_needed or self._admission is None:
             return
         self._level_needed = level
@@ -294,7 +294,8 @@ class PeerGroup:
         self._set_peers(parsed, time.monotonic())
 
     def check_new(self, node: NodeId) -> bool:
-        """See ``Peers``; its key is known from then on, so it is heard of soon if it runs.
+        """Go on where this node could talk with ``node``, which is no member yet; its key is known
+        from then on, so it is heard of soon if it runs.
 
         Raises:
             ConfigError: it could not; says what is missing, or that it is too old for the level in
@@ -312,7 +313,6 @@ class PeerGroup:
         return self.check_level(node) or not self._level_needed
 
     def check_level(self, node: NodeId) -> bool:
-        """See ``Peers``."""
         if self._admission is None or node not in self._refused_here.current(time.monotonic()):
             return False
         level = self._levels_refused.get(node)
@@ -324,7 +324,7 @@ class PeerGroup:
         return True
 
     def arrived(self) -> deque[Arrived]:
-        """See ``Peers``: what came over direct connections."""
+        """Messages that came over direct connections."""
         return deque() if self._direct is None else self._direct.arrived()
 
     def receive(self) -> PeerMessage | None:
@@ -482,7 +482,9 @@ class PeerGroup:
         return verdict.node
 
     def _say(self, peer: NodeId, part: bytes) -> bool:
-        """By ZeroMQ's connection, which has proved who both sides are."""
+        """Send a part by ZeroMQ's connection, which has proved who both sides are; false: it took
+        none.
+        """
         return self._out is not None and self._out.send(peer, (part,))
 
     def _knowing_of_direct(self) -> set[NodeId]:

@@ -10,7 +10,8 @@ from ledgermq.model.ids import NodeId
 logger = logging.getLogger(__name__)
 
 NAME_PAUSE_S, NAME_PAUSE_S_MAX = 1.0, 10.0
-"""Between an answer and the next question while there is no connection: doubled each time."""
+"""Seconds between an answer and the next question while there is no connection, and the most:
+doubled each time."""
 
 
 class PeerName:
@@ -57,7 +58,9 @@ class PeerName:
         self._name.close()
 
     def _take_turn(self, now: float, *, is_needed: bool) -> bool:
-        """After an answer: the next one of the addresses, if another one is needed."""
+        """Take the next one of the addresses after an answer, if another one is needed; whether it
+        is another.
+        """
         self._ask_at = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, NAME_PAUSE_S_MAX)
         self._is_doubted = False

@@ -74,7 +74,7 @@ class Peers(Protocol):
         ...
 
     def watch(self) -> None:
-        """To be called a few times a second at least."""
+        """Look after the connections; to be called a few times a second at least."""
         ...
 
     def forget(self, node: NodeId) -> bool:

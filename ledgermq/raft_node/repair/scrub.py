@@ -208,7 +208,8 @@ class Scrub:
             self._tell()
 
     def sleep_ms(self, now_ns: int) -> int | None:
-        """Until a repair has to be looked at, or a step of the pass; None while that is never.
+        """Milliseconds until a repair has to be looked at, or a step of the pass; None while that
+        is never.
 
         The end of a step rings no bell: it is seen when the process wakes.
         """

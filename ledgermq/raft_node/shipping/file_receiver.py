@@ -69,7 +69,9 @@ class Consensus(Protocol):
     """What the receiver asks of ``RaftCore``."""
 
     def lacks_before(self, source: NodeId, term: Term, first: Index) -> bool:
-        """See ``RaftCore.lacks_before``."""
+        """Whether this node follows ``source`` in ``term``, whose log begins with entry ``first``,
+        and lacks what was before it: then whole files may take the place of its log.
+        """
         ...
 
 
@@ -234,7 +236,7 @@ class FileReceiver:
         self._start(lambda: _delete(folder))
 
     def sleep_ms(self, now_ns: int) -> int | None:
-        """Until something is asked for again; None while nothing is being received."""
+        """Milliseconds until something is asked for again; None while nothing is being received."""
         if self._offer is None or self._job is not None:
             return None
         is_paused = now_ns < self._paused_until_ns
@@ -373,7 +375,7 @@ class FileReceiver:
         self._ends = content
 
     def _settle(self, now_ns: int) -> None:
-        """See what the thread has done; failures are told, and tried again after a pause."""
+        """Take what the thread has done; failures are told, and tried again after a pause."""
         while self._writes and self._writes[0][1].done():
             size, future = self._writes.popleft()
             if self._outcome(future, now_ns):

@@ -176,7 +176,9 @@ class FileShipper:
             self._answer_digests()
 
     def sleep_ms(self, now_ns: int) -> int | None:
-        """Until the next slice may be read; None while nothing waits for the time alone."""
+        """Milliseconds until the next slice may be read; None while nothing waits for the time
+        alone.
+        """
         if self._read is not None or not self._asked:
             return None
         return max(0, -(-(self._free_at_ns - now_ns) // 1_000_000))

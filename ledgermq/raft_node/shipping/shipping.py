@@ -115,7 +115,7 @@ class Shipping:
         self._shipper.offer(peer, offer, now_ns)
 
     def _ends_position(self) -> int:
-        """Up to where the table of queue ends counts messages; -1 without one."""
+        """Position up to which the table of queue ends counts messages; -1 without one."""
         path = ends_path(self._paths.root)
         try:
             found = path.stat()
@@ -174,7 +174,7 @@ class Shipping:
         self.is_busy = not (self._shipper.is_idle and self._receiver.is_idle)
 
     def sleep_ms(self, now_ns: int) -> int | None:
-        """Until ``turn`` has something to do by itself; None while that is never."""
+        """Milliseconds until ``turn`` has something to do by itself; None while that is never."""
         waits = (self._shipper.sleep_ms(now_ns), self._receiver.sleep_ms(now_ns))
         return min((wait for wait in waits if wait is not None), default=None)
 

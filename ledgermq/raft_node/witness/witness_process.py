@@ -131,7 +131,7 @@ class WitnessWorker:
         return [*self._inbox.sources, self._control.source, *self._peers.sources]
 
     def sleep_ms(self, now_ns: int) -> int:
-        """Until the peers are watched again: nothing else is due by itself."""
+        """Milliseconds until the peers are watched again: nothing else is due by itself."""
         return min(LOOK_AGAIN_MS, max(0, (self._watch_due_ns - now_ns) // 1_000_000))
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:

@@ -253,7 +253,6 @@ class UserTable(Table[UserSet]):
                 raise ConfigError("public key is another user's", key=key, user=owner)
 
     def apply(self, change: UserSet, _place: int, _at_ms: int, /) -> None:
-        """See ``Table``."""
         if change.fields is None:
             self.delete(change.name)
         else:

@@ -39,11 +39,12 @@ from ledgermq.rules.cluster.signatures import PUBLIC_SIZE
 
 CLUSTER_KEY = "cluster"
 DOCUMENT_KEY = "cluster_document"
-"""By which the two kinds of changes are known in a command of the log."""
+"""Keys by which the two kinds of changes are known in a command of the log."""
 
 NODES_MAX = 64
 NODE_ADDRESS_SIZE_MAX = 255
-"""Of a group's members, as its row and a command tell of them."""
+"""Longest address of a member of a group, and ``NODES_MAX`` such members: in a row and in a
+command."""
 
 
 class ClusterJoined(NamedTuple):

@@ -28,11 +28,12 @@ from ledgermq.rules.cluster.signatures import SIGNATURE_SIZE, SigningKey, signed
 
 PURPOSE = b"ledgermq cluster document"
 DOCUMENT_SIZE_MAX = 2 * 1024 * 1024
-"""As base64 it has to fit into one entry of the log (``limits.ENTRY_SIZE_MAX``)."""
+"""Most bytes of a signed document: as base64 it has to fit into one entry of the log
+(``limits.ENTRY_SIZE_MAX``)."""
 
 DIGEST_SIZE_MAX = 64
 ROWS_SIZE_MAX = 16 * 1024 * 1024
-"""Of all rows as JSON: 10,000 topics over ten groups each are a fifth of it."""
+"""Most bytes of all rows as JSON: 10,000 topics over ten groups each are a fifth of it."""
 
 
 class ClusterDocument(NamedTuple):

@@ -24,10 +24,10 @@ ANSWER_TIMEOUT_MS = 2_000
 """Beyond the time for which a question may be held."""
 
 STEP_MS = 500
-"""Between two members of a round."""
+"""Milliseconds between two members of a round."""
 
 ROUND_MS_MAX = 5_000
-"""Between two rounds in which no member could say what the home has committed."""
+"""Most milliseconds between two rounds in which no member could say what the home has committed."""
 
 PROBE_MS = 5_000
 """After so long a home asks another group whether it is still the home: when it was lost, and comes

@@ -61,7 +61,7 @@ class DocumentDesk:
         self._made: tuple[tuple[object, ...], bytes] | None = None
 
     def answer(self, asked: DocumentRequest, *, is_current: bool) -> DocumentReply:
-        """See ``DocumentReply``.
+        """The certificates and nodes of the home, and the rows that the asker lacks, signed.
 
         Args:
             is_current: see there; what this member knows of is all that there is.

@@ -19,6 +19,7 @@ class SigningKey:
         Args:
             secret: ``SECRET_SIZE`` bytes that nobody can guess.
         """
+        # A node without clusters need not have the library.
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         assert len(secret) == SECRET_SIZE, len(secret)
@@ -39,6 +40,7 @@ def signed_content(public: bytes, purpose: bytes, signed: bytes) -> bytes | None
 
     ``public`` and ``signed`` may be of any size: keys come from outside, too.
     """
+    # A node without clusters need not have the library.
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 

@@ -64,7 +64,7 @@ class ClusterTopic(NamedTuple):
     order: bool = False
 
     def to_value(self) -> Object:
-        """As the row has it."""
+        """The value of the topic's row."""
         groups = {
             group: {"queues": share.queues, "phase": share.phase.value}
             for group, share in sorted(self.shares.items())

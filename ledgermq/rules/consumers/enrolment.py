@@ -201,7 +201,7 @@ class Enrolment:
         self._versions[group] = self._count
 
     def differences(self, group: str) -> Iterator[SubscriptionDifference]:
-        """In what the members differ from the first one; none when all want the same."""
+        """Differences of the members from the first one; none when all want the same."""
         members = iter(self.members(group))
         first = next(members, None)
         for other in members:

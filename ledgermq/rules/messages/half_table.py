@@ -19,7 +19,7 @@ from ledgermq.model.names.transactions import MESSAGES_MAX, SIZE_MAX, Decision
 from ledgermq.rules.messages.transactions import Half, Op, Way
 
 ENDED_MAX = 10_000
-"""So many transactions are remembered after their end, to answer who asks again."""
+"""Most transactions that are remembered after their end, to answer who asks again."""
 
 
 class TransactionKey(NamedTuple):

@@ -25,7 +25,7 @@ TAG_TABLES_MAX = 10_000
 _ALL = memoryview(b"")
 
 Integers = npt.NDArray[np.int64]
-"""In host byte order."""
+"""Integers of 64 bits in host byte order."""
 
 
 class ReadableRange(NamedTuple):

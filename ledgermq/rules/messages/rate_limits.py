@@ -114,7 +114,9 @@ class RateLimits:
             )
 
     def take(self, owner: str, *, size: int, messages: int, now_ns: int) -> None:
-        """So much was let through."""
+        """Take ``size`` bytes and ``messages``, which were let through, from the quotas of
+        ``owner``.
+        """
         limits = self._limits_of(owner, now_ns)
         if limits.bytes is not None:
             limits.bytes.take(size)

@@ -40,11 +40,11 @@ class Watermark(NamedTuple):
 
     @classmethod
     def of(cls, marks: Mapping[str, int]) -> Self:
-        """As a table of moves has it."""
+        """The watermark in the marks of a table of moves."""
         return cls(marks.get("due", -1), marks.get("offset", -1), marks.get("end", 0))
 
     def to_marks(self) -> dict[str, int]:
-        """For a command."""
+        """The watermark's marks, for a command."""
         return {"due": self.due_ms, "offset": self.offset, "end": self.end}
 
 
@@ -103,7 +103,7 @@ class _Run:
 
 
 class TimerIndex:
-    """Of one queue; ``count`` are those that wait."""
+    """Timers of one queue; ``count`` is how many wait."""
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []

@@ -64,7 +64,8 @@ OP_QUEUE = QueueName(OP_TOPIC, 0)
 OP_TAG = "d"
 DECISION_PROPERTY = "TRAN_DECISION"
 DROPPED = "drop"
-"""In place of a decision, where a half message is done with, and its transaction is not."""
+"""Value in the place of a decision, where a half message is done with, and its transaction is
+not."""
 
 PROPERTIES_MAX = PROPERTIES_SIZE_MAX - 64
 """How often it was asked for has to find room behind them."""

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from ledgermq.model.errors import ConfigError
 
 COMPARED_STEPS_MAX = 100_000
-"""Of one request, over all versions that it compares: a tenth of a second between two pulls."""
+"""Most steps of one request, over all versions that it compares: a tenth of a second between two
+pulls."""
 
 COMPARED_NS_MAX = 500_000_000
 STEPS_PER_LOOK = 256
@@ -19,10 +20,10 @@ TYPES_WITHIN_MAX = 64
 """Types within types: nobody writes more by hand, and the interpreter's stack is safe."""
 
 CHARACTERS_PER_STEP = 64
-"""Of a text that is read or compared."""
+"""Characters of a text that are read or compared in one step."""
 
 NAMES_PER_STEP = 16
-"""Of names that are looked up among others."""
+"""Names that are looked up among others in one step."""
 
 TOLD_CHARACTERS_MAX = 200
 _NAMES_SHOWN = 8
@@ -49,8 +50,8 @@ class StepBudget:
     def __init__(
         self, left: int = COMPARED_STEPS_MAX, *, spent_ns: Callable[[], int] = lambda: 0
     ) -> None:
-        """With a clock of the processor's time it ends after ``COMPARED_NS_MAX``, too: a step that
-        takes longer than it should costs no more than that.
+        """Allow ``left`` steps. With a clock of the processor's time the budget ends after
+        ``COMPARED_NS_MAX``, too: a step that takes longer than it should costs no more than that.
         """
         self.left = left
         self._spent_ns = spent_ns

@@ -139,7 +139,9 @@ def _check_field(wanted: ProtoField, found: ProtoField | None, place: str) -> No
 
 
 def _check_oneofs(ours: dict[int, ProtoField], theirs: dict[int, ProtoField], place: str) -> None:
-    """Of several fields that may be there together a ``oneof`` keeps the last one alone."""
+    """Refuse a ``oneof`` of fields that the writer may have written side by side: it keeps the last
+    one alone.
+    """
     together: dict[int, set[int | str]] = {}
     for number, wanted in ours.items():
         found = theirs.get(number)

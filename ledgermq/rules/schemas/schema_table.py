@@ -30,10 +30,10 @@ FILE = "schemas.json"
 _SUBJECTS, _LAST_ID = "subjects", "lastId"
 _RULE, _LAST, _VERSIONS = "compatibility", "last", "versions"
 VERSION_SIZE = 64
-"""Of a version beside its text: many small ones are large, too."""
+"""Bytes that a version counts beside its text: many small ones are large, too."""
 
 VERSION_KEY = "version"
-"""Of a change: the version that it is about."""
+"""Key in a change for the version that it is about."""
 
 
 class SchemaVersion(NamedTuple):
@@ -164,7 +164,6 @@ class SchemaTable(Table[SchemaSet]):
         return self._ids.get((kind, text))
 
     def apply(self, change: SchemaSet, _place: int, _at_ms: int, /) -> None:
-        """See ``Table``."""
         name, fields = change
         if fields is None:
             self._drop(name)

@@ -55,7 +55,8 @@ _FLOATING = re.compile(
 somebody has stored, and the time to match has to grow with its length alone."""
 
 _JAVA_BLANKS = "".join(map(chr, range(0x21)))
-"""Around a floating number, passed over by ``Double.parseDouble``; a no-break space is none."""
+"""Characters around a floating number that ``Double.parseDouble`` passes over; a no-break space is
+none."""
 
 _WHOLE_MIN, _WHOLE_MAX = -(2**63), 2**63 - 1
 _WHOLE_DIGITS_MAX = len(str(_WHOLE_MAX))
@@ -342,7 +343,9 @@ def _text(token: Token) -> str:
 
 
 def _equal(left: Value, right: Value) -> bool | None:
-    """As RocketMQ's ``EqualExpression``: null beside a value is unknown only on the left."""
+    """Whether two values are equal in RocketMQ's ``EqualExpression``: null beside a value is
+    unknown (None) only on the left.
+    """
     if left is None or right is None:
         if left is right:
             return True
@@ -368,7 +371,9 @@ def _compare(left: Value, right: Value) -> int:
 
 
 def _compare_floating(left: float, right: float) -> int:
-    """As Java's ``Double.compareTo``: NaN equals itself and is above all, -0.0 is below 0.0."""
+    """Order of two numbers in Java's ``Double.compareTo``: NaN equals itself and is above all, -0.0
+    is below 0.0.
+    """
     if math.isnan(left) or math.isnan(right):
         return math.isnan(left) - math.isnan(right)
     if left == right == 0:
@@ -390,7 +395,9 @@ def _converted(text: str, other: Value) -> Value:
 
 
 def _whole_of(text: str) -> int | None:
-    """As Java's ``Long.parseLong``: ``None`` for what is no whole number of 64 bits."""
+    """The number that Java's ``Long.parseLong`` reads; ``None`` for what is no whole number of 64
+    bits.
+    """
     return _whole(text) if len(text) < LONG_MIN else _kept_whole(text)
 
 
@@ -405,7 +412,11 @@ def _whole(text: str) -> int | None:
 
 
 def _floating_of(text: str) -> float:
-    """As Java's ``Double.valueOf``, but for hexadecimal ones."""
+    """The number that Java's ``Double.valueOf`` reads, but for hexadecimal ones.
+
+    Raises:
+        _NotComparableError: the text is no such number.
+    """
     number = _floating(text) if len(text) < LONG_MIN else _kept_floating(text)
     if number is None:
         raise _NotComparableError

@@ -36,8 +36,8 @@ from ledgermq.rules.tables.moves import MoveTable
 from ledgermq.rules.tables.table import Table
 
 APPLIED_KEY = "ledgermqApplied"
-"""In each file: the queue offset behind the last command that is in it; ``FROM_FIRST`` where none
-is, and the queue may begin anywhere."""
+"""Key in each file for the queue offset behind the last command that is in it; ``FROM_FIRST`` where
+none is, and the queue may begin anywhere."""
 
 FROM_FIRST = -1
 
@@ -273,7 +273,7 @@ class BrokerState:
         ]
 
     def revisions(self) -> dict[str, int]:
-        """Of each table, by its file: another one with each change, and with each snapshot."""
+        """Revision of each table, by its file: another one after each change and each snapshot."""
         return {file: table.revision for file, table in self._by_file.items()}
 
     def moves_of(self, topic: str) -> MoveTable:

@@ -71,7 +71,7 @@ class ClusterCopy(Table[ClusterCommand]):
         return self.table.to_document()
 
     def apply(self, change: ClusterCommand, _place: int, _at_ms: int, /) -> None:
-        """See ``Table``.
+        """Take a change of a command.
 
         Raises:
             NewerVersionError: this node cannot check signatures. Nothing of the command is applied:

@@ -50,7 +50,6 @@ class FeatureTable(Table[LevelSet]):
         return {_LEVEL: self.level} if self.level else {}
 
     def apply(self, change: LevelSet, _place: int, _at_ms: int, /) -> None:
-        """See ``Table``."""
         self._raise_to(change.level)
 
     def replace_with(self, other: FeatureTable) -> None:

@@ -84,7 +84,7 @@ SNAPSHOT_SIZE_MAX = 1024 * 1024 * 1024
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 _ROW_DEPTH = 4
-"""Of a snapshot: its document, the tables, one file, a table in it; then rows."""
+"""Depth of the rows in a snapshot, below its document, the tables, one file and a table in it."""
 
 
 class StateCommand(NamedTuple):
@@ -164,7 +164,8 @@ def encode_snapshot(snapshot: Snapshot) -> list[Part]:
 
 
 def encode_snapshot_in_steps(snapshot: Snapshot) -> Steps[list[Part]]:
-    """As ``encode_snapshot``: a second of work where there are 100,000 topics.
+    """The parts of a snapshot, in the order in which they must stand in the log, made step by step:
+    they are a second of work where there are 100,000 topics.
 
     The tables' own tables may be ``Rows``. What they are made of must not change meanwhile.
     """
@@ -249,7 +250,8 @@ def decode_snapshot(parts: Sequence[Part]) -> Snapshot:
 
 
 def decode_snapshot_in_steps(parts: Sequence[Part]) -> Steps[Snapshot]:
-    """As ``decode_snapshot``: a third of a second of work where there are 100,000 topics.
+    """The snapshot of all its parts, in order, read step by step: that is a third of a second of
+    work where there are 100,000 topics.
 
     Raises:
         CorruptLogError: they are none.
@@ -291,7 +293,7 @@ _KEYS: Mapping[type, str] = {
     **dict.fromkeys(get_args(ClusterCommand), cluster_commands.CLUSTER_KEY),
     cluster_commands.DocumentTaken: cluster_commands.DOCUMENT_KEY,
 }
-"""By which a change of each kind is known in a command."""
+"""Keys by which a change of each kind is known in a command."""
 
 assert {*_KEYS.values()} == LEVEL_OF_CHANGE.keys(), "a kind of change without a feature level"
 

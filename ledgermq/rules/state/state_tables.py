@@ -63,8 +63,8 @@ YOUNGER_FILES = tuple(kind.file for kind in KINDS if kind.is_younger)
 
 
 ENDS = "queue-ends"
-"""In a snapshot beside the tables: the ends of all queues. It is no state of commands, and each
-node has its own."""
+"""Name of the ends of all queues, beside the tables in a snapshot. They are no state of commands,
+and each node has its own."""
 
 
 class SnapshotTables(NamedTuple):

@@ -21,7 +21,7 @@ FILE = "archives.json"
 NAME_SIZE_MAX = 100
 
 MIRROR_PREFIX = "mirror."
-"""Before the name of a mirror, whose mark is one of an archive."""
+"""Prefix of the name of a mirror, whose mark is one of an archive."""
 
 _TABLE = "archives"
 _NAME_ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
@@ -99,11 +99,10 @@ class ArchiveTable(Table[ArchiveSet]):
         return self._marks.get(name)
 
     def last(self) -> int:
-        """Up to where all archives have the log; 0 without one."""
+        """Position up to which all archives have the log; 0 without one."""
         return min((mark.position for mark in self._marks.values()), default=0)
 
     def apply(self, change: ArchiveSet, _place: int, _at_ms: int, /) -> None:
-        """See ``Table``."""
         if change.fields is None:
             self.delete(change.name)
         else:

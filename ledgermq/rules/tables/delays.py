@@ -30,7 +30,6 @@ class DelayTable(MoveTable):
 
     @classmethod
     def has(cls, topic: str) -> bool:
-        """See ``MoveTable``."""
         return topic == TOPIC
 
     @classmethod

@@ -16,7 +16,7 @@ from ledgermq.model.errors import ConfigError
 Document = Mapping[str, object]
 
 ROWS_PER_STEP = 64
-"""Of work that is done step by step: some tenths of a millisecond."""
+"""Rows in one step of work that is done step by step: some tenths of a millisecond."""
 
 _VERSION_FIELDS = frozenset({"counter", "timestamp", "stateVersion"})
 
@@ -92,7 +92,12 @@ def read_flag(fields: Document, key: str, default: bool, *, file: str, owner: st
 
 
 def cast_integer(fields: Document, key: str, default: int, *, file: str, owner: str) -> int:
-    """As ``read_integer``, of a table of RocketMQ's: what that takes for one (``whole_number``)."""
+    """The integer at ``key`` in a table of RocketMQ's, or ``default`` when it is missing; what
+    RocketMQ takes for an integer counts as one (``whole_number``).
+
+    Raises:
+        ConfigError: there is something else.
+    """
     value = fields.get(key)
     try:
         number = whole_number(value)
@@ -102,7 +107,12 @@ def cast_integer(fields: Document, key: str, default: int, *, file: str, owner: 
 
 
 def cast_flag(fields: Document, key: str, default: bool, *, file: str, owner: str) -> bool:
-    """As ``read_flag``, of a table of RocketMQ's: what that takes for one (``true_or_false``)."""
+    """The boolean at ``key`` in a table of RocketMQ's, or ``default`` when it is missing; what
+    RocketMQ takes for a boolean counts as one (``true_or_false``).
+
+    Raises:
+        ConfigError: there is something else.
+    """
     value = fields.get(key)
     try:
         flag = true_or_false(value)

@@ -65,7 +65,6 @@ class GroupOffsets(Table[OffsetsSet]):
 
     @classmethod
     def read_in_steps(cls, document: Document) -> Steps[Self]:
-        """As ``read``."""
         offsets = cls()
         document = with_field_names(document, frozenset({OFFSET_TABLE}))
         rows = read_table(document, OFFSET_TABLE, file=FILE).items()
@@ -102,7 +101,9 @@ class GroupOffsets(Table[OffsetsSet]):
         return [(owner, self._table[owner]) for owner in owners]
 
     def of_group(self, group: str) -> list[tuple[GroupTopic, Mapping[int, int]]]:
-        """Of which topics offsets of ``group`` are known, by topic."""
+        """Topics of which offsets of ``group`` are known, with these offsets by queue; ordered by
+        topic.
+        """
         owners = (GroupTopic(group, topic) for topic in sorted(self._topics.get(group, ())))
         return [(owner, self._table[owner]) for owner in owners]
 
@@ -155,7 +156,6 @@ class GroupOffsets(Table[OffsetsSet]):
         return {**stored, **offsets} != stored
 
     def apply(self, change: OffsetsSet, _place: int, _at_ms: int, /) -> None:
-        """See ``Table``."""
         self.set(change.group, change.topic, change.offsets)
 
     def set(self, group: str, topic: str, offsets: Mapping[int, int] | None) -> bool:
@@ -199,7 +199,7 @@ def _discard(index: dict[str, set[str]], key: str, name: str) -> None:
 
 
 def _read_queues(key: str, value: object) -> dict[int, int]:
-    """By queue; one below 0 means nothing to anybody."""
+    """Offsets by queue; one below 0 means nothing to anybody."""
     if not isinstance(value, Mapping):
         raise ConfigError("offsets are not a JSON object", file=FILE, key=key)
     queues: dict[int, int] = {}

@@ -140,7 +140,6 @@ class GroupTable(Table[GroupSet]):
 
     @classmethod
     def read_in_steps(cls, document: Document) -> Steps[Self]:
-        """As ``read``."""
         table = cls()
         document = with_field_names(document, _TABLES)
         table._version = DataVersion.read(document, file=FILE)
@@ -219,7 +218,6 @@ class GroupTable(Table[GroupSet]):
         return group
 
     def apply(self, change: GroupSet, _place: int, at_ms: int, /) -> None:
-        """See ``Table``."""
         if change.fields is None:
             self.delete(change.name, at_ms)
         else:

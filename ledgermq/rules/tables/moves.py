@@ -68,7 +68,7 @@ class Moved(NamedTuple):
     has_sums: bool = True
 
     def to_fields(self) -> dict[str, object]:
-        """As in the command."""
+        """The fields of the command."""
         fields: dict[str, object] = {
             "moved": _key_of(self.queue),
             "offsets": ranges_of(self.offsets),
@@ -91,7 +91,7 @@ class MoveEnded(NamedTuple):
     queue: QueueName
 
     def to_fields(self) -> dict[str, object]:
-        """As in the command."""
+        """The fields of the command."""
         return {"ended": _key_of(self.queue)}
 
 
@@ -219,7 +219,6 @@ class MoveTable(Table[Moved | MoveEnded]):
         return topic != DELAY_TOPIC
 
     def apply(self, change: Moved | MoveEnded, place: int, _at_ms: int, /) -> None:
-        """See ``Table``."""
         if not self.has(change.queue.topic):
             return
         if isinstance(change, MoveEnded):

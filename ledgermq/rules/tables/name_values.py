@@ -70,7 +70,6 @@ class NameValues(Table[NamesSet]):
         return self.of(namespace).get(key)
 
     def apply(self, change: NamesSet, _place: int, _at_ms: int, /) -> None:
-        """See ``Table``."""
         self.put(change.name, change.fields)
 
     def put(self, namespace: str, values: object) -> None:

@@ -90,7 +90,6 @@ class QueueLocks(Table[LocksSet | GroupSet]):
         }
 
     def apply(self, change: LocksSet | GroupSet, _place: int, _at_ms: int, /) -> None:
-        """See ``Table``."""
         if isinstance(change, LocksSet):
             self.set(change.group, change.topic, change.locks)
         elif change.fields is None:

@@ -132,7 +132,6 @@ class QuotaTable(Table[QuotaSet]):
         return True
 
     def apply(self, change: QuotaSet, _place: int, _at_ms: int, /) -> None:
-        """See ``Table``."""
         if change.fields is None:
             self.delete(change.owner)
         else:

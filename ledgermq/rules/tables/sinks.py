@@ -54,7 +54,7 @@ class SinkMoved(NamedTuple):
     packs: int
 
     def to_fields(self) -> dict[str, object]:
-        """As in the command."""
+        """The fields of the command."""
         return {"sink_moved": self.name, "batch": self.batch, "packs": self.packs}
 
 
@@ -126,7 +126,7 @@ class Sink:
         return cls(batch, at_ms, rows, packs, moved, once, owner)
 
     def to_fields(self) -> dict[str, object]:
-        """As in the table."""
+        """The sink's row in the table."""
         fields: dict[str, object] = {
             "batch": self.batch,
             "at": self.at_ms,
@@ -180,7 +180,6 @@ class SinkTable(Table[SinkSet | SinkMoved]):
         return self._sinks.get(name)
 
     def apply(self, change: SinkSet | SinkMoved, _place: int, _at_ms: int, /) -> None:
-        """See ``Table``."""
         if isinstance(change, SinkMoved):
             self._move(change)
         elif change.fields is None:

@@ -45,7 +45,11 @@ class Table(ABC, Generic[Taken]):
 
     @classmethod
     def read_in_steps(cls, document: Document) -> Steps[Self]:
-        """As ``read``: step by step where there may be many rows."""
+        """The table in the document of its file, read step by step where there may be many rows.
+
+        Raises:
+            ConfigError: it has another shape; names the file and the row.
+        """
         yield from ()
         return cls.read(document)
 

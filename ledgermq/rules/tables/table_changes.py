@@ -43,7 +43,7 @@ class GroupSet(NamedTuple):
 
 
 class OffsetsSet(NamedTuple):
-    """Up to where a group has consumed these queues; without ``offsets`` none is known any more."""
+    """How far a group has consumed these queues; without ``offsets`` none is known any more."""
 
     group: str
     topic: str

@@ -52,7 +52,7 @@ _FIRST_OFFSETS = "ledgermqFirstOffsets"
 _QUEUES_KEPT = "ledgermqQueuesKept"
 _WINDOW = "ledgermqDeduplicationWindowMs"
 _CLUSTER = "ledgermqCluster"
-"""In a topic's fields; RocketMQ ignores all of them."""
+"""Names of fields in a topic; RocketMQ ignores them."""
 
 _READ = frozenset(
     {
@@ -64,8 +64,8 @@ _NAMES = _READ | {"topicFilterType"}
 _TABLES = frozenset({"dataVersion", "topicConfigTable"})
 
 _DELETED = "ledgermqDeleted"
-"""In the file, beside the topics: names that were deleted, with the time of it. RocketMQ ignores
-it. Their messages are in the log, and must not make topics of them again."""
+"""Name in the file, beside the topics, of those that were deleted, with the time of it. RocketMQ
+ignores it. Their messages are in the log, and must not make topics of them again."""
 
 
 class Permission(IntFlag):
@@ -273,7 +273,6 @@ class TopicTable(Table[TopicSet]):
 
     @classmethod
     def read_in_steps(cls, document: Document) -> Steps[Self]:
-        """As ``read``."""
         table = cls()
         document = with_field_names(document, _TABLES)
         table._version = DataVersion.read(document, file=FILE)
@@ -414,7 +413,6 @@ class TopicTable(Table[TopicSet]):
         return replace(existing, read_queues=queues, write_queues=queues)
 
     def apply(self, change: TopicSet, _place: int, at_ms: int, /) -> None:
-        """See ``Table``."""
         if change.fields is None:
             self.delete(change.name, at_ms)
         else:

@@ -89,7 +89,7 @@ class NewNode(NamedTuple):
 
     @property
     def host(self) -> str:
-        """As it stands before a port."""
+        """The address as it stands before a port: one of IPv6 in brackets."""
         return f"[{self.address}]" if ":" in self.address else self.address
 
 
@@ -158,7 +158,7 @@ class AccessWish(NamedTuple):
 
 
 _MAKING = ".making-"
-"""Behind the name of a folder that is not whole yet."""
+"""Text behind the name of a folder that is not whole yet; a number drawn by chance follows."""
 
 
 def make_first_access(folder: Path, wanted: AccessWish) -> None:

@@ -23,14 +23,16 @@ from ledgermq.sessions.keys.first_access import (
 )
 
 HOST_COUNTS = (1, 3, 5)
-"""Of an even number of voters one may be lost no more than of one voter less."""
+"""Numbers of hosts that a group can be made of: with an even number of voters no more may be lost
+than with one voter less."""
 
 HOST_COUNTS_BESIDE_WITNESS = (2, 4)
-"""With the witness they are an odd number of voters."""
+"""Numbers of hosts beside a witness, with which they are an odd number of voters."""
 
 FIRST_PORT = 10_920
 PORTS = 4
-"""Of members, producers, consumers, and direct connections between members."""
+"""Ports of a host in a row: for members, producers, consumers, and direct connections of
+members."""
 
 PORT_MIN = 1_024
 """The account of the service may not listen below."""

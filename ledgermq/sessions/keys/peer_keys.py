@@ -31,7 +31,8 @@ from ledgermq.store.files.disk_sync import make_directories, sync_directory
 
 USERS_FILE = "users.key"
 CLUSTER_USERS_FILE = "cluster-users.key"
-"""For the users of a cluster, alike in all of its groups; ``init_keys`` makes none."""
+"""File of the key for the users of a cluster, alike in all of its groups; ``init_keys`` makes
+none."""
 
 USERS_KEY_SIZE = 32
 _KEY_SIZE_MAX = 64

@@ -8,7 +8,7 @@ from ledgermq.model.ids import Position, Term
 from ledgermq.wire.session import CANDIDATE, FOLLOWER, LEADER, Standing
 
 UNKNOWN = Standing(FOLLOWER, 0, "")
-"""Before raft has said anything."""
+"""Standing before raft has said anything."""
 
 
 def standing_of(grant: Grant, *, serves: bool) -> Standing:

@@ -152,7 +152,7 @@ class Checker:
         self.acknowledged.add(stored.unique_id)
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """Behind the last committed message of a queue."""
+        """Queue offset behind the last committed message of a queue."""
         return self._next_offsets.get((topic, queue_id), 0)
 
     def _number(self, node: NodeId, entry: NodeEntry) -> None:

@@ -126,7 +126,7 @@ class Observer:
         spoilt.difference_update(range(len(self.log), max(spoilt, default=0) + 1))
 
     def look_at_log(self, page: CursorPage) -> None:
-        """After a turn of the writer: cuts and new entries."""
+        """Look, after a turn of the writer, at cuts and new entries."""
         written = page.read_written()
         log = self.log
         self._forget_cut(written.index)
@@ -142,7 +142,7 @@ class Observer:
             self.promised = []
 
     def look_at_raft(self, page: CursorPage) -> None:
-        """After a turn of the raft process: term, role, commit index."""
+        """Look, after a turn of the raft process, at term, role and commit index."""
         name, checker = self.node.name, self.checker
         grant = page.read_grant()
         require(grant.term >= self.term, "terms never go back", name, self.term, grant.term)
@@ -300,7 +300,7 @@ class Observer:
         )
 
     def voters(self, number: int) -> list[frozenset[NodeId]]:
-        """Of the memberships that may be in force once entry ``number`` is committed (I7).
+        """Voters of the memberships that may be in force once entry ``number`` is committed (I7).
 
         Raft may not have been told yet of one that its writer has just written.
         """

@@ -120,7 +120,9 @@ class ServiceChecker(Checker):
             )
 
     def answered(self, stored: CommittedMessage) -> None:
-        """As for all; a half message that was asked for again stands in its queue once more."""
+        """What a client is told to be stored is committed, and where it says (I13); a half message
+        that was asked for again stands in its queue once more.
+        """
         if stored in self._places.get(stored.unique_id, ()):
             self.acknowledged.add(stored.unique_id)
         else:
@@ -159,7 +161,9 @@ class ServiceChecker(Checker):
         return index in self._group
 
     def stored(self, node: NodeId, entry: NodeEntry, before: int) -> None:
-        """As for all; a command that records follow is noted."""
+        """One term and index is one entry on all nodes (I2); a command that records follow is
+        noted.
+        """
         super().stored(node, entry, before)
         if b'"follows"' in entry.data:
             message = decode_message(memoryview(entry.data), HEADER_SIZE)

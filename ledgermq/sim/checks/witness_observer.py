@@ -28,7 +28,9 @@ class WitnessObserver:
         return self.node.name
 
     def look(self, node: WitnessNode) -> None:
-        """After a turn and at a start: what was durable is there, and what is new is committed."""
+        """Look, after a turn and at a start, that what was durable is there, and what is new is
+        committed.
+        """
         before, now = node.kept, node.present
         told, known = now.hard_state, before.hard_state
         require(told.term >= known.term, "terms never go back", self.name, known, told)

@@ -69,7 +69,7 @@ class ServiceClient:
         self._asked = 0
 
     def begin(self) -> None:
-        """From now on, again and again."""
+        """Act from now on, again and again."""
         self.soon(self.act, THINK_MS)
 
     def act(self) -> None:

@@ -27,7 +27,7 @@ from ledgermq.wire.staged_pack import encode_pack
 PACKS_MAX = 2
 ACT_MS = 40
 FORGETS_FRACTION = 0.4
-"""Of the acknowledged commits, which their driver has not noted when it dies."""
+"""Share of the acknowledged commits that their driver has not noted when it dies."""
 
 WAIT_MS = 1_000
 

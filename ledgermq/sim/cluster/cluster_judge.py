@@ -22,7 +22,7 @@ class BrokenClusterError(Exception):
 
 
 class ClusterJudge:
-    """Sees everything.
+    """``Judge`` of a cluster, who sees everything.
 
     Attributes:
         written: of each rank, when its home was at which number, in the order of time.
@@ -39,7 +39,6 @@ class ClusterJudge:
         self._reached: dict[str, tuple[int, int]] = {}
 
     def committed(self, group: ModelGroup) -> None:
-        """See ``Judge``."""
         table = group.table
         reached = table.rows_rank, table.at.number
         before = self._reached.get(group.name, (0, 0))
@@ -56,7 +55,7 @@ class ClusterJudge:
                 raise BrokenClusterError(broken)
 
     def applied(self, member: ModelMember) -> None:
-        """See ``Judge``: who is at the same point has the same rows."""
+        """Who is at the same point has the same rows."""
         table = member.table
         if table.rows_rank:
             rows = self._rows.setdefault(table.at, (found := _digest(member)))

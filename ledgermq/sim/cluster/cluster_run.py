@@ -45,14 +45,14 @@ SETTLE_MS = 5 * HOLD_MS
 GROUPS_OFTEN_MAX = 12
 GROUPS_MAX = 300
 LARGE_ONE_IN = 100
-"""So many seeds have one of hundreds of groups."""
+"""One seed in so many has hundreds of groups."""
 
 USERS = 12
 RIGHTS_AGES_MS = (0, 60_000, 90_000)
 """Bounds of groups; the home is heard every 40 s at least, as long as nothing fails."""
 TOPICS = 4
 TOPICS_ONE_IN = 3
-"""So many seeds have topics over groups."""
+"""One seed in so many has topics over groups."""
 
 
 class ClusterRun:
@@ -138,7 +138,7 @@ class ClusterRun:
         self.home.propose(RowChanged(key, self.home.table.at.number + 1, value))
 
     def _certify(self, group: ModelGroup, known: int) -> None:
-        """With the root key: the first home, and one in the place of a home that is lost.
+        """Certify with the root key the first home, or one in the place of a home that is lost.
 
         Args:
             known: greatest epoch of any group; beside the key stands the last one that it signed.

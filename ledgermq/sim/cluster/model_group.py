@@ -53,7 +53,7 @@ class ModelMember:
 
     @property
     def address(self) -> str:
-        """As it stands in the group's row."""
+        """The member's address in the group's row."""
         return f"{self.group.name}/{self.number}"
 
     def begin(self) -> None:
@@ -308,7 +308,7 @@ class ModelGroup:
             self.propose(age.note)
 
     def _send(self, asker: DocumentAsker, question: Question) -> None:
-        """To the member of that address, and its answer back; either may be lost."""
+        """Send a question to the member of its address, and the answer back; either may be lost."""
         name, _, _ = question.address.partition("/")
 
         def arrive(answered: DocumentReply) -> None:

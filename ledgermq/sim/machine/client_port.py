@@ -27,11 +27,11 @@ class SimulatedConnection:
         port.accept(self)
 
     def send(self, parts: Sequence[bytes]) -> None:
-        """To the node."""
+        """Send a message to the node."""
         self._sent_until = self._port.later(self._sent_until, lambda: self._port.take(self, parts))
 
     def answer(self, parts: Sequence[bytes]) -> None:
-        """To the client."""
+        """Send a message to the client."""
         self._answered_until = self._port.later(
             self._answered_until, lambda: self._arrived(list(parts))
         )
@@ -58,21 +58,17 @@ class ClientPort:
 
     @property
     def sources(self) -> list[Pollable]:
-        """See ``ClientSocket``."""
         return [CLIENTS_SOURCE]
 
     @property
     def waiting(self) -> Sized:
-        """See ``ClientSocket``."""
         return ()
 
     def hears(self, ready: Container[Pollable]) -> bool:
-        """See ``ClientSocket``."""
         return CLIENTS_SOURCE in ready
 
     @property
     def is_watched(self) -> bool:
-        """See ``ClientSocket``."""
         return False
 
     @property
@@ -81,7 +77,6 @@ class ClientPort:
         return []
 
     def let_in(self) -> None:
-        """See ``ClientSocket``."""
         raise AssertionError("no guard waits")
 
     @property
@@ -106,22 +101,20 @@ class ClientPort:
         self._wake()
 
     def receive(self) -> list[bytes] | None:
-        """See ``ClientSocket``."""
         if not self._waiting:
             return None
         return self._waiting.popleft()
 
     def greet(self, identity: bytes) -> None:
-        """See ``ClientSocket``."""
+        pass
 
     def look(self, now_ns: int) -> None:
         """Nothing is held here that nobody takes."""
 
     def take_limits(self, limits: LimitsSection) -> None:
-        """See ``ClientSocket``."""
+        pass
 
     def send(self, identity: bytes, parts: Sequence[bytes]) -> bool:
-        """See ``ClientSocket``."""
         connection = self._connections.get(identity)
         if connection is None or not connection.is_open:
             return False
@@ -129,5 +122,4 @@ class ClientPort:
         return True
 
     def close(self) -> None:
-        """See ``ClientSocket``."""
         self._connections.clear()

@@ -27,16 +27,13 @@ class NodeClock:
         self._last_ns = 0
 
     def monotonic_ns(self) -> int:
-        """See ``Clock``."""
         self._last_ns = max(self.now_ns(), self._last_ns + 1)
         return self._last_ns
 
     def epoch_ns(self) -> int:
-        """See ``Clock``."""
         return EPOCH_NS + self._events.now + self.epoch_ahead_ns
 
     def seed(self) -> int:
-        """See ``Clock``."""
         return self._random.getrandbits(64)
 
     def now_ns(self) -> int:

@@ -52,7 +52,6 @@ class ComparedLine(SteadyLine):
     def receive(
         self, now: int, source: Hashable, data: bytes | memoryview, has_entries: bool
     ) -> bool:
-        """See ``SteadyLine``."""
         before = self._copied()
         if not self._line.receive(now, source, data, has_entries):
             return self._was_left(before)
@@ -60,7 +59,6 @@ class ComparedLine(SteadyLine):
         return self._was_taken(before, long)
 
     def written(self, index: int) -> bool:
-        """See ``SteadyLine``."""
         before = self._copied()
         if not self._line.written(index):
             return self._was_left(before)
@@ -68,14 +66,12 @@ class ComparedLine(SteadyLine):
         return self._was_taken(before, long)
 
     def held(self, index: int) -> bool:
-        """See ``SteadyLine``."""
         before = self._copied()
         if not self._line.held(index):
             return self._was_left(before)
         return self._was_taken(before, before.entries_held(before.node, Index(index)))
 
     def replicated(self, peer: Hashable, first: int, last: int, size: int) -> bytes | None:
-        """See ``SteadyLine``."""
         before = self._copied()
         head = self._line.replicated(peer, first, last, size)
         if head is None:
@@ -131,31 +127,27 @@ class LinedCore(RaftCore):
     """
 
     def __init__(self, *arguments: object, **named: object) -> None:
-        """As ``RaftCore``."""
+        """A core as ``RaftCore`` makes it, with a line that is compared."""
         super().__init__(*arguments, **named)  # type: ignore[arg-type]
         self.line: ComparedLine = ComparedLine(self)
 
     def receive(self, now: int, source: NodeId, message: Message) -> Effects:
-        """See ``RaftCore``."""
         has_entries = bool(getattr(message, "runs", ()))
         if self.line.receive(now, source, encode_message(message), has_entries):
             return effects_of(self.line, self._state)
         return super().receive(now, source, message)
 
     def entries_written(self, last: EntryId) -> Effects:
-        """See ``RaftCore``."""
         if self.line.written(last.index):
             return effects_of(self.line, self._state)
         return super().entries_written(last)
 
     def entries_held(self, member: NodeId, last: Index) -> Effects:
-        """See ``RaftCore``."""
         if self.line.held(last):
             return effects_of(self.line, self._state)
         return super().entries_held(member, last)
 
     def replicated(self, request: ReplicateTo, last: Index, size_bytes: int) -> Effects:
-        """See ``RaftCore``."""
         head = None
         if request.term == self.term:
             head = self.line.replicated(request.peer, request.next, last, size_bytes)

@@ -67,29 +67,25 @@ class ConsumerPort:
 
     @property
     def sources(self) -> list[Pollable]:
-        """See ``Consumers``."""
         return [CONSUMERS_SOURCE]
 
     def take_settings(self, settings: Settings) -> None:
-        """See ``Consumers``; nothing is checked here."""
+        """Do nothing: no setting is checked here."""
 
     def next_deadline_ms(self) -> int | None:
-        """See ``Consumers``."""
         return None
 
     @property
     def is_watched(self) -> bool:
-        """See ``Consumers``."""
         return False
 
     def look(self, now_ns: int) -> None:
         """Nothing is held here that nobody takes."""
 
     def let_in(self, ready: Mapping[Pollable, int]) -> None:
-        """See ``Consumers``; nobody has keys here."""
+        """Do nothing: nobody has keys here."""
 
     def take_requests(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
-        """See ``Consumers``."""
         assert self._calls is not None
         if CONSUMERS_SOURCE not in ready:
             return False
@@ -106,23 +102,21 @@ class ConsumerPort:
         return True
 
     def message_deadline_ms(self) -> int | None:
-        """See ``Consumers``; nobody sends here."""
+        """None: nobody sends here."""
         return None
 
     def take_messages(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
-        """See ``Consumers``; nobody sends here."""
+        """False: nobody sends here."""
         del ready, now_ms
         return False
 
     def flush(self) -> None:
-        """See ``Consumers``; nothing is kept back."""
+        """Do nothing: no answer is kept back."""
 
     def send_answers(self, answers: Iterable[Answer]) -> None:
-        """See ``Consumers``."""
         assert not list(answers), "nobody has pulled"
 
     def send_reply(self, reply: Reply) -> None:
-        """See ``Consumers``."""
         asked = self._asked.pop(reply.caller, None)
         if asked is not None:
             outcome = reply.outcome
@@ -130,14 +124,13 @@ class ConsumerPort:
             self._later(lambda: asked.take(told))
 
     def tell_standing(self, standing: Standing) -> None:
-        """See ``Consumers``."""
         self.standing = standing
 
     def tell_stage(self, *, serves: int, tables: int, services: int) -> None:
-        """See ``Consumers``; whoever wants to know asks the broker's log."""
+        """Do nothing: whoever wants to know asks the broker's log."""
 
     def tidy(self) -> None:
-        """See ``Consumers``."""
+        pass
 
     def close(self) -> None:
         """The process is dead: what is on its way to it is lost."""

@@ -20,7 +20,6 @@ class InlineExecutor(Executor):
         *args: _Arguments.args,
         **kwargs: _Arguments.kwargs,
     ) -> Future[_Result]:
-        """See ``Executor``."""
         future: Future[_Result] = Future()
         try:
             future.set_result(fn(*args, **kwargs))

@@ -85,22 +85,21 @@ class InterruptedPage(CursorPage):
     point: Callable[[], None] = staticmethod(lambda: None)
 
     def is_asleep(self, role: Role) -> bool:
-        """See ``CursorPage``."""
         self.point()
         return super().is_asleep(role)
 
     def cursor_cells(self) -> tuple[memoryview, ...]:
-        """See ``CursorPage``: what is read of them by their number is a look."""
+        """The page's cells; what is read of them by their number is a look, too."""
         cells = [_Cell(self, cell) for cell in super().cursor_cells()]
         return cast("tuple[memoryview, ...]", tuple(cells))
 
     def read_written(self) -> LogCursor:
-        """See ``CursorPage``, which looks by itself where nothing has changed."""
+        """End of what the writer has put in the log; each look may be interrupted before."""
         self.point()
         return super().read_written()
 
     def read_committed(self) -> LogCursor:
-        """See ``CursorPage``, which looks by itself where nothing has changed."""
+        """End of what is committed; each look may be interrupted before."""
         self.point()
         return super().read_committed()
 

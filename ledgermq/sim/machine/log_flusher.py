@@ -51,19 +51,17 @@ class SimFlusher:
         self._go_on()
 
     def wake(self, end: LogEnd) -> None:
-        """See ``LogFlusher``."""
         if self._rule.grow(end):
             self._go_on()
 
     def truncate(self, cut: Callable[[], LogEnd]) -> None:
-        """See ``LogFlusher``: a sync that runs is waited for."""
+        """Cut the log, once a sync that runs has ended."""
         if self._is_syncing:
             self._end(self._number)
         self._rule.cut(cut(), self._maker.clock.monotonic_ns())
         self._go_on()
 
     def stop(self) -> None:
-        """See ``LogFlusher``."""
         if self._is_syncing:
             self._end(self._number)
         if self._rule.begin_sync():
@@ -163,7 +161,7 @@ class FlusherMaker:
         return self._made is not None and self._made.is_about_to_go_on
 
     def go_on_early(self) -> None:
-        """See ``SimFlusher``."""
+        """Have the flusher of the writer's present life, if there is one, go on early."""
         if self._made is not None:
             self._made.go_on_early()
 
@@ -177,7 +175,7 @@ class FlusherMaker:
 
 
 class MakeSimFlusher:
-    """Makes the flusher of ``process``."""
+    """``MakeFlusher`` that makes the flusher of ``process``."""
 
     def __init__(self, maker: FlusherMaker, process: Process) -> None:
         self._maker = maker
@@ -191,7 +189,6 @@ class MakeSimFlusher:
         plan: FlushPlan,
         write_checkpoint: Callable[[LogEnd], None],
     ) -> SimFlusher:
-        """See ``MakeFlusher``."""
         flusher = SimFlusher(
             log,
             page,

@@ -106,21 +106,20 @@ class PeersEnd:
 
     @property
     def sources(self) -> list[Pollable]:
-        """See ``Peers``."""
         return [PEERS_SOURCE]
 
     @property
     def levels(self) -> Mapping[NodeId, int]:
-        """See ``Peers``: all are of one version."""
+        """The level of this version, for all members: there is no other version."""
         return dict.fromkeys(self._members, LEVEL)
 
     @property
     def absent(self) -> Sequence[NodeId]:
-        """See ``Peers``: nobody greets here, and no client asks for routes."""
+        """Nobody: members do not greet here, and no client asks for routes."""
         return ()
 
     def need_level(self, level: int) -> None:
-        """See ``Peers``: it never falls."""
+        """Note the level in force; it never falls."""
         self.level_needed = max(self.level_needed, level)
 
     def take(self, message: PeerMessage) -> None:
@@ -129,16 +128,14 @@ class PeersEnd:
         self._wake()
 
     def send(self, peer: NodeId, parts: Sequence[bytes]) -> bool:
-        """See ``Peers``."""
         self._network.carry(self.node, peer, parts)
         return True
 
     def arrived(self) -> deque[Arrived]:
-        """See ``Peers``: all are asked for one by one."""
+        """Nothing: ``receive`` gives what comes, one by one."""
         return deque()
 
     def receive(self) -> PeerMessage | None:
-        """See ``Peers``."""
         if not self._waiting:
             return None
         message = self._waiting.popleft()
@@ -148,25 +145,23 @@ class PeersEnd:
         return message
 
     def watch(self) -> None:
-        """See ``Peers``."""
+        pass
 
     def forget(self, node: NodeId) -> bool:
-        """See ``Peers``: no disk is known to anybody here."""
+        """False: no disk is known to anybody here."""
         return False
 
     def set_members(self, addresses: Mapping[NodeId, str]) -> None:
-        """See ``Peers``: the network finds everybody by name."""
+        """The group has these members now; the network finds everybody by name."""
         self._members = tuple(addresses)
 
     def check_new(self, node: NodeId) -> bool:
-        """See ``Peers``: there are no keys, and all have one version."""
+        """True: there are no keys, and all have one version."""
         return True
 
     def check_level(self, node: NodeId) -> bool:
-        """See ``Peers``."""
         del node
         return False
 
     def close(self) -> None:
-        """See ``Peers``."""
         self._network.detach(self)

@@ -17,7 +17,7 @@ SOON_NS = 20_000
 
 
 class SimulatedInbox:
-    """Orders to a process; ``source`` stands for the socket and the bell's descriptor."""
+    """``OrderInbox`` of a process; ``source`` stands for the socket and the bell's descriptor."""
 
     def __init__(self, source: int) -> None:
         self.source = source
@@ -25,11 +25,9 @@ class SimulatedInbox:
 
     @property
     def sources(self) -> list[Pollable]:
-        """See ``OrderInbox``."""
         return [self.source]
 
     def drain(self, ready: Container[Pollable]) -> list[bytes]:
-        """See ``OrderInbox``."""
         if self.source not in ready:
             return []
         orders, self.orders = self.orders, []
@@ -154,7 +152,9 @@ def _raise(error: Exception) -> None:
 
 
 class SimulatedBell:
-    """The way to another process of the node; ``find`` gives its present life, if there is one."""
+    """``OrderBell`` to another process of the node; ``find`` gives its present life, if there is
+    one.
+    """
 
     def __init__(
         self, page: CursorPage, target: Role, events: Events, find: Callable[[], Process | None]
@@ -165,7 +165,6 @@ class SimulatedBell:
         self._find = find
 
     def ring(self) -> None:
-        """See ``OrderBell``."""
         if self._page.is_asleep(self._target):
             self._page.set_asleep(self._target, False)
             process = self._find()
@@ -173,13 +172,11 @@ class SimulatedBell:
                 process.notify(process.inbox.source)
 
     def rouse(self) -> None:
-        """See ``OrderBell``."""
         process = self._find()
         if process is not None:
             process.notify(process.inbox.source)
 
     def send(self, order: bytes) -> bool:
-        """See ``OrderBell``."""
         process = self._find()
         if process is None:
             return False
@@ -188,4 +185,4 @@ class SimulatedBell:
         return True
 
     def close(self) -> None:
-        """See ``OrderBell``."""
+        pass

@@ -61,16 +61,13 @@ class StepClock:
         self._now_ns = 0
 
     def monotonic_ns(self) -> int:
-        """See ``Clock``."""
         self._now_ns += STEP_NS
         return self._now_ns
 
     def epoch_ns(self) -> int:
-        """See ``Clock``."""
         return 1_760_000_000_000_000_000 + self._now_ns
 
     def seed(self) -> int:
-        """See ``Clock``."""
         return self._now_ns
 
 
@@ -78,18 +75,17 @@ class SilentBell:
     """An ``OrderBell`` to nobody."""
 
     def ring(self) -> None:
-        """See ``OrderBell``."""
+        pass
 
     def rouse(self) -> None:
-        """See ``OrderBell``."""
+        pass
 
     def send(self, order: bytes) -> bool:
-        """See ``OrderBell``."""
         del order
         return True
 
     def close(self) -> None:
-        """See ``OrderBell``."""
+        pass
 
 
 class StepEnvironment:
@@ -103,18 +99,15 @@ class StepEnvironment:
         self.clock = clock
 
     def bell(self, target: Role) -> SilentBell:
-        """See ``Environment``."""
         del target
         return SilentBell()
 
     def background(self) -> Executor:
-        """See ``Environment``."""
         return InlineExecutor()
 
     def produce_socket(
         self, gate: AccessGate, *, message_size_max: int, note_ended: Callable[[], object]
     ) -> ClientSocket:
-        """See ``Environment``."""
         raise AssertionError("a dispatcher has no producers")
 
 
@@ -152,13 +145,13 @@ class IdleMember:
 
     @property
     def end(self) -> LogEnd:
-        """Of its log."""
+        """End of its log."""
         assert self._log is not None
         return self._log.writer.end
 
     @property
     def first_index(self) -> Index:
-        """Of the oldest entry that it has; that behind the last one in an empty log."""
+        """Index of the oldest entry that it has; that behind the last one in an empty log."""
         if self.end.index_ < 0:
             return Index(0)
         files = self._entry_files()
@@ -205,7 +198,9 @@ class IdleMember:
             delete_folder(self.paths.consume_queues)
 
     def append(self, queue: Queue, count: int) -> int:
-        """As a leader that has just been granted its term; the number of the first message."""
+        """Append messages, as a leader that has just been granted its term; the number of the first
+        one.
+        """
         assert self._log is not None and self._page is not None
         end = self.end.position
         offsets = open_queue_offsets(
@@ -245,7 +240,7 @@ class IdleMember:
         self._publish()
 
     def dispatch(self, turns: int) -> None:
-        """So many turns of the dispatcher."""
+        """Let the dispatcher take turns."""
         assert self._dispatcher is not None
         for _ in range(turns):
             self._dispatcher.turn({}, self.clock.monotonic_ns())

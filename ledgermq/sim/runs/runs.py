@@ -22,15 +22,15 @@ RUN_MS = 6_000
 FAULT_EVERY_MS = 250
 MEMBERS_MAX = 5
 MEMBERS_MIN = 3
-"""Of a group with a bad disk: the others are a majority without it."""
+"""Fewest members of a group with a bad disk: the others are a majority without it."""
 
 SPOILT_FRACTION = 0.4
-"""Of the seeds, in which disks spoil what was synced."""
+"""Share of the seeds in which disks spoil what was synced."""
 
 STORM_FAULT_EVERY_MS = 60
 
 INTERRUPTED_FRACTION = 0.5
-"""Of the seeds, in which turns of raft are interrupted."""
+"""Share of the seeds in which turns of raft are interrupted."""
 
 INTERRUPTIONS = 0.1
 """How probable an interruption is there at each point where there could be one."""

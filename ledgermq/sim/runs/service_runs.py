@@ -41,16 +41,17 @@ ONE_ENTRY = 300
 """Less than the smallest entry and the next one: a frame of one."""
 
 SINGLE_FRACTION = 0.3
-"""Of the seeds, in which groups of records are cut by the death of their leader."""
+"""Share of the seeds in which groups of records are cut by the death of their leader."""
 
 SINK_EVERY = 3
 """Each so many'th seed has a sink: what others have found stays theirs."""
 
 OUTSIDE_FRACTION = 0.4
-"""Of the seeds, in which tables come from outside, and who has acknowledged something dies."""
+"""Share of the seeds in which tables come from outside, and who has acknowledged something dies."""
 
 LATE_FILES_FRACTION = 0.5
-"""Of the seeds, in which files of topics are written a second later, as those of large tables."""
+"""Share of the seeds in which files of topics are written a second later, as those of large
+tables."""
 
 LAGGING_FRACTION = 0.4
 LAGS_MS = (50, 300, 1_000)
@@ -58,7 +59,7 @@ LAGS_MS = (50, 300, 1_000)
 
 HANDED_FRACTION = 0.3
 KILLED_FRACTION = 0.05
-"""Of the changes of topics, behind which the leader hands over, or all nodes are killed."""
+"""Shares of the changes of topics behind which the leader hands over, or all nodes are killed."""
 
 LATE_MS = (0, 0, 300, 1_500, 3_000)
 """When the last member of such a group is first started."""
@@ -67,10 +68,10 @@ EARLY_ANSWERS = 10
 """Most that is lost was acknowledged before files were written for the first time."""
 
 STAGED_MS = 2_500
-"""For so long staged rows are kept that nobody commits: less than a run takes."""
+"""Milliseconds for which staged rows are kept that nobody commits: less than a run takes."""
 
 JUMPS_MS = (-3_000, -200, 200, 3_000)
-"""Of a clock's time of day: further ones would make all timers due, or none."""
+"""Steps of a clock's time of day: further ones would make all timers due, or none."""
 
 
 class ServiceRun(FaultRun):
@@ -253,7 +254,7 @@ class ServiceRun(FaultRun):
             )
 
     def _read(self, node: Node, role: Role) -> None:
-        """After each turn of a broker: are its tables those of all?"""
+        """Look, after each turn of a broker, whether its tables are those of all."""
         readers = node.readers
         if role is not Role.BROKER or readers is None or readers.log is None:
             return

@@ -18,10 +18,10 @@ BEGIN_MS = 10_000
 """Two members elect a leader, and take the witness in."""
 
 LOSSES = 0.8
-"""Of the seeds, in which a member is lost for good."""
+"""Share of the seeds in which a member is lost for good."""
 
 EVEN_MS = 4_000
-"""Of a group that nobody is away of: until nothing has to be leant on."""
+"""Longest until a group that nobody is away of has nothing to lean on a witness for."""
 
 
 class WitnessRun(FaultRun):

@@ -23,11 +23,12 @@ RESERVE_STEP = 64 * 1024 * 1024
 calls, and small stores stay small."""
 
 RESERVE_STEP_MIN = 64 * 1024
-"""On a disk that is nearly full, as far as blocks go; less would be a call for every batch."""
+"""Least step in which blocks are reserved, on a disk that is nearly full; less would be a call for
+every batch."""
 
 
 TRY_SIZE = 4_096
-"""So much is written to see whether a disk takes writes: a block."""
+"""Bytes that are written to see whether a disk takes writes: a block."""
 
 _PUNCH_HOLE_KEEP_SIZE = 0x03
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -268,7 +269,7 @@ class AppendFiles:
             self._reserved = self._reserved_in(self._fd, self._start, self._reserved, end)
 
     def _reserved_in(self, fd: int, start: int, reserved: int, wanted: int) -> int:
-        """Up to where the file that begins at ``start`` has blocks now, at least ``wanted``."""
+        """Place up to which the file from ``start`` on has blocks now, at least ``wanted``."""
         step = max(RESERVE_STEP_MIN, min(RESERVE_STEP, self.file_size // 16))
         while True:
             target = min(self.file_size, -(-wanted // step) * step)

@@ -21,7 +21,8 @@ DESCRIPTORS_MAX = 512
 
 DESCRIPTORS_OF_MANY = 16_384
 _LIMIT_OF_MANY = 4_096
-"""Below, the sockets and index files of a process may need as many as its queues."""
+"""Descriptors below which the sockets and index files of a process may need as many as its
+queues."""
 
 
 def descriptors_allowed() -> int:
@@ -37,13 +38,14 @@ def descriptors_allowed() -> int:
 
 
 OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
-"""Of the process, and of the machine: no disk has failed."""
+"""Errors that mean that the process or the machine has no descriptor left, and no disk has
+failed."""
 
 FILES_MIN = 64
-"""So many descriptors are for files, and for what processes share, where few are allowed."""
+"""Fewest descriptors that connections leave to files, and to what processes share."""
 
 SPARE = 8
-"""So many are kept back for files that must be opened."""
+"""Descriptors that are kept back for files that must be opened."""
 
 _Opened = TypeVar("_Opened")
 

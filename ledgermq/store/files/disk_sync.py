@@ -46,7 +46,7 @@ def sync_content(fd: int) -> None:
 
 
 def sync_file(fd: int) -> None:
-    """As ``sync_content``, with times and permissions.
+    """Return when the bytes of the file, its size, times and permissions are on the disk.
 
     Raises:
         OSError: after that the page cache cannot be trusted.

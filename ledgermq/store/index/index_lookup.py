@@ -35,7 +35,8 @@ class WantedKeys(NamedTuple):
 
 
 NOT_ALL = -1
-"""In the place of a position: there may be more messages of the key, which were not looked at."""
+"""Mark in the place of a position: there may be more messages of the key, which were not looked
+at."""
 
 
 def find_positions(

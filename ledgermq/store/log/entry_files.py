@@ -210,7 +210,8 @@ class EntryFiles:
         return LogEnd(Position(position + int(item["size"])), index, Term(int(item["term"])), chain)
 
     def span(self, first: Index, last: Index, *, size_max: int) -> EntrySpan:
-        """As many entries from ``first`` to ``last`` as one file and ``size_max`` bytes hold.
+        """Entries from ``first`` on, up to ``last``: those that one file and ``size_max`` bytes
+        hold.
 
         The first entry is given whatever its size.
 

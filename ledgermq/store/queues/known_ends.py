@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.store.files.file_names import queue_folders
+from ledgermq.store.queues.queue_end import end_below
 from ledgermq.store.queues.queue_ends import Queue, QueueEnds, ends_path, read_queue_ends
 
 
@@ -49,9 +50,6 @@ def ends_in_queues(queues: Path, file_size: int, *, position: int) -> QueueEnds:
     Raises:
         StorageError: a file cannot be read.
     """
-    # A command that copies a store can say what it does without numpy.
-    from ledgermq.store.queues.queue_end import end_below
-
     ends: dict[Queue, int] = {}
     for folder in queue_folders(queues):
         try:

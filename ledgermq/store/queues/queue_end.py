@@ -151,7 +151,9 @@ def find_end(
 
 
 def _bisected(queue: QueueEnd, starts: list[int], units_per_file: int) -> QueueEnd:
-    """As ``find_end``; reads a unit where that reads a file."""
+    """The end that ``find_end`` finds, where there can be no hole: single units are read, not
+    files.
+    """
     for start in reversed(starts):
         used, last = _used_by_bisection(queue.path_of(start), units_per_file)
         if last is None:

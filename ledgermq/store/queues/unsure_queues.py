@@ -24,7 +24,7 @@ _SYNC_INTERVAL_MS = 120_000
 
 @dataclass(frozen=True, slots=True)
 class UnsureQueues:
-    """From where on queues and index are in doubt.
+    """Position from which on queues and index are in doubt.
 
     Attributes:
         position: units of messages before it are on the disk.

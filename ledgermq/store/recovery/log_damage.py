@@ -72,7 +72,7 @@ class LogDamage:
         )
 
     def describe(self) -> str:
-        """In words, for people."""
+        """The damage in words, for people."""
         return (
             f"damaged at position {self.position:,} (file {self.file}, {self.field}); once durable"
             f" up to entry {self.last_term}/{self.last_index} at position {self.last_position:,}"

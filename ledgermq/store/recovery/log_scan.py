@@ -32,10 +32,11 @@ _ENTRY = Struct(">iIqqqiIII")
 _ITEM_FULL = Struct(">iqIqq")
 
 FILES_SCANNED = 3
-"""As the reference: without a checkpoint the last three files are scanned."""
+"""Last files of the log that are scanned where there is no checkpoint: three, as in the
+reference."""
 
 LOOK_BACK = 8 << 20
-"""So many bytes before its checkpoint does a start verify: a tenth of a second on a slow disk."""
+"""Bytes before its checkpoint that a start verifies: a tenth of a second on a slow disk."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ class StagedLog:
             raise _storage_error("shipped file not removed", self._part(), error) from error
 
     def digest(self, size: int) -> bytes:
-        """Of the first ``size`` bytes of the next file.
+        """BLAKE2b of the first ``size`` bytes of the next file.
 
         Raises:
             StorageError: they cannot be read.

@@ -203,7 +203,9 @@ def _by_topic(frame: Tables) -> dict[str, Amount]:
 
 
 def _by_real_topic(frame: SendFrame, payload: memoryview, header_size: int) -> dict[str, Amount]:
-    """As ``_by_topic``, but messages that wait are of the topic where they belong."""
+    """Bytes and records of each topic; messages that wait elsewhere count as those of the topic
+    that they are for.
+    """
     found: dict[str, Amount] = {}
     ends = _ends(frame)
     first = 0

@@ -31,7 +31,7 @@ class WritableTopics:
     """
 
     def __init__(self, path: Path) -> None:
-        """As far as the file knows them."""
+        """The topics that the file at ``path`` tells."""
         self._path = path
         self._stamp: tuple[int, int] | None = None
         self._queues: dict[bytes, int] = {}

@@ -30,12 +30,12 @@ from ledgermq.writer.duplicates.unique_ids import LogReach
 from ledgermq.writer.log.log_ids import Candidates, IdColumns
 
 UNTOLD_MS = 3_600_000
-"""So much before the time at which it was made is an attempt looked for of which a client does not
-tell the position: clocks differ, and most clients give a message up after 15 s."""
+"""Milliseconds before a message was made from where on an earlier attempt is looked for, when the
+client does not tell a position: clocks differ, and most clients give a message up after 15 s."""
 
 LOOKS_PER_TURN = 1_024
-"""So often is a file of the Index looked at for a message in one turn of the writer: each is some
-random reads, while others wait."""
+"""Most files of the Index that are looked at for messages in one turn of the writer: each look is
+some random reads, while others wait."""
 
 SAME_RECORD = 2
 

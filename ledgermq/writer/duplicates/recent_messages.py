@@ -42,13 +42,14 @@ assert SYS_FLAG_AT == PHYSICAL_OFFSET_AT + 8
 
 STEP_SIZE = 8 * 1024 * 1024
 STEP_GROWTH = 4
-"""So much is taken when something is not found, and by this factor more each further time."""
+"""Factor by which each further step back in the log is longer when something is not found; the
+first step is ``STEP_SIZE`` bytes."""
 
 SORTED_PARTS_MAX = 8
-"""So many sorted parts are searched one after the other before they become one."""
+"""Most sorted parts that are searched one after the other before they become one."""
 
 CANDIDATES_MAX = 4_096
-"""So many messages are compared with one, at most."""
+"""Most messages that are compared with one."""
 
 NOTHING = memoryview(b"")
 
@@ -157,7 +158,8 @@ class RecentMessages:
         del self._parts[:gone]
 
     def follow(self, end: Position, entries: memoryview = NOTHING) -> None:
-        """As ``extend``, but in steps that are worth it: the table may lag behind by one.
+        """Take what was written up to ``end``, in steps that are worth it: the table may lag behind
+        by one.
 
         To be called when the messages were just written, by this process: they are not compared
         again.
@@ -209,7 +211,7 @@ class RecentMessages:
     def find(
         self, keys: Sequence[MessageKey], records: Sequence[memoryview] = ()
     ) -> list[StoredMessage | None]:
-        """For each key the last message that has it.
+        """The last message of each key.
 
         Most that are asked for are near the log's end: what is further back is taken when one is
         not found.

@@ -38,7 +38,8 @@ from ledgermq.writer.log.log_ids import (
 )
 
 RETRY_MS = 60_000
-"""So much longer than the window is looked for an earlier attempt to send the same frame."""
+"""Milliseconds by which the window is longer in which an earlier attempt to send a frame is looked
+for."""
 
 
 class LogReach(NamedTuple):
@@ -247,7 +248,7 @@ class Deduplication:
             raise
 
     def _of_these(self, stored: FoundMessages) -> FoundMessages:
-        """Without the messages of topics that were deleted, and made again with the same name."""
+        """Those that are not of topics that were deleted, and made again with the same name."""
         if not self._begins:
             return stored
         places = zip(stored.topics, stored.queue_ids.tolist(), strict=True)
@@ -306,7 +307,7 @@ class Deduplication:
 
 
 def _newest(stored: FoundMessages, since: I64, *, is_retry: bool) -> FoundMessages:
-    """Of each row the newest message that counts; rows ascending.
+    """The newest message of each row that counts; rows ascending.
 
     The very same record is an earlier attempt to send it, however long ago.
     """

@@ -64,7 +64,7 @@ class FlushRule:
         return is_first or self._plan.at_once
 
     def wait_ns(self, now_ns: int) -> int | None:
-        """Until there is something to sync or to checkpoint; None while that is never."""
+        """Nanoseconds until something is to be synced or checkpointed; None while that is never."""
         if self._wanted != self.done:
             return 0
         if self._checkpointed == self.done:

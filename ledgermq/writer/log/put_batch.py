@@ -52,12 +52,14 @@ class PutBatch:
 
     @property
     def store_timestamp(self) -> int:
-        """Of the frame that was staged last, epoch ms; before the first one, of now."""
+        """Store timestamp of the frame that was staged last, epoch ms; before the first one, of
+        now.
+        """
         return self._timestamp or self._now_ns() // NS_PER_MS
 
     @property
     def published_end(self) -> Position:
-        """Behind what is written, and can be read."""
+        """Position behind what is written, and can be read."""
         return self._begin.position
 
     def make_room(self, sizes: memoryview) -> None:
@@ -146,7 +148,7 @@ class PutBatch:
         return puts
 
     def take_back(self, error: StorageError) -> list[Put]:
-        """After a failed write: the frames to refuse with ``error``; none of them is stored.
+        """The frames to refuse with ``error`` after a failed write; none of them is stored.
 
         Raises:
             StorageError: ``error`` again, when the process must not go on writing.

@@ -39,12 +39,12 @@ LOOK_NS = 60_000_000_000
 """Files get too old without anything happening."""
 
 LOOK_SOON_NS = 1_000_000_000
-"""While something is held that should go, and after a change."""
+"""Nanoseconds until the next look while something is held that should go, and after a change."""
 
 HELD_NS = 5_000_000_000
 
 UNDER_WAY_MS = 100
-"""Between looks whether the thread has come to an end."""
+"""Milliseconds between looks whether the thread has come to an end."""
 
 
 class Retention(Protocol):
@@ -65,7 +65,7 @@ class Retention(Protocol):
         ...
 
     def sleep_ms(self, now_ns: int) -> int | None:
-        """Until ``turn`` has something to do by itself."""
+        """Milliseconds until ``turn`` has something to do by itself."""
         ...
 
     def take_settings(self, settings: RetentionSection) -> None:
@@ -131,11 +131,10 @@ class LogRetention:
 
     @property
     def is_busy(self) -> bool:
-        """See ``Retention``: for the thread, or for raft to release what is to go."""
+        """Whether it waits for the thread, or for raft to release what is to go."""
         return self.wanted > self.begin or not (self._survey is None and self._deletion is None)
 
     def sleep_ms(self, now_ns: int) -> int | None:
-        """Until ``turn`` has something to do by itself."""
         if self._survey is not None or self._deletion is not None:
             # Their ends do not wake the loop.
             return UNDER_WAY_MS
@@ -201,7 +200,7 @@ class LogRetention:
             self._deletion = self._thread.submit(self._delete_before, until)
 
     def _delete_before(self, position: Position) -> Position:
-        """In the thread: delete whole files before ``position``; where the log begins now."""
+        """Delete whole files before ``position``, in the thread; where the log begins now."""
         for folder in self._family.folders:
             for file in folder.files():
                 if file.end > position:

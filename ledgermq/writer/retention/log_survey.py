@@ -113,7 +113,7 @@ def _group_offsets(paths: StorePaths) -> GroupOffsets:
 
 
 def _group_guard(group: str, offsets: GroupOffsets, settings: Settings) -> Guard:
-    """From where on ``group`` has not read the log; one that has never committed needs all."""
+    """Guard of what ``group`` has not read of the log; one that has never committed needs all."""
     paths = StorePaths.of(settings)
     setting = "retention.keep_groups"
     topics = [(owner.topic, queues) for owner, queues in offsets if owner.group == group]

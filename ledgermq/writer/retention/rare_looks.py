@@ -75,7 +75,7 @@ class RareLooks:
         return has_room
 
     def sleep_ms(self, now_ns: int) -> int:
-        """Until ``turn`` has something to do although nothing comes."""
+        """Milliseconds until ``turn`` has something to do although nothing comes."""
         wait = self._rest_ms
         if self._gate.state is not SpaceState.ROOMY:
             wait = min(wait, self._gate.sleep_ms(now_ns) or 0)

@@ -121,7 +121,7 @@ class SpaceGate:
         return self._look(now_ns)
 
     def sleep_ms(self, now_ns: int) -> int | None:
-        """Until ``turn`` has something to do by itself; None while that is never."""
+        """Milliseconds until ``turn`` has something to do by itself; None while that is never."""
         if self.state is SpaceState.ROOMY:
             return None
         return max(0, (self._looked_ns + LOOK_NS - now_ns) // 1_000_000)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.cli.store.store_sizes import add_size_options, store_section
+from ledgermq.cli.size_options import add_size_options
+from ledgermq.cli.store.store_sizes import store_section
 from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.errors import ConfigError
 from tests.conftest import Golden

@@ -23,7 +23,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from ledgermq.cli.store.store_sizes import add_size_options, store_section
+from ledgermq.cli.size_options import add_size_options
+from ledgermq.cli.store.store_sizes import store_section
 from ledgermq.conversion import conversion_journal
 from ledgermq.conversion.downgrade import downgrade, undo_downgrade
 from ledgermq.conversion.upgrade import undo_upgrade, upgrade

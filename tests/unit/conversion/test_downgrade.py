@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from ledgermq.cli.store.store_sizes import add_size_options, store_section
+from ledgermq.cli.size_options import add_size_options
+from ledgermq.cli.store.store_sizes import store_section
 from ledgermq.conversion.conversion_journal import ConversionKind, Phase, read_journal
 from ledgermq.conversion.downgrade import Downgrade, downgrade, plan_downgrade, undo_downgrade
 from ledgermq.conversion.upgrade import upgrade

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.process.conftest import wait_until
-from tests.suite.patience import PATIENCE_S
 
 from ledgermq.daemon.store_meter import MAX_AGE_NS, StoreMeter
+from tests.process.conftest import wait_until
+from tests.suite.patience import PATIENCE_S
 
 Counting = Callable[[], list[psutil.Process]]
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from tests.unit.raft.test_core import A, core, entry
-from tests.unit.raft.test_full_disk import TERM, B, C, follower, leader
-
 from ledgermq.model.ids import NO_INDEX, Index, NodeId, Term
 from ledgermq.raft.messages import Append, AppendReply, EntryId, RaftRole
 from ledgermq.raft.timing import Timing
+from tests.unit.raft.test_core import A, core, entry
+from tests.unit.raft.test_full_disk import TERM, B, C, follower, leader
 
 
 def answer(node: object, now: int, *peers: NodeId) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.raft.test_full_disk import TERM, A, B, leader
 
 from ledgermq.model.errors import BusyError
 from ledgermq.model.ids import Index
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import EntryId
+from tests.unit.raft.test_full_disk import TERM, A, B, leader
 
 
 def test_no_membership_is_proposed_before_a_new_writer_stamps() -> None:

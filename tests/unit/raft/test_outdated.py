@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.raft.test_full_disk import TERM, B, C, follower, leader
 
 from ledgermq.model.errors import BusyError
 from ledgermq.model.ids import NO_INDEX, Index, NodeId, Term
@@ -22,6 +21,7 @@ from ledgermq.raft.messages import (
     VoteReply,
 )
 from ledgermq.raft.timing import LAST_WAITS, FlowLimits, Timing
+from tests.unit.raft.test_full_disk import TERM, B, C, follower, leader
 
 LAST = EntryId(Term(3), Index(0))
 WHY = "its log needs a newer version than it runs"

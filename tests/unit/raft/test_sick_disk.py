@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from tests.unit.raft.test_full_disk import TERM, A, B, C, follower, leader
-
 from ledgermq.model.ids import Index, Term
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.messages import Append, AppendReply, EntryId, PreVoteReply, RaftRole, VoteReply
 from ledgermq.raft.timing import LAST_WAITS, Timing
+from tests.unit.raft.test_full_disk import TERM, A, B, C, follower, leader
 
 LAST = EntryId(Term(3), Index(0))
 
