@@ -113,7 +113,8 @@ class RawProducer:
             topic=topic,
             queue_id=queue_id,
             body=body,
-            properties=encode_properties({**own, **given}),
+            # A timer says first when it is due.
+            properties=encode_properties({**given, **own, **given}),
             **fields,
         )
         return bytes(self.welcome.entry_header_size) + encode_message(message)

@@ -24,6 +24,8 @@ from ledgermq.client.blocking.transactions import TransactionalProducer
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.results import SendResult
 from ledgermq.client.sending.known_transactions import TransactionError
+from ledgermq.formats.records.delayed_message import RealQueue, timer_properties
+from ledgermq.model.limits import TIMER_TOPIC
 from ledgermq.store.queues.derived_files import clear_incomplete, mark_incomplete
 from ledgermq.wire.header import Kind, encode_header
 from ledgermq.wire.send_frame import Sent
@@ -469,9 +471,11 @@ def test_what_a_frame_has_stored_before_is_no_duplicate_of_it(raw: RawProducer, 
 
 
 @pytest.mark.parametrize("ends", ["off", pytest.param("over", marks=pytest.mark.long)])
-@pytest.mark.parametrize("left_out", [0, 1])
-def test_what_stands_behind_a_message_that_was_left_out_is_not_stored_again(
-    node: Node, raw: RawProducer, topic: str, ends: str, left_out: int
+@pytest.mark.parametrize(
+    ("kind", "left_out"), [("plain", 0), ("plain", 1), ("timer", 1), ("of a timer", 0)]
+)
+def test_what_stands_behind_a_message_that_was_left_out_is_not_stored_again(  # noqa: PLR0917
+    node: Node, raw: RawProducer, topic: str, kind: str, ends: str, left_out: int
 ) -> None:
     """Its window is off when the frame is sent again, or over, and its earlier attempt further back
     than is looked for it by the window.
@@ -479,16 +483,22 @@ def test_what_stands_behind_a_message_that_was_left_out_is_not_stored_again(
     greet(raw, 4)
     with Admin(address(node)) as admin:
         admin.alter_topic(topic, deduplication_window_ms=SHORT_MS)
-        other = exchange(raw, [raw.record(b"other", topic=topic, unique_id="a")], topic)
+        at_ms = time.time_ns() // 1_000_000 + 3_600_000
+        waiting = TIMER_TOPIC, timer_properties(at_ms, RealQueue(topic, 0))
+        others, to = {"of a timer": waiting}.get(kind, (topic, {}))
+        other = exchange(
+            raw, [raw.record(b"other", topic=others, unique_id="a", properties=to)], others
+        )
         ids = ["b", "c", "d"]
         ids.insert(left_out, "a")
-        frame = [raw.record(b"mine", topic=topic, unique_id=id_) for id_ in ids]
-        first = exchange(raw, frame, topic)
+        place, to = {"timer": waiting}.get(kind, (topic, {}))
+        frame = [raw.record(b"mine", topic=place, unique_id=id_, properties=to) for id_ in ids]
+        first = exchange(raw, frame, place)
         if ends == "off":
             admin.alter_topic(topic, deduplication_window_ms=0)
         free = other.store_timestamp + SHORT_MS + RETRY_MS if ends == "over" else 0
         wait_until(lambda: time.time_ns() // 1_000_000 > free, "the window", timeout_s=90)
-    again = exchange(raw, frame, topic, retry=True)
+    again = exchange(raw, frame, place, retry=True)
 
     assert [one.record for one in first.duplicates] == [left_out]
     before, after = (

@@ -120,7 +120,7 @@ def windows_are_not_looked_at(patch: Patch) -> None:
 
 def what_is_behind_a_record_that_was_left_out_is_taken_for_new(patch: Patch) -> None:
     """A frame of which one record was a duplicate is sent again, when its window is off."""
-    patch.setattr(resend._Lookup, "_may_be_left_out", lambda lookup, key, topic: False)
+    patch.setattr(resend._Lookup, "_may_be_left_out", lambda lookup, message, topic: False)
 
 
 MUTATIONS: tuple[Callable[[Patch], None], ...] = (

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Self
 
-from ledgermq.formats.records.message import decode_message
+from ledgermq.formats.records.delayed_message import real_queue
+from ledgermq.formats.records.message import Message, decode_message
+from ledgermq.model.limits import DELAY_TOPIC, TIMER_TOPIC
 from ledgermq.store.log.log_writer import Span
 from ledgermq.wire.send_frame import SendFrame, SendRun
 from ledgermq.writer.duplicates.earlier_attempts import AttemptReach, EarlierAttempts
@@ -142,7 +144,7 @@ class _Lookup:
             if stored is None:
                 stored = self._earlier.find(record, message, self._attempt)
             if stored is None:
-                if not self._may_be_left_out(key, topic):
+                if not self._may_be_left_out(message, topic):
                     missing.extend(range(at, end))
                     break
                 missing.append(at)
@@ -157,7 +159,7 @@ class _Lookup:
             at += count
         return missing
 
-    def _may_be_left_out(self, key: MessageKey, topic: bytes) -> bool:
+    def _may_be_left_out(self, message: Message, topic: bytes) -> bool:
         """Whether an earlier attempt may have stored what is behind a message, and not itself.
 
         Of a topic that has stopped counting ids since, the other message is looked for among the
@@ -165,8 +167,11 @@ class _Lookup:
         """
         if self._counts_ids(topic):
             return True
-        (other,) = self._recent.find([key])
-        return other is not None
+        real = real_queue(message.properties)
+        # The other one stands in the topic, or waits for its time to get there.
+        places = {message.topic, DELAY_TOPIC, TIMER_TOPIC, *(() if real is None else [real.topic])}
+        keys = [MessageKey(place, message.unique_id) for place in sorted(places)]
+        return any(other is not None for other in self._recent.find(keys))
 
     def piece(self, begin: int, end: int) -> memoryview:
         """The bytes of some records, with their headers."""

@@ -134,8 +134,9 @@ class Deduplication:
         return any(run.topic in windows or run.topic in WAITING_TOPICS for run in frame.runs)
 
     def counts_ids(self, topic: bytes) -> bool:
-        """Whether a topic has a window now."""
-        return topic in self._topics.windows
+        """Whether messages in a topic may be left out now, for another one has their id."""
+        windows = self._topics.windows
+        return topic in windows or (bool(windows) and topic in WAITING_TOPICS)
 
     def forget(self) -> None:
         """The log may be another one than before: read again what the Index does not have."""
