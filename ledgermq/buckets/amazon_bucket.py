@@ -56,6 +56,7 @@ from ledgermq.buckets.bucket import (
     Bucket,
     StoredObject,
     Stretch,
+    check_size,
 )
 from ledgermq.buckets.bucket_address import BucketPlace
 from ledgermq.model.errors import ConfigError, LedgerError, StorageError
@@ -119,13 +120,24 @@ class _Prefix(TypedDict):
     Prefix: str
 
 
+class _Upload(_Key):
+    UploadId: str
+
+
 class _Page(TypedDict, total=False):
-    """What is looked at of a listing's answer."""
+    """What is looked at of a listing's answer, of objects or of uploads."""
 
     Contents: list[_Key]
     CommonPrefixes: list[_Prefix]
+    Uploads: list[_Upload]
     IsTruncated: bool
     NextContinuationToken: str
+    NextKeyMarker: str
+    NextUploadIdMarker: str
+
+
+_OF_ANY_PAGE = {"IsTruncated", "Name", "Bucket"}
+"""What a listing's answer has, also of nothing."""
 
 
 class S3Bucket(Bucket):
@@ -243,21 +255,23 @@ class S3Bucket(Bucket):
     def fetch(self, key: str, file: Path) -> None:
         def fetched() -> None:
             # Not by s3transfer: it believes a size that was cut off.
-            body = self._client.get_object(**self._named(key))["Body"]
+            found = self._client.get_object(**self._named(key))
             with file.open("wb", buffering=0) as target:
-                for chunk in body.iter_chunks(FETCH_BYTES):
+                for chunk in found["Body"].iter_chunks(FETCH_BYTES):
                     target.write(chunk)
+                check_size(target.tell(), found["ContentLength"])
 
         self._ask("object not read", key, fetched)
 
     def copy(self, source: str, target: str) -> bool:
-        named = self._named(target)
+        asked = {**self._named(target), "CopySource": self._named(source)}
+
+        def copied() -> None:
+            if not self._client.copy_object(**asked)["CopyObjectResult"]:
+                raise ValueError("no copy in the answer")
+
         try:
-            self._ask(
-                "object not copied",
-                target,
-                lambda: self._client.copy_object(**named, CopySource=self._named(source)),
-            )
+            self._ask("object not copied", target, copied)
         except FileNotFoundError:
             return False
         return True
@@ -276,9 +290,8 @@ class S3Bucket(Bucket):
     def _pages(self, prefix: str, **how: object) -> Iterator[_Page]:
         asked = {"Bucket": self.place.bucket, "Prefix": self.place.prefix + prefix, **how}
         while True:
-            page = self._ask(
-                "objects not listed", prefix, partial(self._client.list_objects_v2, **asked)
-            )
+            ask = partial(_listing, partial(self._client.list_objects_v2, **asked))
+            page = self._ask("objects not listed", prefix, ask)
             yield page
             if not page.get("IsTruncated"):
                 return
@@ -304,7 +317,7 @@ class S3Bucket(Bucket):
     def unended(self, prefix: str) -> Iterator[tuple[str, str]]:
         asked = {"Bucket": self.place.bucket, "Prefix": self.place.prefix + prefix}
         while True:
-            ask = partial(self._client.list_multipart_uploads, **asked)
+            ask = partial(_listing, partial(self._client.list_multipart_uploads, **asked))
             try:
                 page = self._ask("uploads not listed", prefix, ask)
             except StorageError as error:
@@ -353,6 +366,19 @@ class S3Bucket(Bucket):
         if told is not None:
             return ConfigError(told[0], **place, setting=told[1], reason=reason)
         return StorageError(what, errno=getattr(error, "errno", None), **place, reason=reason)
+
+
+def _listing(call: Callable[[], _Page]) -> _Page:
+    """The page that is answered.
+
+    Raises:
+        ValueError: there is none: to the client an answer that ends within its head is one without
+            a body.
+    """
+    page = call()
+    if page.keys().isdisjoint(_OF_ANY_PAGE):
+        raise ValueError("no listing in the answer")
+    return page
 
 
 def _age_s(answer: _Answer) -> float:

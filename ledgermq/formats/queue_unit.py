@@ -9,7 +9,7 @@ Layout, big-endian (RocketMQ ``ConsumeQueue.CQ_STORE_UNIT_SIZE``):
 
 A queue file is an array of these units: unit n of a queue lies at ``n * UNIT_SIZE``, and none
 straddles two files. In the queues of delayed messages ``tags_hash`` is the time of delivery, and
-where a ConsumeQueueExt is kept it may be an address there (``queue_ext_unit``).
+where a ConsumeQueueExt is kept it may be an address there.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ class OrderBell(Protocol):
         ...
 
 
-class Environment(Protocol):
-    """A process's ends of what the node's processes and its clients share."""
+class WorkerEnds(Protocol):
+    """What any worker has of its node, one too that has no bells: nobody else is there."""
 
     @property
     def settings(self) -> Settings:
@@ -78,6 +78,10 @@ class Environment(Protocol):
     def clock(self) -> Clock:
         """The node's time and chance."""
         ...
+
+
+class Environment(WorkerEnds, Protocol):
+    """A process's ends of what the node's processes and its clients share."""
 
     def bell(self, target: Role) -> OrderBell:
         """The way to wake ``target``."""

@@ -12,14 +12,13 @@
 
 from __future__ import annotations
 
-import selectors
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ledgermq.model.errors import BusyError, ConfigError, ProtocolError
 from ledgermq.model.features import LEVEL
 from ledgermq.model.ids import NodeId
-from ledgermq.process.control import ControlServer
+from ledgermq.process.polled_control import PolledControl
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import Effects
 from ledgermq.raft.status import CoreStatus
@@ -35,8 +34,8 @@ AUDITED_VERBS = frozenset({"transfer", "forget", "resign", "hear", "add", "remov
 _Answer = Callable[[Mapping[str, object]], Mapping[str, object]]
 
 
-class RaftControl:
-    """Owned by the raft process; ``source`` goes into its poll set."""
+class RaftControl(PolledControl):
+    """Owned by the raft process."""
 
     def __init__(
         self,
@@ -69,25 +68,7 @@ class RaftControl:
             "add": members.add,
             "remove": members.remove,
         }
-        self._selector = selectors.EpollSelector()
-        self._server = ControlServer(
-            path, mode, self._selector, self._answer, audited=AUDITED_VERBS
-        )
-
-    @property
-    def source(self) -> int:
-        """A descriptor that can be read while a client waits."""
-        return self._selector.fileno()
-
-    def serve(self, now_ns: int) -> None:
-        """Do what clients wait for; never blocks."""
-        for key, _ in self._selector.select(0):
-            self._server.serve(key.fd, now_ns)
-
-    def close(self) -> None:
-        """Stop listening, and remove the socket."""
-        self._server.close()
-        self._selector.close()
+        super().__init__(path, mode, self._answer, audited=AUDITED_VERBS)
 
     def _answer(self, verb: str, request: Mapping[str, object]) -> Mapping[str, object]:
         answer = self._answers.get(verb)

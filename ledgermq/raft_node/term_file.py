@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +18,8 @@ from ledgermq.raft.term_slots import (
     decode_slots,
     encode_slot,
 )
-from ledgermq.store.files.disk_space import storage_error
-from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory, sync_file
+from ledgermq.raft_node.slots_file import SlotsFile
+from ledgermq.store.files.disk_sync import make_directories
 from ledgermq.store.files.kept_aside import FOLDER, keep_aside
 from ledgermq.store.files.properties_file import (
     CurrentTerm,
@@ -60,22 +59,15 @@ class TermFile:
             CorruptLogError: what is there cannot be trusted for a vote; says what to do.
         """
         self._is_alone = is_alone
-        self._path = slots
         self._current_term = current_term
-        try:
-            make_directories(slots.parent)
-            if current_term is not None:
-                # Of a new log, which the writer may not have begun when this node is asked to vote.
+        self._slots = SlotsFile(slots, FILE_SIZE, of="term and vote")
+        if current_term is not None:
+            # Of a new log, which the writer may not have begun when this node is asked to vote.
+            try:
                 make_directories(current_term.parent)
-            self._fd = os.open(slots, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            content = os.pread(self._fd, FILE_SIZE, 0)
-            if not content:
-                os.ftruncate(self._fd, FILE_SIZE)
-                sync_file(self._fd)
-                sync_directory(slots.parent)
-        except OSError as error:
-            raise self._error("open", error) from error
-        stored = self._decode(content)
+            except OSError as error:
+                raise self._slots.error("open", error) from error
+        stored = self._decode(self._slots.content)
         mirrored = self._read_current_term()
         self._sequence, self.state = stored or StoredState(0, HardState(Term(0), None))
         if stored is not None:
@@ -106,7 +98,7 @@ class TermFile:
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._fd)
+        self._slots.close()
 
     def _mirror(self) -> None:
         if self._current_term is not None:
@@ -124,22 +116,14 @@ class TermFile:
             logger.warning("DLedger's text file of term and vote not written anew: %s", error)
 
     def _write(self, stored: StoredState) -> None:
-        offset, slot = encode_slot(*stored)
-        try:
-            os.pwrite(self._fd, slot, offset)
-        except OSError as error:
-            raise self._error("write", error) from error
-        try:
-            sync_content(self._fd)
-        except OSError as error:
-            raise self._error("sync", error) from error
+        self._slots.write(*encode_slot(*stored))
 
     def _decode(self, content: bytes) -> StoredState | None:
         try:
             return decode_slots(content)
         except CorruptLogError as error:
             raise CorruptLogError(
-                f"{error.message}: move it away, and {_REMEDY}", file=str(self._path)
+                f"{error.message}: move it away, and {_REMEDY}", file=str(self._slots.path)
             ) from error
 
     def _read_current_term(self) -> HardState:
@@ -148,13 +132,13 @@ class TermFile:
         try:
             text = self._current_term.read_bytes()
         except OSError as error:
-            raise self._error("read", error) from error
+            raise self._slots.error("read", error) from error
         try:
             current = decode_current_term(text, file=str(self._current_term))
         except CorruptLogError as error:
             if not self._is_alone:
                 raise CorruptLogError(f"{error.message}: {_REMEDY}", **error.details) from error
-            aside = self._path.parent / FOLDER
+            aside = self._slots.path.parent / FOLDER
             keep_aside(self._current_term, aside, reason=f"term and vote: {error.message}")
             return HardState(Term(0), None)
         if current.vote is not None and len(current.vote.encode()) > VOTE_SIZE_MAX:
@@ -165,16 +149,6 @@ class TermFile:
                 limit=VOTE_SIZE_MAX,
             )
         return HardState(current.term, current.vote)
-
-    def _error(self, verb: str, error: OSError) -> StorageError:
-        return refused(f"could not {verb} term and vote", error, self._path, verb=verb)
-
-
-def refused(text: str, error: OSError, path: Path, *, verb: str) -> StorageError:
-    """What to raise for ``error`` of ``verb``: a sync without space is no full disk."""
-    if verb == "sync":
-        return StorageError(text, errno=error.errno, file=str(path), reason=error.strerror)
-    return storage_error(text, error, file=str(path))
 
 
 def when_there_is_space(persist: Callable[[], None], sign_of_life: Callable[[], None]) -> None:

@@ -23,7 +23,7 @@ from ledgermq.store.files.store_paths import StorePaths
 
 @dataclass(slots=True)
 class SimWitnessSurroundings:
-    """The ``WitnessSurroundings`` of one life of the process."""
+    """The ``WorkerEnds`` of one life of the process."""
 
     settings: Settings
     paths: RuntimePaths

@@ -51,12 +51,6 @@ class StagedPack(NamedTuple):
             at += size
 
 
-def pack_size(records: int, runs: Sequence[SendRun], payload_size: int) -> int:
-    """Bytes of a pack."""
-    topics = sum(len(run.topic) for run in runs)
-    return HEAD_SIZE + 4 * records + RUN_SIZE * len(runs) + topics + payload_size
-
-
 def encode_pack(
     store_host_size: int,
     sizes: bytes | memoryview,

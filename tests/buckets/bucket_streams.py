@@ -12,6 +12,7 @@ from botocore.httpsession import URLLib3Session
 from requests.adapters import HTTPAdapter
 
 from tests.buckets.object_server import BUCKET, forget_clients
+from tests.small_store import STEP_MS
 from tests.unit.conversion.streamed_store import StreamedStore, exit_status_of, files_of
 
 TURNS = (1, 3, 9)
@@ -22,9 +23,15 @@ class BucketStream(StreamedStore):
     """As a ``StreamedStore``, with its repository below a prefix of the bucket."""
 
     def __init__(
-        self, folder: Path, prefix: str, *, key: str = "", root: str = f"s3://{BUCKET}"
+        self,
+        folder: Path,
+        prefix: str,
+        *,
+        key: str = "",
+        root: str = f"s3://{BUCKET}",
+        step_ms: int = STEP_MS,
     ) -> None:
-        super().__init__(folder, key=key)
+        super().__init__(folder, key=key, step_ms=step_ms)
         self.prefix = prefix
         self.root_address = root.replace("s3a:", "s3:")
         self.place = f"{self.root_address}/{prefix}"

@@ -165,8 +165,8 @@ class FaultyProxy:
 
     ``""`` nothing; ``busy`` it is answered 503, ``unable`` 501; ``late`` the answer waits half
     a second; ``gone`` it is not even passed on; ``lost`` the request is done, and its answer is
-    not handed on; ``half`` nor the second half of it; ``changed`` its last byte is another one;
-    ``ahead`` the server's clock is two minutes ahead.
+    not handed on; ``half`` nor the second half of it; ``head`` it ends within its first lines;
+    ``changed`` its last byte is another one; ``ahead`` the server's clock is two minutes ahead.
     """
 
     def __init__(self, port: int) -> None:
@@ -238,6 +238,8 @@ class FaultyProxy:
             client.sendall(whole)
         elif fault == "half":
             client.sendall(whole[: len(whole) // 2])
+        elif fault == "head":
+            client.sendall(whole[: whole.index(b"\r\n") + 2])
         elif fault == "changed":
             client.sendall(whole[:-1] + bytes([whole[-1] ^ 1]))
         elif fault == "ahead":

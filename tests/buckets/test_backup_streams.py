@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -258,8 +259,11 @@ def test_a_piece_that_is_missing_is_told(
 
 
 def test_what_is_older_than_is_kept_goes_by_whole_files(
-    tmp_path: Path, store: BucketStream
+    tmp_path: Path, straight: ObjectServer, root: str
 ) -> None:
+    """The messages of all files but the last are years old."""
+    step_ms = (time.time_ns() // 1_000_000 - BEGIN_MS) // (MESSAGES - 1)
+    store = BucketStream(tmp_path, "streams/years", root=root, step_ms=step_ms)
     ends = QueueEnds(LOG_FILE_SIZE, {(b"orders", 0): 2, (b"orders", 1): 1})
     write_queue_ends(ends_path(store.root), ends)
     store.commit(MESSAGES - 1)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ledgermq.buckets import amazon_bucket, azure_bucket, google_bucket
+from ledgermq.buckets.bucket import StoredObject
 from ledgermq.model.errors import StorageError, StoreLockedError
 from ledgermq.pipeline.archive import object_store
 from ledgermq.pipeline.archive.archive_folder import ArchiveFolder
@@ -74,6 +76,37 @@ def test_a_store_that_answers_badly_costs_time_and_nothing_else(
     assert faults == []
     assert seen(target, tmp_path / "mirror") == expected(30)
     assert sum(bool(fault) for fault in proxy.faults) > 5
+
+
+def test_an_answer_that_ends_within_its_head_says_nothing(
+    tmp_path: Path, proxy: FaultyProxy, target: ObjectStore
+) -> None:
+    """A client takes it for one without a body: no objects, or a copy that is done."""
+    bucket = bucket_of(target)
+    version = bucket.put("folder/one", b"content", over=None)
+    cut = []
+
+    def fault(number: int, _head: bytes) -> str:
+        return "head" if number in cut else ""
+
+    def asked(call: Callable[[], object]) -> object:
+        cut.append(proxy.count + 1)
+        return call()
+
+    proxy.fault = fault
+
+    assert asked(lambda: list(bucket.listed())) == ["folder/one"]
+    assert asked(lambda: list(bucket.level(""))) == ["folder/"]
+    assert asked(lambda: list(bucket.unended(""))) == []
+    assert asked(lambda: bucket.copy("folder/one", "copy")) is True
+    asked(lambda: bucket.fetch("copy", tmp_path / "fetched"))
+    assert (tmp_path / "fetched").read_bytes() == b"content"
+    stored = asked(lambda: bucket.get("folder/one", bytes_max=100))
+    assert isinstance(stored, StoredObject)
+    assert (stored.content, stored.version) == (b"content", version)
+    # Each was asked for once more.
+    assert [proxy.faults[number - 1] for number in cut] == ["head"] * 6
+    assert proxy.count == cut[-1] + 1
 
 
 def test_a_store_that_stays_away_is_told_and_the_next_run_has_everything(

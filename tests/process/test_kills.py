@@ -73,7 +73,7 @@ class Run:
             with self.node.log.open("ab") as log:
                 started = start_node(
                     [str(script), *words],
-                    environment={**os.environ, "PYTHONPATH": f"{SOURCES}:{SOURCES.parent}"},
+                    environment={**os.environ, "PYTHONPATH": str(SOURCES)},
                     output=log.fileno(),
                 )
             self.producers.append(started)

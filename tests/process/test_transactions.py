@@ -507,7 +507,7 @@ def test_the_command_shows_what_waits_and_ends_it(node: Node) -> None:
 
 
 def test_the_example_books_and_tells(node: Node) -> None:
-    example = SOURCES.parent / "examples" / "transactions.py"
+    example = SOURCES / "examples" / "transactions.py"
     done = subprocess.run(
         [sys.executable, str(example), address(node), str(node.folder / "orders.db")],
         capture_output=True, text=True, check=False, env={"PYTHONPATH": str(SOURCES)},

@@ -131,15 +131,17 @@ class Repository:
             CorruptLogError: it is not what was written.
             StorageError: the place refused.
         """
+        # Each piece asks for it, and a look is a request to a bucket.
+        if self._about is not None:
+            return self._about
         if ABOUT not in self.place.names(""):
             if self.log or self.tables:
                 raise missing_piece(self.place.as_text(ABOUT))
             return None
-        if self._about is None:
-            with self._opened(ABOUT, stream="") as piece:
-                header = piece.header
-                all(piece.content)
-            self._about = _about_of(header, said_by=self.place.as_text(ABOUT))
+        with self._opened(ABOUT, stream="") as piece:
+            header = piece.header
+            all(piece.content)
+        self._about = _about_of(header, said_by=self.place.as_text(ABOUT))
         return self._about
 
     def claim(self, about: StreamAbout) -> None:

@@ -90,11 +90,6 @@ class Visits:
         """It is over."""
         self._visits.pop(_digest(visit_id), None)
 
-    def end_where(self, is_over: Callable[[Visit], bool]) -> None:
-        """End all of which ``is_over`` says so."""
-        for key in [key for key, visit in self._visits.items() if is_over(visit)]:
-            del self._visits[key]
-
     def __len__(self) -> int:
         """How many there are, those included that nobody has come back to."""
         return len(self._visits)

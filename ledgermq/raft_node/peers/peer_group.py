@@ -234,11 +234,6 @@ class PeerGroup:
         return self._refused_here.count
 
     @property
-    def refused_there_count(self) -> int:
-        """Times that a peer refused this node."""
-        return self._refused_there.count
-
-    @property
     def levels(self) -> Mapping[NodeId, int]:
         return self._levels
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import selectors
 from collections.abc import Mapping
 from pathlib import Path
 
 from ledgermq.model.errors import ConfigError, NotLeaderError, ProtocolError
 from ledgermq.model.features import LEVEL
 from ledgermq.model.ids import NodeId
-from ledgermq.process.control import ControlServer
+from ledgermq.process.polled_control import PolledControl
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.roles.witness import WitnessCore
 from ledgermq.raft.status import witness_status
@@ -19,8 +18,8 @@ from ledgermq.raft_node.raft_control import AUDITED_VERBS, status_document
 _OF_LEADERS = frozenset({"transfer", "resign", "hear", "add", "remove"})
 
 
-class WitnessControl:
-    """Owned by the raft process of a witness; ``source`` goes into its poll set."""
+class WitnessControl(PolledControl):
+    """Owned by the raft process of a witness."""
 
     def __init__(self, path: Path, mode: int, core: WitnessCore, peers: Peers) -> None:
         """Listen at ``path``.
@@ -31,25 +30,7 @@ class WitnessControl:
         """
         self._core = core
         self._peers = peers
-        self._selector = selectors.EpollSelector()
-        self._server = ControlServer(
-            path, mode, self._selector, self._answer, audited=AUDITED_VERBS
-        )
-
-    @property
-    def source(self) -> int:
-        """A descriptor that can be read while a client waits."""
-        return self._selector.fileno()
-
-    def serve(self, now_ns: int) -> None:
-        """Do what clients wait for; never blocks."""
-        for key, _ in self._selector.select(0):
-            self._server.serve(key.fd, now_ns)
-
-    def close(self) -> None:
-        """Stop listening, and remove the socket."""
-        self._server.close()
-        self._selector.close()
+        super().__init__(path, mode, self._answer, audited=AUDITED_VERBS)
 
     def _answer(self, verb: str, request: Mapping[str, object]) -> Mapping[str, object]:
         if verb == "status":

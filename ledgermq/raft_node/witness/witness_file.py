@@ -16,20 +16,18 @@ in turn, so that a torn write leaves the other one:
 
 from __future__ import annotations
 
-import os
 import zlib
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
 from ledgermq.formats.digest import CRC
-from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.messages import EntryId, HardState
 from ledgermq.raft.roles.witness import KEEPS_NOTHING, WitnessState
 from ledgermq.raft.term_slots import FILE_SIZE, SLOT_SIZE, VOTE_SIZE_MAX
-from ledgermq.raft_node.term_file import refused
-from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory, sync_file
+from ledgermq.raft_node.slots_file import SlotsFile
 
 _SLOT = Struct("<4sIQQ32sQq")
 assert _SLOT.size + CRC.size <= SLOT_SIZE
@@ -60,21 +58,11 @@ class WitnessFile:
             CorruptLogError: neither slot is whole: a vote by an older state could elect a leader
                 that lacks what was acknowledged.
         """
-        self._path = path
+        self._slots = SlotsFile(path, FILE_SIZE, of="what this witness knows")
         try:
-            make_directories(path.parent)
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            content = os.pread(self._fd, FILE_SIZE, 0)
-            if not content:
-                os.ftruncate(self._fd, FILE_SIZE)
-                sync_file(self._fd)
-                sync_directory(path.parent)
-        except OSError as error:
-            raise self._error("open", error) from error
-        try:
-            stored = decode_slots(content)
+            stored = decode_slots(self._slots.content)
         except CorruptLogError as error:
-            os.close(self._fd)
+            self._slots.close()
             raise CorruptLogError(error.message, file=str(path)) from error
         self._sequence, self.state = stored or StoredWitness(0, KEEPS_NOTHING)
         if stored is not None:
@@ -93,21 +81,10 @@ class WitnessFile:
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._fd)
+        self._slots.close()
 
     def _write(self, stored: StoredWitness) -> None:
-        offset, slot = encode_slot(*stored)
-        try:
-            os.pwrite(self._fd, slot, offset)
-        except OSError as error:
-            raise self._error("write", error) from error
-        try:
-            sync_content(self._fd)
-        except OSError as error:
-            raise self._error("sync", error) from error
-
-    def _error(self, verb: str, error: OSError) -> StorageError:
-        return refused(f"could not {verb} what this witness knows", error, self._path, verb=verb)
+        self._slots.write(*encode_slot(*stored))
 
 
 def encode_slot(sequence: int, state: WitnessState) -> tuple[int, bytes]:

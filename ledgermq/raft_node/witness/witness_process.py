@@ -13,10 +13,10 @@ import logging
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from ledgermq.ipc.counters import RaftCounter
-from ledgermq.ipc.cursor_page import CursorPage, Grant, Role
+from ledgermq.ipc.cursor_page import Grant, Role
 from ledgermq.ipc.cursor_page import PublishedRole as PageRole
 from ledgermq.ipc.loop import LOOK_AGAIN_MS, Pollable, StopFlag
 from ledgermq.ipc.process_slots import Proof
@@ -26,10 +26,8 @@ from ledgermq.model.errors import ProtocolError
 from ledgermq.model.events import Event
 from ledgermq.model.features import LEVEL_OF_BODILESS
 from ledgermq.model.ids import NodeId
-from ledgermq.process.clock import Clock
-from ledgermq.process.environment import OrderInbox
+from ledgermq.process.environment import WorkerEnds
 from ledgermq.process.node import Surroundings
-from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.store_kind import check_kind
 from ledgermq.process.worker_main import run_worker
 from ledgermq.raft.message_codec import decode_message, encode_message
@@ -48,42 +46,13 @@ logger = logging.getLogger(__name__)
 WATCH_EVERY_NS = 100_000_000
 
 
-class WitnessSurroundings(Protocol):
-    """What such a process has of a node's: no bells, for nobody else is there."""
-
-    @property
-    def settings(self) -> Settings:
-        """The node's."""
-        ...
-
-    @property
-    def paths(self) -> RuntimePaths:
-        """Files of the running node."""
-        ...
-
-    @property
-    def page(self) -> CursorPage:
-        """What the supervisor looks at."""
-        ...
-
-    @property
-    def inbox(self) -> OrderInbox:
-        """Orders to this process."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
-        """The node's time."""
-        ...
-
-
 class WitnessWorker:
     """Carries messages of the peers into the core, and what it has to say out."""
 
     # Any: others wait for what it does.
     hears_bells: Final = None
 
-    def __init__(self, environment: WitnessSurroundings, file: WitnessFile, peers: Peers) -> None:
+    def __init__(self, environment: WorkerEnds, file: WitnessFile, peers: Peers) -> None:
         """Go on from ``file``, and with the members that were told last.
 
         Raises:

@@ -224,11 +224,6 @@ class HalfTable:
                     asked.append(half)
         return Round(tuple(again), tuple(asked), tuple(discarded), floor, is_last)
 
-    def next_check_ms(self, rules: CheckRules) -> int | None:
-        """When the first of them may be asked for; None when none waits."""
-        first = next(iter(self._pending.values()), None)
-        return None if first is None else first.born_ms + rules.timeout_ms
-
     def _check_ended(self, transaction: str, decision: Decision) -> None:
         known = self._ended[transaction]
         if known is None:

@@ -164,17 +164,6 @@ class IndexReader:
         self._files = []
 
 
-def find_layout(directory: Path) -> IndexLayout | None:
-    """Geometry of the files in ``directory``, as far as they tell it.
-
-    Raises:
-        ConfigError: the files fit more than one, or none.
-        CorruptLogError: a stray file.
-        StorageError: a file cannot be read.
-    """
-    return layout_of(_listed(directory))
-
-
 def layout_of(paths: Iterable[Path]) -> IndexLayout | None:
     """Geometry of these index files, as far as they tell it; those that are gone tell nothing.
 

@@ -18,7 +18,7 @@ from ledgermq.model.errors import DamagedLogError
 from ledgermq.model.ids import Position
 from ledgermq.model.limits import DELAY_TOPIC
 from ledgermq.rules.tables.topics import Topic, TopicTable
-from ledgermq.store.index.index_reader import find_layout
+from ledgermq.store.index.index_reader import layout_of
 from ledgermq.store.log.log_writer import Span
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.log_view import LogView
@@ -52,7 +52,7 @@ class Store:
         last = {(real(one), one.unique_id): one for one in named if "RMQ_SYS" not in one.topic}
         self.messages = sorted(last.values(), key=lambda one: one.physical_offset)
         self.now_ms = max(one.store_timestamp for one in self.messages) + 1_000
-        layout = find_layout(root / "index")
+        layout = layout_of((root / "index").iterdir())
         assert layout is not None
         self.settings = Settings(
             node=NodeSection(self_id="n0"),
