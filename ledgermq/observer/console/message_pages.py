@@ -59,10 +59,13 @@ async def _messages(asked: PageAsked) -> View:
         Field("by", "Find", "select", by, choices=BYS),
         Field("queue", "Queue", "number", asked.text("queue"), hint="0 where left out"),
         Field(
-            "at", "Key, id, offset or time", "search", asked.text("at"),
+            "at",
+            "Key, id, offset or time",
+            "search",
+            asked.text("at"),
             hint="a time as 2026-05-03 14:00:00 (UTC) or epoch ms",
         ),
-    )  # fmt: skip
+    )
     tables: tuple[ShownTable, ...] = ()
     if topic or asked.text("at"):
         rows, next_, note = await _found(asked, by, topic)
@@ -146,8 +149,10 @@ async def _message(asked: PageAsked) -> View:
     )
     return View(
         f"Message {message['msgId']}",
-        back=(address("/messages", topic=message["topic"], by="last", queue=message["queue"]),
-              str(message["topic"])),
+        back=(
+            address("/messages", topic=message["topic"], by="last", queue=message["queue"]),
+            str(message["topic"]),
+        ),
         facts=facts,
         tables=tables,
         template="message.html",
@@ -159,7 +164,7 @@ async def _message(asked: PageAsked) -> View:
             "fault": message.get("bodyFault", ""),
             "forms": [(form, asked.address(**{"as": form})) for form in body.forms],
         },
-    )  # fmt: skip
+    )
 
 
 def _life(found: Row) -> ShownTable:
@@ -265,8 +270,9 @@ async def _end(asked: PageAsked, form: Form) -> Done:
         decision,
         messages=number_of("messages", form.get("messages", "")) or 0,
     )
-    return Done(f"{ended['messages']} messages of {transaction}: {ended['decision']}.",
-                "/transactions")  # fmt: skip
+    return Done(
+        f"{ended['messages']} messages of {transaction}: {ended['decision']}.", "/transactions"
+    )
 
 
 PAGES = (
