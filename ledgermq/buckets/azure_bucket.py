@@ -296,8 +296,9 @@ class AzureBucket(Bucket):
     def _no_container(self, key: str) -> ConfigError:
         return ConfigError(
             "no such bucket",
-            file=self.as_text(key), setting="abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX",
-        )  # fmt: skip
+            file=self.as_text(key),
+            setting="abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX",
+        )
 
     def _ask(self, what: str, key: str, call: Callable[[], Value]) -> Value:
         """What the store answers, with what may come of it as our errors.
@@ -420,8 +421,10 @@ def _service(host: str) -> BlobServiceClient:
         if service.account_name != account:
             raise ConfigError(
                 "keys are of another account",
-                setting=_CONNECTION, found=service.account_name, expected=account,
-            )  # fmt: skip
+                setting=_CONNECTION,
+                found=service.account_name,
+                expected=account,
+            )
         return service
     url = f"https://{host.replace('.dfs.', '.blob.', 1)}"
     credential = os.environ.get(_KEY) or os.environ.get(_TOKEN) or _identity()

@@ -248,8 +248,10 @@ class Bucket(ABC):
         if size > bytes_max:
             raise CorruptLogError(
                 "object is too large for what it is to be",
-                file=self.as_text(key), bytes=size, allowed=bytes_max,
-            )  # fmt: skip
+                file=self.as_text(key),
+                bytes=size,
+                allowed=bytes_max,
+            )
 
 
 def whole(content: bytes, size: int) -> bytes:

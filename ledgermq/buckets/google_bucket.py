@@ -98,8 +98,10 @@ class GoogleBucket(Bucket):
         except (GoogleAuthError, OSError, ValueError) as error:
             raise ConfigError(
                 "no keys for the object store",
-                bucket=place.bucket, setting=_KEYS, reason=_reason(error),
-            ) from error  # fmt: skip
+                bucket=place.bucket,
+                setting=_KEYS,
+                reason=_reason(error),
+            ) from error
         self._bucket = self._client.bucket(place.bucket)
         self._endpoint = endpoint or "storage.googleapis.com"
         self.place = place._replace(endpoint=endpoint)
@@ -164,8 +166,9 @@ class GoogleBucket(Bucket):
         if version not in (None, found):
             raise StorageError(
                 "object not read",
-                file=self.as_text(key), reason="there is another one meanwhile",
-            )  # fmt: skip
+                file=self.as_text(key),
+                reason="there is another one meanwhile",
+            )
         size = blob.size
         stop = size if end is None else min(end, size)
         if start >= size:
@@ -240,10 +243,14 @@ class GoogleBucket(Bucket):
 
         def page(token: str | None) -> tuple[list[str], list[str], str | None]:
             found = self._client.list_blobs(
-                self._bucket, prefix=self.place.prefix + prefix, delimiter=delimiter,
-                page_size=page_size, page_token=token,
-                fields="items(name),prefixes,nextPageToken", **_patience(),
-            )  # fmt: skip
+                self._bucket,
+                prefix=self.place.prefix + prefix,
+                delimiter=delimiter,
+                page_size=page_size,
+                page_token=token,
+                fields="items(name),prefixes,nextPageToken",
+                **_patience(),
+            )
             names = [blob.name for blob in next(found.pages, ())]
             return names, sorted(found.prefixes), found.next_page_token
 
@@ -291,8 +298,10 @@ class GoogleBucket(Bucket):
     def _no_bucket(self, key: str) -> ConfigError:
         return ConfigError(
             "no such bucket",
-            file=self.as_text(key), endpoint=self._endpoint, setting="gs://BUCKET/PREFIX",
-        )  # fmt: skip
+            file=self.as_text(key),
+            endpoint=self._endpoint,
+            setting="gs://BUCKET/PREFIX",
+        )
 
     def _check_refusal(self, error: StorageError) -> None:
         """Raise what is no answer to a condition that is not met."""

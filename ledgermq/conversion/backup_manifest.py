@@ -164,14 +164,17 @@ def checked_manifest(document: object, *, said_by: str) -> BackupManifest:
     if not OF_WHOM["self_id"](document["self_id"]):
         raise CorruptLogError(
             "manifest names a member that cannot be one",
-            file=said_by, self_id=repr(document["self_id"])[:100],
-        )  # fmt: skip
+            file=said_by,
+            self_id=repr(document["self_id"])[:100],
+        )
     for name, takes in _TAKEN.items():
         if not takes(document[name]):
             raise CorruptLogError(
                 "manifest says what no store has",
-                file=said_by, field=name, value=repr(document[name])[:100],
-            )  # fmt: skip
+                file=said_by,
+                field=name,
+                value=repr(document[name])[:100],
+            )
     manifest = BackupManifest(**document)
     if manifest.log == LogKind.DLEDGER.value and manifest.self_id is None:
         raise CorruptLogError("manifest names no member", file=said_by, log=manifest.log)
@@ -284,8 +287,10 @@ def verify_backup(folder: Path, *, told: Told = lambda _count: None) -> BackupMa
                 if size != expected.size:
                     raise CorruptLogError(
                         "file of a backup has another size",
-                        file=str(path), size=size, expected=expected.size,
-                    )  # fmt: skip
+                        file=str(path),
+                        size=size,
+                        expected=expected.size,
+                    )
                 digest = digest_of(file.fileno(), expected.used, told)
                 stray = first_nonzero(file.fileno(), expected.used, size)
         except FileNotFoundError as error:
@@ -293,11 +298,15 @@ def verify_backup(folder: Path, *, told: Told = lambda _count: None) -> BackupMa
         except OSError as error:
             raise StorageError(
                 "file of a backup not read",
-                errno=error.errno, file=str(path), reason=error.strerror,
-            ) from error  # fmt: skip
+                errno=error.errno,
+                file=str(path),
+                reason=error.strerror,
+            ) from error
         if digest != expected.blake2b or stray is not None:
             raise CorruptLogError(
                 "file of a backup is not what was backed up",
-                file=str(path), digest=digest, expected=expected.blake2b,
-            )  # fmt: skip
+                file=str(path),
+                digest=digest,
+                expected=expected.blake2b,
+            )
     return manifest

@@ -171,8 +171,10 @@ def _copy(
         if digest != expected.blake2b:
             raise CorruptLogError(
                 "file of a backup is not what was backed up",
-                file=str(source / name), digest=digest, expected=expected.blake2b,
-            )  # fmt: skip
+                file=str(source / name),
+                digest=digest,
+                expected=expected.blake2b,
+            )
 
 
 def _write_marks(staging: Path, manifest: BackupManifest, self_id: str | None) -> None:

@@ -117,8 +117,10 @@ def read_journal(root: Path) -> Conversion | None:
     if document.get("version") != _VERSION:
         raise CorruptLogError(
             "journal of a conversion has another version",
-            file=str(path), version=document.get("version"), expected=_VERSION,
-        )  # fmt: skip
+            file=str(path),
+            version=document.get("version"),
+            expected=_VERSION,
+        )
     # Its checksum says that we wrote it: the fields are those of ``_write``. Where the whole store
     # is somebody else's, so is this.
     patches = cast("list[dict[str, str | int]]", document["patches"])
@@ -322,8 +324,11 @@ def _patch(path: Path, offset: int, *, old: bytes, new: bytes) -> None:
             if not torn:
                 raise CorruptLogError(
                     "file was changed since the conversion was decided",
-                    file=str(path), offset=offset, found=found.hex(), expected=old.hex(),
-                )  # fmt: skip
+                    file=str(path),
+                    offset=offset,
+                    found=found.hex(),
+                    expected=old.hex(),
+                )
             if found != new:
                 os.pwrite(fd, new, offset)
             sync_content(fd)

@@ -223,8 +223,9 @@ def undo_downgrade(root: Path) -> None:
             raise ConfigError(
                 "messages were written since the downgrade, which an undo would lose: the store"
                 f" stays plain; to delete what it was, ledgermq store downgrade {root} --finish",
-                end=reader.end, end_then=begun.facts["end"],
-            )  # fmt: skip
+                end=reader.end,
+                end_then=begun.facts["end"],
+            )
     journal.undo(root, begun)
 
 
@@ -259,8 +260,10 @@ def _build(
         raise ConfigError(
             "too little room for the plain log beside the DLedger log, which is kept until"
             f" --finish: needs {plan.needed} bytes, the disk has {plan.free}",
-            directory=str(root), needed=plan.needed, free=plan.free,
-        )  # fmt: skip
+            directory=str(root),
+            needed=plan.needed,
+            free=plan.free,
+        )
     dledger = plan.directory.dledger
     assert dledger is not None
     _, end = recover_stopped(
@@ -314,8 +317,9 @@ def _convert_log(
     if (run.index_, run.term) != (end.index_, end.term):
         raise CorruptLogError(
             "log was verified to another end than recovery has found",
-            index=run.index_, expected=end.index_,
-        )  # fmt: skip
+            index=run.index_,
+            expected=end.index_,
+        )
     target.sync()
     new_end = Position(target.position)
     target.close()

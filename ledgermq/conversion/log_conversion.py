@@ -191,8 +191,9 @@ class LogConversion:
             elif room == file_size:
                 raise CorruptLogError(
                     "record does not fit into a log file",
-                    size=int(sizes[first]), file_size=file_size,
-                )  # fmt: skip
+                    size=int(sizes[first]),
+                    file_size=file_size,
+                )
             else:
                 runs.append((begun, begun))
                 position, room = position + room, file_size

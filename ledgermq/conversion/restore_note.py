@@ -60,8 +60,12 @@ def messages_of_begun(root: Path, *, backup: str, self_id: str | None, cluster: 
     raise ConfigError(
         "another restore into this folder was begun and is not done: go on with that one, or empty"
         " the folder",
-        directory=str(root), begun=document, backup=backup, self_id=self_id, cluster=cluster,
-    )  # fmt: skip
+        directory=str(root),
+        begun=document,
+        backup=backup,
+        self_id=self_id,
+        cluster=cluster,
+    )
 
 
 def refuse_unfinished_restore(root: Path) -> None:

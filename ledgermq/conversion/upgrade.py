@@ -185,9 +185,11 @@ def planned(root: Path, end: Position, *, group: str, self_id: NodeId) -> Upgrad
     if 0 < blank_size < BLANK_SIZE:
         raise CorruptLogError(
             "no room for the blank behind the last record of the old log",
-            file=str(files.path(starts[-1])), offset=end - starts[-1], room=blank_size,
+            file=str(files.path(starts[-1])),
+            offset=end - starts[-1],
+            room=blank_size,
             needed=BLANK_SIZE,
-        )  # fmt: skip
+        )
     return Upgrade(root, group, self_id, end, divided, files.file_size, len(starts), blank_size)
 
 
@@ -198,8 +200,10 @@ def _continued(root: Path, begun: Conversion, *, group: str, self_id: NodeId) ->
         if names != (group, self_id):
             raise ConfigError(
                 "an upgrade with other names was begun: go on with those, or undo it",
-                directory=str(root), begun=names, asked=(group, self_id),
-            )  # fmt: skip
+                directory=str(root),
+                begun=names,
+                asked=(group, self_id),
+            )
         return begun
     journal.refuse_unfinished(root)
     raise ConfigError(

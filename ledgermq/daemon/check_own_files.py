@@ -165,7 +165,12 @@ def _check_current_term(
         text = "term and vote are not those of ledgermq/term"
         findings.append(
             Finding(
-                Severity.DERIVED, name, 0, text, str(ours), str((found.term, found.vote)),
+                Severity.DERIVED,
+                name,
+                0,
+                text,
+                str(ours),
+                str((found.term, found.vote)),
                 START_MENDS,
             )
-        )  # fmt: skip
+        )

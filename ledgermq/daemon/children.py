@@ -147,9 +147,13 @@ class Child:
         pid = os.fork()
         if pid == 0:
             child_process.live(
-                self.role, self.entry, settings,
-                supervisor_pid=supervisor_pid, leave=leave, signals=before,
-            )  # fmt: skip
+                self.role,
+                self.entry,
+                settings,
+                supervisor_pid=supervisor_pid,
+                leave=leave,
+                signals=before,
+            )
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.pid = pid
         self.forked_ns = now_ns

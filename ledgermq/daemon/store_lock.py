@@ -118,8 +118,10 @@ class FamilyLock:
                 os.close(fd)
                 raise StoreLockedError(
                     f"the directory is held by the node of process {pid}, or by what is left of it",
-                    pid=pid, path=str(path), waited_ms=wait_ms,
-                ) from error  # fmt: skip
+                    pid=pid,
+                    path=str(path),
+                    waited_ms=wait_ms,
+                ) from error
             except OSError as error:
                 # The file system is read-only, say, or has no locks.
                 os.close(fd)

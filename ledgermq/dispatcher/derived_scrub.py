@@ -275,9 +275,11 @@ class DerivedScrub:
                 self._counts.units += patch.units
                 logger.warning(
                     "queue is repaired: file=%s offset=%d units=%d",
-                    patch.path, patch.offset, patch.units,
+                    patch.path,
+                    patch.offset,
+                    patch.units,
                     extra={"event": Event.QUEUES_REPAIRED},
-                )  # fmt: skip
+                )
         if found.fault is not None:
             self._drop_keys(builder, found.fault)
             self._go_on_at(None)
@@ -293,8 +295,10 @@ class DerivedScrub:
         self._counts.index_files += files
         logger.warning(
             "index is damaged, keys are put again: file=%s offset=%d files=%d",
-            path, fault.offset, files,
-        )  # fmt: skip
+            path,
+            fault.offset,
+            files,
+        )
 
     def _put_keys(self, builder: DispatchBuilder, now_ns: int) -> None:
         """A portion of the keys that were dropped."""

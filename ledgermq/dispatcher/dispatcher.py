@@ -473,9 +473,14 @@ def _whole_end(span: LogSpan, begin: Position, near: Position, end: Position) ->
     starts, sizes = np.empty(SCAN_ROWS, np.int64), np.empty(SCAN_ROWS, np.int64)
     for limit in (near, end):
         count, reached, status = scan_entries(
-            span.view, begin - span.start, limit - span.start, span.header_size, span.start,
-            starts.data, sizes.data,
-        )  # fmt: skip
+            span.view,
+            begin - span.start,
+            limit - span.start,
+            span.header_size,
+            span.start,
+            starts.data,
+            sizes.data,
+        )
         whole = whole_records(
             span.view, starts[:count].data, sizes[:count].data, span.header_size, crc32
         )

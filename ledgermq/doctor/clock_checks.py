@@ -39,9 +39,7 @@ def clock_checks(_subject: Subject) -> Iterator[Diagnosis]:
     if state == _TIME_ERROR or is_unsynced:
         yield warn("clock.synchronised", "nothing synchronises it", limit=limit, change=change)
     elif error_ms > ERROR_MAX_MS:
-        yield warn(
-            "clock.synchronised", f"up to {error_ms} ms off", limit=limit, change=change
-        )  # fmt: skip
+        yield warn("clock.synchronised", f"up to {error_ms} ms off", limit=limit, change=change)
     else:
         yield ok("clock.synchronised", f"synchronised, at most {error_ms} ms off", limit=limit)
 

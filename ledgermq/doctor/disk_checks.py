@@ -68,9 +68,11 @@ def _writable(check: str, folder: Path, setting: str) -> Diagnosis:
             pass
     except OSError as error:
         return fail(
-            check, f"{there}: {error.strerror}", limit=limit,
+            check,
+            f"{there}: {error.strerror}",
+            limit=limit,
             change=f"let the node's account write there, or name another folder in {setting}",
-        )  # fmt: skip
+        )
     if there == folder:
         return ok(check, f"{folder} can be written", limit=limit)
     return ok(check, f"{folder} is not there; it can be made in {there}", limit=limit)
@@ -87,9 +89,11 @@ def _owners(subject: Subject) -> Iterator[Diagnosis]:
     limit = f"all of it belongs to {account_name(owner)}"
     if strange:
         yield fail(
-            "disk.owner", f"{len(strange)} files of others, as {strange[0]}", limit=limit,
+            "disk.owner",
+            f"{len(strange)} files of others, as {strange[0]}",
+            limit=limit,
             change=f"chown -R {account_name(owner)} {root} while the node is stopped",
-        )  # fmt: skip
+        )
     else:
         yield ok("disk.owner", f"{len(looked_at)} files looked at", limit=limit)
 
@@ -108,24 +112,32 @@ def _system(folder: Path) -> Diagnosis:
     limit = "ext4 or xfs, on a disk of its own, with barriers"
     if mount.system in REMOTE_SYSTEMS:
         return fail(
-            "disk.file-system", measured, limit=limit,
+            "disk.file-system",
+            measured,
+            limit=limit,
             change="move the store to a local disk: locks, mapped files and syncs need one",
-        )  # fmt: skip
+        )
     if mount.system in MEMORY_SYSTEMS:
         return warn(
-            "disk.file-system", measured, limit=limit,
+            "disk.file-system",
+            measured,
+            limit=limit,
             change="move the store to a disk: this one is empty after a restart of the machine",
-        )  # fmt: skip
+        )
     if {"nobarrier", "barrier=0"} & set(mount.options.split(",")):
         return fail(
-            "disk.file-system", measured, limit=limit,
+            "disk.file-system",
+            measured,
+            limit=limit,
             change="mount it with barriers: without, a sync that returned is lost in a power cut",
-        )  # fmt: skip
+        )
     if mount.system not in GOOD_SYSTEMS:
         return warn(
-            "disk.file-system", measured, limit=limit,
+            "disk.file-system",
+            measured,
+            limit=limit,
             change="use ext4 or xfs: others are not tested",
-        )  # fmt: skip
+        )
     return ok("disk.file-system", measured, limit=limit)
 
 
@@ -153,15 +165,19 @@ def _space(subject: Subject) -> Diagnosis:
     )
     if amount(retention.refuse_above).is_passed(disk):
         return fail(
-            "disk.space", measured, limit=limit,
+            "disk.space",
+            measured,
+            limit=limit,
             change="make room, or keep less (retention.file_reserved_time, retention.bytes_max):"
             " producers are refused",
-        )  # fmt: skip
+        )
     if amount(retention.clean_above).is_passed(disk):
         return warn(
-            "disk.space", measured, limit=limit,
+            "disk.space",
+            measured,
+            limit=limit,
             change="keep less, or give the store a larger disk, before producers are refused",
-        )  # fmt: skip
+        )
     return ok("disk.space", measured, limit=limit)
 
 
@@ -174,9 +190,11 @@ def _inodes(folder: Path) -> Diagnosis:
     if found.f_favail >= INODES_MIN:
         return ok("disk.inodes", measured, limit=limit)
     return warn(
-        "disk.inodes", measured, limit=limit,
+        "disk.inodes",
+        measured,
+        limit=limit,
         change="each queue has a file: remove files of others, or make the file system anew",
-    )  # fmt: skip
+    )
 
 
 def _sync_latency(subject: Subject) -> Diagnosis:
@@ -189,19 +207,25 @@ def _sync_latency(subject: Subject) -> Diagnosis:
     )
     if longest >= sick_ms:
         return fail(
-            "disk.sync", measured, limit=limit,
+            "disk.sync",
+            measured,
+            limit=limit,
             change="the disk hangs: look at the kernel's log, at SMART, at other users of it",
-        )  # fmt: skip
+        )
     if median > SYNC_MEDIAN_MAX_MS:
         return warn(
-            "disk.sync", measured, limit=limit,
+            "disk.sync",
+            measured,
+            limit=limit,
             change="every acknowledgement waits for a sync: take a disk with a protected cache",
-        )  # fmt: skip
+        )
     if median < SYNC_MEDIAN_MIN_MS:
         return warn(
-            "disk.sync", measured, limit=f"at least {SYNC_MEDIAN_MIN_MS} ms",
+            "disk.sync",
+            measured,
+            limit=f"at least {SYNC_MEDIAN_MIN_MS} ms",
             change="so short a sync is none: see what the hypervisor or the file system does",
-        )  # fmt: skip
+        )
     return ok("disk.sync", measured, limit=limit)
 
 
@@ -230,6 +254,8 @@ def _runtime_space(subject: Subject) -> Diagnosis:
     if free >= RUNTIME_FREE_MIN or subject.status is not None:
         return ok("disk.runtime-space", measured, limit=limit)
     return fail(
-        "disk.runtime-space", measured, limit=limit,
+        "disk.runtime-space",
+        measured,
+        limit=limit,
         change="make room there, or name another folder in listen.runtime_dir: no start without",
-    )  # fmt: skip
+    )

@@ -65,9 +65,11 @@ def _state(subject: Subject) -> Diagnosis:
     if not reasons:
         return ok("node.state", value)
     return warn(
-        "node.state", f"{value}: {'; '.join(reason['text'] for reason in reasons)}",
-        limit="ready", change=f"see {', '.join(reason['see'] for reason in reasons)}",
-    )  # fmt: skip
+        "node.state",
+        f"{value}: {'; '.join(reason['text'] for reason in reasons)}",
+        limit="ready",
+        change=f"see {', '.join(reason['see'] for reason in reasons)}",
+    )
 
 
 def _guarded(group: str, subject: Subject) -> Iterator[Diagnosis]:
@@ -75,6 +77,8 @@ def _guarded(group: str, subject: Subject) -> Iterator[Diagnosis]:
         yield from GROUPS[group](subject)
     except (LedgerError, OSError) as error:
         yield fail(
-            f"{group}.checks", f"not finished: {error}", limit="all of them made",
+            f"{group}.checks",
+            f"not finished: {error}",
+            limit="all of them made",
             change="run doctor as root or as the node's account",
-        )  # fmt: skip
+        )

@@ -46,9 +46,11 @@ def _kernel() -> Diagnosis:
     if version >= KERNEL_MIN:
         return ok("host.kernel", f"Linux {release}", limit=f"at least {least}")
     return warn(
-        "host.kernel", f"Linux {release}", limit=f"at least {least}",
+        "host.kernel",
+        f"Linux {release}",
+        limit=f"at least {least}",
         change="install the kernel of Debian 12 or later: older ones are not tested",
-    )  # fmt: skip
+    )
 
 
 def _kernels() -> Diagnosis:
@@ -56,10 +58,12 @@ def _kernels() -> Diagnosis:
     if kernel.compiled:
         return ok("host.kernels", "kernels are compiled", limit=limit)
     return warn(
-        "host.kernels", "kernels are plain Python", limit=limit,
+        "host.kernels",
+        "kernels are plain Python",
+        limit=limit,
         change="install a package or a wheel of this platform, or a C compiler before pip install:"
         " the node works, and takes and gives a small part of the messages a second",
-    )  # fmt: skip
+    )
 
 
 def _processors() -> Diagnosis:
@@ -68,9 +72,11 @@ def _processors() -> Diagnosis:
     if count >= CPUS_MIN:
         return ok("host.processors", f"{count} processors", limit=limit)
     return warn(
-        "host.processors", f"{count} processor", limit=limit,
+        "host.processors",
+        f"{count} processor",
+        limit=limit,
         change="give the machine a second one: raft waits while the writer or a client computes",
-    )  # fmt: skip
+    )
 
 
 def _load() -> Diagnosis:
@@ -81,9 +87,11 @@ def _load() -> Diagnosis:
     if load < 4 * count:
         return ok("host.load", measured, limit=limit)
     return warn(
-        "host.load", measured, limit=limit,
+        "host.load",
+        measured,
+        limit=limit,
         change="heartbeats come late on a machine that is this busy: see with top what runs here",
-    )  # fmt: skip
+    )
 
 
 def _memory(subject: Subject) -> Diagnosis:
@@ -95,17 +103,21 @@ def _memory(subject: Subject) -> Diagnosis:
         + limits.total_answers_bytes
         + limits.deduplication_memory_bytes
     )
-    used = sum(process["pss"] or 0 for process in subject.status["processes"]) if (
-        subject.status
-    ) else 0  # fmt: skip
+    used = (
+        sum(process["pss"] or 0 for process in subject.status["processes"])
+        if (subject.status)
+        else 0
+    )
     measured = f"{size_text(memory.available)} of {size_text(memory.total)} available"
     limit = f"{size_text(needed)}, which the limits of the settings allow the node"
     if memory.available + used >= needed:
         return ok("host.memory", measured, limit=limit)
     return warn(
-        "host.memory", measured, limit=limit,
+        "host.memory",
+        measured,
+        limit=limit,
         change="add memory, or lower limits.total_window_bytes and limits.total_answers_bytes",
-    )  # fmt: skip
+    )
 
 
 def _swap(subject: Subject) -> Diagnosis:
@@ -114,10 +126,12 @@ def _swap(subject: Subject) -> Diagnosis:
     swappiness = int(_read("/proc/sys/vm/swappiness") or 0)
     if swapped:
         return warn(
-            "host.swap", f"{size_text(swapped)} of the node are swapped out", limit="0 B",
+            "host.swap",
+            f"{size_text(swapped)} of the node are swapped out",
+            limit="0 B",
             change="add memory, or set vm.swappiness = 1: a process that is swapped in misses "
             "heartbeats",
-        )  # fmt: skip
+        )
     if not swap.total:
         return ok("host.swap", "no swap")
     measured = f"{size_text(swap.total)} of swap, vm.swappiness = {swappiness}"
@@ -125,10 +139,12 @@ def _swap(subject: Subject) -> Diagnosis:
     if swappiness <= SWAPPINESS_MAX:
         return ok("host.swap", measured, limit=limit)
     return warn(
-        "host.swap", measured, limit=limit,
+        "host.swap",
+        measured,
+        limit=limit,
         change="set vm.swappiness = 1 in /etc/sysctl.d: the page cache of the log is not to push "
         "processes out",
-    )  # fmt: skip
+    )
 
 
 def _overcommit() -> Diagnosis:
@@ -143,10 +159,12 @@ def _overcommit() -> Diagnosis:
     if room >= STRICT_ROOM:
         return ok("host.overcommit", measured, limit=limit)
     return warn(
-        "host.overcommit", measured, limit=limit,
+        "host.overcommit",
+        measured,
+        limit=limit,
         change="set vm.overcommit_memory = 0, or raise vm.overcommit_ratio: a process that is "
         "started again is a fork",
-    )  # fmt: skip
+    )
 
 
 def _huge_pages() -> Diagnosis:

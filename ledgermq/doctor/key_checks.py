@@ -37,10 +37,12 @@ def key_checks(subject: Subject) -> Iterator[Diagnosis]:
         yield ok("keys.members", "not needed: a group of one")
     elif not settings.raft.curve:
         yield warn(
-            "keys.members", "members talk in the clear", limit="raft.curve = true",
+            "keys.members",
+            "members talk in the clear",
+            limit="raft.curve = true",
             change="make keys (ledgermq keys init) and set raft.curve = true on all members, unless"
             " nobody else can reach their network",
-        )  # fmt: skip
+        )
     else:
         yield from _member_keys(subject)
     yield from _users_key(subject)
@@ -66,15 +68,19 @@ def _users_key(subject: Subject) -> Iterator[Diagnosis]:
     if foreign:
         missing = CLUSTER_USERS_FILE if foreign[0] in shared else USERS_FILE
         yield fail(
-            "keys.users", f"not to be opened here: {', '.join(sorted(foreign)[:5])}", limit=limit,
+            "keys.users",
+            f"not to be opened here: {', '.join(sorted(foreign)[:5])}",
+            limit=limit,
             change=f"copy {missing} of another member to {keys_directory(settings)}, and reload",
-        )  # fmt: skip
+        )
     elif clear:
         yield warn(
-            "keys.users", f"as they are in the log: {', '.join(sorted(clear)[:5])}", limit=limit,
+            "keys.users",
+            f"as they are in the log: {', '.join(sorted(clear)[:5])}",
+            limit=limit,
             change="make a key (ledgermq acl keys --users), copy it to all members, and give these"
             " users new secrets",
-        )  # fmt: skip
+        )
     else:
         yield ok("keys.users", f"{len(secrets)} secrets", limit=limit)
 
@@ -96,10 +102,12 @@ def _member_keys(subject: Subject) -> Iterator[Diagnosis]:
         load_keys(settings)
     except LedgerError as error:
         yield fail(
-            "keys.members", str(error), limit=limit,
+            "keys.members",
+            str(error),
+            limit=limit,
             change=f"copy this member's folder of `ledgermq keys init` to {folder}, chmod 600"
             f" {secret.name}",
-        )  # fmt: skip
+        )
         return
     yield ok("keys.members", f"{len(settings.node.peers)} members' keys in {folder}", limit=limit)
     yield _folder(folder)
@@ -113,9 +121,11 @@ def _folder(folder: Path) -> Diagnosis:
     if not mode & _WRITERS:
         return ok("keys.folder", f"mode {mode:04o}", limit=limit)
     return fail(
-        "keys.folder", f"mode {mode:04o}", limit=limit,
+        "keys.folder",
+        f"mode {mode:04o}",
+        limit=limit,
         change=f"chmod 700 {folder}: who can put a key there lets a member in",
-    )  # fmt: skip
+    )
 
 
 def _owner(subject: Subject, secret: Path) -> Diagnosis:
@@ -145,14 +155,18 @@ def _roster(subject: Subject, folder: Path) -> Diagnosis:
     limit = "a public key of each member that the log names"
     if own not in known[-1].roster.membership.members:
         return fail(
-            "keys.roster", f"{own} is none of the members that the log names", limit=limit,
+            "keys.roster",
+            f"{own} is none of the members that the log names",
+            limit=limit,
             change="stop this node, or add it again (ledgermq raft add, asked of the leader)",
-        )  # fmt: skip
+        )
     if missing:
         return fail(
-            "keys.roster", "; ".join(missing), limit=limit,
+            "keys.roster",
+            "; ".join(missing),
+            limit=limit,
             change=f"copy those public keys to {folder}",
-        )  # fmt: skip
+        )
     return ok("keys.roster", f"{len(others)} members", limit=limit)
 
 
@@ -163,11 +177,12 @@ def _client_key(subject: Subject) -> Iterator[Diagnosis]:
     if listen.curve_secret_file is None:
         if is_open and not access.enabled:
             yield warn(
-                "keys.clients", "clients come over tcp in the clear, and anybody may",
+                "keys.clients",
+                "clients come over tcp in the clear, and anybody may",
                 limit="listen.curve_secret_file, access.enabled",
                 change="make a key (ledgermq acl keys), and users; or let nobody else reach the"
                 " ports",
-            )  # fmt: skip
+            )
         else:
             yield ok("keys.clients", "not needed" if not is_open else "none: tcp is in the clear")
         return
@@ -175,8 +190,10 @@ def _client_key(subject: Subject) -> Iterator[Diagnosis]:
         load_client_secret(listen)
     except LedgerError as error:
         yield fail(
-            "keys.clients", str(error), limit="a secret key, mode 0600",
+            "keys.clients",
+            str(error),
+            limit="a secret key, mode 0600",
             change="ledgermq acl keys --node FILE, or chmod 600",
-        )  # fmt: skip
+        )
         return
     yield ok("keys.clients", str(listen.curve_secret_file), limit="a secret key, mode 0600")

@@ -35,9 +35,11 @@ def _members(members: list[MemberLevel], in_force: int) -> Diagnosis:
     reasons = holding_back(members, newest)
     if reasons:
         return warn(
-            check, measured, limit=limit,
+            check,
+            measured,
+            limit=limit,
             change=f"{'; '.join(reasons)}: see docs/operating/new-version.md",
-        )  # fmt: skip
+        )
     if newest > in_force:
         measured += ": the next step is `ledgermq cluster features --enable`"
     return ok(check, measured, limit=limit)
@@ -49,7 +51,9 @@ def _log(counters: Mapping[str, int]) -> Diagnosis:
     if not needed:
         return ok(check, "what it has is known to this version", limit=limit)
     return fail(
-        check, f"its next command needs level {needed}: the tables stand still, and this node does"
-        " not lead", limit=limit,
+        check,
+        f"its next command needs level {needed}: the tables stand still, and this node does"
+        " not lead",
+        limit=limit,
         change=f"install version {version_of(needed)}, and restart the node",
-    )  # fmt: skip
+    )

@@ -64,9 +64,11 @@ def peer_checks(subject: Subject) -> Iterator[Diagnosis]:
         keys = load_keys(settings)
     except LedgerError as error:
         yield fail(
-            "peers.members", f"not tried without keys: {error.message}", limit="keys of all",
+            "peers.members",
+            f"not tried without keys: {error.message}",
+            limit="keys of all",
             change="see keys.members",
-        )  # fmt: skip
+        )
         return
     for node, address in others.items():
         yield from _reached(subject, node, address, keys)
@@ -86,9 +88,11 @@ def _home(subject: Subject) -> Iterator[Diagnosis]:
     change = "see why in `ledgermq cluster status`, asked of the leader"
     if counters.get("cluster_rights_too_old"):
         yield fail(
-            "peers.home", "not heard for too long: the cluster's users are refused",
-            limit=f"{subject.settings.access.cluster_rights_max_age_s} s", change=change,
-        )  # fmt: skip
+            "peers.home",
+            "not heard for too long: the cluster's users are refused",
+            limit=f"{subject.settings.access.cluster_rights_max_age_s} s",
+            change=change,
+        )
     elif current_ms:
         silent_s = time.time() - current_ms / 1_000
         measured = f"all rows of the cluster were here {silent_s:.0f} s ago"
@@ -126,11 +130,13 @@ def _reached(
         yield ok(check, f"{address.endpoint}: handshake in {shake.took_ms:.0f} ms", limit=limit)
         return
     yield fail(
-        check, f"{address.endpoint}: {shake.trouble}", limit=limit,
+        check,
+        f"{address.endpoint}: {shake.trouble}",
+        limit=limit,
         change="compare the keys of both (raft.keys_dir), and raft.curve"
         if shake.is_connected
         else "start that member; or see what between the two closes the port",
-    )  # fmt: skip
+    )
 
 
 def shake_hands(own: NodeId, node: NodeId, address: PeerAddress, keys: PeerKeys | None) -> Shake:
@@ -191,9 +197,11 @@ def _admitted(raft: Mapping[str, object], node: NodeId) -> Diagnosis:
     refusal = cast("Mapping[str, str]", raft["refusals"]).get(node)
     if refusal is not None:
         return fail(
-            check, refusal, limit=limit,
+            check,
+            refusal,
+            limit=limit,
             change="as the reason says: key, settings that must be alike, disk, or membership",
-        )  # fmt: skip
+        )
     peers = cast("list[Mapping[str, object]]", raft["peers"])
     known = next((peer for peer in peers if peer["node"] == node), None)
     if known is None or raft["role"] != "leader":
@@ -204,9 +212,11 @@ def _admitted(raft: Mapping[str, object], node: NodeId) -> Diagnosis:
     measured = f"{behind}, heard of {silent_ms} ms ago"
     if silent_ms > SILENT_MAX_MS:
         return fail(
-            check, measured, limit=f"heard of within {SILENT_MAX_MS} ms",
+            check,
+            measured,
+            limit=f"heard of within {SILENT_MAX_MS} ms",
             change="start that member, or see why it does not answer",
-        )  # fmt: skip
+        )
     return ok(check, measured, limit=limit)
 
 
@@ -216,10 +226,12 @@ def _copies(raft: Mapping[str, object]) -> Diagnosis:
     measured = f"{raft['copies']} members hold all that is committed"
     if raft["leans_on_witness"]:
         return warn(
-            check, f"{measured}, and the leader leans on a witness", limit=limit,
+            check,
+            f"{measured}, and the leader leans on a witness",
+            limit=limit,
             change="bring the member back that is away, or replace it; leave the others alone"
             " (docs/operating/two-sites.md)",
-        )  # fmt: skip
+        )
     return ok(check, measured, limit=limit)
 
 
@@ -246,10 +258,12 @@ def _same_time(subject: Subject, node: NodeId, address: PeerAddress) -> Diagnosi
     if abs(apart_ms) - within_ms <= CLOCKS_MAX_MS:
         return ok(check, measured, limit=limit)
     return warn(
-        check, measured, limit=limit,
+        check,
+        measured,
+        limit=limit,
         change="synchronise the clocks of both: after a change of leaders, delays and the times of"
         " messages jump by that much",
-    )  # fmt: skip
+    )
 
 
 def clock_difference(endpoint: str) -> tuple[float, float]:

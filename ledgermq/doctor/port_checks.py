@@ -83,28 +83,36 @@ def _port(subject: Subject, endpoint: Endpoint) -> Diagnosis:
         return ok(check, f"port {endpoint.port} is free", limit=limit)
     if subject.status["state"] != "ready":
         return warn(
-            check, f"nobody listens at port {endpoint.port}; the node is not ready", limit=limit,
+            check,
+            f"nobody listens at port {endpoint.port}; the node is not ready",
+            limit=limit,
             change=f"wait for {subject.status['waits_for'] or 'it: see node.state'}",
-        )  # fmt: skip
+        )
     return warn(
-        check, f"no process of this node is seen at port {endpoint.port}", limit=limit,
+        check,
+        f"no process of this node is seen at port {endpoint.port}",
+        limit=limit,
         change="run doctor as root or as the node's account; else restart the node: its settings"
         " are others",
-    )  # fmt: skip
+    )
 
 
 def _taken(check: str, endpoint: Endpoint, who: str, limit: str) -> Diagnosis:
     finding = f"port {endpoint.port} is taken by {who}"
     if endpoint.setting == VIP_SETTING:
         return warn(
-            check, f"{finding}: RocketMQ's clients with vipChannelEnabled do not find this node",
-            limit=limit, change=f"stop that program, or set {VIP_SETTING} to false",
-        )  # fmt: skip
+            check,
+            f"{finding}: RocketMQ's clients with vipChannelEnabled do not find this node",
+            limit=limit,
+            change=f"stop that program, or set {VIP_SETTING} to false",
+        )
     return fail(
-        check, finding, limit=limit,
+        check,
+        finding,
+        limit=limit,
         change=f"stop that program, or take another port in {endpoint.setting} (of members:"
         " on all of them)",
-    )  # fmt: skip
+    )
 
 
 def _unit_at(endpoint: Endpoint) -> str:
@@ -174,10 +182,12 @@ def _given_away(endpoints: list[Endpoint]) -> Diagnosis:
         return ok("ports.reserved", "no connection of others is given one of them", limit=limit)
     ports = ",".join(map(str, within))
     return warn(
-        "ports.reserved", f"the system may give {ports} to any connection", limit=limit,
+        "ports.reserved",
+        f"the system may give {ports} to any connection",
+        limit=limit,
         change=f"set net.ipv4.ip_local_reserved_ports = {ports} in /etc/sysctl.d, or the node may"
         " find its port taken at a start",
-    )  # fmt: skip
+    )
 
 
 def _is_in(ranges: str, port: int) -> bool:

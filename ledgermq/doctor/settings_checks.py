@@ -25,9 +25,11 @@ def read_checked(path: Path) -> tuple[Settings | None, Diagnosis]:
         settings = load_settings(path)
     except ConfigError as error:
         return None, fail(
-            "settings.file", str(error), limit="what docs/operating/settings.md allows",
+            "settings.file",
+            str(error),
+            limit="what docs/operating/settings.md allows",
             change=f"correct {path}; `ledgermq config check {path}` tells all mistakes",
-        )  # fmt: skip
+        )
     fingerprint = cluster_fingerprint(settings)
     return settings, ok("settings.file", f"{path}, cluster fingerprint {fingerprint}")
 
@@ -50,16 +52,20 @@ def _in_force(subject: Subject) -> Iterator[Diagnosis]:
         running = load_settings(path)
     except ConfigError as error:
         yield warn(
-            "settings.in-force", str(error), limit="those of the file",
+            "settings.in-force",
+            str(error),
+            limit="those of the file",
             change="run doctor as the node's account or as root",
-        )  # fmt: skip
+        )
         return
     keys = changed_keys(running, subject.settings)
     if keys:
         yield warn(
-            "settings.in-force", f"the node runs with other values of {', '.join(keys)}",
-            limit="those of the file", change="reload the node (SIGHUP), or restart it",
-        )  # fmt: skip
+            "settings.in-force",
+            f"the node runs with other values of {', '.join(keys)}",
+            limit="those of the file",
+            change="reload the node (SIGHUP), or restart it",
+        )
     else:
         yield ok("settings.in-force", "the node runs with those of the file")
 
@@ -81,7 +87,7 @@ def _members(subject: Subject) -> Diagnosis:
                 limit="the same",
                 change="bring node.peers up to date: the log counts, but a new disk begins with"
                 " the settings",
-            )  # fmt: skip
+            )
     else:
         voters = len(node.peers) or 1
     if voters == 1:
@@ -89,9 +95,12 @@ def _members(subject: Subject) -> Diagnosis:
     limit = f"an odd number, at least {VOTERS_MIN}"
     if voters < VOTERS_MIN or voters % 2 == 0:
         return warn(
-            "settings.members", f"{voters} voters", limit=limit,
-            change="add a member (ledgermq raft add): an even number survives no more than one less"
-        )  # fmt: skip
+            "settings.members",
+            f"{voters} voters",
+            limit=limit,
+            change="add a member (ledgermq raft add): an even number survives no more than one"
+            " less",
+        )
     return ok("settings.members", f"{voters} voters", limit=limit)
 
 
@@ -105,10 +114,12 @@ def _address(subject: Subject) -> Diagnosis:
     limit = "an address under which other machines know this node"
     if address.is_loopback and far:
         return warn(
-            "settings.broker-ip", f"node.broker_ip = {node.broker_ip}", limit=limit,
+            "settings.broker-ip",
+            f"node.broker_ip = {node.broker_ip}",
+            limit=limit,
             change="set node.broker_ip: RocketMQ's clients are told to find the node there, and it"
             " becomes a part of every message's id",
-        )  # fmt: skip
+        )
     return ok("settings.broker-ip", node.broker_ip, limit=limit)
 
 
@@ -118,7 +129,9 @@ def _acknowledgement(subject: Subject) -> Diagnosis:
     is_new = subject.settings.node.initial_cluster_state is ClusterState.NEW
     if mode is AckMode.LOSSY_LEADER and is_new and len(subject.settings.node.peers) > 1:
         return warn(
-            "settings.acknowledgement", measured, limit="majority-fsync, or majority-memory",
+            "settings.acknowledgement",
+            measured,
+            limit="majority-fsync, or majority-memory",
             change="with `lossy-leader`, what was acknowledged is lost with the leader's disk",
-        )  # fmt: skip
+        )
     return ok("settings.acknowledgement", measured)

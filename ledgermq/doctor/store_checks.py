@@ -53,18 +53,22 @@ def _backup_stream(subject: Subject) -> Diagnosis:
         last = read_last_backup(subject.paths.root, name=STREAM_NAME)
     except LedgerError as error:
         return warn(
-            "store.backup-stream", str(error), limit=limit,
+            "store.backup-stream",
+            str(error),
+            limit=limit,
             change="delete ledgermq/last-stream in the store; the stream writes it anew",
-        )  # fmt: skip
+        )
     if last is None:
         return ok("store.backup-stream", "none of this store", limit=limit)
     behind_s = max(0, time.time_ns() // 1_000_000 - last.created_ms) // 1_000
     if behind_s > STREAM_BEHIND_MAX_S:
         return warn(
-            "store.backup-stream", f"{behind_s:,} s behind", limit=limit,
+            "store.backup-stream",
+            f"{behind_s:,} s behind",
+            limit=limit,
             change="start it, or see what it waits for in its journal; where none is wanted any"
             " more, delete ledgermq/last-stream in the store",
-        )  # fmt: skip
+        )
     return ok("store.backup-stream", f"{behind_s:,} s behind", limit=limit)
 
 
@@ -73,9 +77,11 @@ def _files(subject: Subject) -> Diagnosis:
         found = check_directory(subject.settings)
     except LedgerError as error:
         return fail(
-            "store.files", str(error), limit="files that fit the settings",
+            "store.files",
+            str(error),
+            limit="files that fit the settings",
             change="correct the setting that is named, or see docs/operating/check-and-repair.md",
-        )  # fmt: skip
+        )
     if subject.settings.node.witness:
         return ok("store.files", f"{found.root}: a witness without bodies, which has no log")
     return ok("store.files", f"{found.root}: {found.text.removesuffix(', left by a crash')}")
@@ -95,9 +101,11 @@ def _locks(subject: Subject) -> Diagnosis:
     if subject.pids:
         return ok("store.lock", f"held by this node, and {names}", limit=limit)
     return fail(
-        "store.lock", f"held by {names}", limit=limit,
+        "store.lock",
+        f"held by {names}",
+        limit=limit,
         change="a broker, another node or what is left of one has the store: stop it",
-    )  # fmt: skip
+    )
 
 
 def holders_of(path: Path) -> set[int]:
@@ -127,9 +135,11 @@ def _last_stop(subject: Subject) -> Diagnosis:
         return ok("store.last-stop", "the node runs")
     if is_marked:
         return warn(
-            "store.last-stop", "not in order: abort is there", limit="no abort",
+            "store.last-stop",
+            "not in order: abort is there",
+            limit="no abort",
             change="nothing: the next start checks the end of the log. Find out what killed it",
-        )  # fmt: skip
+        )
     return ok("store.last-stop", "in order, or never started", limit="no abort")
 
 
@@ -140,21 +150,27 @@ def _damage(subject: Subject) -> Diagnosis:
         mark = read_damage(path)
     except CorruptLogError as error:
         return fail(
-            "store.damage", str(error), limit=limit,
+            "store.damage",
+            str(error),
+            limit=limit,
             change="treat it as a member with a new disk: docs/operating/group.md",
-        )  # fmt: skip
+        )
     if mark is not None:
         return fail(
-            "store.damage", f"the log is {mark.describe()}", limit=limit,
+            "store.damage",
+            f"the log is {mark.describe()}",
+            limit=limit,
             change="start it in its group, which has what it lacks; look at the disk. Alone: a"
             " backup, or ledgermq store accept-loss",
-        )  # fmt: skip
+        )
     places = subject.status["damages"] if subject.status else []
     if places:
         return fail(
-            "store.damage", f"{len(places)} places, as {places[0]['file']}", limit=limit,
+            "store.damage",
+            f"{len(places)} places, as {places[0]['file']}",
+            limit=limit,
             change="see docs/operating/check-and-repair.md; ledgermq status lists them",
-        )  # fmt: skip
+        )
     return ok("store.damage", "none is known; `ledgermq store check` reads all", limit=limit)
 
 
@@ -173,9 +189,11 @@ def _own_files(subject: Subject) -> Diagnosis:
     limit = "whole, or with a whole copy beside it"
     if wrong:
         return fail(
-            "store.small-files", "; ".join(wrong), limit=limit,
+            "store.small-files",
+            "; ".join(wrong),
+            limit=limit,
             change="as the message says; docs/operating/check-and-repair.md, «Repair»",
-        )  # fmt: skip
+        )
     return ok("store.small-files", "members and tables can be read", limit=limit)
 
 
@@ -185,9 +203,11 @@ def _aside(subject: Subject) -> Diagnosis:
     if not count:
         return ok("store.set-aside", "nothing", limit="nothing")
     return warn(
-        "store.set-aside", f"{count} files or folders in {folder}", limit="nothing",
+        "store.set-aside",
+        f"{count} files or folders in {folder}",
+        limit="nothing",
         change="a start or a repair found them of no use: look at them, then delete them",
-    )  # fmt: skip
+    )
 
 
 def _reserve(subject: Subject) -> Diagnosis:
@@ -200,6 +220,8 @@ def _reserve(subject: Subject) -> Diagnosis:
     if there >= wanted:
         return ok("store.reserve", measured, limit=limit)
     return warn(
-        "store.reserve", measured, limit=limit,
+        "store.reserve",
+        measured,
+        limit=limit,
         change="make room: it is being used, and filled again when there is space",
-    )  # fmt: skip
+    )

@@ -136,8 +136,12 @@ def _decoded(data: bytes, file: str) -> tuple[dict[str, object], bool]:
     if len(data) > DOCUMENT_SIZE_MAX:
         raise CorruptLogError(
             "JSON document is too large",
-            file=file, offset=0, field="size", size=len(data), limit=DOCUMENT_SIZE_MAX,
-        )  # fmt: skip
+            file=file,
+            offset=0,
+            field="size",
+            size=len(data),
+            limit=DOCUMENT_SIZE_MAX,
+        )
     try:
         # Mostly it is what a broker has written, in a hundredth of the time.
         document, plain = _parsed_plain(data), True

@@ -132,8 +132,12 @@ def get_header(page: memoryview, layout: IndexLayout, *, file: str = "") -> Inde
     if len(page) != layout.file_size:
         raise CorruptLogError(
             "index file of another size",
-            file=file, offset=0, field="size", value=len(page), expected=layout.file_size,
-        )  # fmt: skip
+            file=file,
+            offset=0,
+            field="size",
+            value=len(page),
+            expected=layout.file_size,
+        )
     # Of a copy, which takes a field as a whole; one that is unpacked in place is read by octets.
     *stamps, slot_count, count = _HEADER.unpack(bytes(page[:HEADER_SIZE]))
     if not 0 <= slot_count <= layout.slots:

@@ -69,6 +69,10 @@ def is_blank(
     if remaining != file_end - at:
         raise CorruptLogError(
             "blank does not reach to the end of the file",
-            file=file, offset=offset, field="remaining", value=remaining, expected=file_end - at,
-        )  # fmt: skip
+            file=file,
+            offset=offset,
+            field="remaining",
+            value=remaining,
+            expected=file_end - at,
+        )
     return True

@@ -141,8 +141,10 @@ class LeaderRelay:
         if trouble and trouble != self._trouble:
             logger.warning(
                 "what came over TLS is not handed on: leader=%s error=%s setting=%s",
-                self._addresses.of_leader, trouble, self._authorities and self._authorities.setting,
-            )  # fmt: skip
+                self._addresses.of_leader,
+                trouble,
+                self._authorities and self._authorities.setting,
+            )
         self._trouble = trouble
 
     def _count(self, owner: str, requests: int, size: int) -> None:

@@ -127,9 +127,12 @@ class ObserverService:
         thread = ThreadPoolExecutor(2, thread_name_prefix="observer-mirror")
         resources.callback(thread.shutdown, wait=False, cancel_futures=True)
         return MirrorPages(
-            LogSource(self._settings, page), self._sources, counters, thread,
+            LogSource(self._settings, page),
+            self._sources,
+            counters,
+            thread,
             bytes_per_s=self._settings.http.mirror_bytes_per_s,
-        )  # fmt: skip
+        )
 
     def open(self) -> None:
         """Begin to answer."""

@@ -47,8 +47,10 @@ class Tokens:
         if mode & stat.S_IRWXO:
             raise ConfigError(
                 "tokens may be read by everybody: take that right away",
-                file=str(path), setting=_SETTING, mode=f"{stat.S_IMODE(mode):o}",
-            )  # fmt: skip
+                file=str(path),
+                setting=_SETTING,
+                mode=f"{stat.S_IMODE(mode):o}",
+            )
         if len(content) > FILE_SIZE_MAX:
             raise ConfigError(
                 "too many tokens", file=str(path), setting=_SETTING, limit_bytes=FILE_SIZE_MAX
@@ -63,8 +65,10 @@ class Tokens:
                 raise ConfigError(
                     f"not a name, a token of at least {SIZE_MIN} characters, and look, user:USER,"
                     " admin or mirror",
-                    file=str(path), setting=_SETTING, line=number,
-                )  # fmt: skip
+                    file=str(path),
+                    setting=_SETTING,
+                    line=number,
+                )
             callers[_digest(words[1])] = caller
         if not callers:
             raise ConfigError("no token", file=str(path), setting=_SETTING)

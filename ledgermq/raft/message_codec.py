@@ -186,8 +186,12 @@ def _decode(  # noqa: PLR0911 - one for each kind
 def _steady_append(message: Append) -> bytes:
     previous = message.previous
     numbers = (
-        message.term, previous.term, previous.index, message.commit, message.round,
-    )  # fmt: skip
+        message.term,
+        previous.term,
+        previous.index,
+        message.commit,
+        message.round,
+    )
     if not message.runs:
         return HEARTBEAT.pack(_APPEND_KIND, VERSION, *numbers, 0, 0)
     (run,) = message.runs

@@ -215,9 +215,12 @@ def _bounded(value: int, name: str, limit: int) -> int:
 def _name(found: str, what: str) -> str:
     if not found or len(found) > REGISTERED_NAME_SIZE_MAX:
         raise ProtocolError(
-            "name is empty or too long", field=what, found=found[:64], size=len(found),
+            "name is empty or too long",
+            field=what,
+            found=found[:64],
+            size=len(found),
             limit=REGISTERED_NAME_SIZE_MAX,
-        )  # fmt: skip
+        )
     if not found.isprintable():
         raise ProtocolError("name has characters that are none", field=what, found=found[:64])
     return found

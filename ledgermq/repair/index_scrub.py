@@ -222,9 +222,12 @@ class IndexScrub:
             shadow.begin_timestamp + shadow.end_seconds * 1_000 + 999,
         )
         wanted = (
-            shadow.begin_timestamp, shadow.begin_position, shadow.end_position, shadow.used_slots,
+            shadow.begin_timestamp,
+            shadow.begin_position,
+            shadow.end_position,
+            shadow.used_slots,
             shadow.number,
-        )  # fmt: skip
+        )
         if header is None or (header[0], *header[2:]) != wanted or header[1] not in ends:
             self._find(shadow, 0)
         elif slots != shadow.slots:

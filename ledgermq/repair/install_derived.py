@@ -144,13 +144,16 @@ def _check_place(root: Path, folder: Path) -> None:
     if there.st_dev != here.st_dev:
         raise ConfigError(
             "derived files are on another file system: copy the folder beside the store",
-            directory=str(folder), store=str(root),
-        )  # fmt: skip
+            directory=str(folder),
+            store=str(root),
+        )
     if there.st_uid != here.st_uid:
         raise ConfigError(
             "derived files belong to another user than the store: change their owner",
-            directory=str(folder), uid=there.st_uid, store_uid=here.st_uid,
-        )  # fmt: skip
+            directory=str(folder),
+            uid=there.st_uid,
+            store_uid=here.st_uid,
+        )
 
 
 def _check_log(reader: LogReader, staged: StagedDerived) -> None:
@@ -194,9 +197,10 @@ def _make_durable(
         files.close()
         raise CorruptLogError(
             "derived files are not what their description says: run the job again",
-            file=str(folder), found=found,
+            file=str(folder),
+            found=found,
             expected=(staged.ends, staged.queue_files, staged.index_end),
-        )  # fmt: skip
+        )
     builder = DispatchBuilder(
         section,
         queues,

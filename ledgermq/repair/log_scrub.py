@@ -312,9 +312,14 @@ class LogScrub:
                 first = Index((at + number) // ITEM_SIZE)
                 last = Index((at + stop) // ITEM_SIZE - 1)
                 return Damage(
-                    Family.INDEX, replace(point, index=first, chain=None), last, None, at + number,
-                    "index item", bytes(wanted[number:stop]),
-                )  # fmt: skip
+                    Family.INDEX,
+                    replace(point, index=first, chain=None),
+                    last,
+                    None,
+                    at + number,
+                    "index item",
+                    bytes(wanted[number:stop]),
+                )
             wanted = wanted[size:]
             at += size
         return None
@@ -341,9 +346,14 @@ class LogScrub:
         if room < len(blank) or self._read(Family.DATA, behind.position, len(blank)) == blank:
             return Step(on, size, None)
         damage = Damage(
-            Family.DATA, behind, Index(behind.index - 1), following, behind.position,
-            "blank at the end of the file", blank,
-        )  # fmt: skip
+            Family.DATA,
+            behind,
+            Index(behind.index - 1),
+            following,
+            behind.position,
+            "blank at the end of the file",
+            blank,
+        )
         return Step(on, size, damage)
 
     def _find_end(
@@ -357,18 +367,26 @@ class LogScrub:
             if index > end.index:
                 same = end.position <= start + self._file_size
                 damage = Damage(
-                    Family.DATA, point, end.index, end.position if same else None,
-                    point.position, text,
-                )  # fmt: skip
+                    Family.DATA,
+                    point,
+                    end.index,
+                    end.position if same else None,
+                    point.position,
+                    text,
+                )
                 return damage, None
             item = self._item(index)
             if item is None or item.position <= point.position or not self._is_whole(item):
                 continue
             same = item.position < start + self._file_size
             damage = Damage(
-                Family.DATA, point, Index(index - 1), item.position if same else None,
-                point.position, text,
-            )  # fmt: skip
+                Family.DATA,
+                point,
+                Index(index - 1),
+                item.position if same else None,
+                point.position,
+                text,
+            )
             return damage, EntryPoint(item.position, item.index, Term(0), None)
         damage = Damage(Family.DATA, point, Index(last), None, point.position, text)
         return damage, self._next_file(start, end)

@@ -293,8 +293,9 @@ class ClientRights:
             raise BusyError(
                 "rights of the cluster's users are too old: the home of the cluster has to be heard"
                 " first",
-                user=user.name, setting="access.cluster_rights_max_age_s",
-            )  # fmt: skip
+                user=user.name,
+                setting="access.cluster_rights_max_age_s",
+            )
         return user
 
     def _refusal(self, right: str, **resource: str) -> NoPermissionError:

@@ -154,8 +154,12 @@ class LogReader(MappedLog):
         if room < SIZE_MIN or not 0 <= (size or 0) <= room:
             raise CorruptLogError(
                 "message does not fit into its file",
-                file=file, offset=offset, field="total_size", value=size, room=room,
-            )  # fmt: skip
+                file=file,
+                offset=offset,
+                field="total_size",
+                value=size,
+                room=room,
+            )
         view = files.view(physical_offset - offset, files.file_size)
         message = decode_message(view, offset, check_crc=check_crc, file=file)
         if message.physical_offset != physical_offset:
@@ -170,8 +174,12 @@ class LogReader(MappedLog):
         if size is not None and message.size != size:
             raise CorruptLogError(
                 "message of another size than its queue unit says",
-                file=file, offset=offset, field="total_size", value=message.size, expected=size,
-            )  # fmt: skip
+                file=file,
+                offset=offset,
+                field="total_size",
+                value=message.size,
+                expected=size,
+            )
         return message
 
     def store_time_at(self, physical_offset: int, size: int) -> int:

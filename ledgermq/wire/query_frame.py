@@ -156,6 +156,9 @@ def _integer(fields: Mapping[str, object], name: str, low: int, high: int) -> in
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise ProtocolError(
             "field of a QUERY missing or out of range",
-            field=name, value=value, minimum=low, maximum=high,
-        )  # fmt: skip
+            field=name,
+            value=value,
+            minimum=low,
+            maximum=high,
+        )
     return value

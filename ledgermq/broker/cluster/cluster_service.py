@@ -205,8 +205,9 @@ class ClusterService(Service):
             raise NoPermissionError(
                 "client may not ask for the cluster's documents: its user has to be named by"
                 " `ledgermq cluster invite --user`",
-                user=call.user, group=group,
-            )  # fmt: skip
+                user=call.user,
+                group=group,
+            )
 
     def _answer_held(self, now_ms: int) -> None:
         """Those whose time is over; and all, when there is something new."""

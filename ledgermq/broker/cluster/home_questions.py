@@ -257,8 +257,9 @@ class _Asking(threading.Thread):
         if event & _LOCKED_OUT:
             raise NoPermissionError(
                 "node does not let this group in: see cluster.secret and cluster.public",
-                address=address, setting=KEYS_SETTING,
-            )  # fmt: skip
+                address=address,
+                setting=KEYS_SETTING,
+            )
         raise NotLeaderError("no connection to the node, or it has ended", address=address)
 
 

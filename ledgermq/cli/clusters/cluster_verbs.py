@@ -48,52 +48,73 @@ class Ticket(NamedTuple):
 def add_clusters(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add what is about several groups."""
     init = _verb(
-        commands, "init", "begin a cluster of groups, with this one as its home", _init,
+        commands,
+        "init",
+        "begin a cluster of groups, with this one as its home",
+        _init,
         "Makes the root key of the cluster, with which its home is certified. Keep the file away"
         " from the nodes, and where it is not lost: with it another group is made the home when"
         " this one is lost.",
-    )  # fmt: skip
+    )
     init.add_argument("cluster", metavar="CLUSTER", help="name of the cluster")
     init.add_argument(
         "--root-key", type=Path, required=True, metavar="FILE", help="where the root key is written"
     )
     invite = _verb(
-        commands, "invite", "tell the home of a group, and print what that needs to join", _invite,
+        commands,
+        "invite",
+        "tell the home of a group, and print what that needs to join",
+        _invite,
         "Is asked of the home. What it prints is given to `ledgermq cluster join --ticket` on a"
         " host of the other group; nothing in it is secret.",
-    )  # fmt: skip
+    )
     invite.add_argument("group", metavar="GROUP", help="node.broker_name of the other group")
     join = _verb(
-        commands, "join", "have this group belong to a cluster of groups", _join,
+        commands,
+        "join",
+        "have this group belong to a cluster of groups",
+        _join,
         "Is asked of the group that joins. With --home the home is told of it as well, which needs"
         " an admin's rights there.",
-    )  # fmt: skip
+    )
     how = join.add_mutually_exclusive_group(required=True)
     how.add_argument("--home", metavar="ADDRESS", help="nodes of the home, as --address has them")
     how.add_argument("--ticket", type=Path, metavar="FILE", help="what `cluster invite` printed")
     for verb, what in ((init, "this group"), (invite, "the other group"), (join, "this group")):
         verb.add_argument(
-            "--nodes", metavar="LIST",
+            "--nodes",
+            metavar="LIST",
             help=f"consume sockets of all members of {what}, as tcp://10.0.0.1:10912,…"
             + (" (default: those of --address)" if verb is not invite else ""),
-        )  # fmt: skip
+        )
     for verb in (invite, join):
         verb.add_argument(
             "--user", metavar="USER", help="user of the home by which the group's nodes are known"
         )
-    remove = _verb(commands, "remove", "have a group in the cluster no more", _remove,
-                   "Is asked of the home.")  # fmt: skip
+    remove = _verb(
+        commands, "remove", "have a group in the cluster no more", _remove, "Is asked of the home."
+    )
     remove.add_argument("group", metavar="GROUP")
-    leave = _verb(commands, "leave", "have this group belong to no cluster", _leave,
-                  "Is asked of the group that leaves. A home leaves as the last one.")  # fmt: skip
+    leave = _verb(
+        commands,
+        "leave",
+        "have this group belong to no cluster",
+        _leave,
+        "Is asked of the group that leaves. A home leaves as the last one.",
+    )
     leave.add_argument("--home", metavar="ADDRESS", help="nodes of the home, to tell it as well")
     for verb in (remove, leave):
         verb.add_argument("--yes", action="store_true", help="do not ask")
     add_move_home(commands)
     add_drain(commands)
     _verb(commands, "list", "show the groups of the cluster", _list, "As the node knows them.")
-    _verb(commands, "status", "show who the home is, and how far this group has its rows", _status,
-          "As the node knows it.")  # fmt: skip
+    _verb(
+        commands,
+        "status",
+        "show who the home is, and how far this group has its rows",
+        _status,
+        "As the node knows it.",
+    )
 
 
 def _verb(
@@ -139,8 +160,11 @@ def _root_key(path: Path, cluster: str, home: str) -> RootKey:
         raise ConfigError(
             "root key is not overwritten, and it is another cluster's or has certified another"
             " home: name another file",
-            file=str(path), cluster=found.cluster, epoch=found.epoch, home=found.home,
-        )  # fmt: skip
+            file=str(path),
+            cluster=found.cluster,
+            epoch=found.epoch,
+            home=found.home,
+        )
     return found
 
 
@@ -162,9 +186,7 @@ def _join(broker: Broker, arguments: argparse.Namespace) -> int:
     if arguments.ticket is not None:
         ticket, own = _read_ticket(arguments.ticket), admin.own_name()
         if ticket.group != own:
-            raise ConfigError(
-                "ticket is for another group", group=ticket.group, this_group=own
-            )  # fmt: skip
+            raise ConfigError("ticket is for another group", group=ticket.group, this_group=own)
     else:
         with connect_broker(arguments.home, name=NAME, timeout_s=arguments.timeout) as home:
             ticket = _ticket_of(ClusterAdmin(home), admin.own_name(), arguments)

@@ -37,17 +37,21 @@ WAIT_S = 3_600
 def add_drain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``drain``."""
     drain = commands.add_parser(
-        "drain", help="close this group for producers, and have it leave once all is consumed",
+        "drain",
+        help="close this group for producers, and have it leave once all is consumed",
         description="Is asked of the group, which is not the home. It leaves the cluster when no"
         " consumer group lags, and no timer, delayed message, open transaction, batch of a sink or"
         " dead letter is left in it. What was broken off may be asked again.",
-    )  # fmt: skip
+    )
     drain.add_argument("group", metavar="GROUP", help="the group, so that it is no other one")
     drain.add_argument("--home", metavar="ADDRESS", required=True, help="nodes of the home")
     drain.add_argument(
-        "--wait", type=float, default=WAIT_S, metavar="SECONDS",
+        "--wait",
+        type=float,
+        default=WAIT_S,
+        metavar="SECONDS",
         help=f"then say what is left, and leave it closed (default: {WAIT_S:,})",
-    )  # fmt: skip
+    )
     drain.add_argument(
         "--undo",
         action="store_true",
@@ -154,8 +158,9 @@ def _empty(broker: Broker, home: ClusterAdmin, arguments: argparse.Namespace) ->
         if time.monotonic() >= deadline:
             raise TimedOutError(
                 "group takes nothing any more, and is not drained yet: ask again, or --undo",
-                left=text[:1_000], waited_s=arguments.wait,
-            )  # fmt: skip
+                left=text[:1_000],
+                waited_s=arguments.wait,
+            )
         if text and text != told:
             told = text
             print(f"left: {text}", file=sys.stderr)

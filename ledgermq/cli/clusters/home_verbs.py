@@ -26,11 +26,12 @@ LOOK_AGAIN_S = 0.1
 def add_move_home(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``move-home``."""
     move = commands.add_parser(
-        "move-home", help="make another group of the cluster its home",
+        "move-home",
+        help="make another group of the cluster its home",
         description="Is asked of the home, which hands its place over to a group that has all of"
         " its rows. With --force it is asked of the group that is to be the home, when the one"
         " before it is lost: what only that one had is lost with it.",
-    )  # fmt: skip
+    )
     move.add_argument("group", metavar="GROUP", help="the group that is to be the home")
     move.add_argument("--force", action="store_true", help="the home is lost: needs --root-key")
     move.add_argument(
@@ -63,8 +64,10 @@ def _hand_over(admin: ClusterAdmin, arguments: argparse.Namespace) -> ClusterVie
             raise TimedOutError(
                 "the home has handed its place over, and the next one has not told yet that it goes"
                 " on: see `ledgermq cluster status` there",
-                home=found.home, failure=found.failure, waited_s=arguments.timeout,
-            )  # fmt: skip
+                home=found.home,
+                failure=found.failure,
+                waited_s=arguments.timeout,
+            )
         time.sleep(LOOK_AGAIN_S)
         found = admin.cluster() or found
     return found
@@ -77,22 +80,23 @@ def _force(admin: ClusterAdmin, found: ClusterView, arguments: argparse.Namespac
         raise ConfigError("root key does not exist", file=str(path))
     if root.cluster != found.cluster or encoded(SigningKey(root.secret).public) != found.root:
         raise ConfigError(
-            "root key is another cluster's", file=str(path),
-            cluster=root.cluster, this_cluster=found.cluster,
-        )  # fmt: skip
+            "root key is another cluster's",
+            file=str(path),
+            cluster=root.cluster,
+            this_cluster=found.cluster,
+        )
     if own.group != arguments.group:
         raise ConfigError(
-            "ask the group that is to be the home: --address", group=arguments.group,
+            "ask the group that is to be the home: --address",
+            group=arguments.group,
             asked=own.group,
-        )  # fmt: skip
+        )
     if found.is_home and found.by_root and (root.epoch, root.home) == (found.epoch, own.group):
         return found
     confirm(arguments, f"make {own.group} the home, and lose what the one before it had alone")
     signed = RootKey(root.cluster, root.secret, max(root.epoch, found.epoch) + 1, own.group)
     key = decoded(own.key, size_max=PUBLIC_SIZE)
-    wanted = Certificate(
-        root.cluster, signed.epoch, True, own.group, key, found.number, b""
-    )  # fmt: skip
+    wanted = Certificate(root.cluster, signed.epoch, True, own.group, key, found.number, b"")
     # Before anybody has the certificate: no other home is ever certified with this epoch.
     write_root_key(path, signed)
     return admin.take_over([encoded(certify(SigningKey(root.secret), wanted).signed)])

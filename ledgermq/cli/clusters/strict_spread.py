@@ -49,26 +49,34 @@ Reasons = dict[str, list[str]]
 def add_strict(spread: argparse.ArgumentParser) -> None:
     """Add ``--strict`` and what belongs to it."""
     spread.add_argument(
-        "--strict", action="store_true",
+        "--strict",
+        action="store_true",
         help="keep the order of keys: close the topic, wait until all is consumed, give the groups"
         " of --over their queues, and open all; what was broken off is typed again",
-    )  # fmt: skip
+    )
     spread.add_argument(
         "--reopen", action="store_true", help="open the topic in all of its groups, as they are"
     )
     spread.add_argument(
-        "--wait", type=float, default=DRAIN_S, metavar="SECONDS",
+        "--wait",
+        type=float,
+        default=DRAIN_S,
+        metavar="SECONDS",
         help=f"with --strict: then open it as it was (default: {DRAIN_S:,.0f})",
-    )  # fmt: skip
+    )
     spread.add_argument(
-        "--closed-for", type=float, default=CLOSED_S, metavar="SECONDS",
+        "--closed-for",
+        type=float,
+        default=CLOSED_S,
+        metavar="SECONDS",
         help="with --strict: it is closed for so long at least, in which producers hear of it"
         f" (default: {CLOSED_S:,.0f}, for a timeout_s of {_TIMEOUT_S:,.0f})",
-    )  # fmt: skip
+    )
     spread.add_argument(
-        "--leave-delayed", action="store_true",
+        "--leave-delayed",
+        action="store_true",
         help="with --strict: what waits for a time is no reason to wait",
-    )  # fmt: skip
+    )
 
 
 def reopen(home: ClusterAdmin, topic: str) -> TopicOverGroups:
@@ -101,9 +109,10 @@ def spread_strictly(
     unknown = [one for one in over if one not in there_are]
     if unknown:
         raise ConfigError(
-            "no group of that name is in the cluster", group=unknown[0],
+            "no group of that name is in the cluster",
+            group=unknown[0],
             groups=" ".join(there_are)[:LEFT_SIZE_MAX],
-        )  # fmt: skip
+        )
     if arguments.queues is not None and not 1 <= arguments.queues <= QUEUE_ID_MAX:
         raise ConfigError("--queues out of range", queues=arguments.queues, limit=QUEUE_ID_MAX)
     found = home.topic_groups(topic)
@@ -184,8 +193,10 @@ class _Course:
             if time.monotonic() >= self._deadline:
                 raise TimedOutError(
                     f"not all groups {what} yet: type it again, or --reopen",
-                    topic=row.topic, left=_text(reasons), waited_s=self._arguments.wait,
-                )  # fmt: skip
+                    topic=row.topic,
+                    left=_text(reasons),
+                    waited_s=self._arguments.wait,
+                )
             time.sleep(LOOK_S)
 
     def _look(self, row: TopicOverGroups) -> Mapping[str, TopicRemains | LedgerError]:
@@ -233,16 +244,19 @@ class _Course:
                 state = f"takes no messages, and could not be opened ({error}): --reopen"
         return TimedOutError(
             f"topic is not drained in the time given (--wait), and {state}",
-            topic=topic, left=left, waited_s=waited_s,
-        )  # fmt: skip
+            topic=topic,
+            left=left,
+            waited_s=waited_s,
+        )
 
 
 def _check_times(arguments: argparse.Namespace) -> None:
     if arguments.closed_for < 0 or arguments.wait < arguments.closed_for:
         raise ConfigError(
             "--wait is shorter than --closed-for, or that is below 0",
-            wait=arguments.wait, closed_for=arguments.closed_for,
-        )  # fmt: skip
+            wait=arguments.wait,
+            closed_for=arguments.closed_for,
+        )
 
 
 def _groups_of(home: ClusterAdmin) -> list[str]:
@@ -266,8 +280,9 @@ def _is_open(found: TopicOverGroups, there_are: Sequence[str]) -> bool:
         raise ConfigError(
             "topic is closed in some of its groups: end `ledgermq cluster drain` there first, or"
             " --reopen",
-            topic=found.topic, closed=" ".join(closed)[:LEFT_SIZE_MAX],
-        )  # fmt: skip
+            topic=found.topic,
+            closed=" ".join(closed)[:LEFT_SIZE_MAX],
+        )
     return not closed
 
 

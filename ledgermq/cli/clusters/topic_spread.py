@@ -35,10 +35,12 @@ def register_spread(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
     spread.add_argument("topic", metavar="TOPIC")
     spread.add_argument("--over", metavar="GROUPS", help="groups by commas, or all")
     spread.add_argument(
-        "--queues", type=int, metavar="N",
+        "--queues",
+        type=int,
+        metavar="N",
         help="at least so many in each of these groups (default: as many as the one that has most,"
         " where a group has none yet)",
-    )  # fmt: skip
+    )
     add_strict(spread)
     add_fails_over(spread)
     spread.add_argument(
@@ -62,10 +64,11 @@ def register_spread(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def add_fails_over(parser: argparse.ArgumentParser) -> None:
     """Add ``--fails-over``."""
     parser.add_argument(
-        "--fails-over", choices=tuple(ON_OFF),
+        "--fails-over",
+        choices=tuple(ON_OFF),
         help="a message that one group has not stored in time is sent to another one, and may be in"
         " both then",
-    )  # fmt: skip
+    )
 
 
 def create_over(arguments: argparse.Namespace, others: Sequence[str]) -> int:
@@ -140,9 +143,10 @@ def _groups(given: str) -> list[str]:
 
 def _tell(arguments: argparse.Namespace, found: TopicOverGroups) -> int:
     def show() -> None:
-        print_table(("group", "queues", "phase"), [
-            (one.group, f"{one.queues}", one.phase) for one in found.groups
-        ])  # fmt: skip
+        print_table(
+            ("group", "queues", "phase"),
+            [(one.group, f"{one.queues}", one.phase) for one in found.groups],
+        )
         if found.order:
             print("order is promised: nothing fails over")
         elif found.fails_over:

@@ -37,9 +37,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     listing.add_argument("group", metavar="GROUP", nargs="?", help="whose; all when left out")
     listing.add_argument("--from", dest="first", type=int, default=0, metavar="OFFSET")
     listing.add_argument(
-        "--max", type=int, default=LISTED_DEFAULT, metavar="N",
+        "--max",
+        type=int,
+        default=LISTED_DEFAULT,
+        metavar="N",
         help=f"only N of them (default: {LISTED_DEFAULT})",
-    )  # fmt: skip
+    )
     listing.set_defaults(func=_list)
 
     show = verbs.add_parser("show", help="all about one")
@@ -55,10 +58,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     which.add_argument("--all", action="store_true", help="all that were not replayed yet")
     replay.add_argument(
-        "--to", choices=("group", "origin"), default="group",
+        "--to",
+        choices=("group", "origin"),
+        default="group",
         help="to this group alone, or into the topics that they were first sent to, where all "
         "groups get them (default: group)",
-    )  # fmt: skip
+    )
     replay.add_argument("--again", action="store_true", help="also what was replayed before")
     replay.set_defaults(func=_replay)
     for verb in (listing, show, replay):

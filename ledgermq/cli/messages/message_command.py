@@ -52,9 +52,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         verb.add_argument("--topic", help="where a producer's unique id is looked for")
 
     track.add_argument(
-        "--trace-topic", default=TRACE_TOPIC, metavar="TOPIC",
+        "--trace-topic",
+        default=TRACE_TOPIC,
+        metavar="TOPIC",
         help=f"where clients write traces (default: {TRACE_TOPIC})",
-    )  # fmt: skip
+    )
 
     find = add_query(verbs, "find", "the messages of a topic with a key, or of a time", _find)
     find.add_argument("topic", metavar="TOPIC")
@@ -70,9 +72,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--last", action="store_true", help="the last ones instead of the first ones"
     )
     browse.add_argument(
-        "--count", type=int, default=COUNT_DEFAULT, metavar="N",
+        "--count",
+        type=int,
+        default=COUNT_DEFAULT,
+        metavar="N",
         help=f"so many (default: {COUNT_DEFAULT})",
-    )  # fmt: skip
+    )
 
 
 def _show(queries: Queries, arguments: argparse.Namespace) -> int:

@@ -55,9 +55,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def add_key_options(parser: argparse.ArgumentParser) -> None:
     """Add what ``by_key`` looks at beside topic and key."""
     parser.add_argument(
-        "--max", type=int, default=MESSAGES_DEFAULT, metavar="N",
+        "--max",
+        type=int,
+        default=MESSAGES_DEFAULT,
+        metavar="N",
         help=f"only N (default: {MESSAGES_DEFAULT}); of those with a key the newest",
-    )  # fmt: skip
+    )
     parser.add_argument("--from", dest="begin", metavar="TIME", help="stored then or later")
     parser.add_argument("--to", dest="end", metavar="TIME", help="stored then or before")
 

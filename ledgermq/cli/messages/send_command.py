@@ -52,9 +52,10 @@ def add_parser(
     )
     parser.add_argument("--queue", type=int, metavar="N", help="queue; else they take turns")
     parser.add_argument(
-        "--unique-id", metavar="ID",
+        "--unique-id",
+        metavar="ID",
         help="of the one message; a topic with a de-duplication window stores none twice",
-    )  # fmt: skip
+    )
     parser.add_argument("--count", type=int, metavar="N", help="send the bodies N times")
     parser.add_argument("--size", type=int, metavar="BYTES", help="make a body of this size up")
     parser.add_argument(

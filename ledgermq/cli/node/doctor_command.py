@@ -32,27 +32,35 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "nothing; the sync of the disk is measured with a file that is removed.",
     )
     parser.add_argument(
-        "--config", type=Path, default=CONFIG_FILE, metavar="FILE",
+        "--config",
+        type=Path,
+        default=CONFIG_FILE,
+        metavar="FILE",
         help=f"settings of the node (default: {CONFIG_FILE})",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--only", metavar="PARTS", help=f"some of them: {','.join(PARTS)} (default: all)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
-        "--record", type=float, metavar="SECONDS",
+        "--record",
+        type=float,
+        metavar="SECONDS",
         help="watch the node for so long, and write one archive that somebody far away can read:"
         " samples, stacks, logs, settings without secrets, findings",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--output", type=Path, metavar="DIR",
+        "--output",
+        type=Path,
+        metavar="DIR",
         help="folder of the archive (default: this one)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--address", metavar="ADDRESS",
+        "--address",
+        metavar="ADDRESS",
         help="with --record: nodes to be asked, too, as tcp://HOST:PORT of their consume sockets,"
         " divided by commas",
-    )  # fmt: skip
+    )
     parser.set_defaults(func=LateCommand("node.doctor_run", "examine_node"))
 
 
@@ -63,7 +71,7 @@ def describe(finding: Diagnosis, *, is_colored: bool) -> Iterator[str]:
         name = f"\x1b[{_COLORS[finding.verdict]}m{name}\x1b[0m"
     first, *more = textwrap.wrap(
         shown(" ".join(finding.measured.split())), WIDTH - 32, break_long_words=False
-    ) or [""]  # fmt: skip
+    ) or [""]
     yield f"{name}{finding.check:<26}{first}"
     for line in more:
         yield f"{INDENT}{'':<26}{line}"

@@ -47,13 +47,18 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "does not run.",
     )
     status.add_argument(
-        "--config", type=Path, default=CONFIG_FILE, metavar="FILE",
+        "--config",
+        type=Path,
+        default=CONFIG_FILE,
+        metavar="FILE",
         help=f"settings of the node (default: {CONFIG_FILE})",
-    )  # fmt: skip
+    )
     status.add_argument(
-        "--unit", metavar="NAME", help="the unit (default: ledgermq.service; of another file, as "
+        "--unit",
+        metavar="NAME",
+        help="the unit (default: ledgermq.service; of another file, as "
         "n1.toml, ledgermq@n1.service)",
-    )  # fmt: skip
+    )
     status.add_argument(
         "--events", type=int, default=EVENTS, metavar="N", help=f"so many (default: {EVENTS})"
     )

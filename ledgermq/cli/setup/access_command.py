@@ -110,8 +110,10 @@ def _init(arguments: argparse.Namespace) -> int:
         print(json.dumps({"folder": str(folder), "users": sorted(users)}))
         return 0
     for node in nodes:
-        print(f"{folder / node.name}: copy what is in it to {place} on {node.address}, for the"
-              " account of the service alone, and put access.toml into the settings")  # fmt: skip
+        print(
+            f"{folder / node.name}: copy what is in it to {place} on {node.address}, for the"
+            " account of the service alone, and put access.toml into the settings"
+        )
     leads = "the one that leads" if len(nodes) > 1 else "it"
     print(f"start the nodes, then on {leads}: ledgermq access apply {folder}")
     for name in users:

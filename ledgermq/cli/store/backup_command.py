@@ -59,9 +59,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "that chance takes is restored into a folder that is removed again.",
     )
     verify.add_argument(
-        "backup", metavar="BACKUP",
+        "backup",
+        metavar="BACKUP",
         help="one backup, or the repository of streams: a folder, or s3://BUCKET/PREFIX, gs://…, abfss://…",
-    )  # fmt: skip
+    )
     add_verify_options(verify)
     verify.set_defaults(func=_verify)
 
@@ -74,9 +75,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "one, or by --to-time or --to-index.",
     )
     restore.add_argument(
-        "backup", metavar="BACKUP",
+        "backup",
+        metavar="BACKUP",
         help="one backup, or the repository of streams: a folder, or s3://BUCKET/PREFIX, gs://…, abfss://…",
-    )  # fmt: skip
+    )
     restore.add_argument("directory", type=Path, help="storePathRootDir: an empty folder")
     restore.add_argument("--group", help="node.group of the group that is to begin")
     restore.add_argument(

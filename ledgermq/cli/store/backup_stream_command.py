@@ -28,23 +28,33 @@ def add_stream_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     stream.add_argument("directory", type=Path, help="storePathRootDir")
     stream.add_argument(
-        "target", nargs="?", metavar="REPOSITORY",
+        "target",
+        nargs="?",
+        metavar="REPOSITORY",
         help="the repository: a folder, or s3://BUCKET/PREFIX, gs://…, abfss://…",
-    )  # fmt: skip
+    )
     stream.add_argument("--to", metavar="REPOSITORY", help="the same, as spark archive has it")
     stream.add_argument(
-        "--runtime-dir", type=Path, metavar="DIR", required=True,
+        "--runtime-dir",
+        type=Path,
+        metavar="DIR",
+        required=True,
         help="listen.runtime_dir of the running node",
-    )  # fmt: skip
+    )
     stream.add_argument("--self-id", help="whose DLedger log, where there are several")
     stream.add_argument(
-        "--interval", type=float, default=INTERVAL_S, metavar="SECONDS",
+        "--interval",
+        type=float,
+        default=INTERVAL_S,
+        metavar="SECONDS",
         help=f"how often, 5 when left out, at most {INTERVAL_MAX_S:.0f}",
-    )  # fmt: skip
+    )
     stream.add_argument(
-        "--keep-days", type=int, metavar="N",
+        "--keep-days",
+        type=int,
+        metavar="N",
         help="delete log files whose messages are all older; without it all is kept",
-    )  # fmt: skip
+    )
     stream.add_argument("--once", action="store_true", help="put what is there now, and end")
     _add_key_option(stream)
     stream.add_argument("--json", action="store_true", help="print JSON, with --once")
@@ -57,9 +67,11 @@ def add_verify_options(verify: argparse.ArgumentParser) -> None:
     _add_key_option(of_stream)
     _add_member_option(of_stream)
     of_stream.add_argument(
-        "--scratch", type=Path, metavar="DIR",
+        "--scratch",
+        type=Path,
+        metavar="DIR",
         help="where a point is restored to; the folder of temporary files when left out",
-    )  # fmt: skip
+    )
     of_stream.add_argument(
         "--seed", type=int, metavar="N", help="take the point that an earlier call has told"
     )
@@ -72,17 +84,20 @@ def add_restore_options(restore: argparse.ArgumentParser) -> None:
     _add_member_option(of_stream)
     which = of_stream.add_mutually_exclusive_group()
     which.add_argument(
-        "--to-time", metavar="TIME",
+        "--to-time",
+        metavar="TIME",
         help="the last entry before the first that was stored later: epoch ms, or ISO 8601",
-    )  # fmt: skip
+    )
     which.add_argument("--to-index", type=int, metavar="N", help="the entry with this index")
 
 
 def _add_key_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
-        "--key-file", type=Path, metavar="FILE",
+        "--key-file",
+        type=Path,
+        metavar="FILE",
         help="64 hexadecimal digits that pieces are encrypted with (AES-256-GCM)",
-    )  # fmt: skip
+    )
 
 
 def _add_member_option(parser: argparse._ActionsContainer) -> None:

@@ -116,9 +116,13 @@ def verify_stream(arguments: argparse.Namespace) -> int:
         with ProgressLine("MiB read") as line:
             found = verify_pieces(repository, told=counted(line))
             point, messages = prove_point(
-                repository, about, Path(scratch),
-                chance=chance, prepare=prepare_member, told=counted(line),
-            )  # fmt: skip
+                repository,
+                about,
+                Path(scratch),
+                chance=chance,
+                prepare=prepare_member,
+                told=counted(line),
+            )
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     gaps = "".join(f"; nothing from {begin:,} to {end:,}" for begin, end in found.gaps)
@@ -178,9 +182,11 @@ def _repository(arguments: argparse.Namespace) -> tuple[Repository, StreamAbout]
         (member,) = streams
     if member not in streams:
         raise ConfigError(
-            "say which stream: --member", repository=arguments.backup, given=member,
+            "say which stream: --member",
+            repository=arguments.backup,
+            given=member,
             found=found,
-        )  # fmt: skip
+        )
     repository = Repository(streams[member], _key(arguments))
     about = repository.about()
     assert about is not None
@@ -287,9 +293,13 @@ def restore_any(arguments: argparse.Namespace) -> int:
     # The backup may be one that the store's owner cannot read.
     with stopped_store(root, as_owner=False), ProgressLine("MiB copied") as line:
         manifest, messages = restore_backup(
-            backup, root,
-            self_id=self_id, cluster=cluster, prepare=prepare, told=counted(line),
-        )  # fmt: skip
+            backup,
+            root,
+            self_id=self_id,
+            cluster=cluster,
+            prepare=prepare,
+            told=counted(line),
+        )
     if arguments.json:
         print(json.dumps({"directory": str(root), **_as_json(manifest)}))
         return 0

@@ -108,9 +108,13 @@ def take_store_over(arguments: argparse.Namespace) -> int:
     _write_text(arguments.settings, text)
     _tell_untranslated(translation, arguments.broker_conf)
     _report(
-        arguments, manifest, begin,
-        broker_ip=settings.node.broker_ip, settings=str(arguments.settings), **told,
-    )  # fmt: skip
+        arguments,
+        manifest,
+        begin,
+        broker_ip=settings.node.broker_ip,
+        settings=str(arguments.settings),
+        **told,
+    )
     return 0
 
 

@@ -75,8 +75,10 @@ def _layout_of(size: int, slots: int | None, items: int | None) -> IndexLayout:
     if slots <= 0 or items <= 0 or layout.file_size != size:
         raise ConfigError(
             "index files cannot have that many slots and items",
-            size=size, hash_slots=slots, index_items=items,
-        )  # fmt: skip
+            size=size,
+            hash_slots=slots,
+            index_items=items,
+        )
     return layout
 
 

@@ -39,13 +39,18 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--interval", type=float, default=2.0, metavar="SECONDS", help="look so often (default: 2)"
     )
     parser.add_argument(
-        "--groups", type=int, default=GROUPS, metavar="N",
+        "--groups",
+        type=int,
+        default=GROUPS,
+        metavar="N",
         help=f"know the N groups with the most lag (default: {GROUPS})",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--sort", choices=[order.value for order in SortOrder], default=SortOrder.LAG.value,
+        "--sort",
+        choices=[order.value for order in SortOrder],
+        default=SortOrder.LAG.value,
         help="how groups are sorted at first (default: lag)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--once", action="store_true", help="look for one interval, print that, and end"
     )

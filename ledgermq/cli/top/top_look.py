@@ -243,11 +243,13 @@ def _mirrors(broker: Broker) -> MirrorsLook:
         archives = ArchiveAdmin(broker).archives()
     except LedgerError as error:
         return MirrorsLook(why=error.message)
-    return MirrorsLook([
-        MirrorLook(mirror, row.position, row.behind, row.at_ms)
-        for row in archives
-        if (mirror := mirror_of_mark(row.archive))
-    ])  # fmt: skip
+    return MirrorsLook(
+        [
+            MirrorLook(mirror, row.position, row.behind, row.at_ms)
+            for row in archives
+            if (mirror := mirror_of_mark(row.archive))
+        ]
+    )
 
 
 def _groups(broker: Broker, count: int) -> GroupsLook:

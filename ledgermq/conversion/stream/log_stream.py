@@ -139,8 +139,9 @@ class LogStream:
         if part.files.room(at) < size or crc32(part.files.view(at, size)) != expected:
             raise ConfigError(
                 "the log is not the one that this backup stream has: take another folder for it",
-                file=self._repository.place.as_text(), position=at,
-            )  # fmt: skip
+                file=self._repository.place.as_text(),
+                position=at,
+            )
 
     def _last_before(self, committed: int) -> tuple[int, int, int] | None:
         for piece in reversed(self._repository.log):

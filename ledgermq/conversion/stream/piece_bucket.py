@@ -80,8 +80,9 @@ class PieceBucket:
             if len(names) > NAMES_MAX:
                 raise CorruptLogError(
                     "too many objects for a backup stream",
-                    file=self.as_text(folder), allowed=NAMES_MAX,
-                )  # fmt: skip
+                    file=self.as_text(folder),
+                    allowed=NAMES_MAX,
+                )
         return sorted(names)
 
     def folders(self) -> Iterator[str]:
@@ -103,9 +104,11 @@ class PieceBucket:
         except OSError as error:
             raise StorageError(
                 "piece of a backup stream not written",
-                errno=error.errno, file=self.as_text(name), reason=str(error),
+                errno=error.errno,
+                file=self.as_text(name),
+                reason=str(error),
                 temporary_folder=gettempdir(),
-            ) from error  # fmt: skip
+            ) from error
 
     @contextmanager
     def opened(self, name: str) -> Iterator[BinaryIO]:

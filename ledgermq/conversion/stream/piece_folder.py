@@ -165,5 +165,7 @@ def _named(partial: Path, path: Path) -> bool:
 def _refused(what: str, path: Path, error: OSError) -> StorageError:
     return StorageError(
         f"piece of a backup stream {what}",
-        errno=error.errno, file=str(path), reason=error.strerror,
-    )  # fmt: skip
+        errno=error.errno,
+        file=str(path),
+        reason=error.strerror,
+    )

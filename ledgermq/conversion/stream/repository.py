@@ -160,8 +160,10 @@ class Repository:
         if found != about:
             raise ConfigError(
                 "a stream of another log is there: take another folder",
-                file=self.place.as_text(), found=found, log=about,
-            )  # fmt: skip
+                file=self.place.as_text(),
+                found=found,
+                log=about,
+            )
 
     def put_log(
         self, piece: LogPiece, facts: StretchFacts, content: Bytes, *, follows: int
@@ -265,8 +267,9 @@ class Repository:
         if size != piece.end - piece.start:
             raise CorruptLogError(
                 "piece of a backup stream has another size than its name says",
-                file=self.place.as_text(piece.name), size=size,
-            )  # fmt: skip
+                file=self.place.as_text(piece.name),
+                size=size,
+            )
         return StretchFacts(**{name: header[name] for name in StretchFacts.__slots__})
 
     def pieces_from(self, start: int, end: int) -> list[LogPiece]:

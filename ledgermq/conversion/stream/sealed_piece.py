@@ -116,8 +116,10 @@ def open_piece(
     if version not in (_VERSION, _VERSION_OF_ANY):
         raise ConfigError(
             "piece of a backup stream of another version",
-            file=where, version=version, expected=_VERSION,
-        )  # fmt: skip
+            file=where,
+            version=version,
+            expected=_VERSION,
+        )
     if (version == _VERSION) is not bool(stream) or (stream and cipher == _DIGESTED):
         raise CorruptLogError("piece is none of this backup stream", file=where)
     if cipher != _AES and key_id == _NO_KEY:
@@ -155,8 +157,9 @@ def _header(line: bytes, name: str, where: str) -> Header:
     if header.get("name") != name:
         raise CorruptLogError(
             "piece of a backup stream stands under another name",
-            file=where, name=header.get("name"),
-        )  # fmt: skip
+            file=where,
+            name=header.get("name"),
+        )
     return header
 
 

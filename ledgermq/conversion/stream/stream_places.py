@@ -110,8 +110,9 @@ class BucketPlaces:
             if number > STREAMS_MAX:
                 raise ConfigError(
                     "too many folders for a repository of backup streams",
-                    repository=self.as_text(), allowed=STREAMS_MAX,
-                )  # fmt: skip
+                    repository=self.as_text(),
+                    allowed=STREAMS_MAX,
+                )
             pieces = _pieces(self._place.below(name))
             if ABOUT in pieces.names(""):
                 found[name] = pieces

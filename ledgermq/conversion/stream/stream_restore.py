@@ -94,9 +94,11 @@ def find_point(repository: Repository, wanted: Wanted) -> RestorePoint:
             return RestorePoint(run, cut.end, cut.index, cut.term, tables)
     raise ConfigError(
         "nothing in this backup stream goes back so far",
-        repository=repository.place.as_text(), begins=runs[0].start if runs else None,
-        index=wanted.index, time_ms=wanted.time_ms,
-    )  # fmt: skip
+        repository=repository.place.as_text(),
+        begins=runs[0].start if runs else None,
+        index=wanted.index,
+        time_ms=wanted.time_ms,
+    )
 
 
 def restore_point(
@@ -185,8 +187,9 @@ class _RestoredLog:
         if position != piece.end:
             raise CorruptLogError(
                 "piece of a backup stream has another size than its name says",
-                file=self._repository.place.as_text(piece.name), size=position - piece.start,
-            )  # fmt: skip
+                file=self._repository.place.as_text(piece.name),
+                size=position - piece.start,
+            )
         return at
 
     def _check(self, path: Path, start: int, end: int, *, is_plain: bool) -> None:
@@ -208,8 +211,9 @@ class _RestoredLog:
             raise CorruptLogError(
                 "record of a backup stream is not whole",
                 file=self._repository.place.as_text("data"),
-                position=checked.point.position, field=checked.fault.field,
-            )  # fmt: skip
+                position=checked.point.position,
+                field=checked.fault.field,
+            )
         self._append_items(int(point.index), memoryview(checked.items))
         self._point = checked.point
 

@@ -63,8 +63,9 @@ def verify_pieces(repository: Repository, *, told: Told = lambda _count: None) -
             raise CorruptLogError(
                 "pieces of a backup stream are missing",
                 file=repository.place.as_text(other.pieces[0].folder),
-                begin=one.end, end=other.start,
-            )  # fmt: skip
+                begin=one.end,
+                end=other.start,
+            )
     gaps = tuple((one.end, other.start) for one, other in pairwise(runs))
     return VerifiedStream(len(repository.log), len(repository.tables), records, gaps)
 
@@ -126,5 +127,5 @@ def _verify_piece(repository: Repository, piece: LogPiece, told: Told) -> int:
         raise CorruptLogError(
             "piece of a backup stream has other records than it says",
             file=repository.place.as_text(piece.name),
-        )  # fmt: skip
+        )
     return found.records

@@ -140,9 +140,11 @@ def _place(path: Path) -> dict[str, object]:
         return {"why_not": error.strerror}
     return {
         **usage._asdict(),
-        "inodes": kinds.f_files, "inodes_free": kinds.f_ffree, "block": kinds.f_bsize,
+        "inodes": kinds.f_files,
+        "inodes_free": kinds.f_ffree,
+        "block": kinds.f_bsize,
         "device": f"{os.major(device)}:{os.minor(device)}",
-    }  # fmt: skip
+    }
 
 
 def _pairs(path: Path) -> dict[str, str]:

@@ -50,10 +50,14 @@ def process_line(process: NodeProcess) -> dict[str, object]:
         line["state"] = one.status()
         cpu, memory, switches = one.cpu_times(), one.memory_info(), one.num_ctx_switches()
         line |= {
-            "user_s": cpu.user, "system_s": cpu.system, "rss": memory.rss, "shared": memory.shared,
+            "user_s": cpu.user,
+            "system_s": cpu.system,
+            "rss": memory.rss,
+            "shared": memory.shared,
             "threads": one.num_threads(),
-            "switches": switches.voluntary, "switches_forced": switches.involuntary,
-        }  # fmt: skip
+            "switches": switches.voluntary,
+            "switches_forced": switches.involuntary,
+        }
     with suppress(psutil.AccessDenied):
         # Only for root and the node's own account.
         io = one.io_counters()
@@ -90,10 +94,14 @@ def _thread(process: NodeProcess, task: Path) -> dict[str, object]:
     name, _, rest = _read_strictly(task / "stat").partition("(")[2].rpartition(")")
     fields = rest.split()
     line: dict[str, object] = {
-        "role": process.role.title, "tid": int(task.name), "name": name,
-        "state": fields[_STATE], "user": int(fields[_USER_TICKS]),
-        "system": int(fields[_SYSTEM_TICKS]), "wchan": _read(task / "wchan"),
-    }  # fmt: skip
+        "role": process.role.title,
+        "tid": int(task.name),
+        "name": name,
+        "state": fields[_STATE],
+        "user": int(fields[_USER_TICKS]),
+        "system": int(fields[_SYSTEM_TICKS]),
+        "wchan": _read(task / "wchan"),
+    }
     stack = _read(task / "stack")
     if stack:
         line["stack"] = [frame.partition("] ")[2] for frame in stack.splitlines()]

@@ -38,10 +38,15 @@ def journal_of(unit: str) -> str:
     """
     return run_tool(
         [
-            _journalctl(), f"--unit={unit}", f"--lines={JOURNAL_LINES}",
-            "--output=short-iso-precise", "--no-pager", "--no-hostname", "--quiet",
+            _journalctl(),
+            f"--unit={unit}",
+            f"--lines={JOURNAL_LINES}",
+            "--output=short-iso-precise",
+            "--no-pager",
+            "--no-hostname",
+            "--quiet",
         ]
-    )  # fmt: skip
+    )
 
 
 def kernel_log() -> str:

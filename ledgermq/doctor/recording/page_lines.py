@@ -36,8 +36,11 @@ def page_line(page: CursorPage, settings: Settings) -> dict[str, object]:
         "lacks_entries": proof.lacks_entries,
         "cursors": cursor_status(page, now_ns),
         "put_lock": {
-            "holder": lock.holder, "held_ms": _age_ms(lock.since_ns if lock.holder else 0, now_ns),
-            "taken": lock.taken, "slow": lock.slow, "recovered": lock.recovered,
+            "holder": lock.holder,
+            "held_ms": _age_ms(lock.since_ns if lock.holder else 0, now_ns),
+            "taken": lock.taken,
+            "slow": lock.slow,
+            "recovered": lock.recovered,
         },
         "space": page.read_space().state.name.lower(),
         "disk_free": page.read_space().free,
@@ -55,7 +58,7 @@ def page_line(page: CursorPage, settings: Settings) -> dict[str, object]:
         },
         "counters": named_counters(page),
         "times": {kind.name.lower(): _times(page, kind) for kind in TimeKind},
-    }  # fmt: skip
+    }
 
 
 def _times(page: CursorPage, kind: TimeKind) -> dict[str, object]:

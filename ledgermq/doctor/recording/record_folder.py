@@ -212,5 +212,7 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
 def _not_written(parent: Path, error: OSError) -> StorageError:
     return StorageError(
         f"the record cannot be written: {error.strerror or error}",
-        errno=error.errno, path=str(parent), option="--output",
-    )  # fmt: skip
+        errno=error.errno,
+        path=str(parent),
+        option="--output",
+    )

@@ -168,9 +168,12 @@ def _figures(gathered: Gathered) -> Iterator[str]:
     if seconds > 0:
         for name, before, after in (
             ("bytes written", _written(first), _written(last)),
-            ("dispatched messages", _number(first, "dispatched_messages"),
-             _number(last, "dispatched_messages")),
-        ):  # fmt: skip
+            (
+                "dispatched messages",
+                _number(first, "dispatched_messages"),
+                _number(last, "dispatched_messages"),
+            ),
+        ):
             yield f"  {name} a second: {(after - before) / seconds:,.1f}"
     for name in ("not_durable_bytes", "not_committed_bytes", "not_dispatched_bytes"):
         yield f"  {name} at the end: {cursors[name]}"

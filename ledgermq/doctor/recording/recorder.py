@@ -99,9 +99,12 @@ def record(asked: RecordWanted) -> Recorded:
         node = f"{settings.node.broker_name}-{settings.node.self_id}"
     stamp = began.strftime("%Y%m%dT%H%M%SZ")
     told = RecordTold(
-        node=node, version=f"ledgermq {ledgermq.__version__}", wanted_s=asked.seconds,
-        began=began.isoformat(timespec="seconds"), findings=[about_file],
-    )  # fmt: skip
+        node=node,
+        version=f"ledgermq {ledgermq.__version__}",
+        wanted_s=asked.seconds,
+        began=began.isoformat(timespec="seconds"),
+        findings=[about_file],
+    )
     signals = _Signals()
     with signals.taken(), RecordFolder(asked.output, f"ledgermq-{node}-{stamp}") as folder:
         _Recorder(asked, settings, folder, told, signals).run()
@@ -163,55 +166,88 @@ class _Recorder:
         put, asked = self._folder.put, self._asked
         if self._settings is not None:
             self._look_at_node(self._settings)
-        self._try("kernel.txt", lambda: put(
-            "kernel.txt", "the kernel's log of a day: memory, disks, clocks, programs that died",
-            kernel_log(),
-        ))  # fmt: skip
+        self._try(
+            "kernel.txt",
+            lambda: put(
+                "kernel.txt",
+                "the kernel's log of a day: memory, disks, clocks, programs that died",
+                kernel_log(),
+            ),
+        )
         self._try("the log", self._log)
         self._try("findings.json", lambda: self._findings(examine(asked.config, asked.parts)))
         if self._settings is not None:
             root = StorePaths.of(self._settings).root
-            self._try("store.txt", lambda: put(
-                "store.txt", store_listing.ABOUT, "\n".join(store_listing.listing(root)) + "\n"
-            ))  # fmt: skip
+            self._try(
+                "store.txt",
+                lambda: put(
+                    "store.txt", store_listing.ABOUT, "\n".join(store_listing.listing(root)) + "\n"
+                ),
+            )
 
     def _look_at_node(self, settings: Settings) -> None:
         folder, paths = self._folder, RuntimePaths(settings.listen.runtime_dir)
         own = settings.node.self_id
         members = (peer.partition("-")[0] for peer in settings.node.peers)
         self._told.others = [member for member in members if member != own]
-        self._try("settings.toml", lambda: folder.put(
-            "settings.toml", "settings of the file; of secrets they have the paths alone",
-            write_settings(settings),
-        ))  # fmt: skip
+        self._try(
+            "settings.toml",
+            lambda: folder.put(
+                "settings.toml",
+                "settings of the file; of secrets they have the paths alone",
+                write_settings(settings),
+            ),
+        )
         places = (settings.store.path_root_dir, settings.listen.runtime_dir)
-        self._try("host.json", lambda: folder.put_json(
-            "host.json", host_facts.ABOUT_HOST, host_facts.host_facts(places)
-        ))  # fmt: skip
-        self._try("cursors", lambda: folder.put(
-            "cursors", "the cursor page itself, as it was at first (ipc/cursor_page.py)",
-            paths.cursors.read_bytes(),
-        ))  # fmt: skip
+        self._try(
+            "host.json",
+            lambda: folder.put_json(
+                "host.json", host_facts.ABOUT_HOST, host_facts.host_facts(places)
+            ),
+        )
+        self._try(
+            "cursors",
+            lambda: folder.put(
+                "cursors",
+                "the cursor page itself, as it was at first (ipc/cursor_page.py)",
+                paths.cursors.read_bytes(),
+            ),
+        )
         # Each of its own: samples use theirs in another thread.
         watch = PageWatch(paths.cursors)
         processes = processes_now(watch, settings)
         watch.close()
-        self._try("limits.txt", lambda: folder.put(
-            "limits.txt", host_facts.ABOUT_LIMITS, host_facts.limits_of(processes)
-        ))  # fmt: skip
-        self._try("connections.json", lambda: folder.put_json(
-            "connections.json", connection_counts.ABOUT,
-            connection_counts.connection_counts(processes),
-        ))  # fmt: skip
-        self._try("settings-in-force.toml", lambda: folder.put(
-            "settings-in-force.toml", "settings of the running node",
-            write_settings(load_settings(published_path(settings.listen.runtime_dir))),
-        ))  # fmt: skip
+        self._try(
+            "limits.txt",
+            lambda: folder.put(
+                "limits.txt", host_facts.ABOUT_LIMITS, host_facts.limits_of(processes)
+            ),
+        )
+        self._try(
+            "connections.json",
+            lambda: folder.put_json(
+                "connections.json",
+                connection_counts.ABOUT,
+                connection_counts.connection_counts(processes),
+            ),
+        )
+        self._try(
+            "settings-in-force.toml",
+            lambda: folder.put(
+                "settings-in-force.toml",
+                "settings of the running node",
+                write_settings(load_settings(published_path(settings.listen.runtime_dir))),
+            ),
+        )
         self._told.why_silent = self._status("status.json", "at first")
-        self._try("raft.json", lambda: folder.put_json(
-            "raft.json", "what the raft process says of the group (`ledgermq raft status`)",
-            control.ask(paths.raft_control, "status"),
-        ))  # fmt: skip
+        self._try(
+            "raft.json",
+            lambda: folder.put_json(
+                "raft.json",
+                "what the raft process says of the group (`ledgermq raft status`)",
+                control.ask(paths.raft_control, "status"),
+            ),
+        )
 
     def _look_last(self) -> None:
         """Also of a record that was interrupted."""
@@ -223,9 +259,12 @@ class _Recorder:
         """Write the node's status; why there is none, else empty."""
         assert self._settings is not None
         path = RuntimePaths(self._settings.listen.runtime_dir).control
-        why = self._try(name, lambda: self._folder.put_json(
-            name, f"`ledgermq status --json`, {when}", control.ask(path, "status")
-        ))  # fmt: skip
+        why = self._try(
+            name,
+            lambda: self._folder.put_json(
+                name, f"`ledgermq status --json`, {when}", control.ask(path, "status")
+            ),
+        )
         return why
 
     def _log(self) -> None:
@@ -267,9 +306,10 @@ class _Recorder:
             found.extend(findings)
         finally:
             self._folder.put_json(
-                "findings.json", "`ledgermq doctor --json`: all findings",
+                "findings.json",
+                "`ledgermq doctor --json`: all findings",
                 [{**one._asdict(), "verdict": one.verdict.name} for one in found],
-            )  # fmt: skip
+            )
 
     def _try(self, what: str, look: Callable[[], object]) -> str:
         """Look at one thing; why it could not be had, which is noted, else empty."""

@@ -327,8 +327,11 @@ def decode_message(
     if properties_size < 0 or properties_at + properties_size != end:
         raise _corrupt(
             "properties do not end the record",
-            file, properties_at - 2, "properties_size", properties_size,
-        )  # fmt: skip
+            file,
+            properties_at - 2,
+            "properties_size",
+            properties_size,
+        )
     body = view[body_at : topic_at - 1]
     if check_crc and body_checksum(body) != body_crc:
         raise _corrupt("body is not what was written", file, at + BODY_CRC_AT, "body_crc", body_crc)

@@ -66,8 +66,10 @@ class ConsumerCodes(PortPart):
         if members:
             raise GroupActiveError(
                 "group has members that cannot be told: stop them first",
-                group=group, members=len(members), some=sorted(members)[:5],
-            )  # fmt: skip
+                group=group,
+                members=len(members),
+                some=sorted(members)[:5],
+            )
 
         def done(_result: object) -> Command:
             self._tell(asked, topic, group, offsets)

@@ -124,8 +124,11 @@ class RegisteredBrokers:
             if name.clusters:
                 logger.warning(
                     "broker is registered in two clusters: name=%s address=%s first=%s other=%s",
-                    broker.name, broker.address, name.clusters[0], broker.cluster,
-                )  # fmt: skip
+                    broker.name,
+                    broker.address,
+                    name.clusters[0],
+                    broker.cluster,
+                )
             name.clusters.append(broker.cluster)
         before = name.addresses.get(broker.id)
         is_first = before != broker.address
@@ -281,8 +284,12 @@ class RegisteredBrokers:
             self._end(before)
         logger.info(
             "broker registered: name=%s cluster=%s id=%d address=%s before=%s",
-            broker.name, broker.cluster, broker.id, broker.address, before or "none",
-        )  # fmt: skip
+            broker.name,
+            broker.cluster,
+            broker.id,
+            broker.address,
+            before or "none",
+        )
 
     def _merge(self, broker_name: str, name: _Name, told: Registration) -> None:
         if told.is_whole:
@@ -327,8 +334,11 @@ class RegisteredBrokers:
         del name.addresses[live.id]
         logger.info(
             "broker dropped: name=%s id=%d address=%s reason=%s",
-            live.name, live.id, address, reason,
-        )  # fmt: skip
+            live.name,
+            live.id,
+            address,
+            reason,
+        )
         if not name.addresses:
             for topic in list(name.topics):
                 self._forget_topic(topic, live.name)

@@ -151,8 +151,10 @@ class RegistrationCodes(PortPart):
                 "broker name is that of this node's group, and the address is no member's: give the"
                 " other broker a name of its own (node.broker_name, RocketMQ's brokerName), or the"
                 " member its address (remoting.addresses)",
-                name=broker.name, address=broker.address, cluster=self._addresses.cluster,
-            )  # fmt: skip
+                name=broker.name,
+                address=broker.address,
+                cluster=self._addresses.cluster,
+            )
         return True
 
     def _master_of(self, name: str) -> dict[str, str]:

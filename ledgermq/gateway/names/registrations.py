@@ -205,8 +205,10 @@ class Registrations(PortPart):
             if server.told is None or server.told[0] != state[0]:
                 logger.info(
                     "registered with a name server: address=%s broker_id=%d topics=%d",
-                    server.link.address, state[0], len(self._tables.topics),
-                )  # fmt: skip
+                    server.link.address,
+                    state[0],
+                    len(self._tables.topics),
+                )
             server.told, server.failures = state, 0
             server.due_ms = now_ms + PERIOD_MS
 
@@ -245,8 +247,9 @@ class Registrations(PortPart):
         if not server.failures:
             logger.warning(
                 "name server does not take the registration: address=%s reason=%s",
-                server.link.address, why,
-            )  # fmt: skip
+                server.link.address,
+                why,
+            )
         server.failures += 1
         server.told = None
         for named in self._named:

@@ -171,8 +171,10 @@ def carry_out_rejoin(settings: Settings, plan: Rejoin) -> None:
     except OSError as error:
         raise StorageError(
             "store not made a mirror's: run the same again",
-            errno=error.errno, directory=str(paths.root), reason=error.strerror,
-        ) from error  # fmt: skip
+            errno=error.errno,
+            directory=str(paths.root),
+            reason=error.strerror,
+        ) from error
     write_mirror_mark(settings)
 
 
@@ -361,8 +363,10 @@ def _read_listing(folder: Path, kept: CopyEnd) -> Missing:
     if document.get("kept") != list(kept):
         raise ConfigError(
             "the store is being made a mirror of another group: go on with that one",
-            begun=document.get("kept"), asked=list(kept), folder=str(folder),
-        )  # fmt: skip
+            begun=document.get("kept"),
+            asked=list(kept),
+            folder=str(folder),
+        )
     begin, end, rows = (document.get(key) for key in ("begin", "end", "queues"))
     if type(begin) is not int or type(end) is not int or not isinstance(rows, list):
         raise CorruptLogError("listing of what was cut lacks something", file=str(path))

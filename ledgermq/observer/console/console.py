@@ -127,8 +127,10 @@ class Console:
         node_pages = NodePages(settings, scrapes, parts.thread)
         node = settings.node
         self._names = {
-            "cluster": node.broker_cluster_name, "broker": node.broker_name, "node": node.self_id,
-        }  # fmt: skip
+            "cluster": node.broker_cluster_name,
+            "broker": node.broker_name,
+            "node": node.self_id,
+        }
         self._files = {
             path.name: path.read_bytes() for path in _STATIC.iterdir() if path.suffix in _MEDIA
         }
@@ -137,10 +139,14 @@ class Console:
         self._rendering = Rendering(self._version)
         self._groups = GroupPages(self._lags)
         self._pages: tuple[ConsolePage, ...] = (
-            *node_pages.pages, *topic_pages.PAGES, *self._groups.pages, *message_pages.PAGES,
-            *access_pages.PAGES, ConsolePage("/handbook", _handbook),
+            *node_pages.pages,
+            *topic_pages.PAGES,
+            *self._groups.pages,
+            *message_pages.PAGES,
+            *access_pages.PAGES,
+            ConsolePage("/handbook", _handbook),
             ConsolePage("/handbook/{name}", _document),
-        )  # fmt: skip
+        )
 
     def routes(self) -> list[BaseRoute]:
         """Where all of it is."""
@@ -366,22 +372,28 @@ class Console:
 
 async def _handbook(asked: PageAsked) -> View:
     return View(
-        "Handbook", template="handbook.html", values={"titles": documents.titles()},
+        "Handbook",
+        template="handbook.html",
+        values={"titles": documents.titles()},
         text="The operating documents of this version, as they are in its package.",
-    )  # fmt: skip
+    )
 
 
 async def _document(asked: PageAsked) -> View:
     found = documents.document(asked.part("name"))
     if found is None:
         return View(
-            "No such page", "The handbook has none of that name.", back=("/handbook", "Handbook"),
+            "No such page",
+            "The handbook has none of that name.",
+            back=("/handbook", "Handbook"),
             status=HTTPStatus.NOT_FOUND,
-        )  # fmt: skip
+        )
     return View(
-        found.title, back=("/handbook", "Handbook"), template="document.html",
+        found.title,
+        back=("/handbook", "Handbook"),
+        template="document.html",
         values={"document": found},
-    )  # fmt: skip
+    )
 
 
 async def _form(request: Request) -> Form:

@@ -110,11 +110,14 @@ class GroupPages:
             "Lag in messages", f"{path_of('groups', name)}/lag.json", (("lag", "messages"),)
         )
         return View(
-            name, back=("/groups", "Consumer groups"), facts=facts, charts=(chart,),
+            name,
+            back=("/groups", "Consumer groups"),
+            facts=facts,
+            charts=(chart,),
             text="; ".join(warnings),
             tables=(_lag_table(queues, next_), _members_table(members)),
             changes=_changes(group) if asked.may_change and not group["system"] else (),
-        )  # fmt: skip
+        )
 
     async def lag_curve(self, asked: PageAsked) -> Mapping[str, object]:
         """The course of a group's lag, to who may see the group."""

@@ -60,10 +60,13 @@ async def _messages(asked: PageAsked) -> View:
         Field("by", "Find", "select", by, choices=BYS),
         Field("queue", "Queue", "number", asked.text("queue"), hint="0 where left out"),
         Field(
-            "at", "Key, id, offset or time", "search", asked.text("at"),
+            "at",
+            "Key, id, offset or time",
+            "search",
+            asked.text("at"),
             hint="a time as 2026-05-03 14:00:00 (UTC) or epoch ms",
         ),
-    )  # fmt: skip
+    )
     tables: tuple[ShownTable, ...] = ()
     if topic or asked.text("at"):
         rows, next_, note = await _found(asked, by, topic)
@@ -147,8 +150,10 @@ async def _message(asked: PageAsked) -> View:
     )
     return View(
         f"Message {message['msgId']}",
-        back=(address("/messages", topic=message["topic"], by="last", queue=message["queue"]),
-              str(message["topic"])),
+        back=(
+            address("/messages", topic=message["topic"], by="last", queue=message["queue"]),
+            str(message["topic"]),
+        ),
         facts=facts,
         tables=tables,
         template="message.html",
@@ -160,7 +165,7 @@ async def _message(asked: PageAsked) -> View:
             "fault": message.get("bodyFault", ""),
             "forms": [(form, asked.address(**{"as": form})) for form in body.forms],
         },
-    )  # fmt: skip
+    )
 
 
 def _life(found: Row) -> ShownTable:
@@ -264,8 +269,9 @@ async def _end(asked: PageAsked, form: Form) -> Done:
     group = checked_text("group", form.get("group", ""))
     end = EndTransaction(group, transaction, decision.value, messages=messages)
     ended = await asked.inquiries.ask(end)
-    return Done(f"{ended['messages']} messages of {transaction}: {ended['decision']}.",
-                "/transactions")  # fmt: skip
+    return Done(
+        f"{ended['messages']} messages of {transaction}: {ended['decision']}.", "/transactions"
+    )
 
 
 PAGES = (

@@ -47,12 +47,13 @@ _CHARTS = (
     Chart("Messages a second", CURVES, (("messages_in", "stored"), ("messages_out", "given out"))),
     Chart("Bytes a second", CURVES, (("bytes_in", "stored"), ("bytes_out", "given out")), "bytes"),
     Chart(
-        "Bytes that wait", CURVES,
+        "Bytes that wait",
+        CURVES,
         (("not_committed_bytes", "to commit"), ("not_dispatched_bytes", "to dispatch")),
         "bytes",
     ),
     Chart("A sync of the log, median", CURVES, (("sync_ms", "sync"),), "ms"),
-)  # fmt: skip
+)
 
 
 class NodePages:
@@ -84,9 +85,13 @@ class NodePages:
         if health is not None and health["leads"]:
             tables.append(await self._lags(asked))
         others = [row["node"] for row in members.rows if row["role"] == "follower"]
-        transfer = Change("transfer", "Hand the leadership over", "Hand over", (
-            Field("node", "To", "select", choices=[(str(name), str(name)) for name in others]),
-        ), text="Producers wait for some tenths of a second meanwhile.")  # fmt: skip
+        transfer = Change(
+            "transfer",
+            "Hand the leadership over",
+            "Hand over",
+            (Field("node", "To", "select", choices=[(str(name), str(name)) for name in others]),),
+            text="Producers wait for some tenths of a second meanwhile.",
+        )
         may = asked.is_operator and status["raft"]["role"] == "leader"
         return View(
             "The group",
@@ -178,8 +183,11 @@ async def _mirrors(asked: PageAsked) -> Any:
     """What a mirror copies, or the mirrors of another node; ``why_not``: why it cannot be read."""
     ask = asked.inquiries.mirrors
     known: dict[str, object] = {
-        "is_mirror": ask.is_mirror, "own": None, "mirrors": [], "why_not": ""
-    }  # fmt: skip
+        "is_mirror": ask.is_mirror,
+        "own": None,
+        "mirrors": [],
+        "why_not": "",
+    }
     try:
         if ask.is_mirror:
             return {**known, "own": await ask.own()}
@@ -380,9 +388,13 @@ async def _processes(asked: PageAsked) -> View:
         Fact("Version", str(versions.get("ledgermq", "")), more=f"kernel {status['kernel']}"),
         Fact("Acknowledged", status["ack_mode"]),
         Fact("Put lock", "held" if lock["holder"] else "free", more=f"{lock['slow']} times slow"),
-        Fact("Durable", "all" if not status["cursors"]["not_durable_bytes"] else bytes_text(
-            status["cursors"]["not_durable_bytes"]) + " wait"),
-    )  # fmt: skip
+        Fact(
+            "Durable",
+            "all"
+            if not status["cursors"]["not_durable_bytes"]
+            else bytes_text(status["cursors"]["not_durable_bytes"]) + " wait",
+        ),
+    )
     return View("Processes", facts=facts, tables=(processes, ports, counts))
 
 

@@ -98,9 +98,13 @@ class SignIn:
         """Have the browser keep a visit; empty: forget it."""
         if visit_id:
             response.set_cookie(
-                self.cookie, visit_id, max_age=LIFETIME_S, httponly=True, samesite="strict",
+                self.cookie,
+                visit_id,
+                max_age=LIFETIME_S,
+                httponly=True,
+                samesite="strict",
                 secure=self._has_tls,
-            )  # fmt: skip
+            )
         else:
             response.delete_cookie(
                 self.cookie, httponly=True, samesite="strict", secure=self._has_tls

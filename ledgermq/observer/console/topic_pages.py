@@ -50,11 +50,9 @@ _COLUMNS = (
 _QUEUE_FIELDS = (
     Field("read_queues", "Read queues", "number"),
     Field("write_queues", "Write queues", "number"),
-    Field(
-        "perm", "Clients may", "select", choices=[(str(bits), text) for bits, text in PERMS]
-    ),
+    Field("perm", "Clients may", "select", choices=[(str(bits), text) for bits, text in PERMS]),
     Field("deduplication_window_ms", "Deduplication window, ms", "number", hint="0: none"),
-)  # fmt: skip
+)
 
 
 async def _topics(asked: PageAsked) -> View:
@@ -68,9 +66,13 @@ async def _topics(asked: PageAsked) -> View:
 
     rows, next_ = await asked.rows("topics", find, "topics")
     table = ShownTable(
-        "topics", "Topics", _COLUMNS, [_with_words(row) for row in rows],
-        "No topic has that in its name." if part else "There are no topics yet.", next_,
-    )  # fmt: skip
+        "topics",
+        "Topics",
+        _COLUMNS,
+        [_with_words(row) for row in rows],
+        "No topic has that in its name." if part else "There are no topics yet.",
+        next_,
+    )
     search = (
         Field("name", "Name contains", "search", part),
         Field("system", "Those of the system, too", "checkbox", "yes" if all_ else ""),
@@ -136,10 +138,13 @@ async def _topic(asked: PageAsked) -> View:
         ), groups, "No group has consumed of it yet."),
     )  # fmt: skip
     return View(
-        name, back=("/topics", "Topics"), facts=facts, tables=tables,
+        name,
+        back=("/topics", "Topics"),
+        facts=facts,
+        tables=tables,
         changes=_changes(topic) if asked.may_change and not topic["system"] else (),
         text="One of the system's own." if topic["system"] else "",
-    )  # fmt: skip
+    )
 
 
 def _changes(topic: Mapping[str, object]) -> tuple[Change, ...]:
@@ -184,8 +189,9 @@ def _fields(form: Form) -> dict[str, Any]:
         "perm": needed_number(form, "perm"),
         "deduplication_window_ms": number_of(
             "deduplication_window_ms", form.get("deduplication_window_ms", "")
-        ) or 0,
-    }  # fmt: skip
+        )
+        or 0,
+    }
 
 
 def _with_words(row: Row) -> Row:

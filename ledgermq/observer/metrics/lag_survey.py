@@ -234,9 +234,11 @@ class LagSurvey:
             return ()
         except OSError as error:
             raise StorageError(
-                "cannot list a topic's queues", errno=error.errno,
-                file=str(self._queues / topic), reason=error.strerror,
-            ) from error  # fmt: skip
+                "cannot list a topic's queues",
+                errno=error.errno,
+                file=str(self._queues / topic),
+                reason=error.strerror,
+            ) from error
         return {int(name) for name in names if name.isdecimal()}
 
     def _known_time(self, topic: str, waiting: PairLag) -> int | None:

@@ -73,11 +73,15 @@ class MirrorLooks:
         now_ms, committed = time.time_ns() // 1_000_000, self._page.read_committed().position
         return [
             held_mirror(
-                mirror, mark.position, mark.at_ms, committed=committed, now_ms=now_ms,
+                mirror,
+                mark.position,
+                mark.at_ms,
+                committed=committed,
+                now_ms=now_ms,
                 lag=await loop.run_in_executor(self._thread, self._lag, Position(mark.position)),
             )
             for mirror, mark in marks
-        ]  # fmt: skip
+        ]
 
     def _lag(self, position: Position) -> EntriesLag:
         if not (self._settings.store.log.has_terms and self._page.has_committed()):

@@ -70,9 +70,13 @@ class NodeSeries:
         samples.put("ledgermq_build_info", 1, ledgermq.__version__, platform.python_version())
         samples.put("ledgermq_kernels_compiled", kernel.compiled)
         samples.put(
-            "ledgermq_node_info", 1,
-            node.broker_cluster_name, node.broker_name, node.group, node.self_id,
-        )  # fmt: skip
+            "ledgermq_node_info",
+            1,
+            node.broker_cluster_name,
+            node.broker_name,
+            node.group,
+            node.self_id,
+        )
         samples.put("ledgermq_start_time_seconds", self._page.started_ms / 1_000)
 
     def _health(self, samples: Samples, health: Health | None) -> None:
@@ -132,12 +136,14 @@ class NodeSeries:
         samples.put("ledgermq_log_not_durable_seconds", age_ms / 1_000 if waits else 0)
         samples.put(
             "rocketmq_storage_dispatch_behind_bytes",
-            max(0, cursors["not_dispatched_bytes"]), *self.rocketmq,
-        )  # fmt: skip
+            max(0, cursors["not_dispatched_bytes"]),
+            *self.rocketmq,
+        )
         samples.put(
             "rocketmq_storage_flush_behind_bytes",
-            max(0, cursors["not_durable_bytes"]), *self.rocketmq,
-        )  # fmt: skip
+            max(0, cursors["not_durable_bytes"]),
+            *self.rocketmq,
+        )
         _, held_by = page.read_released()
         for by in HeldBy:
             samples.put("ledgermq_retention_held", by is held_by, by.name.lower())

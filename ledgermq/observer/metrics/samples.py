@@ -42,8 +42,9 @@ class Samples:
             if values is None:
                 continue
             is_counter = series.kind is SeriesKind.COUNTER
-            metric = Metric(name.removesuffix("_total") if is_counter else name,
-                            series.help, series.kind.value)  # fmt: skip
+            metric = Metric(
+                name.removesuffix("_total") if is_counter else name, series.help, series.kind.value
+            )
             for labels, value in values:
                 metric.add_sample(name, dict(zip(series.labels, labels, strict=True)), value)
             yield metric

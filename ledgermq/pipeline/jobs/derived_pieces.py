@@ -315,9 +315,12 @@ class _QueueParts:
             start = (at + done) // self._file_size * self._file_size
             room = start + self._file_size - (at + done)
             write_queue_part(
-                self._files, f"{folder}/{start:020d}", self._file_size, at + done - start,
+                self._files,
+                f"{folder}/{start:020d}",
+                self._file_size,
+                at + done - start,
                 data[done : done + room],
-            )  # fmt: skip
+            )
             done += room
 
 

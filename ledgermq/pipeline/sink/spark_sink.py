@@ -118,7 +118,7 @@ class StreamSink(DataSourceStreamArrowWriter):
     """Writes a query's batches; each becomes messages as a whole, once."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        """Take the options and the schema of a query; what it is is known when its tasks run.
+        """Make the sink of a query, which is known when its tasks run.
 
         Raises:
             ConfigError: the schema is none of a sink's.

@@ -48,9 +48,11 @@ _AVRO_MIXED: Mapping[frozenset[spark.DataType], spark.DataType] = {
     frozenset((spark.FloatType(), spark.DoubleType())): spark.DoubleType(),
 }
 _JSON: Mapping[str, spark.DataType] = {
-    "boolean": spark.BooleanType(), "integer": spark.LongType(), "number": spark.DoubleType(),
+    "boolean": spark.BooleanType(),
+    "integer": spark.LongType(),
+    "number": spark.DoubleType(),
     "string": AS_TEXT,
-}  # fmt: skip
+}
 _UINT64 = spark.DecimalType(20, 0)
 _PROTOBUF: Mapping[int, spark.DataType] = {
     1: spark.DoubleType(), 2: spark.FloatType(), 3: spark.LongType(), 4: _UINT64,

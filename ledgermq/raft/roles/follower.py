@@ -128,7 +128,7 @@ def lacks_before(state: NodeState, source: NodeId, term: Term, first: Index) -> 
     """Whether this node follows ``source`` in ``term``, whose log begins with entry ``first``, and
     lacks what was before it.
 
-    What the caller may do then: ``RaftCore.lacks_before``.
+    ``RaftCore.lacks_before`` says what follows from it.
     """
     return (
         state.role is RaftRole.FOLLOWER

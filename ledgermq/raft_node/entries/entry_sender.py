@@ -213,9 +213,14 @@ class EntrySender:
         view = memoryview(span.data)
         try:
             check_span(
-                view, 0, len(view), header_size=ENTRY_HEADER_SIZE, base=span.position,
-                first=span.first, chain=self._exchange.chain_before(span.first),
-            )  # fmt: skip
+                view,
+                0,
+                len(view),
+                header_size=ENTRY_HEADER_SIZE,
+                base=span.position,
+                first=span.first,
+                chain=self._exchange.chain_before(span.first),
+            )
         except CorruptLogError as error:
             written = self._page.read_written()
             last = (written.position, written.index, written.term)

@@ -61,16 +61,20 @@ class PlainDamages:
         if found is None:
             logger.warning(
                 "log is whole where a reader found damage: the queue or index file that led there"
-                " may be damaged: position=%d", position,
-            )  # fmt: skip
+                " may be damaged: position=%d",
+                position,
+            )
             return
         self._known[position] = found
         self.count = len(self._known)
         logger.error(
             "log stays damaged: file=%s offset=%d position=%d reason=%s",
-            found["file"], found["offset"], position, REASON,
+            found["file"],
+            found["offset"],
+            position,
+            REASON,
             extra={"event": Event.LOG_STAYS_DAMAGED},
-        )  # fmt: skip
+        )
         self._tell()
 
     def turn(self, now_ns: int) -> None:

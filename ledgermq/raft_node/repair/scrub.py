@@ -339,8 +339,10 @@ class Scrub:
             kind = "position" if job.suspect.is_position else "index"
             logger.warning(
                 "log is whole where a reader found damage: the queue or index file that led there"
-                " may be damaged: %s=%d", kind, job.suspect.place,
-            )  # fmt: skip
+                " may be damaged: %s=%d",
+                kind,
+                job.suspect.place,
+            )
 
     def _forget_deleted(self, job: _Job) -> None:
         """A file was deleted as too old: what was damaged in it is nobody's concern any more."""
@@ -375,9 +377,13 @@ class Scrub:
         path, offset = self._log.path(damage)
         logger.error(
             "log is damaged: file=%s offset=%d first_index=%d last_index=%d fault=%s",
-            path, offset, damage.first, damage.last, damage.fault,
+            path,
+            offset,
+            damage.first,
+            damage.last,
+            damage.fault,
             extra={"event": Event.LOG_DAMAGED},
-        )  # fmt: skip
+        )
 
     def _begin_case(self, now_ns: int) -> None:
         """Work on a damage whose time has come."""
@@ -421,9 +427,12 @@ class Scrub:
         if not case.is_given_up:
             logger.error(
                 "log stays damaged: first_index=%d last_index=%d position=%d reason=%s",
-                case.damage.first, case.damage.last, case.damage.position, case.reason,
+                case.damage.first,
+                case.damage.last,
+                case.damage.position,
+                case.reason,
                 extra={"event": Event.LOG_STAYS_DAMAGED},
-            )  # fmt: skip
+            )
         case.is_given_up = True
         case.is_fresh = False
         case.asked.clear()
@@ -505,10 +514,13 @@ class Scrub:
         self._repaired_bytes += case.written
         logger.warning(
             "log is repaired: first_index=%d entries=%d position=%d bytes=%d source=%s",
-            damage.first, entries, damage.position, case.written,
+            damage.first,
+            entries,
+            damage.position,
+            case.written,
             "the log itself" if damage.patch else case.peer or "elsewhere",
             extra={"event": Event.LOG_REPAIRED},
-        )  # fmt: skip
+        )
 
     def _drop(self, case: RepairCase) -> None:
         self._cases.pop((case.damage.family, case.damage.first), None)

@@ -370,8 +370,9 @@ class FileReceiver:
         if table.position < offer.begin:
             raise ProtocolError(
                 "table of queue ends is older than the log offered",
-                position=table.position, begin=offer.begin,
-            )  # fmt: skip
+                position=table.position,
+                begin=offer.begin,
+            )
         self._ends = content
 
     def _settle(self, now_ns: int) -> None:

@@ -295,9 +295,12 @@ class KeyComparison:
             for number in np.flatnonzero(wrong)[:FINDINGS_MAX].tolist():
                 at = self._layout.item_at(first + number) + 12
                 self._add(
-                    summary, at, "time of an item is wrong",
-                    int(seconds[number]), int(part["seconds"][number]),
-                )  # fmt: skip
+                    summary,
+                    at,
+                    "time of an item is wrong",
+                    int(seconds[number]),
+                    int(part["seconds"][number]),
+                )
             if first + len(part) == header.index_count and not summary.growing:
                 # A file whose slots were repaired knows its end by the second.
                 repaired = header.begin_timestamp + int(seconds[-1]) * 1_000 + 999

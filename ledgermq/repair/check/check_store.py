@@ -420,8 +420,9 @@ class _Check:
                 # Retention, or a log that was replaced by shipped files, has overtaken the check.
                 raise StorageError(
                     "files at the end of the log were deleted before they could be read",
-                    errno=errno.ENOENT, directory=str(family.directory),
-                )  # fmt: skip
+                    errno=errno.ENOENT,
+                    directory=str(family.directory),
+                )
             if header_size:
                 checked.last_index = used[-1].index if used else NO_INDEX
             elif number + 1 < len(self._parts):

@@ -320,9 +320,14 @@ def _user_of_row(name: str, fields: object, *, too_old: bool) -> User | None:
 def _without_rights(user: User) -> User:
     """It keeps its keys and addresses: nobody else may become who comes with one of them."""
     return replace(
-        user, admin=False, default_topic=Right.DENY, default_group=Right.DENY, topics={}, groups={},
+        user,
+        admin=False,
+        default_topic=Right.DENY,
+        default_group=Right.DENY,
+        topics={},
+        groups={},
         too_old=True,
-    )  # fmt: skip
+    )
 
 
 def _check_secret(secret: str, *, user: str) -> None:

@@ -77,8 +77,10 @@ def certify(signer: SigningKey, wanted: Certificate) -> Certificate:
     signed = signer.signed(PURPOSE, to_json(fields))
     if len(signed) > CERTIFICATE_SIZE_MAX:
         raise ConfigError(
-            "certificate of a home is too large", size=len(signed), limit=CERTIFICATE_SIZE_MAX,
-        )  # fmt: skip
+            "certificate of a home is too large",
+            size=len(signed),
+            limit=CERTIFICATE_SIZE_MAX,
+        )
     return wanted._replace(signed=signed)
 
 
@@ -164,8 +166,10 @@ class Chain:
         if found.cluster != self.cluster or found.by_root != is_root or not follows:
             raise ConfigError(
                 "certificate does not belong here",
-                cluster=found.cluster, expected=self.cluster, epoch=found.epoch,
-            )  # fmt: skip
+                cluster=found.cluster,
+                expected=self.cluster,
+                epoch=found.epoch,
+            )
         if found.by_root:
             self._links.clear()
         self._links.append(found)

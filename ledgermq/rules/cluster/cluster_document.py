@@ -86,9 +86,12 @@ def _packed(document: ClusterDocument) -> bytes:
     if len(content) > ROWS_SIZE_MAX or len(packed) + SIGNATURE_SIZE > DOCUMENT_SIZE_MAX:
         raise ConfigError(
             "cluster document is too large",
-            rows=len(document.rows), size=len(content), limit=ROWS_SIZE_MAX,
-            compressed=len(packed), compressed_limit=DOCUMENT_SIZE_MAX,
-        )  # fmt: skip
+            rows=len(document.rows),
+            size=len(content),
+            limit=ROWS_SIZE_MAX,
+            compressed=len(packed),
+            compressed_limit=DOCUMENT_SIZE_MAX,
+        )
     return packed
 
 

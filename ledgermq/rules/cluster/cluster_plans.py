@@ -112,8 +112,9 @@ def plan_handing_over(
         raise BusyError(
             "group does not ask for the cluster's rows now, or has not all of them yet: see"
             " `ledgermq cluster status` there",
-            group=group, number=table.at.number,
-        )  # fmt: skip
+            group=group,
+            number=table.at.number,
+        )
     key = keys.pop()
     if keys or len(key) != PUBLIC_SIZE:
         raise ConfigError(
@@ -146,8 +147,10 @@ def plan_taking_over(table: ClusterTable, chain: Sequence[bytes]) -> Plan:
     if not copy.is_home or (copy.chain is not None and copy.chain.signed() != [*chain]):
         raise ConfigError(
             "certificate makes this group no home: another one, or a later epoch, is known",
-            home=copy.home, group=copy.group, at=copy.at.number,
-        )  # fmt: skip
+            home=copy.home,
+            group=copy.group,
+            at=copy.at.number,
+        )
     return plan
 
 
@@ -162,8 +165,9 @@ def plan_group(table: ClusterTable, group: str, nodes: Sequence[str], *, user: s
         raise ConfigError(
             "another group has that name: each needs one of its own (node.broker_name), or remove"
             " the other one first",
-            group=group, nodes=" ".join(known),
-        )  # fmt: skip
+            group=group,
+            nodes=" ".join(known),
+        )
     check_nodes(nodes)
     if group not in of_others and len(of_others) >= CLUSTER_GROUPS_MAX:
         raise ConfigError(

@@ -141,8 +141,10 @@ class ClusterTable:
         if not self.is_home:
             raise ConfigError(
                 "rows of a cluster change in its home",
-                cluster=chain.cluster, group=self.group, home=self.home,
-            )  # fmt: skip
+                cluster=chain.cluster,
+                group=self.group,
+                home=self.home,
+            )
 
     def _join(self, command: ClusterJoined) -> None:
         if len(command.root) != PUBLIC_SIZE or not command.cluster or not command.group:
@@ -189,8 +191,10 @@ class ClusterTable:
         if home.start != self.at.number or home.by_root:
             raise ConfigError(
                 "rows have changed since the next home was certified",
-                at=self.at.number, start=home.start, epoch=home.epoch,
-            )  # fmt: skip
+                at=self.at.number,
+                start=home.start,
+                epoch=home.epoch,
+            )
         self._certify(chain)
 
     def _take(self, signed: bytes) -> None:
@@ -205,9 +209,10 @@ class ClusterTable:
         if is_older or (document.base is not None and document.base != self.at):
             raise ConfigError(
                 "document does not follow",
-                base=document.base and document.base.number, at=self.at.number,
+                base=document.base and document.base.number,
+                at=self.at.number,
                 document_at=document.at.number,
-            )  # fmt: skip
+            )
         if document.base is None:
             self.rows.replace(document.rows, document.at)
         else:

@@ -145,9 +145,8 @@ class NumberedRows:
         """Let tombstones of changes up to ``number`` go."""
         self.floor = max(self.floor, min(number, self.at.number))
         gone = [
-            row.key for row in self._rows.values()
-            if row.value is None and row.number <= self.floor
-        ]  # fmt: skip
+            row.key for row in self._rows.values() if row.value is None and row.number <= self.floor
+        ]
         for key in gone:
             del self._rows[key]
 

@@ -82,9 +82,10 @@ def read_topic_row(value: Object) -> ClusterTopic:
     groups = value.get("groups")
     if not isinstance(groups, Mapping) or len(groups) > CLUSTER_GROUPS_MAX:
         raise ConfigError(
-            "topic's row has no groups, or too many", found=repr(groups)[:64],
+            "topic's row has no groups, or too many",
+            found=repr(groups)[:64],
             limit=CLUSTER_GROUPS_MAX,
-        )  # fmt: skip
+        )
     shares = {
         text_of({"group": group}, "group", size_max=NAME_LENGTH_MAX): _read_share(share)
         for group, share in groups.items()
@@ -144,8 +145,9 @@ def plan_topic_over(
     if known is not None and known.shares != row.shares:
         raise ConfigError(
             "topic is over groups already: give it more by `ledgermq topic spread`",
-            topic=topic, groups=" ".join(sorted(known.shares)),
-        )  # fmt: skip
+            topic=topic,
+            groups=" ".join(sorted(known.shares)),
+        )
     topics = sum(1 for _ in table.rows.of_kind(TOPIC_KIND))
     if known is None and topics >= CLUSTER_TOPICS_MAX:
         raise ConfigError(
@@ -285,9 +287,10 @@ def _groups(table: ClusterTable, over: Sequence[str]) -> Sequence[str]:
     unknown = [one for one in over if one not in there_are]
     if unknown:
         raise ConfigError(
-            "no group of that name is in the cluster", group=unknown[0],
+            "no group of that name is in the cluster",
+            group=unknown[0],
             groups=" ".join(sorted(there_are))[:1_000],
-        )  # fmt: skip
+        )
     if not there_are:
         raise ConfigError("no group is in the cluster yet: `ledgermq cluster invite`")
     return over or [*there_are]

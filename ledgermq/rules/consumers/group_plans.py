@@ -130,8 +130,12 @@ def _with_wish(group: SubscriptionGroup, wish: Mapping[str, object]) -> Subscrip
             if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= limit:
                 raise MessageIllegalError(
                     "not a number in its range",
-                    group=group.name, field=field, value=value, minimum=0, limit=limit,
-                )  # fmt: skip
+                    group=group.name,
+                    field=field,
+                    value=value,
+                    minimum=0,
+                    limit=limit,
+                )
         else:
             raise MessageIllegalError(
                 "no field of a group", group=group.name, field=field, allowed=(*FLAGS, *NUMBERS)

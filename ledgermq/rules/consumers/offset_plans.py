@@ -94,5 +94,7 @@ def check_nobody_consumes(group: str, members: Iterable[str], *, force: bool) ->
     if named and not force:
         raise GroupActiveError(
             "group consumes now and would go on where it is: stop its members, or force it",
-            group=group, members=len(named), some=named[:MEMBERS_NAMED_MAX],
-        )  # fmt: skip
+            group=group,
+            members=len(named),
+            some=named[:MEMBERS_NAMED_MAX],
+        )

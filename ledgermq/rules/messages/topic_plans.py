@@ -77,8 +77,10 @@ def plan_create(
     if min(numbers) < most and numbers != (existing.read_queues, existing.write_queues):
         raise MessageIllegalError(
             "a topic cannot get fewer queues by being created again: alter it",
-            topic=name, queues=min(numbers), existing=most,
-        )  # fmt: skip
+            topic=name,
+            queues=min(numbers),
+            existing=most,
+        )
     grown = replace(existing.shown_to(numbers[0]), write_queues=numbers[1])
     if grown != wanted:
         raise MessageIllegalError("topic exists already, and is another one: alter it", topic=name)
@@ -120,14 +122,17 @@ def plan_alter(
         raise MessageIllegalError(
             "queues that take messages cannot be taken from readers: give it fewer write queues "
             "first, and fewer read queues when all is consumed",
-            topic=name, read_queues=wanted.read_queues, write_queues=existing.write_queues,
-        )  # fmt: skip
+            topic=name,
+            read_queues=wanted.read_queues,
+            write_queues=existing.write_queues,
+        )
     hidden = unread(range(wanted.read_queues, existing.read_queues))
     if hidden is not None:
         raise MessageIllegalError(
             "messages in the queues taken away are not consumed: wait until they are, or force it",
-            topic=name, **hidden._asdict(),
-        )  # fmt: skip
+            topic=name,
+            **hidden._asdict(),
+        )
     return wanted
 
 
@@ -205,16 +210,19 @@ def _check_own(existing: Topic, wanted: Topic | None) -> None:
         raise ConfigError(
             "topic is the cluster's: its queues and permission change at the cluster's home, and"
             " it is deleted in no single group",
-            topic=existing.name, cluster=existing.cluster,
-        )  # fmt: skip
+            topic=existing.name,
+            cluster=existing.cluster,
+        )
 
 
 def _check_readable(topic: Topic) -> None:
     if topic.write_queues > topic.read_queues:
         raise MessageIllegalError(
             "messages in queues that are not read could not be consumed",
-            topic=topic.name, write_queues=topic.write_queues, read_queues=topic.read_queues,
-        )  # fmt: skip
+            topic=topic.name,
+            write_queues=topic.write_queues,
+            read_queues=topic.read_queues,
+        )
 
 
 def _with_wish(topic: Topic, wish: TopicWish) -> Topic:
@@ -231,16 +239,24 @@ def _with_wish(topic: Topic, wish: TopicWish) -> Topic:
     ):
         if number is not None and not low <= number <= limit:
             raise MessageIllegalError(
-                "out of range", topic=topic.name, field=field, value=number, minimum=low,
+                "out of range",
+                topic=topic.name,
+                field=field,
+                value=number,
+                minimum=low,
                 limit=limit,
-            )  # fmt: skip
+            )
     window_ms = wish.deduplication_window_ms
     if window_ms and not DEDUPLICATION_WINDOW_MS_MIN <= window_ms <= DEDUPLICATION_WINDOW_MS_MAX:
         raise MessageIllegalError(
-            "window of de-duplication out of range", topic=topic.name,
-            field="deduplication_window_ms", value=window_ms, off=0,
-            minimum=DEDUPLICATION_WINDOW_MS_MIN, limit=DEDUPLICATION_WINDOW_MS_MAX,
-        )  # fmt: skip
+            "window of de-duplication out of range",
+            topic=topic.name,
+            field="deduplication_window_ms",
+            value=window_ms,
+            off=0,
+            minimum=DEDUPLICATION_WINDOW_MS_MIN,
+            limit=DEDUPLICATION_WINDOW_MS_MAX,
+        )
     unknown = dict(topic.unknown)
     if wish.filter_type is not None:
         if wish.filter_type not in FILTER_TYPES:

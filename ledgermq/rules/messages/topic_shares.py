@@ -59,8 +59,9 @@ def _with_share(
         raise ConfigError(
             "group has a topic of that name of its own: `ledgermq topic create --over … --adopt` at"
             " the home takes it up",
-            topic=name, group=cluster.group,
-        )  # fmt: skip
+            topic=name,
+            group=cluster.group,
+        )
     planned = topics.plan(name, share.queues)
     if existing is None and first_offsets:
         planned = planned.beginning_at(first_offsets)

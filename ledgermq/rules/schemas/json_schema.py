@@ -59,9 +59,13 @@ _ALIKE: Sequence[tuple[frozenset[str], tuple[str, ...]]] = (
 """Keywords that are to be the same in both, where the reader has one of them; and their types."""
 
 _NOT_SHOWN = (
-    "$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems", "extends",
+    "$dynamicRef",
+    "$recursiveRef",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "extends",
     "disallow",
-)  # fmt: skip
+)
 _LISTED_ITEMS = ("prefixItems", "items", "additionalItems")
 _NAMED = ("properties", "patternProperties", "additionalProperties")
 
@@ -156,9 +160,12 @@ def _shows(reader: _Of, writer: _Of, course: Course) -> bool:
 
 
 def _check_keywords(
-    reader: _Of, writer: _Of, read: Mapping[str, object], written: Mapping[str, object],
+    reader: _Of,
+    writer: _Of,
+    read: Mapping[str, object],
+    written: Mapping[str, object],
     course: Course,
-) -> None:  # fmt: skip
+) -> None:
     for key in _NOT_SHOWN:
         if key in read:
             raise course.no(f"`{key}` is not compared")
@@ -238,9 +245,12 @@ def _check_alike(
 
 
 def _check_items(
-    reader: _Of, writer: _Of, read: Mapping[str, object], written: Mapping[str, object],
+    reader: _Of,
+    writer: _Of,
+    read: Mapping[str, object],
+    written: Mapping[str, object],
     course: Course,
-) -> None:  # fmt: skip
+) -> None:
     if not any(key in read for key in _LISTED_ITEMS):
         return
     is_listed = any(
@@ -254,9 +264,12 @@ def _check_items(
 
 
 def _check_object(
-    reader: _Of, writer: _Of, read: Mapping[str, object], written: Mapping[str, object],
+    reader: _Of,
+    writer: _Of,
+    read: Mapping[str, object],
+    written: Mapping[str, object],
     course: Course,
-) -> None:  # fmt: skip
+) -> None:
     wanted, there = (_strings(of.get("required"), course) for of in (read, written))
     if wanted - there:
         raise course.no(f"may be missing, and is required: {shown_names(wanted - there)}")
@@ -277,9 +290,12 @@ def _check_object(
 
 
 def _check_alternatives(
-    reader: _Of, writer: _Of, read: Mapping[str, object], written: Mapping[str, object],
+    reader: _Of,
+    writer: _Of,
+    read: Mapping[str, object],
+    written: Mapping[str, object],
     course: Course,
-) -> None:  # fmt: skip
+) -> None:
     for key in ("anyOf", "oneOf"):
         branches = _schemas(read.get(key), course)
         if not branches:

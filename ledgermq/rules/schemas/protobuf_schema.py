@@ -189,9 +189,13 @@ def _read_field(body: bytes, steps: StepBudget) -> ProtoField:
     # An ``optional`` of proto3 stands in a oneof of its own, which says nothing.
     oneof = None if numbers.get(17) else numbers.get(9)
     found = ProtoField(
-        texts.get(1, ""), numbers.get(3, 0), numbers.get(4, 1), numbers.get(5, 0),
-        texts.get(6, ""), oneof,
-    )  # fmt: skip
+        texts.get(1, ""),
+        numbers.get(3, 0),
+        numbers.get(4, 1),
+        numbers.get(5, 0),
+        texts.get(6, ""),
+        oneof,
+    )
     if not found.name or not 0 < found.number < 1 << 29 or not 0 < found.type <= 18:
         raise _wrong("a field without name, number or type", field=found.name)
     return found

@@ -80,8 +80,11 @@ class QueueLocks(Table[LocksSet | GroupSet]):
             if lock is not None and lock.owner != client:
                 raise MessageIllegalError(
                     "queue is another member's by now",
-                    group=group, topic=topic, queue=queue_id, client=client,
-                )  # fmt: skip
+                    group=group,
+                    topic=topic,
+                    queue=queue_id,
+                    client=client,
+                )
 
     def of_group(self, group: str) -> dict[str, Mapping[int, Lock]]:
         """Locks by queue, by topic."""

@@ -65,7 +65,9 @@ def client_context(authorities: Path, *, setting: str) -> ssl.SSLContext:
         context.load_verify_locations(cafile=authorities)
     except (ssl.SSLError, OSError) as error:
         raise ConfigError(
-            "certificates of authorities not read", file=str(authorities), setting=setting,
+            "certificates of authorities not read",
+            file=str(authorities),
+            setting=setting,
             reason=error.strerror or str(error),
-        ) from error  # fmt: skip
+        ) from error
     return context

@@ -96,8 +96,9 @@ class UserSecrets:
                 "there is no key to seal secrets of the cluster's users with: make one with"
                 f" `ledgermq acl keys --users {CLUSTER_USERS_FILE}`, and copy it to raft.keys_dir"
                 " of all members of all groups",
-                user=user, file=str(self._of_cluster.path),
-            )  # fmt: skip
+                user=user,
+                file=str(self._of_cluster.path),
+            )
         if not keys:
             logger.warning(
                 "secret of a user stands in the log as it is, for the group has no key: user=%s"

@@ -55,7 +55,7 @@ class ClusterJudge:
                 raise BrokenClusterError(broken)
 
     def applied(self, member: ModelMember) -> None:
-        """Who is at the same point has the same rows."""
+        """Check that members at the same point have the same rows."""
         table = member.table
         if table.rows_rank:
             rows = self._rows.setdefault(table.at, (found := _digest(member)))

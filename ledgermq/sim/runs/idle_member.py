@@ -326,9 +326,11 @@ class IdleMember:
         # No setting: those that come with shipped files have RocketMQ's size.
         index = self._log.recovered.index
         return EntryFiles(
-            self.paths.data, index.directory,
-            file_size=FILE_SIZE, index_file_size=index.file_size,
-        )  # fmt: skip
+            self.paths.data,
+            index.directory,
+            file_size=FILE_SIZE,
+            index_file_size=index.file_size,
+        )
 
     def _publish(self) -> None:
         """All that is written is durable and committed."""

@@ -21,7 +21,7 @@ LOSSES = 0.8
 """Share of the seeds in which a member is lost for good."""
 
 EVEN_MS = 4_000
-"""Longest until a group that nobody is away of has nothing to lean on a witness for."""
+"""Longest wait until the leader of a group that is complete leans on no witness."""
 
 
 class WitnessRun(FaultRun):

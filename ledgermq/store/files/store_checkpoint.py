@@ -62,8 +62,12 @@ def decode_checkpoint(data: bytes | memoryview, *, file: str = "") -> StoreCheck
     if len(data) != FILE_SIZE:
         raise CorruptLogError(
             "checkpoint of another size",
-            file=file, offset=0, field="size", value=len(data), expected=FILE_SIZE,
-        )  # fmt: skip
+            file=file,
+            offset=0,
+            field="size",
+            value=len(data),
+            expected=FILE_SIZE,
+        )
     checkpoint = StoreCheckpoint(*_CHECKPOINT.unpack_from(data))
     for number, (field, value) in enumerate(checkpoint._asdict().items()):
         if value < 0:

@@ -89,8 +89,12 @@ class IndexReader:
             if len(view) != expected:
                 raise CorruptLogError(
                     "index file of another size",
-                    file=str(path), offset=0, field="size", value=len(view), expected=expected,
-                )  # fmt: skip
+                    file=str(path),
+                    offset=0,
+                    field="size",
+                    value=len(view),
+                    expected=expected,
+                )
         self._layout = self._given or self._layout or _layout_of(self._files)
 
     def query(

@@ -119,7 +119,10 @@ def ends_of_document(document: Mapping[str, object], *, file: str) -> QueueEnds:
             if not queue_id.isdecimal() or type(end) is not int or end < 0:
                 raise CorruptLogError(
                     "table of queue ends with a wrong number",
-                    file=file, topic=topic, queue=queue_id, end=str(end),
-                )  # fmt: skip
+                    file=file,
+                    topic=topic,
+                    queue=queue_id,
+                    end=str(end),
+                )
             ends[name, int(queue_id)] = end
     return QueueEnds(position, ends)

@@ -275,9 +275,11 @@ def _write_again(directory: Path, file_size: int, begin: int, end: int) -> None:
                     at += os.pwrite(file.fileno(), os.pread(file.fileno(), size, at), at)
         except OSError as error:
             raise StorageError(
-                "recovered log not written", errno=error.errno, file=str(path),
+                "recovered log not written",
+                errno=error.errno,
+                file=str(path),
                 reason=error.strerror,
-            ) from error  # fmt: skip
+            ) from error
 
 
 def _sync(directory: Path, file_size: int, begin: int) -> None:

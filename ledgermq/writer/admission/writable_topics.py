@@ -31,7 +31,7 @@ class WritableTopics:
     """
 
     def __init__(self, path: Path) -> None:
-        """The topics that the file at ``path`` tells."""
+        """Read the topics that the file at ``path`` has; raises as ``reload``."""
         self._path = path
         self._stamp: tuple[int, int] | None = None
         self._queues: dict[bytes, int] = {}

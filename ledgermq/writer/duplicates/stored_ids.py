@@ -117,9 +117,11 @@ class StoredIds:
             upto = at + self._ids - newest.count
             some, places = hashes[at:upto], positions[at:upto]
             newest.count += put_ids(
-                newest.hashes.data, newest.positions.data,
-                np.ascontiguousarray(some).data, np.ascontiguousarray(places).data,
-            )  # fmt: skip
+                newest.hashes.data,
+                newest.positions.data,
+                np.ascontiguousarray(some).data,
+                np.ascontiguousarray(places).data,
+            )
             newest.last_position = int(places[-1])
             newest.last_ms = max(newest.last_ms, store_ms)
             at = upto

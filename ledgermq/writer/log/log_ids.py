@@ -99,8 +99,13 @@ class IdColumns(NamedTuple):
     def places(self, rows: I64) -> I64:
         """Message, unique id and topic of some rows, each with its end, as the kernel compares."""
         columns = (
-            self.starts, self.ends, self.id_starts, self.id_ends, self.topic_starts, self.topic_ends
-        )  # fmt: skip
+            self.starts,
+            self.ends,
+            self.id_starts,
+            self.id_ends,
+            self.topic_starts,
+            self.topic_ends,
+        )
         return np.ascontiguousarray(np.stack([column[rows] for column in columns], axis=1)).ravel()
 
 
@@ -169,9 +174,14 @@ class LogIds:
                 raise CorruptLogError("no file of the log has a written position", position=at)
             high = min(end, file.end) - file.start
             count, reached, status = scan_entries(
-                file.view, at - file.start, high, file.header_size, file.start,
-                starts.data, sizes.data,
-            )  # fmt: skip
+                file.view,
+                at - file.start,
+                high,
+                file.header_size,
+                file.start,
+                starts.data,
+                sizes.data,
+            )
             if reached + file.start == at or ScanStatus(status).corrupt:
                 raise DamagedLogError("no entry where one must begin", position=at)
             if count:
@@ -256,10 +266,12 @@ def _compare(
     own = IdColumns.of(file.view, starts, ends, with_halves=False)
     told = [np.empty(len(rows), np.int64) for _ in range(4)]
     compare_ids(
-        payload, columns.places(rows).data, file.view,
+        payload,
+        columns.places(rows).data,
+        file.view,
         own.places(np.arange(len(rows), dtype=np.int64)).data,
         *(column.data for column in told),
-    )  # fmt: skip
+    )
     same = told[3] > 0
     topics = [
         queue_of(file.view[start:end])[0]
