@@ -5,9 +5,9 @@ PYTEST := $(PYTHON_BIN)/python -m pytest -q -n auto
 # Where it is set, each process of the tests would compile all that it imports, libraries too: some
 # seconds each time.
 unexport PYTHONDONTWRITEBYTECODE
-# A test that stands still for ten minutes prints the stacks of its process's threads and ends its
-# worker, and with it the run. The longest takes one; what is asked for by check-all, longer.
-TEN_MINUTES := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
+# A test that takes more fails by name, with the stacks of its process's threads, and the others go on
+# (tests/suite/limits.py): none takes a fourth of that on a quiet machine.
+LIMITS := --limit-processor-s 120 --limit-wall-s 1800
 # Tests that need Java, Maven and the real RocketMQ are asked for by name.
 WITHOUT_ORACLE := not oracle
 
@@ -49,18 +49,19 @@ demo:
 	@$(PYTHON_BIN)/ledgermq cluster demo
 
 test: bootstrap
-	$(PYTEST) $(TEN_MINUTES) -m '$(WITHOUT_ORACLE)'
+	$(PYTEST) $(LIMITS) -m '$(WITHOUT_ORACLE)'
 
 # One after the other: what failed in the last run.
 test-again: bootstrap
-	$(PYTHON_BIN)/python -m pytest -q -m '$(WITHOUT_ORACLE)' --last-failed --last-failed-no-failures none
+	$(PYTHON_BIN)/python -m pytest -q -n 1 $(LIMITS) -m '$(WITHOUT_ORACLE)' \
+		--last-failed --last-failed-no-failures none
 
 # On a quiet machine: workers are balanced by what the tests took, longest first (tests/suite/).
 durations: bootstrap
-	$(PYTEST) $(TEN_MINUTES) -m '$(WITHOUT_ORACLE)' --keep-durations
+	$(PYTEST) $(LIMITS) -m '$(WITHOUT_ORACLE)' --keep-durations
 
 test-quick: bootstrap
-	$(PYTEST) $(TEN_MINUTES) -m '$(WITHOUT_ORACLE) and not slow'
+	$(PYTEST) $(LIMITS) -m '$(WITHOUT_ORACLE) and not slow'
 
 check: bootstrap
 	$(PYTHON_BIN)/ruff check .
