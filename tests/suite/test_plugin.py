@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.suite import skipped, space
+from tests.suite import compiled, skipped, space
 from tests.suite.durations import Durations, write
 from tests.suite.order import Units
 from tests.suite.patience import PATIENCE_S
@@ -327,3 +327,22 @@ def test_a_folder_without_room_is_named_with_what_is_free_and_wanted() -> None:
     assert said is not None
     assert all(part in said for part in ("/tmp ", "300 MiB", "2,000 MiB", "TMPDIR=")), said
     assert space.complaint(Path("/tmp"), 2_000 << 20, 2_000 << 20) is None
+
+
+def test_a_test_file_is_stale_until_it_has_been_collected_and_when_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(compiled, "STALE_MIN", 1)
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    files = [tmp_path / f"test_file{number}.py" for number in range(4)]
+    for file in files:
+        file.write_text("def test_one():\n    assert True\n")
+
+    assert compiled.stale(tmp_path) == files
+    compiled.compile_all(files, tmp_path)
+    assert compiled.stale(tmp_path) == []
+    later = files[2].stat().st_mtime + 10
+    os.utime(files[2], (later, later))
+    assert compiled.stale(tmp_path) == [files[2]]
