@@ -293,6 +293,7 @@ def test_every_function_fits_a_screen() -> None:
     assert long == []
 
 
+@pytest.mark.long
 def test_public_functions_and_classes_have_a_docstring() -> None:
     mute = [
         f"{shown(path)}:{one.line} {one.name}"

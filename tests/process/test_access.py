@@ -178,6 +178,7 @@ def test_a_producer_cancels_timers_of_its_topics_and_sees_no_others(guarded: Gua
     assert isinstance(again, MessageIllegalError)
 
 
+@pytest.mark.long
 def test_a_client_without_a_users_key_is_not_let_in(guarded: Guarded) -> None:
     stranger, _ = guarded.keys("stranger")
     plain = stranger.partition("?")[0]
@@ -263,6 +264,7 @@ def test_an_imported_user_is_what_the_file_says_and_who_is_left_over_is_named(
     assert "not in it, and as they were: another, ours (ledgermq acl remove USER)" in said
 
 
+@pytest.mark.long
 def test_a_quota_holds_and_goes_to_the_next_leader(make_node: Callable[[], Node]) -> None:
     group = make_group(make_node, ack="majority-memory")
     leader = group.leader()

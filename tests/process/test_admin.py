@@ -300,6 +300,7 @@ def test_status_names_the_stage_of_a_leader_and_its_broker_id(group: Group) -> N
     wait_until(is_settled, "a leader with its services, and two followers", timeout_s=PATIENCE_S)
 
 
+@pytest.mark.long
 def test_what_was_ordered_survives_the_leaders_death(group: Group) -> None:
     """Each act is answered by one leader, which dies, and used under the next one."""
     with producer(*group.members) as one, Admin(group.addresses, timeout_s=PATIENCE_S) as admin:

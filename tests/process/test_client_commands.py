@@ -101,6 +101,7 @@ def test_many_made_up_messages_are_told_as_a_sum(node: Node) -> None:
     assert [row["topic"] for row in topics] == ["orders"]
 
 
+@pytest.mark.long
 def test_what_was_sent_is_received_in_the_order_of_each_queue(served: Node) -> None:
     for queue in ("0", "1"):
         run(

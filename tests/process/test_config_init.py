@@ -63,6 +63,7 @@ def test_our_clients_come_in_with_their_keys_and_rocketmqs_over_tls_with_a_signa
     assert bodies == {b"by keys", b"signed"}
 
 
+@pytest.mark.long
 def test_every_member_has_the_certificate_of_its_address_and_lets_nobody_in_otherwise(
     made: FirstGroup,
 ) -> None:
@@ -97,6 +98,7 @@ def level_of(member: Member) -> int:
     return level
 
 
+@pytest.mark.long
 def test_two_hosts_take_in_the_witness_that_was_made_for_them(
     make_node: Callable[[], Node],
 ) -> None:

@@ -68,6 +68,7 @@ def levels_in_file(node: Node) -> dict[str, int]:
     return {str(level): offset for level, offset in table.items()}
 
 
+@pytest.mark.long
 def test_messages_come_when_their_time_has_come(node: Node) -> None:
     # One life for both: they are delivered beside one another.
     deliver_by_level(node)
@@ -129,6 +130,7 @@ def deliver_by_time(node: Node) -> None:
     assert (row.unique_id, row.topic, row.due_ms) == (far.unique_id, "other", now + 300 * DAY_MS)
 
 
+@pytest.mark.long
 def test_whatever_dies_a_delayed_message_is_there_once(make_node: Callable[[], Node]) -> None:
     node = make_node()
     start_client_node(node, file_size=65_536)
@@ -166,6 +168,7 @@ def send_delayed(one: Producer, prefix: str, count: int) -> list[bytes]:
     return bodies
 
 
+@pytest.mark.long
 def test_delayed_messages_are_there_once_whichever_leader_dies(group: Group) -> None:
     chance = random.Random(SEED)
     print(f"LEDGERMQ_KILL_SEED={SEED}")

@@ -81,6 +81,7 @@ def served(node: Node, **limits: int) -> dict[str, int]:
     return ports
 
 
+@pytest.mark.long(but=2)
 @pytest.mark.parametrize("parts", PARTS)
 @pytest.mark.parametrize("role", ["writer", "broker"])
 def test_a_message_without_an_end_costs_its_sender_the_connection(
@@ -106,6 +107,7 @@ def test_a_message_without_an_end_costs_its_sender_the_connection(
     assert node.stop() == 0
 
 
+@pytest.mark.long
 def test_who_sends_much_and_ends_each_message_is_never_ended(node: Node) -> None:
     ports = served(node)
     body = bytes(512 * 1024)

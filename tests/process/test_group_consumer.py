@@ -329,6 +329,7 @@ def test_asyncio_members_share_with_others(address: str) -> None:
     assert shares[0] | shares[1] == ALL
 
 
+@pytest.mark.long
 def test_a_consumer_that_asks_for_nothing_any_more_gives_its_queues_up(address: str) -> None:
     options = GroupOptions(poll_interval_max_s=1.0)
     journal = Journal()

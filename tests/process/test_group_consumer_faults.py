@@ -101,6 +101,7 @@ def killed_at_end(members: dict[str, Killable]) -> Iterator[None]:
             member.kill()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ["ordered", "any"])
 def test_what_killed_members_had_comes_to_the_others_in_the_order_of_each_queue(
     node: Node, tmp_path: Path, order: str

@@ -278,6 +278,7 @@ def led(group: Group) -> Member:
     return found
 
 
+@pytest.mark.long
 def test_the_whole_circle_survives_its_leaders(make_node: Callable[[], Node]) -> None:
     """Sent, failed three times, dead, replayed, consumed; a leader dies after each stage."""
     group = make_group(make_node, ack="majority-fsync")

@@ -88,6 +88,7 @@ def come_back(member: Member, disk: SickDisk) -> None:
     member.node.wait_ready()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ack", ["majority-fsync", "majority-memory"])
 def test_a_leader_whose_disk_fails_ends_and_another_leads_with_all_that_was_acknowledged(
     make_small: Callable[[], Node], ack: str

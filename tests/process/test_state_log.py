@@ -310,6 +310,7 @@ class Committer:
                     self.wrong.append(f"acknowledged {wanted}, then told {known}")
 
 
+@pytest.mark.long
 def test_offsets_never_go_back_while_leaders_die(group: Group) -> None:
     """A commit that was answered survives any leader's death; ``LEDGERMQ_LEADER_KILLS`` of them."""
     chance = random.Random(SEED)

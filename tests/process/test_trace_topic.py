@@ -183,6 +183,7 @@ def test_a_consumer_of_the_trace_topic_leaves_no_traces_of_it(
         assert traces.written == 1
 
 
+@pytest.mark.long
 def test_records_without_room_or_a_node_are_dropped_and_counted_and_no_send_waits(
     make_node: Callable[[], Node], caplog: pytest.LogCaptureFixture
 ) -> None:

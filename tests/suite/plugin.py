@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from tests.suite import compiled, durations, order, skipped, space
+from tests.suite import compiled, durations, long, order, skipped, space
 from tests.suite.durations import Durations
 from tests.suite.limits import Limits, Watch
 from tests.suite.progress import Progress
 
 LONG = "LEDGERMQ_LONG"
-"""The variable with which tests are run that are marked as long."""
+"""The variable with which tests are run that are marked as long (``long``)."""
 
 WORKERS_MAX = 13
 """With more of them the run takes no less time: that of Spark's tests, one after the other."""
@@ -42,6 +42,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help=f"write how long each test took to {durations.KEPT.name}",
     )
+    parser.addoption(
+        "--kept-durations", type=Path, default=durations.KEPT, metavar="FILE",
+        help="how long the tests took when that was last measured",
+    )  # fmt: skip
+    parser.addoption(
+        "--long-budget-s", type=float, default=float("inf"), metavar="SECONDS",
+        help="of long tests run only what is over in this time, as the kept durations have it",
+    )  # fmt: skip
     for kind, what in (("processor", "processor time of its process tree"), ("wall", "the clock")):
         parser.addoption(
             f"--limit-{kind}-s", type=float, default=float("inf"), metavar="SECONDS",
@@ -106,11 +114,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     All workers have the same.
     """
+    long.excuse_first_cases(items)
     if os.environ.get(LONG) != "1":
-        left_out = pytest.mark.skip(reason=f"takes a minute: {LONG}=1, or make check-all")
-        for item in items:
-            if item.get_closest_marker("long"):
-                item.add_marker(left_out)
+        asked = [] if config.getoption("pyargs") else [a for a in config.args if "::" in a]
+        long.leave_out(items, asked)
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    long.fit(items, _kept(config), config.getoption("long_budget_s") * workers)
     if hasattr(config, "workerinput"):
         order.sort(items, _units(config))
 
@@ -131,7 +140,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _units(config: pytest.Config) -> order.Units:
-    return order.Units(Durations.kept(), config.rootpath)
+    return order.Units(_kept(config), config.rootpath)
+
+
+def _kept(config: pytest.Config) -> Durations:
+    return Durations.kept(config.getoption("kept_durations"))
 
 
 class Limited:
@@ -160,7 +173,7 @@ class Run:
 
     def __init__(self, config: pytest.Config, terminal: pytest.TerminalReporter) -> None:
         self._config = config
-        self._progress = Progress(terminal, Durations.kept())
+        self._progress = Progress(terminal, _kept(config))
         self._dead: list[str] = []
         self._stacks = Path(tempfile.mkdtemp(prefix="ledgermq-stacks-"))
         config.pluginmanager.register(self._progress, "ledgermq-progress")
@@ -214,7 +227,11 @@ class Run:
         if cache is not None:
             cache.set("ledgermq/not-run", self._not_run())
         if self._config.getoption("keep_durations"):
-            durations.write(self._progress.taken)
+            durations.write(
+                self._progress.taken,
+                self._progress.left_out,
+                self._config.getoption("kept_durations"),
+            )
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

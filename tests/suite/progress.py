@@ -27,6 +27,8 @@ class Progress:
     def __init__(self, terminal: pytest.TerminalReporter, durations: Durations) -> None:
         self.taken: dict[str, float] = {}
         """Seconds of each test that has ended, by its id."""
+        self.left_out: set[str] = set()
+        """Those of them that were skipped."""
         self.total = 0
         self.peak = Peak()
         self._terminal = terminal
@@ -71,6 +73,8 @@ class Progress:
                 self._say(f"{kind}  {report.nodeid}", red=True)
             elif report.skipped:
                 self._outcomes["skipped"] += 1
+                if not hasattr(report, "wasxfail"):
+                    self.left_out.add(report.nodeid)
             # One in whose midst its worker died has no end of its own.
             if report.when not in ("setup", "call"):
                 self._running.pop(report.nodeid, None)

@@ -273,7 +273,7 @@ def test_a_reason_is_told_once_with_the_files_that_gave_it() -> None:
 
 def test_durations_are_kept_by_function_and_short_ones_together(tmp_path: Path) -> None:
     kept = tmp_path / "durations.json"
-    write({"a.py::test_x[1]": 0.4, "a.py::test_x[2]": 0.4, "a.py::test_y": 0.3}, kept)
+    write({"a.py::test_x[1]": 0.4, "a.py::test_x[2]": 0.4, "a.py::test_y": 0.3}, (), kept)
 
     durations = Durations.kept(kept)
 
