@@ -344,7 +344,6 @@ def test_a_batch_that_begins_with_an_id_of_the_applications_keeps_that_one(
     assert set(ids(peers["b"])) >= {row[1] for row in results}
 
 
-@pytest.mark.long
 def test_the_only_group_that_is_left_is_waited_for_although_it_may_have_the_message(
     make_cluster: MakeCluster,
 ) -> None:
