@@ -68,17 +68,8 @@ def levels_in_file(node: Node) -> dict[str, int]:
     return {str(level): offset for level, offset in table.items()}
 
 
-@pytest.mark.long
-def test_messages_come_when_their_time_has_come(node: Node) -> None:
-    # One life for both: they are delivered beside one another.
-    deliver_by_level(node)
-    deliver_by_time(node)
-
-    assert node.stop() == 0
-
-
-def deliver_by_level(node: Node) -> None:
-    """Messages of a delay level come when it is over."""
+@pytest.mark.long(but=1)
+def test_messages_of_a_delay_level_come_when_it_is_over(node: Node) -> None:
     address = f"ipc://{node.runtime}"
     with Producer(address) as one:
         at_once = one.send("orders", b"at once", queue_id=1).result()
@@ -97,10 +88,11 @@ def deliver_by_level(node: Node) -> None:
     assert later.properties["REAL_TOPIC"] == "orders"
     assert later.properties["DELAY"] == "1"
     assert found[b"b1"].store_timestamp - at_once.store_timestamp >= 5_000
+    assert node.stop() == 0
 
 
-def deliver_by_time(node: Node) -> None:
-    """Messages come at a time of their own, and can be taken back."""
+@pytest.mark.long(but=1)
+def test_messages_come_at_a_time_of_their_own_and_can_be_taken_back(node: Node) -> None:
     address = f"ipc://{node.runtime}"
     with Producer(address) as one, broker_of(address) as broker:
         now = now_ms()
@@ -128,6 +120,7 @@ def deliver_by_time(node: Node) -> None:
     assert (waiting.waiting, none_waits.waiting) == (1, 0)
     (row,) = waiting.timers
     assert (row.unique_id, row.topic, row.due_ms) == (far.unique_id, "other", now + 300 * DAY_MS)
+    assert node.stop() == 0
 
 
 @pytest.mark.long
