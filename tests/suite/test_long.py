@@ -13,6 +13,7 @@ import pytest
 
 from tests.suite.durations import KEPT, Durations, write
 from tests.suite.long import LONG_S
+from tests.suite.parsed import parsed
 from tests.suite.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +66,7 @@ def test_each_test_that_takes_long_is_marked_so() -> None:
         if not known or not (ROOT / file).exists():
             continue
         text = (ROOT / file).read_text()
-        for node in ast.parse(text).body:
+        for node in parsed(text).body:
             if isinstance(node, ast.Assign) and "mark.long" in ast.unparse(node):
                 break
             if isinstance(node, ast.FunctionDef) and node.name in known:
