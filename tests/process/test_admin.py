@@ -24,7 +24,7 @@ from ledgermq.model.errors import (
 )
 from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, Group, make_group, producer
+from tests.process.group_nodes import TOPIC, Group, producer
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -35,11 +35,6 @@ def node(make_node: Callable[[], Node]) -> Node:
     made = make_node()
     start_client_node(made)
     return made
-
-
-@pytest.fixture
-def group(make_node: Callable[[], Node]) -> Group:
-    return make_group(make_node, ack="majority-fsync")
 
 
 def admin_of(node: Node) -> Admin:

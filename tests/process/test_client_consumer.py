@@ -19,7 +19,7 @@ from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.formats.java_hash import java_hash
 from ledgermq.model.errors import ConfigError, NotLeaderError, TopicUnknownError
 from ledgermq.wire.pull_frame import HOLD_MS_MAX
-from tests.process.client_node import own_topic, start_client_node
+from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.suite.patience import PATIENCE_S
 
@@ -36,11 +36,6 @@ def node(request: pytest.FixtureRequest) -> Iterator[Node]:
         made = make()
         start_client_node(made, log=request.param)
         yield made
-
-
-@pytest.fixture
-def topic(node: Node, request: pytest.FixtureRequest) -> str:
-    return own_topic(node, request)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from ledgermq.formats.config_json import decode_document
 from ledgermq.model.errors import MessageIllegalError
 from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, Group, make_group, producer
+from tests.process.group_nodes import TOPIC, Group, producer
 from tests.process.test_state_log import broker_of
 from tests.suite.patience import PATIENCE_S
 
@@ -37,11 +37,6 @@ def node(make_node: Callable[[], Node], request: pytest.FixtureRequest) -> Node:
     made = make_node()
     start_client_node(made, log=request.param, file_size=65_536)
     return made
-
-
-@pytest.fixture
-def group(make_node: Callable[[], Node]) -> Group:
-    return make_group(make_node, ack="majority-fsync")
 
 
 def received(address: str | Sequence[str], topic: str, wanted: int) -> list[ReceivedMessage]:

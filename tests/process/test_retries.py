@@ -46,11 +46,6 @@ def node(make_node: Callable[[], Node]) -> Node:
 
 
 @pytest.fixture
-def address(node: Node) -> str:
-    return f"ipc://{node.runtime}"
-
-
-@pytest.fixture
 def broker(address: str) -> Iterator[Broker]:
     with connect_broker(address, name="test", timeout_s=PATIENCE_S) as made:
         yield made
