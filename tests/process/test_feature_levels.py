@@ -237,7 +237,7 @@ def test_0_1_0_itself_reads_what_is_of_level_0_and_nothing_else() -> None:
     bodies = [encode_command(StateCommand("c", 1, (one,))) for one in SAMPLES.values()]
     done = subprocess.run(
         [str(old.python), "-c", READ_COMMANDS],
-        env={"PYTHONPATH": str(old.sources)}, input=b"\n".join(bodies), capture_output=True,
+        env=old.environment, input=b"\n".join(bodies), capture_output=True,
         check=True,
     )  # fmt: skip
     tables, *found = done.stdout.decode().splitlines()
