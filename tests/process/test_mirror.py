@@ -296,6 +296,8 @@ def test_a_client_of_both_sites_follows_the_promoted_group_and_never_goes_back(
     assert done.returncode == 0, done.stderr
     mirror.start()
     wait_until(lambda: mirror.leads, "the promoted mirror to lead")
+    # A client that it does not answer yet has not met it, and is right to follow the old group.
+    mirror.node.wait_ready()
     options = ProducerOptions(timeout_s=15.0)
     with Producer([old.address, mirror.address], options=options) as made:
         made.send_batch(TOPIC, bodies("b", 50)).result()
