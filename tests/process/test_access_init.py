@@ -226,7 +226,6 @@ def test_a_secret_is_changed_by_a_second_user_while_clients_sign(safe: Safe) -> 
     after.close()
 
 
-@pytest.mark.long
 def test_the_nodes_own_key_is_changed_with_a_restart_and_clients_with_the_new_line_come_in(
     safe: Safe,
 ) -> None:

@@ -63,7 +63,6 @@ def test_our_clients_come_in_with_their_keys_and_rocketmqs_over_tls_with_a_signa
     assert bodies == {b"by keys", b"signed"}
 
 
-@pytest.mark.long
 def test_every_member_has_the_certificate_of_its_address_and_lets_nobody_in_otherwise(
     made: FirstGroup,
 ) -> None:

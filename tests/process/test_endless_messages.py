@@ -107,7 +107,6 @@ def test_a_message_without_an_end_costs_its_sender_the_connection(
     assert node.stop() == 0
 
 
-@pytest.mark.long
 def test_who_sends_much_and_ends_each_message_is_never_ended(node: Node) -> None:
     ports = served(node)
     body = bytes(512 * 1024)

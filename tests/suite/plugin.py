@@ -126,11 +126,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """``-n auto``: two for each core and one for Spark: two thirds of the tests' time is waiting
-    (elections, leases, timers that fall due, processes that die)."""
+    """``-n auto``: three for each core: three quarters of the tests' time is waiting (elections,
+    leases, timers that fall due, processes that die)."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
-    return min(2 * len(os.sched_getaffinity(0)) + 1, WORKERS_MAX)
+    return min(3 * len(os.sched_getaffinity(0)), WORKERS_MAX)
 
 
 @pytest.hookimpl(optionalhook=True)

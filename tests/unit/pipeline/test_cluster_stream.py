@@ -86,7 +86,6 @@ class Query:
         return self.at
 
 
-@pytest.mark.long
 def test_a_group_is_read_from_its_first_message_and_to_its_end_also_when_it_has_left(
     groups: TwoGroups,
 ) -> None:

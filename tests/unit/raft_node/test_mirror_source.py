@@ -42,7 +42,6 @@ def url_of(listener: socket.socket) -> str:
     return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-@pytest.mark.long
 def test_who_does_not_lead_is_asked_and_another_one_when_it_is_gone(
     tmp_path: Path, stack: ExitStack
 ) -> None:
