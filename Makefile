@@ -5,22 +5,24 @@ PYTEST := $(PYTHON_BIN)/python -m pytest -q -n auto
 # Where it is set, each process of the tests would compile all that it imports, libraries too: some
 # seconds each time.
 unexport PYTHONDONTWRITEBYTECODE
-# A test that stands still for ten minutes prints the stacks of its process's threads and ends its
-# worker, and with it the run. The longest takes one; what is asked for by check-all, longer.
-TEN_MINUTES := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
+# A test that takes more fails by name, with the stacks of its process's threads, and the others go on
+# (tests/suite/limits.py): none takes a fourth of that on a quiet machine.
+LIMITS := --limit-processor-s 120 --limit-wall-s 1800
+LIMITS_LONG := --limit-processor-s 900 --limit-wall-s 3600
 # Tests that need Java, Maven and the real RocketMQ are asked for by name.
 WITHOUT_ORACLE := not oracle
 
 # Programs of bench/ say themselves how they are run; the other modules there are their parts.
 BENCHES = $(basename $(notdir $(shell grep -l 'python -m bench\.' bench/*.py)))
 
-.PHONY: help demo test test-again test-quick durations check audit check-adversary check-all check-bare check-boot check-deb check-power deb apt-repo fuzz seeds soak wheel release bench
+.PHONY: help demo test test-long test-again test-quick durations check audit check-adversary check-all check-bare check-boot check-deb check-power deb apt-repo fuzz seeds soak wheel release bench
 .PHONY: bootstrap map clean distclean
 
 help:
 	@echo 'make demo        take over a store that RocketMQ wrote, and go on with it; then a group of three'
-	@echo 'make test        all tests but those that need the real RocketMQ'
-	@echo 'make durations   all tests, and keep how long each took: tests/durations.json'
+	@echo 'make test        all tests but the long ones and those that need the real RocketMQ'
+	@echo 'make test-long   those that take six seconds and more; LONG_S=600 for what is over in that time'
+	@echo 'make durations   both, and keep how long each took: tests/durations.json'
 	@echo 'make test-again  what failed in the last run, one after the other'
 	@echo 'make test-quick  the tests that take less than a quarter of a second each'
 	@echo 'make check       ruff, mypy --strict, import contracts'
@@ -49,18 +51,24 @@ demo:
 	@$(PYTHON_BIN)/ledgermq cluster demo
 
 test: bootstrap
-	$(PYTEST) $(TEN_MINUTES) -m '$(WITHOUT_ORACLE)'
+	$(PYTEST) $(LIMITS) -m '$(WITHOUT_ORACLE)'
+
+# LONG_S: what is over in so many seconds, as tests/durations.json has it; what is left out is said.
+test-long durations: export LEDGERMQ_LONG = 1
+test-long: bootstrap
+	$(PYTEST) $(LIMITS_LONG) -m '$(WITHOUT_ORACLE) and long' $(LONG_S:%=--long-budget-s %)
 
 # One after the other: what failed in the last run.
 test-again: bootstrap
-	$(PYTHON_BIN)/python -m pytest -q -m '$(WITHOUT_ORACLE)' --last-failed --last-failed-no-failures none
+	$(PYTHON_BIN)/python -m pytest -q -n 1 $(LIMITS_LONG) -m '$(WITHOUT_ORACLE)' \
+		--last-failed --last-failed-no-failures none
 
 # On a quiet machine: workers are balanced by what the tests took, longest first (tests/suite/).
 durations: bootstrap
-	$(PYTEST) $(TEN_MINUTES) -m '$(WITHOUT_ORACLE)' --keep-durations
+	$(PYTEST) $(LIMITS_LONG) -m '$(WITHOUT_ORACLE)' --keep-durations
 
 test-quick: bootstrap
-	$(PYTEST) $(TEN_MINUTES) -m '$(WITHOUT_ORACLE) and not slow'
+	$(PYTEST) $(LIMITS) -m '$(WITHOUT_ORACLE) and not slow'
 
 check: bootstrap
 	$(PYTHON_BIN)/ruff check .

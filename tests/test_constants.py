@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.suite.parsed import parsed
 from tests.test_layout import modules, shown
 
 OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -65,7 +66,7 @@ class Constants:
         self._path = path
         self.found: dict[str, object] = {}
         self._names: dict[str, object] = {}
-        for statement in ast.parse(path.read_text()).body:
+        for statement in parsed(path.read_text()).body:
             if isinstance(statement, ast.ClassDef | ast.FunctionDef):
                 self._names[statement.name] = f"{path}:{statement.name}"
             if isinstance(statement, ast.ImportFrom):
@@ -165,7 +166,7 @@ def typed_again() -> set[tuple[str, str]]:
     for path in set(modules()) - set(codecs):
         if is_kernel(path):
             continue
-        statements = ast.parse(path.read_text()).body
+        statements = parsed(path.read_text()).body
         for name, node in (pair for statement in statements for pair in assigned(statement)):
             typed = node.value if isinstance(node, ast.Constant) else None
             if any(name.strip("_").endswith(f"_{home}") for home in homes[typed]):

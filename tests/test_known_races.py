@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from tests.suite.parsed import parsed
 from tests.suite.second_tries import (
     PAGE,
     ROOT,
@@ -32,7 +33,7 @@ def test_each_test_that_needed_a_second_try_stands_on_the_page() -> None:
 def test_each_row_names_a_test_that_there_is_and_says_what_is_known() -> None:
     for row in rows(PAGE.read_text()):
         file, _, name = row.test.partition("::")
-        tree = ast.parse((ROOT / file).read_text())
+        tree = parsed((ROOT / file).read_text())
         names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
         assert name.partition("[")[0] in names, row.test
         assert row.seen and row.cause, row.test

@@ -14,6 +14,7 @@ import pytest
 import tomli
 
 from ledgermq.cli.main import EXTRA_OF_PACKAGE
+from tests.suite.parsed import parsed
 
 ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomli.loads((ROOT / "pyproject.toml").read_text())
@@ -121,7 +122,7 @@ def read(path: Path) -> Module:
     # A tree is a hundred thousand objects, none of them garbage yet.
     gc.disable()
     try:
-        tree = ast.parse(path.read_text())
+        tree = parsed(path.read_text())
         nodes = [*ast.walk(tree)]
         return Module(
             ast.get_docstring(tree) or "",
@@ -261,7 +262,7 @@ def test_no_folders_of_a_package_import_one_another_in_a_circle() -> None:
 
 @pytest.mark.parametrize("package", [str(folder) for folder in FOLDERS])
 def test_a_package_says_what_it_holds_and_nothing_else(package: str) -> None:
-    tree = ast.parse((PRODUCT / package / "__init__.py").read_text())
+    tree = parsed((PRODUCT / package / "__init__.py").read_text())
     said = {type(statement) for statement in tree.body[1:]}
 
     assert ast.get_docstring(tree)
@@ -328,6 +329,7 @@ def test_every_function_fits_a_screen() -> None:
     assert long == []
 
 
+@pytest.mark.long
 def test_public_functions_and_classes_have_a_docstring() -> None:
     mute = [
         f"{shown(path)}:{one.line} {one.name}"

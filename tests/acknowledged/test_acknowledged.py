@@ -56,6 +56,7 @@ def run_lives(
     return tally
 
 
+@pytest.mark.long
 def test_our_stores_know_what_was_acknowledged(golden: Golden) -> None:
     assert run_lives(OURS, golden, kills=KILLS).findings == [], SEED
 
@@ -64,6 +65,7 @@ def test_stores_that_java_wrote_know_what_was_acknowledged(golden: Golden) -> No
     assert run_lives(JAVAS, golden, kills=(KILLS + 1) // 2).findings == [], SEED
 
 
+@pytest.mark.long
 def test_the_next_leader_knows_what_was_acknowledged(golden: Golden) -> None:
     tally = run_lives(OF_GROUPS, golden, kills=(KILLS + 1) // 2, is_group=True)
 

@@ -127,6 +127,7 @@ def shared() -> Iterator[tuple[Node, Target, HonestClients]]:
         assert not any(honest.missing().values())
 
 
+@pytest.mark.long(but=4)
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_ends_no_process_and_hurts_no_honest_client(
     shared: tuple[Node, Target, HonestClients], name: str

@@ -154,6 +154,7 @@ def test_of_two_puts_of_one_piece_the_first_stays(store: BucketStream) -> None:
         place.opened("data/one").__enter__()
 
 
+@pytest.mark.long
 def test_a_store_that_answers_badly_costs_time_and_nothing_else(
     tmp_path: Path, proxy: FaultyProxy, root: str
 ) -> None:

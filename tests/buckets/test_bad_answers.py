@@ -62,6 +62,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_store_that_answers_badly_costs_time_and_nothing_else(
     tmp_path: Path, proxy: FaultyProxy, target: ObjectStore, name: str

@@ -48,6 +48,7 @@ def replayed(
     )
 
 
+@pytest.mark.long
 def test_an_archive_in_a_bucket_is_sent_once(
     tmp_path: Path, target: ObjectStore, node: Node
 ) -> None:
@@ -78,6 +79,7 @@ def test_an_archive_in_a_bucket_is_sent_once(
         replayed(other, node, tmp_path / "notes")
 
 
+@pytest.mark.long
 def test_bodies_that_are_fields_too_are_sent_as_they_were(
     tmp_path: Path, target: ObjectStore, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from ledgermq.client import OutgoingMessage, Producer, ProducerOptions, SendResult
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.model.config.settings import AckMode
+from tests.suite.patience import PATIENCE_S
 
 QUEUES = 4
 BATCH_MAX = 40
@@ -152,7 +153,7 @@ def documents(sent: Sent) -> Iterator[Json]:
 def main() -> None:
     address, name, count, topics, journal = sys.argv[1:]
     # What is compressed is tested by itself: these messages have the sizes that they say.
-    options = ProducerOptions(compress_above=None)
+    options = ProducerOptions(compress_above=None, timeout_s=PATIENCE_S)
     with Producer(address, name=name, options=options) as producer:
         # Kept until all are sent, so that noting them does not slow the sending.
         sent = list(Load(name, topics.split(",")).send(producer, int(count)))

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 import pytest
@@ -22,6 +22,9 @@ from tests import left_out
 from tests.process.node_start import SOURCES, Process, start_node
 from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
+
+if TYPE_CHECKING:
+    from tests.process.group_nodes import Group
 
 PORT_PROCESSES = os.environ.get("LEDGERMQ_PORT_PROCESSES", "")
 """``remoting.processes`` of the nodes that have a port and do not say."""
@@ -248,6 +251,50 @@ def make_node() -> Iterator[Callable[[], Node]]:
     """See ``nodes_made``."""
     with nodes_made() as make:
         yield make
+
+
+@pytest.fixture(scope="module")
+def node(request: pytest.FixtureRequest) -> Iterator[Node]:
+    """A node that serves, one for all tests of a module that says so: ``NODE`` has its settings, as
+    tables by their names. Who needs more than settings has a fixture of its own by this name."""
+    from tests.process.client_node import start_client_node
+
+    with nodes_made() as make:
+        made = make()
+        start_client_node(made, **request.module.NODE)
+        yield made
+
+
+@pytest.fixture
+def own_node(request: pytest.FixtureRequest, make_node: Callable[[], Node]) -> Node:
+    """The same for one test, which may do with it what it likes."""
+    from tests.process.client_node import start_client_node
+
+    made = make_node()
+    start_client_node(made, **getattr(request.module, "NODE", {}))
+    return made
+
+
+@pytest.fixture
+def address(node: Node) -> str:
+    """That of ``node`` for its clients."""
+    return f"ipc://{node.runtime}"
+
+
+@pytest.fixture
+def topic(node: Node, request: pytest.FixtureRequest) -> str:
+    """One of ``node`` that the test has for itself."""
+    from tests.process.client_node import own_topic
+
+    return own_topic(node, request)
+
+
+@pytest.fixture
+def group(make_node: Callable[[], Node]) -> Group:
+    """Three nodes that acknowledge what a majority has on disk."""
+    from tests.process.group_nodes import make_group
+
+    return make_group(make_node, ack="majority-fsync")
 
 
 @pytest.fixture

@@ -28,17 +28,22 @@ class Version:
     sources: Path
 
     @property
+    def environment(self) -> dict[str, str]:
+        """What has an interpreter import it, and not what the folder has in which that is run."""
+        return {"PYTHONPATH": str(self.sources), "PYTHONSAFEPATH": "1"}
+
+    @property
     def prefix(self) -> tuple[str, ...]:
         """Words before a node's command that have this version run it."""
-        sources, python = shlex.quote(str(self.sources)), shlex.quote(str(self.python))
-        script = f"shift; PYTHONPATH={sources} exec {python}"
+        words = [f"{name}={shlex.quote(text)}" for name, text in self.environment.items()]
+        script = f"shift; {' '.join(words)} exec {shlex.quote(str(self.python))}"
         return ("/bin/sh", "-c", f'{script} "$@"', "sh")
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run this version's ``ledgermq``."""
         return subprocess.run(
             [str(self.python), "-m", "ledgermq.cli.main", *words],
-            env={**os.environ, "PYTHONPATH": str(self.sources)},
+            env={**os.environ, **self.environment},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
 

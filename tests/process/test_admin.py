@@ -24,7 +24,7 @@ from ledgermq.model.errors import (
 )
 from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, Group, make_group, producer
+from tests.process.group_nodes import TOPIC, Group, producer
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -35,11 +35,6 @@ def node(make_node: Callable[[], Node]) -> Node:
     made = make_node()
     start_client_node(made)
     return made
-
-
-@pytest.fixture
-def group(make_node: Callable[[], Node]) -> Group:
-    return make_group(make_node, ack="majority-fsync")
 
 
 def admin_of(node: Node) -> Admin:
@@ -300,6 +295,7 @@ def test_status_names_the_stage_of_a_leader_and_its_broker_id(group: Group) -> N
     wait_until(is_settled, "a leader with its services, and two followers", timeout_s=PATIENCE_S)
 
 
+@pytest.mark.long
 def test_what_was_ordered_survives_the_leaders_death(group: Group) -> None:
     """Each act is answered by one leader, which dies, and used under the next one."""
     with producer(*group.members) as one, Admin(group.addresses, timeout_s=PATIENCE_S) as admin:

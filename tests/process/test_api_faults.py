@@ -88,6 +88,7 @@ def test_a_broker_that_was_started_again_is_asked_as_before(node: Node, api: Api
     assert api.get("/topics/orders").document["queues"][0]["end"] == LARGE
 
 
+@pytest.mark.long
 def test_a_broker_that_hangs_holds_up_nobody_else(node: Node, api: ApiClient) -> None:
     pid = node.child("broker")["pid"]
     os.kill(pid, signal.SIGSTOP)

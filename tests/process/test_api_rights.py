@@ -185,6 +185,7 @@ def test_the_table_names_every_call() -> None:
     assert WHO_MAY.keys() == {call.name for call in CALLS}
 
 
+@pytest.mark.long(but=1)
 def test_each_caller_may_what_the_table_says(served: Served) -> None:
     names = {"topic": "orders", "group": "billing", "user": "user", "owner": "topic:orders"}
     found = {}

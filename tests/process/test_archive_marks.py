@@ -40,6 +40,7 @@ def fill(address: str, count: int) -> None:
             future.result(PATIENCE_S)
 
 
+@pytest.mark.long
 def test_old_files_stay_until_they_are_archived(
     make_node: Callable[[], Node], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,6 +66,7 @@ def check_running(node: Node) -> list[dict[str, object]]:
     return [finding for finding in report["findings"] if finding["severity"] != "note"]
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("log", ["dledger", "commitlog"])
 def test_what_was_acknowledged_before_a_backup_of_a_running_node_is_restored(
     make_node: Callable[[], Node], log: str

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -26,33 +26,13 @@ from ledgermq.model.errors import (
     OutcomeUnknownError,
     TopicUnknownError,
 )
-from tests.process.client_node import own_topic, start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.conftest import Node, wait_until
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    """One for all tests that leave it as it is."""
-    with nodes_made() as make:
-        made = make()
-        start_client_node(made)
-        yield made
-
-
-@pytest.fixture
-def topic(node: Node, request: pytest.FixtureRequest) -> str:
-    return own_topic(node, request)
-
-
-@pytest.fixture
-def own_node(make_node: Callable[[], Node]) -> Node:
-    """One whose processes are stopped and killed."""
-    made = make_node()
-    start_client_node(made)
-    return made
+NODE = {}
+"""One node for all tests, with the settings of the kit."""
 
 
 def run(steps: Coroutine[Any, Any, None]) -> None:

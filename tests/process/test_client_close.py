@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -28,7 +28,7 @@ from ledgermq.client.groups.rebalance_listener import RebalanceListener
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.model.errors import ClosedError, LedgerError, OutcomeUnknownError
 from tests.process.client_node import own_topic, start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.conftest import Node, wait_until
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -37,14 +37,7 @@ GROUPS = {"heartbeat_ms": 500, "member_expiry_ms": 600_000, "lock_expiry_ms": 60
 MESSAGES = 40
 ALL_READ = dict.fromkeys(range(4), MESSAGES // 4)
 
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    """Who does not say goodbye keeps its queues for longer than a test waits."""
-    with nodes_made() as make:
-        made = make()
-        start_client_node(made, groups=GROUPS)
-        yield made
+NODE = {"groups": GROUPS}
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize(
     ("name", "printed"),
     [

@@ -27,7 +27,7 @@ from ledgermq.model.errors import (
     OutcomeUnknownError,
     TopicUnknownError,
 )
-from tests.process.client_node import SERVE, own_topic, start_client_node
+from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.suite.patience import PATIENCE_S
 
@@ -46,11 +46,6 @@ def node(request: pytest.FixtureRequest) -> Iterator[Node]:
         made = make()
         start_client_node(made, log=request.param, file_size=FILE_SIZE)
         yield made
-
-
-@pytest.fixture
-def topic(node: Node, request: pytest.FixtureRequest) -> str:
-    return own_topic(node, request)
 
 
 @pytest.fixture(params=LOGS)

@@ -14,6 +14,7 @@ import pytest
 from tests.process.conftest import SOURCES
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_group_survives_its_leader_and_hands_over() -> None:
     done = subprocess.run(

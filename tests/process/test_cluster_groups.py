@@ -312,6 +312,7 @@ def test_documents_go_on_when_the_leader_of_the_home_is_killed(
     home.stop()
 
 
+@pytest.mark.long
 def test_users_of_the_cluster_have_their_rights_in_each_group_and_lose_them_everywhere(
     make_node: Callable[[], Node], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -378,6 +379,7 @@ def test_users_of_the_cluster_have_their_rights_in_each_group_and_lose_them_ever
     assert (foreign, "rows of a cluster change in its home" in not_home) == (1, True)
 
 
+@pytest.mark.long
 def test_the_home_moves_by_its_own_word_and_by_the_root_key_when_it_is_lost(
     make_group: MakeGroup, tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ def replies(address: str, until: threading.Event, asked: list[tuple[str, bytes]]
                     producer.of(group).reply(message, b"for " + bytes(message.body))
 
 
+@pytest.mark.long
 def test_a_reply_comes_from_the_group_that_has_the_request_and_orders_name_their_group(
     pair: Pair,
 ) -> None:

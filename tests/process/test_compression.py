@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,27 +17,15 @@ from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.model.errors import BodyUnreadableError
-from tests.process.client_node import own_topic, start_client_node
-from tests.process.conftest import SOURCES, Node, nodes_made
+from tests.process.conftest import SOURCES, Node
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
 LARGE = b"the same words, again and again; " * 1_000
 
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    """One for all tests."""
-    with nodes_made() as make:
-        made = make()
-        start_client_node(made)
-        yield made
-
-
-@pytest.fixture
-def topic(node: Node, request: pytest.FixtureRequest) -> str:
-    return own_topic(node, request)
+NODE = {}
+"""One node for all tests, with the settings of the kit."""
 
 
 def address(node: Node) -> str:

@@ -97,6 +97,7 @@ def level_of(member: Member) -> int:
     return level
 
 
+@pytest.mark.long
 def test_two_hosts_take_in_the_witness_that_was_made_for_them(
     make_node: Callable[[], Node],
 ) -> None:

@@ -32,7 +32,7 @@ from ledgermq.wire.send_frame import Sent
 from ledgermq.wire.session import Refusal, decode_welcome, encode_body
 from ledgermq.writer.duplicates.unique_ids import RETRY_MS
 from tests.process.client_node import start_client_node
-from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
+from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import Group, Member, make_group
 from tests.process.raw_producer import RawProducer
 from tests.suite.patience import PATIENCE_S
@@ -46,14 +46,8 @@ SHORT_MS = 8_000
 IDS = 600
 BATCH = 20
 
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    """One node for all tests that need no other."""
-    with nodes_made() as make:
-        made = make()
-        start_client_node(made)
-        yield made
+NODE = {}
+"""One node for all tests, with the settings of the kit."""
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from ledgermq.formats.config_json import decode_document
 from ledgermq.model.errors import MessageIllegalError
 from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, Group, make_group, producer
+from tests.process.group_nodes import TOPIC, Group, producer
 from tests.process.test_state_log import broker_of
 from tests.suite.patience import PATIENCE_S
 
@@ -37,11 +37,6 @@ def node(make_node: Callable[[], Node], request: pytest.FixtureRequest) -> Node:
     made = make_node()
     start_client_node(made, log=request.param, file_size=65_536)
     return made
-
-
-@pytest.fixture
-def group(make_node: Callable[[], Node]) -> Group:
-    return make_group(make_node, ack="majority-fsync")
 
 
 def received(address: str | Sequence[str], topic: str, wanted: int) -> list[ReceivedMessage]:
@@ -68,16 +63,8 @@ def levels_in_file(node: Node) -> dict[str, int]:
     return {str(level): offset for level, offset in table.items()}
 
 
-def test_messages_come_when_their_time_has_come(node: Node) -> None:
-    # One life for both: they are delivered beside one another.
-    deliver_by_level(node)
-    deliver_by_time(node)
-
-    assert node.stop() == 0
-
-
-def deliver_by_level(node: Node) -> None:
-    """Messages of a delay level come when it is over."""
+@pytest.mark.long(but=1)
+def test_messages_of_a_delay_level_come_when_it_is_over(node: Node) -> None:
     address = f"ipc://{node.runtime}"
     with Producer(address) as one:
         at_once = one.send("orders", b"at once", queue_id=1).result()
@@ -96,10 +83,11 @@ def deliver_by_level(node: Node) -> None:
     assert later.properties["REAL_TOPIC"] == "orders"
     assert later.properties["DELAY"] == "1"
     assert found[b"b1"].store_timestamp - at_once.store_timestamp >= 5_000
+    assert node.stop() == 0
 
 
-def deliver_by_time(node: Node) -> None:
-    """Messages come at a time of their own, and can be taken back."""
+@pytest.mark.long(but=1)
+def test_messages_come_at_a_time_of_their_own_and_can_be_taken_back(node: Node) -> None:
     address = f"ipc://{node.runtime}"
     with Producer(address) as one, broker_of(address) as broker:
         now = now_ms()
@@ -127,8 +115,10 @@ def deliver_by_time(node: Node) -> None:
     assert (waiting.waiting, none_waits.waiting) == (1, 0)
     (row,) = waiting.timers
     assert (row.unique_id, row.topic, row.due_ms) == (far.unique_id, "other", now + 300 * DAY_MS)
+    assert node.stop() == 0
 
 
+@pytest.mark.long
 def test_whatever_dies_a_delayed_message_is_there_once(make_node: Callable[[], Node]) -> None:
     node = make_node()
     start_client_node(node, file_size=65_536)
@@ -166,6 +156,7 @@ def send_delayed(one: Producer, prefix: str, count: int) -> list[bytes]:
     return bodies
 
 
+@pytest.mark.long
 def test_delayed_messages_are_there_once_whichever_leader_dies(group: Group) -> None:
     chance = random.Random(SEED)
     print(f"LEDGERMQ_KILL_SEED={SEED}")

@@ -35,6 +35,7 @@ def removable(folder: str) -> Path:
     return path
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_demo_takes_a_store_over_and_adds_to_it_exactly_what_was_acknowledged() -> None:
     done = run_demo("--json")
@@ -54,6 +55,7 @@ def test_the_demo_takes_a_store_over_and_adds_to_it_exactly_what_was_acknowledge
     assert sum(topic.startswith("demo-") for topic in topics) == 20_000
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_demo_shows_its_steps_and_how_to_go_on(golden_copy: object) -> None:
     store = golden_copy("gs1")  # type: ignore[operator]

@@ -82,6 +82,7 @@ def send_all(source: Member, target: Member, texts: list[bytes]) -> list[bytes]:
     return [parts[1] for _, parts in target.received if len(parts) == 2]
 
 
+@pytest.mark.long(but=1)
 def test_members_connect_directly_and_messages_of_any_size_come_in_order(members: Members) -> None:
     first, second, third = [members.start(node, direct=True) for node in (N0, N1, N2)]
     wait_direct(first, second, third)

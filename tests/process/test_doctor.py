@@ -44,6 +44,7 @@ def listen_over_tcp(member: Member) -> None:
 PARTS = ("--only", "limits,ports,keys,peers,levels,settings,store")
 
 
+@pytest.mark.long
 def test_a_group_that_is_well_and_one_whose_member_is_away(
     make_node: Callable[[], Node],
 ) -> None:

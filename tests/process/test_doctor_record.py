@@ -100,6 +100,7 @@ def node(make_node: Callable[[], Node]) -> Node:
     return made
 
 
+@pytest.mark.long
 def test_a_record_has_what_somebody_far_away_asks_for(node: Node) -> None:
     address = f"ipc://{node.runtime}"
     gone = f"tcp://127.0.0.1:{free_port()}"
@@ -131,6 +132,7 @@ def test_a_record_has_what_somebody_far_away_asks_for(node: Node) -> None:
     assert {one["check"] for one in json.loads(archive.text("findings.json"))} >= {"store.lock"}
 
 
+@pytest.mark.long
 @pytest.mark.skipif(find_program() is None, reason="py-spy is not installed")
 def test_a_node_that_hangs_is_recorded_with_the_places_where_it_does(node: Node) -> None:
     pids = node.pids()

@@ -81,6 +81,7 @@ def served(node: Node, **limits: int) -> dict[str, int]:
     return ports
 
 
+@pytest.mark.long(but=2)
 @pytest.mark.parametrize("parts", PARTS)
 @pytest.mark.parametrize("role", ["writer", "broker"])
 def test_a_message_without_an_end_costs_its_sender_the_connection(

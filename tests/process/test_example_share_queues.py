@@ -6,27 +6,20 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ledgermq.client import GroupConsumer, GroupOptions, TopicQueue
-from tests.process.client_node import start_client_node
-from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
+from tests.process.conftest import SOURCES, Node, wait_until
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "share_queues.py"
 
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    with nodes_made() as make:
-        made = make()
-        start_client_node(made)
-        yield made
+NODE = {}
+"""One node for all tests, with the settings of the kit."""
 
 
 def run(*words: str) -> subprocess.CompletedProcess[bytes]:

@@ -44,6 +44,7 @@ def fill(producer: Producer) -> None:
         one.result()
 
 
+@pytest.mark.long
 def test_far_timers_do_not_keep_the_log_and_are_delivered_once(
     make_node: Callable[[], Node],
 ) -> None:
@@ -81,6 +82,7 @@ def test_far_timers_do_not_keep_the_log_and_are_delivered_once(
     assert [row.unique_id for row in left.timers] == [sent.unique_id for sent in far[1:]]
 
 
+@pytest.mark.long
 def test_the_log_is_kept_for_a_message_of_a_delay_level(make_node: Callable[[], Node]) -> None:
     node = make_node()
     address = start(node)

@@ -43,6 +43,7 @@ pytestmark = pytest.mark.slow
 NEWEST = version_of(LEVEL)
 
 
+@pytest.mark.long
 def test_a_new_group_begins_at_the_highest_level_and_says_what_each_member_knows(
     make_node: Callable[[], Node],
 ) -> None:
@@ -89,6 +90,7 @@ def topics(version: Version, node: Node) -> str:
     return version.command("topic", "list", "--address", f"ipc://{node.runtime}").stdout
 
 
+@pytest.mark.long
 def test_a_node_stops_in_order_at_what_it_does_not_know_and_goes_on_when_it_is_newer(
     make_node: Callable[[], Node], tmp_path: Path
 ) -> None:
@@ -235,7 +237,7 @@ def test_0_1_0_itself_reads_what_is_of_level_0_and_nothing_else() -> None:
     bodies = [encode_command(StateCommand("c", 1, (one,))) for one in SAMPLES.values()]
     done = subprocess.run(
         [str(old.python), "-c", READ_COMMANDS],
-        env={"PYTHONPATH": str(old.sources)}, input=b"\n".join(bodies), capture_output=True,
+        env=old.environment, input=b"\n".join(bodies), capture_output=True,
         check=True,
     )  # fmt: skip
     tables, *found = done.stdout.decode().splitlines()
@@ -266,6 +268,7 @@ def put_in_force(group: Group, leader: Member) -> None:
     wait_until(lambda: hint not in leader.command("status").stdout, "the step to be done")
 
 
+@pytest.mark.long
 def test_a_group_of_the_version_before_is_replaced_one_by_one_there_and_back(
     make_node: Callable[[], Node],
 ) -> None:
@@ -332,6 +335,7 @@ def test_a_group_of_the_version_before_is_replaced_one_by_one_there_and_back(
     assert sorted(load.acknowledged) == sorted(group.members[0].bodies())
 
 
+@pytest.mark.long
 def test_a_member_that_meets_a_newer_command_replicates_on_and_leads_no_more(
     make_node: Callable[[], Node], tmp_path: Path
 ) -> None:

@@ -19,27 +19,15 @@ from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.model.errors import FilterIllegalError
 from ledgermq.model.message_filter import MessageFilter
-from tests.process.client_node import own_topic, start_client_node
-from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
+from tests.process.conftest import SOURCES, Node, wait_until
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
 MESSAGES = 200
 
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    """One for all tests."""
-    with nodes_made() as make:
-        made = make()
-        start_client_node(made)
-        yield made
-
-
-@pytest.fixture
-def topic(node: Node, request: pytest.FixtureRequest) -> str:
-    return own_topic(node, request)
+NODE = {}
+"""One node for all tests, with the settings of the kit."""
 
 
 @pytest.fixture

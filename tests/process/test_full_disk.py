@@ -142,6 +142,7 @@ def is_dispatched(member: Member) -> bool:
     return not member.cursors()["not_dispatched_bytes"]
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("kind", [SmallDisk, SmallMemory], ids=["ext4", "tmpfs"])
 def test_a_full_disk_refuses_is_read_survives_a_restart_and_resumes(
     make_small: Callable[[], Node],
@@ -305,6 +306,7 @@ def test_a_full_leader_hands_over_and_a_full_follower_comes_back(
     check_stores(group, sender)
 
 
+@pytest.mark.long
 def test_a_group_whose_disks_are_all_full_refuses_elects_and_resumes(
     make_small: Callable[[], Node],
 ) -> None:

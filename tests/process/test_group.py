@@ -40,6 +40,7 @@ def bodies(prefix: str, count: int) -> list[bytes]:
     return [f"{prefix}-{number:05d}-".encode() + b"x" * 300 for number in range(count)]
 
 
+@pytest.mark.long(but=1)
 def test_every_member_holds_the_same_bytes(group: Group) -> None:
     leader = group.leader()
     with producer(leader) as one:
@@ -57,6 +58,7 @@ def test_every_member_holds_the_same_bytes(group: Group) -> None:
         assert len(member.bodies()) == 2_000
 
 
+@pytest.mark.long(but=1)
 def test_a_dead_leader_is_followed_by_another_with_all_that_was_acknowledged(group: Group) -> None:
     first = group.leader()
     with producer(first) as one:
@@ -77,6 +79,7 @@ def test_a_dead_leader_is_followed_by_another_with_all_that_was_acknowledged(gro
     assert all(set(member.bodies()) == expected for member in group.members)
 
 
+@pytest.mark.long(but=1)
 def test_what_no_majority_has_is_cut_when_its_leader_comes_back(group: Group) -> None:
     first = group.leader()
     with producer(first) as one:
@@ -105,6 +108,7 @@ def test_what_no_majority_has_is_cut_when_its_leader_comes_back(group: Group) ->
     assert set(first.bodies()) == {*bodies("kept", 20), *bodies("new", 30)}
 
 
+@pytest.mark.long(but=1)
 def test_a_member_that_was_away_catches_up(group: Group) -> None:
     leader = group.leader()
     away = group.others(leader)[0]
@@ -120,6 +124,7 @@ def test_a_member_that_was_away_catches_up(group: Group) -> None:
     assert len(away.bodies()) == 5_000
 
 
+@pytest.mark.long(but=1)
 def test_a_minority_acknowledges_nothing_and_says_why(group: Group) -> None:
     leader = group.leader()
     # Before a majority has agreed to something its broker does not tell what topics there are.
@@ -224,6 +229,7 @@ def stop_leader(group: Group, wanted: set[bytes], prefix: str) -> Member | None:
     return None
 
 
+@pytest.mark.long(but=1)
 def test_a_leader_that_is_stopped_hands_over_first(group: Group) -> None:
     wanted: set[bytes] = set()
     # On a busy machine heartbeats are late: then others campaign, too.
@@ -237,6 +243,7 @@ def test_a_leader_that_is_stopped_hands_over_first(group: Group) -> None:
         assert set(member.bodies()) == wanted
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("role", ["raft", "writer"])
 def test_a_process_of_the_leader_that_dies_costs_nothing_that_was_acknowledged(
     group: Group, role: str
@@ -260,6 +267,7 @@ def test_a_process_of_the_leader_that_dies_costs_nothing_that_was_acknowledged(
     assert set(leader.bodies()) == {*bodies("before", 30), *bodies("after", 30)}
 
 
+@pytest.mark.long(but=1)
 def test_a_member_with_a_new_disk_is_filled_again_once_it_is_trusted(group: Group) -> None:
     leader = group.leader()
     with producer(leader) as one:

@@ -59,6 +59,7 @@ class Sender:
         return max(later - earlier for earlier, later in pairs)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("ack", ["majority-memory", "majority-fsync"])
 def test_a_killed_leader_costs_its_clients_nothing_but_time(
     make_node: Callable[[], Node], ack: str, capsys: pytest.CaptureFixture[str]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,8 +18,7 @@ from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.group_member import GroupOptions
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.model.errors import NoPermissionError, TopicUnknownError
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.conftest import wait_until
 from tests.process.group_readers import Journal, Reader
 from tests.suite.patience import PATIENCE_S
 
@@ -29,18 +27,7 @@ pytestmark = pytest.mark.slow
 GROUPS = {"heartbeat_ms": 500, "member_expiry_ms": 5_000, "lock_expiry_ms": 8_000}
 ALL = frozenset(TopicQueue("orders", queue_id) for queue_id in range(4))
 
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    with nodes_made() as make:
-        made = make()
-        start_client_node(made, groups=GROUPS)
-        yield made
-
-
-@pytest.fixture
-def address(node: Node) -> str:
-    return f"ipc://{node.runtime}"
+NODE = {"groups": GROUPS}
 
 
 NUMBERS = itertools.count()
@@ -329,6 +316,7 @@ def test_asyncio_members_share_with_others(address: str) -> None:
     assert shares[0] | shares[1] == ALL
 
 
+@pytest.mark.long
 def test_a_consumer_that_asks_for_nothing_any_more_gives_its_queues_up(address: str) -> None:
     options = GroupOptions(poll_interval_max_s=1.0)
     journal = Journal()

@@ -19,8 +19,7 @@ from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.group_member import GroupOptions
 from ledgermq.model.errors import GroupUnknownError
 from tests.process import group_reader_process
-from tests.process.client_node import start_client_node
-from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
+from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import TOPIC, Member, make_group
 from tests.process.group_reader_process import BATCH_MAX
 from tests.process.group_readers import Journal, Reader
@@ -84,12 +83,7 @@ def send(addresses: str | Sequence[str], first: int, count: int) -> list[str]:
     return bodies
 
 
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    with nodes_made() as make:
-        made = make()
-        start_client_node(made, groups=GROUPS)
-        yield made
+NODE = {"groups": GROUPS}
 
 
 @contextmanager
@@ -101,6 +95,7 @@ def killed_at_end(members: dict[str, Killable]) -> Iterator[None]:
             member.kill()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ["ordered", "any"])
 def test_what_killed_members_had_comes_to_the_others_in_the_order_of_each_queue(
     node: Node, tmp_path: Path, order: str

@@ -25,6 +25,7 @@ def flip(member: Member, position: int) -> None:
         file.write(bytes([octet ^ 1]))
 
 
+@pytest.mark.long
 def test_a_member_with_a_turned_bit_follows_until_it_has_fetched_what_it_lost(
     make_node: Callable[[], Node],
 ) -> None:

@@ -181,6 +181,7 @@ def batched(names: list[str], size: int) -> Iterator[tuple[str, ...]]:
     return (tuple(names[begin : begin + size]) for begin in range(0, len(names), size))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("names", "ack"), trials(), ids=[f"{'+'.join(names)}-{ack}" for names, ack in trials()]
 )
@@ -197,6 +198,7 @@ def test_a_fault_loses_doubles_and_moves_nothing(
     trial.judge(checker)
 
 
+@pytest.mark.long
 def test_lost_packets_lose_double_and_move_nothing(
     namespaces: NamespaceNetwork, make_trial: MakeTrial, checker: Checker | None
 ) -> None:
@@ -206,6 +208,7 @@ def test_lost_packets_lose_double_and_move_nothing(
     trial.judge(checker)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ack", MODES)
 def test_many_faults_at_once_lose_double_and_move_nothing(
     proxies: ProxyNetwork, make_trial: MakeTrial, ack: str, checker: Checker | None

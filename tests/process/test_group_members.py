@@ -79,6 +79,7 @@ def send(group: Group, prefix: str, count: int = 200) -> None:
         assert len(one.send_batch(TOPIC, bodies).result()) == count
 
 
+@pytest.mark.long
 def test_one_node_grows_to_three_and_outlives_the_first(make_node: Callable[[], Node]) -> None:
     group = make_growing_group(make_node, first=1, members=3)
     first, second, third = group.members
@@ -102,6 +103,7 @@ def test_one_node_grows_to_three_and_outlives_the_first(make_node: Callable[[], 
     assert [len(member.bodies()) for member in group.members] == [800, 800, 800]
 
 
+@pytest.mark.long
 def test_a_node_whose_settings_still_name_a_group_of_one_hands_over_and_is_ready_as_a_follower(
     make_node: Callable[[], Node],
 ) -> None:
@@ -154,6 +156,7 @@ def test_a_member_is_replaced_under_load(make_node: Callable[[], Node]) -> None:
     assert group.has_one_log(gone)
 
 
+@pytest.mark.long
 def test_the_members_are_known_after_every_restart(make_node: Callable[[], Node]) -> None:
     group = make_growing_group(make_node, first=3, members=5)
     join(group, group.members[3], "--learner")
@@ -186,6 +189,7 @@ def test_the_members_are_known_after_every_restart(make_node: Callable[[], Node]
     assert group.has_one_log()
 
 
+@pytest.mark.long
 def test_a_change_that_cannot_be_says_why(make_node: Callable[[], Node]) -> None:
     group = make_growing_group(make_node, first=3, members=4)
     leader = group.leader()

@@ -139,6 +139,7 @@ def group(make_node: Callable[[], Node]) -> Group:
     return made
 
 
+@pytest.mark.long
 def test_one_of_three_alone_is_not_ready_and_takes_nothing_until_another_comes_back(
     group: Group,
 ) -> None:

@@ -211,6 +211,7 @@ def scene() -> Iterator[Scene]:
         network.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("act", "seen"), STATES, ids=[act.__name__ for act, _ in STATES])
 def test_health_says_what_a_client_can_do(
     scene: Scene, act: Callable[[Scene], None], seen: Look

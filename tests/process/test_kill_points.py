@@ -23,6 +23,7 @@ LIVES = int(os.environ.get("LEDGERMQ_KILL_POINTS", "4"))
 SEED = int(os.environ.get("LEDGERMQ_KILL_SEED") or random.SystemRandom().randrange(2**31))
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("log", kinds_of_log())
 def test_no_point_of_death_loses_moves_or_doubles_a_message(
     log: str, make_node: Callable[[], Node], tmp_path: Path
@@ -47,6 +48,7 @@ def test_no_point_of_death_loses_moves_or_doubles_a_message(
     assert len(lives.journal.places) > 0
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("log", kinds_of_log())
 def test_no_point_of_death_while_old_files_are_deleted_loses_what_was_to_stay(
     log: str, make_node: Callable[[], Node], tmp_path: Path

@@ -249,6 +249,7 @@ def show(run: Run, stored: int) -> None:
     print(json.dumps(summary, indent=2))
 
 
+@pytest.mark.long(but=1)
 def test_no_death_loses_repeats_or_moves_a_message(run: Run) -> None:
     node = run.node
     node.launch([*SERVE, str(node.config)])

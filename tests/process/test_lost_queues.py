@@ -62,6 +62,7 @@ def send(node: Node) -> None:
             producer.send_batch(TOPIC, [b"x"] * BATCH, queue_id=queue_id).result(PATIENCE_S)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize(
     "harm",
     [

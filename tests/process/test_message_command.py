@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -27,27 +27,15 @@ from ledgermq.client.reading.message_track import Track, TrackState
 from ledgermq.formats.records.trace_record import TracedKind, TracedSend
 from ledgermq.model.message_filter import MessageFilter
 from ledgermq.model.names.system_topics import TRACE_TOPIC
-from tests.process.client_node import own_topic, start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.conftest import Node, wait_until
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
 Show = Callable[..., tuple[int, str, str]]
 
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    """One for all tests."""
-    with nodes_made() as make:
-        made = make()
-        start_client_node(made)
-        yield made
-
-
-@pytest.fixture
-def topic(node: Node, request: pytest.FixtureRequest) -> str:
-    return own_topic(node, request)
+NODE = {}
+"""One node for all tests, with the settings of the kit."""
 
 
 @pytest.fixture

@@ -307,6 +307,7 @@ def test_ages_of_backups_and_archives_are_told(node: Node) -> None:
 TOPICS, GROUPS, PAIRS_PER_GROUP, SERIES_MAX = 10_000, 2_000, 20, 50
 
 
+@pytest.mark.long
 def test_ten_thousand_topics_and_two_thousand_groups_have_as_many_series_as_are_wanted(
     make_node: Callable[[], Node],
 ) -> None:

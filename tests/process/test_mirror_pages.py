@@ -78,6 +78,7 @@ def rows(page: ConsoleClient, table: str, **headers: str) -> list[dict[str, Any]
     return found
 
 
+@pytest.mark.long
 def test_a_mirror_shows_what_it_is_and_lacks_as_its_command_does(sites: Sites) -> None:
     runtime = str(sites.mirror.node.runtime)
 

@@ -64,6 +64,7 @@ def supervisors(group: Group) -> dict[str, int]:
     return {one.name: one.node.process.pid for one in group.members if one.node.process}
 
 
+@pytest.mark.long
 @in_own_network
 def test_a_member_with_a_new_address_is_found_by_its_name_and_nobody_else_starts_again(
     make_node: StartNode, names: NameServer
@@ -95,6 +96,7 @@ def _are_direct(group: Group) -> bool:
     return all(one.returncode == 0 and len(json.loads(one.stdout)["direct"]) == 2 for one in told)
 
 
+@pytest.mark.long
 @in_own_network
 def test_a_resolver_that_hangs_holds_no_member_that_is_connected(
     make_node: StartNode, names: NameServer
@@ -122,6 +124,7 @@ def test_a_resolver_that_hangs_holds_no_member_that_is_connected(
         group.wait_equal()
 
 
+@pytest.mark.long
 @in_own_network
 def test_all_addresses_of_a_member_are_tried_one_after_the_other(
     tmp_path: Path, names: NameServer
@@ -173,6 +176,7 @@ def test_who_finds_another_member_at_an_address_asks_for_the_name_again(
         wait_until(has_arrived, "a message at the right member")
 
 
+@pytest.mark.long
 @in_own_network
 def test_an_own_name_that_is_not_resolved_is_named_and_stops_nobody_who_has_keys(
     tmp_path: Path, names: NameServer

@@ -301,6 +301,7 @@ def test_one_node_by_name_is_asked_whatever_it_is(nodes: Nodes, names: NameServe
         assert [topic.topic for topic in admin.topics()] == ["T"]
 
 
+@pytest.mark.long
 @in_own_network
 def test_a_node_with_another_key_is_none_wherever_its_name_leads(
     names: NameServer, tmp_path: Path

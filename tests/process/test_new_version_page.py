@@ -61,6 +61,7 @@ def upgraded(group: Group) -> list[str]:
     return [*said, features(group.leader())]
 
 
+@pytest.mark.long
 def test_what_the_page_shows_is_what_is_printed(make_node: Callable[[], Node]) -> None:
     old = version_before()
     group = make_group(make_node, ack="majority-fsync", network=OldLoopback(old))

@@ -150,6 +150,7 @@ def test_a_thousand_connections_leave_room_for_nobody_else_only_while_they_are_t
     assert node.child("observer")["pid"] == pid
 
 
+@pytest.mark.long
 def test_who_asks_slowly_is_given_up(node: Node, address: tuple[str, int]) -> None:
     before = counted(node, "refused")
     with connect(address) as client:

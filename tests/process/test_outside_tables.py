@@ -88,6 +88,7 @@ def store(
     return node, topic
 
 
+@pytest.mark.long(but=1)
 def test_what_was_answered_on_a_store_from_outside_is_there_after_a_kill(
     store: tuple[Node, str],
 ) -> None:

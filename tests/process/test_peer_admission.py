@@ -205,6 +205,7 @@ def test_a_node_that_is_too_old_is_no_new_member_before_it_has_a_newer_version(
     assert f"n3 knows feature level {LEVEL - 1}, but level {LEVEL} is in force" in said
 
 
+@pytest.mark.long(but=1)
 def test_a_wiped_disk_is_refused_until_it_is_forgotten(members: Members) -> None:
     first, second = members.start(N0), members.start(N1)
     deliver(second, first, b"before")

@@ -199,6 +199,7 @@ def test_a_node_without_an_index_says_so(node: NodeMaker) -> None:
         queries.by_key("plain0", "k")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("log", ["dledger", "commitlog"])
 def test_what_a_producer_was_told_finds_its_message(
     make_node: Callable[[], Node], log: str

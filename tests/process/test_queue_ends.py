@@ -165,6 +165,7 @@ def ledgermq(*words: object) -> None:
     assert done.returncode == 0, (done.stdout, done.stderr)
 
 
+@pytest.mark.long
 def test_a_member_that_was_shipped_files_leads_and_numbers_an_idle_queue_on(
     make_node: Callable[[], Node],
 ) -> None:
@@ -179,6 +180,7 @@ def test_a_member_that_was_shipped_files_leads_and_numbers_an_idle_queue_on(
     check_stores(group.members)
 
 
+@pytest.mark.long
 def test_a_member_filled_by_one_that_was_filled_so_knows_the_ends_too(
     make_node: Callable[[], Node],
 ) -> None:
@@ -195,6 +197,7 @@ def test_a_member_filled_by_one_that_was_filled_so_knows_the_ends_too(
     check_stores(group.members)
 
 
+@pytest.mark.long
 def test_a_member_that_is_added_knows_the_ends(make_node: Callable[[], Node]) -> None:
     group = make_growing_group(make_node, first=1, members=2)
     first, fresh = group.members
@@ -220,6 +223,7 @@ def test_a_member_that_is_added_knows_the_ends(make_node: Callable[[], Node]) ->
     check_stores(both.members)
 
 
+@pytest.mark.long
 def test_a_member_that_an_older_version_filled_heals_with_a_leaders_next_snapshot(
     make_node: Callable[[], Node],
 ) -> None:
@@ -286,6 +290,7 @@ HARMS = (
 )
 
 
+@pytest.mark.long
 def test_a_store_whose_queues_are_built_again_numbers_them_on(
     make_node: Callable[[], Node],
 ) -> None:
@@ -308,6 +313,7 @@ def test_a_store_whose_queues_are_built_again_numbers_them_on(
     check_stores([member])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_grown", [False, True], ids=["at once", "the log has grown"])
 def test_queues_that_were_built_elsewhere_are_numbered_on(
     make_node: Callable[[], Node], has_grown: bool
@@ -348,6 +354,7 @@ def test_queues_that_were_built_elsewhere_are_numbered_on(
     check_stores([member])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("runs", [True, False], ids=["running", "stopped"])
 def test_a_restored_backup_numbers_queues_on(make_node: Callable[[], Node], runs: bool) -> None:
     (member,) = idle_group(make_node).members
@@ -370,6 +377,7 @@ def test_a_restored_backup_numbers_queues_on(make_node: Callable[[], Node], runs
     check_stores([member])
 
 
+@pytest.mark.long
 def test_conversions_keep_the_ends(make_node: Callable[[], Node]) -> None:
     (member,) = idle_group(make_node).members
     root = member.node.root

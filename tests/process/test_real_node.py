@@ -95,6 +95,7 @@ def test_a_node_stays_below_its_memory(node: Node) -> None:
     assert total < 250 * 1024 * 1024
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("role", PROCESSES)
 def test_a_killed_process_comes_back_and_nothing_of_the_log_is_lost(node: Node, role: str) -> None:
     before = wait_until(lambda: settled_cursors(node), "first settling")
@@ -117,6 +118,7 @@ def test_a_killed_process_comes_back_and_nothing_of_the_log_is_lost(node: Node, 
     assert not (node.root / "abort").exists()
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
 def test_a_node_starts_again_where_it_ended(node: Node, number: signal.Signals) -> None:
     before = wait_until(lambda: settled_cursors(node), "first settling")

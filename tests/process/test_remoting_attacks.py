@@ -156,6 +156,7 @@ ROUNDS = {"expressions": 8, "loose bodies": 4, "many groups": 4}
 """By each of eight clients: some six seconds of work where an answer takes a second's fraction."""
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("kind", EXPENSIVE)
 def test_a_flood_of_expensive_requests_leaves_turns_to_others(
     port: FuzzedPort, client: RemotingClient, kind: str

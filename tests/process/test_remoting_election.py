@@ -127,6 +127,7 @@ def test_a_member_that_is_down_is_in_no_route_until_it_is_back(
     assert group.stop() == [0, 0, 0]
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("processes", [1, 2])
 def test_sends_to_a_node_that_does_not_lead_are_stored_by_the_one_that_does(
     make_node: Callable[[], Node], processes: int

@@ -189,6 +189,7 @@ def test_each_code_that_is_served_has_a_template() -> None:
     assert set(Code) == set(TEMPLATES) | TO_CLIENTS
 
 
+@pytest.mark.long
 def test_what_is_well_formed_and_senseless_is_answered_and_harms_nobody(port: FuzzedPort) -> None:
     print(f"LEDGERMQ_FUZZ_SEED={SEED}")
     until = time.monotonic() + FUZZ_S

@@ -150,6 +150,7 @@ def fuzzed() -> Iterator[Fuzzed]:
         yield Fuzzed(port)
 
 
+@pytest.mark.long
 def test_what_no_client_would_send_harms_nobody_and_is_forgotten(fuzzed: Fuzzed) -> None:
     print(f"LEDGERMQ_FUZZ_SEED={SEED}")
     until = time.monotonic() + FUZZ_S

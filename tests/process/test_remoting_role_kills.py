@@ -83,6 +83,7 @@ def check_queue(producer: PortProducer, got: list[bytes]) -> None:
     assert firsts[: len(numbers)] == [producer.body(number) for number in numbers]
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("members", [1, 3])
 def test_each_process_of_a_leader_dies_under_load_and_nothing_is_lost_or_doubled(
     make_node: Callable[[], Node], members: int

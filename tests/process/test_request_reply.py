@@ -17,25 +17,13 @@ from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.blocking.requester import Requester
 from ledgermq.model.errors import LedgerError, TimedOutError
-from tests.process.client_node import own_topic, start_client_node
-from tests.process.conftest import Node, nodes_made
+from tests.process.conftest import Node
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    """One for all tests."""
-    with nodes_made() as make:
-        made = make()
-        start_client_node(made)
-        yield made
-
-
-@pytest.fixture
-def topic(node: Node, request: pytest.FixtureRequest) -> str:
-    return own_topic(node, request)
+NODE = {}
+"""One node for all tests, with the settings of the kit."""
 
 
 def address(node: Node) -> str:

@@ -54,6 +54,7 @@ def queue_files(member: Member) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.glob("*/*"))
 
 
+@pytest.mark.long
 def test_all_members_delete_and_who_comes_later_is_sent_what_is_left(
     make_node: Callable[[], Node],
 ) -> None:
@@ -84,6 +85,7 @@ def test_all_members_delete_and_who_comes_later_is_sent_what_is_left(
         assert not set(old) & set(bodies)
 
 
+@pytest.mark.long
 def test_a_named_group_is_waited_for_and_others_go_on_behind_what_is_gone(
     make_node: Callable[[], Node],
 ) -> None:
@@ -120,6 +122,7 @@ def test_a_named_group_is_waited_for_and_others_go_on_behind_what_is_gone(
     assert member.node.stop() == 0
 
 
+@pytest.mark.long
 def test_a_node_that_is_killed_while_it_deletes_goes_on(make_node: Callable[[], Node]) -> None:
     group = make_group(make_node, members=1, ack="majority-fsync")
     (member,) = group.members

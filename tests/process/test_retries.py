@@ -46,11 +46,6 @@ def node(make_node: Callable[[], Node]) -> Node:
 
 
 @pytest.fixture
-def address(node: Node) -> str:
-    return f"ipc://{node.runtime}"
-
-
-@pytest.fixture
 def broker(address: str) -> Iterator[Broker]:
     with connect_broker(address, name="test", timeout_s=PATIENCE_S) as made:
         yield made
@@ -278,6 +273,7 @@ def led(group: Group) -> Member:
     return found
 
 
+@pytest.mark.long
 def test_the_whole_circle_survives_its_leaders(make_node: Callable[[], Node]) -> None:
     """Sent, failed three times, dead, replayed, consumed; a leader dies after each stage."""
     group = make_group(make_node, ack="majority-fsync")

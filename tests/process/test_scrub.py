@@ -138,6 +138,7 @@ def files_of(member: Member) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("role", ["leader", "follower"])
 def test_damage_of_all_kinds_is_repaired_byte_for_byte(
     make_node: Callable[[], Node], role: str

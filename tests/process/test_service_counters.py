@@ -27,11 +27,6 @@ def node(make_node: Callable[[], Node]) -> Node:
     return made
 
 
-@pytest.fixture
-def address(node: Node) -> str:
-    return f"ipc://{node.runtime}"
-
-
 def wait_for(node: Node, **counted: int) -> None:
     """Until the broker's counters say that; a failure names what they say instead."""
 

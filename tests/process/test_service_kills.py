@@ -148,6 +148,7 @@ def not_read(sender: Sender, workers: Sequence[Worker]) -> set[bytes]:
     return {*sender.sent} - seen | given_back - again
 
 
+@pytest.mark.long
 def test_all_services_keep_their_promises_while_leaders_die(group: Group) -> None:
     """``LEDGERMQ_LEADER_KILLS`` leaders die under a load of all that a broker does."""
     print(f"LEDGERMQ_KILL_SEED={SEED} LEDGERMQ_LEADER_KILLS={KILLS}")

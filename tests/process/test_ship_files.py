@@ -149,6 +149,7 @@ class Shortened:
         assert found[1:] == found[:1] * 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ack", ["majority-fsync", "majority-memory"])
 def test_a_member_with_an_old_log_is_shipped_the_leaders_files(
     make_node: Callable[[], Node], ack: str
@@ -164,6 +165,7 @@ def test_a_member_with_an_old_log_is_shipped_the_leaders_files(
     assert not (made.late.node.root / "ledgermq" / "shipped" / "data").exists()
 
 
+@pytest.mark.long
 def test_a_member_with_an_empty_disk_is_shipped_the_leaders_files_once_it_is_trusted(
     make_node: Callable[[], Node],
 ) -> None:
@@ -174,6 +176,7 @@ def test_a_member_with_an_empty_disk_is_shipped_the_leaders_files_once_it_is_tru
     made.check_equal()
 
 
+@pytest.mark.long
 def test_a_member_whose_log_was_replaced_serves_and_leads(make_node: Callable[[], Node]) -> None:
     made = Shortened(make_node, old=3, new=25, keep=3, ack="majority-fsync")
     made.start()
@@ -198,6 +201,7 @@ def test_a_member_whose_log_was_replaced_serves_and_leads(make_node: Callable[[]
     assert sorted(found) == sorted(wanted) == sorted(late.bodies())
 
 
+@pytest.mark.long
 def test_a_log_of_a_single_file_is_shipped_as_far_as_it_goes(
     make_node: Callable[[], Node],
 ) -> None:
@@ -207,6 +211,7 @@ def test_a_log_of_a_single_file_is_shipped_as_far_as_it_goes(
     made.check_equal()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("role", ["raft", "writer", "supervisor"])
 def test_a_process_that_dies_while_files_arrive_costs_nothing_that_has_arrived(
     make_node: Callable[[], Node], role: str
@@ -261,6 +266,7 @@ def test_a_new_member_is_shipped_the_files_and_who_the_members_are(
     assert set(sent) <= set(fresh.bodies())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_deaths_at_any_moment_end_in_the_leaders_log(
     make_node: Callable[[], Node], seed: int

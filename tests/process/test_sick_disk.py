@@ -88,6 +88,7 @@ def come_back(member: Member, disk: SickDisk) -> None:
     member.node.wait_ready()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ack", ["majority-fsync", "majority-memory"])
 def test_a_leader_whose_disk_fails_ends_and_another_leads_with_all_that_was_acknowledged(
     make_small: Callable[[], Node], ack: str
@@ -97,6 +98,9 @@ def test_a_leader_whose_disk_fails_ends_and_another_leads_with_all_that_was_ackn
     first = group.leader()
     wait_until(sender.goes_through, "the first messages", PATIENCE_S)
     group.wait_equal()
+    # Messages are taken before all processes of a node are there: one that has not begun yet would
+    # not come up, which is another story.
+    first.node.wait_ready()
     pids = list(first.node.pids().values())
     disk = SickDisk(disk_of(first.node))
     disk.fail()
@@ -133,6 +137,7 @@ def test_a_node_of_its_own_acknowledges_nothing_that_its_disk_refused(
     group.leader()
     sender = Sender(group.members)
     wait_until(sender.goes_through, "the first messages", PATIENCE_S)
+    member.node.wait_ready()
     pids = list(member.node.pids().values())
     disk = SickDisk(disk_of(member.node))
     disk.fail()

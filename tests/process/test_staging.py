@@ -19,7 +19,6 @@ from ledgermq.model.errors import (
     TopicUnknownError,
 )
 from ledgermq.model.limits import STAGED_TOPIC
-from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.group_nodes import TOPIC, Group, make_group
 from tests.suite.patience import PATIENCE_S
@@ -117,13 +116,8 @@ def test_a_leader_that_dies_while_rows_are_moved_leaves_each_once(group: Group) 
     assert numbers == Counter(range(20_000))
 
 
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    """One node that drops what nobody commits after two seconds."""
-    with nodes_made() as make:
-        made = make()
-        start_client_node(made, sinks={"staged_reserved_ms": 2_000})
-        yield made
+NODE = {"sinks": {"staged_reserved_ms": 2_000}}
+"""What nobody commits is dropped after two seconds."""
 
 
 def test_what_a_topic_would_not_take_is_not_staged(node: Node) -> None:

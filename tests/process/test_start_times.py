@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -19,8 +19,8 @@ from ledgermq.client import (
     GroupOptions,
     Producer,
 )
-from tests.process.client_node import own_topic, start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.client_node import own_topic
+from tests.process.conftest import Node, wait_until
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -38,12 +38,8 @@ class Stored(NamedTuple):
     between_ms: int
 
 
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    with nodes_made() as make:
-        made = make()
-        start_client_node(made)
-        yield made
+NODE = {}
+"""One node for all tests, with the settings of the kit."""
 
 
 @pytest.fixture

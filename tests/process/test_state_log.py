@@ -32,7 +32,7 @@ from ledgermq.rules.tables.group_offsets import GroupOffsets
 from ledgermq.rules.tables.topics import TopicTable
 from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
+from tests.process.group_nodes import TOPIC, Group, Member, producer
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -57,11 +57,6 @@ def node(make_node: Callable[[], Node], request: pytest.FixtureRequest) -> Node:
     made = make_node()
     start_client_node(made, log=request.param)
     return made
-
-
-@pytest.fixture
-def group(make_node: Callable[[], Node]) -> Group:
-    return make_group(make_node, ack="majority-fsync")
 
 
 def document(node: Node, file: str) -> dict[str, object]:
@@ -310,6 +305,7 @@ class Committer:
                     self.wrong.append(f"acknowledged {wanted}, then told {known}")
 
 
+@pytest.mark.long
 def test_offsets_never_go_back_while_leaders_die(group: Group) -> None:
     """A commit that was answered survives any leader's death; ``LEDGERMQ_LEADER_KILLS`` of them."""
     chance = random.Random(SEED)

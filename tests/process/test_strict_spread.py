@@ -124,6 +124,7 @@ def sales(
 BOTH_OPEN = {"orders-a": "open", "orders-b": "open"}
 
 
+@pytest.mark.long
 def test_a_consumer_group_that_is_behind_delays_it_and_too_late_all_is_as_it_was(
     sales: StrictTopic,
 ) -> None:
@@ -166,6 +167,7 @@ def test_a_command_that_is_killed_while_it_waits_is_undone_or_goes_on(sales: Str
     assert sales.phases() == BOTH_OPEN
 
 
+@pytest.mark.long
 def test_a_command_that_is_killed_once_the_topic_is_spread_only_opens_it(
     sales: StrictTopic,
 ) -> None:

@@ -230,6 +230,7 @@ def test_a_pause_of_the_whole_node_kills_nobody(start_small_node: StartNode) -> 
     assert node.pids() == before
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("order", ["slow 4", "load 4"])
 def test_a_child_that_is_long_in_starting_is_left_alone(
     start_small_node: StartNode, order: str

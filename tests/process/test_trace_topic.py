@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -34,8 +34,8 @@ from ledgermq.formats.records.trace_record import (
     decode_traces,
 )
 from ledgermq.model.names.system_topics import TRACE_TOPIC
-from tests.process.client_node import own_topic, start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, make_group
 from tests.process.traced_clients import (
     Recorder,
@@ -52,24 +52,8 @@ __all__ = ["recorder"]
 
 pytestmark = pytest.mark.slow
 
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    """One for all tests."""
-    with nodes_made() as make:
-        made = make()
-        start_client_node(made)
-        yield made
-
-
-@pytest.fixture
-def topic(node: Node, request: pytest.FixtureRequest) -> str:
-    return own_topic(node, request)
-
-
-@pytest.fixture
-def address(node: Node) -> str:
-    return f"ipc://{node.runtime}"
+NODE = {}
+"""One node for all tests, with the settings of the kit."""
 
 
 def test_the_trace_topic_has_the_whole_life_of_a_message(address: str, topic: str) -> None:
@@ -183,6 +167,7 @@ def test_a_consumer_of_the_trace_topic_leaves_no_traces_of_it(
         assert traces.written == 1
 
 
+@pytest.mark.long
 def test_records_without_room_or_a_node_are_dropped_and_counted_and_no_send_waits(
     make_node: Callable[[], Node], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -29,8 +28,7 @@ from ledgermq.client.aio import (
 from ledgermq.client.tracing.spans import LINKS_MAX
 from ledgermq.model.errors import ConfigError, MessageIllegalError
 from ledgermq.model.limits import PROPERTIES_SIZE_MAX
-from tests.process.client_node import own_topic, start_client_node
-from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
+from tests.process.conftest import SOURCES, wait_until
 from tests.process.traced_clients import (
     Recorder,
     first_messages,
@@ -46,24 +44,8 @@ __all__ = ["recorder"]
 
 pytestmark = pytest.mark.slow
 
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    """One for all tests."""
-    with nodes_made() as make:
-        made = make()
-        start_client_node(made)
-        yield made
-
-
-@pytest.fixture
-def topic(node: Node, request: pytest.FixtureRequest) -> str:
-    return own_topic(node, request)
-
-
-@pytest.fixture
-def address(node: Node) -> str:
-    return f"ipc://{node.runtime}"
+NODE = {}
+"""One node for all tests, with the settings of the kit."""
 
 
 def test_one_trace_goes_from_the_send_to_the_work_on_the_message(

@@ -208,6 +208,7 @@ def queues_of(member: Member, topic: str) -> dict[int, list[tuple[int, bytes]]]:
     return found
 
 
+@pytest.mark.long
 def test_each_transaction_is_seen_whole_or_not_at_all_while_leaders_die(group: Group) -> None:
     """``LEDGERMQ_LEADER_KILLS`` leaders, or processes of theirs, die under load."""
     chance = random.Random(SEED)

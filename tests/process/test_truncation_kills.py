@@ -158,6 +158,7 @@ class Cutting:
         return bool(status["cursors"]["committed"] == led["cursors"]["committed"])
 
 
+@pytest.mark.long
 def test_a_member_that_dies_while_its_log_is_cut_gets_the_log_of_the_others(
     make_node: Callable[[], Node], network: ProxyNetwork
 ) -> None:

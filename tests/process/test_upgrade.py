@@ -87,6 +87,7 @@ def upgraded_group(
     return make_group(make_node, ack="majority-fsync", sizes=JAVA_SIZES, prepare=prepare)
 
 
+@pytest.mark.long
 def test_an_upgraded_group_serves_old_messages_and_takes_new_ones_and_can_leave_again(
     make_node: Callable[[], Node], golden: Golden
 ) -> None:
@@ -128,6 +129,7 @@ def test_an_upgraded_group_serves_old_messages_and_takes_new_ones_and_can_leave_
     assert not member.node.logged("ERROR"), member.node.log.read_text()
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("name", ["gu0", "gs1", "gd0"])
 def test_a_node_goes_on_with_a_store_that_changed_its_kind(
     name: str, make_node: Callable[[], Node], golden: Golden

@@ -69,6 +69,7 @@ def send(members: Sequence[Member], prefix: str, count: int = 200) -> None:
         assert len(one.send_batch(TOPIC, bodies).result()) == count
 
 
+@pytest.mark.long
 def test_a_member_is_lost_and_the_other_one_goes_on_with_the_witness(
     make_node: Callable[[], Node],
 ) -> None:

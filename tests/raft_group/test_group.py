@@ -17,6 +17,7 @@ COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "40"))
 SHARES = 4
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("share", range(SHARES))
 def test_a_group_keeps_its_promises_and_heals(share: int) -> None:
@@ -27,6 +28,7 @@ def test_a_group_keeps_its_promises_and_heals(share: int) -> None:
     assert not failures, "\n\n".join(failures[:3])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_member_that_is_too_old_for_its_log_does_not_lead_and_the_group_heals() -> None:
     seeds = range(FIRST, FIRST + COUNT // 4)

@@ -33,6 +33,7 @@ MUTANT_SEEDS = 200
 Patch = pytest.MonkeyPatch
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("share", range(SHARES))
 def test_a_group_with_a_witness_keeps_its_promises_and_heals(share: int) -> None:

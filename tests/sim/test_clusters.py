@@ -186,6 +186,7 @@ def any_group_follows_any_share(patch: Patch) -> None:
     patch.setattr(topic_shares, "topic_row", of_all)
 
 
+@pytest.mark.long(but=3)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_cluster_keeps_its_promises(seed: int) -> None:
     failure, run = run_cluster_seed(seed)
@@ -194,6 +195,7 @@ def test_a_cluster_keeps_its_promises(seed: int) -> None:
     assert run.home.table.at.number > 0
 
 
+@pytest.mark.long(but=4)
 @pytest.mark.parametrize(
     ("bug", "likely"),
     [

@@ -118,6 +118,7 @@ def mutated(right: str, wrong: str) -> type[SteadyLine]:
     return made
 
 
+@pytest.mark.long(but=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_the_comparison_finds(mutation: str, monkeypatch: Patch) -> None:
@@ -159,6 +160,7 @@ def said(seed: int, patch: Patch) -> tuple[object, ...]:
     return outcome.failure, outcome.committed, outcome.acknowledged, digest.hexdigest()
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_run_is_the_same_to_the_last_byte_without_the_line(seed: int, monkeypatch: Patch) -> None:

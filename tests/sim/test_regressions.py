@@ -31,6 +31,7 @@ def test_a_log_that_lost_its_first_pages_is_not_taken_for_one_that_begins_behind
     assert refused.value.details["durable_index"] >= DURABLE - 1
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "seed",
@@ -56,6 +57,7 @@ def test_a_new_writer_cuts_no_damage_while_its_leader_counts_answers() -> None:
     assert not outcome.failure, "\n".join(outcome.history[-40:])
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "seed",

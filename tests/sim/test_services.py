@@ -23,6 +23,7 @@ to again; a resent half message that was asked for meanwhile.
 """
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("share", range(SHARES))
 def test_the_services_keep_their_promises(share: int) -> None:
@@ -35,6 +36,7 @@ def test_the_services_keep_their_promises(share: int) -> None:
     assert not failures, "\n\n".join(failures[:3])
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", FOUND)
 def test_what_was_found_once_stays_away(seed: int) -> None:
@@ -43,6 +45,7 @@ def test_what_was_found_once_stays_away(seed: int) -> None:
     assert outcome.failure == ""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_services_do_something() -> None:
     """The faults must not keep them from work, or nothing would be checked."""
@@ -79,6 +82,7 @@ def test_topics_change_and_are_sent_to_all_the_time() -> None:
     assert any(one.shut_since is not None for one in topics.topics.values())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_sinks_write_batches_and_ask_for_them_again() -> None:
     run = ServiceRun(41, interrupted=False)

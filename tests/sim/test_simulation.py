@@ -18,6 +18,7 @@ COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "12"))
 SHARES = 4
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("share", range(SHARES))
 def test_a_group_keeps_its_promises_and_heals(share: int) -> None:
@@ -30,6 +31,7 @@ def test_a_group_keeps_its_promises_and_heals(share: int) -> None:
     assert not failures, "\n\n".join(failures[:3])
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [800_108, 801_061])
 def test_a_seed_that_has_found_something_passes(seed: int) -> None:
@@ -39,6 +41,7 @@ def test_a_seed_that_has_found_something_passes(seed: int) -> None:
     assert run_seed(seed, interrupted=False).failure == ""
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_seed_is_one_run(interrupted: bool) -> None:
@@ -51,6 +54,7 @@ def test_a_seed_is_one_run(interrupted: bool) -> None:
     assert first[2:] == second[2:]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_runs_do_something() -> None:
     """The faults must not keep the group from work, or nothing would be checked."""

@@ -36,6 +36,7 @@ SEEDS_FOR_A_LOSS = 60
 Patch = pytest.MonkeyPatch
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("share", range(SHARES))
 def test_a_group_with_a_witness_keeps_its_promises_and_heals(share: int) -> None:

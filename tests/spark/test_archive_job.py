@@ -143,6 +143,7 @@ def test_a_running_node_and_its_files_go_into_one_archive(
     assert run(capsys, "spark", "archive-verify", tmp_path / "archive")["faults"] == []
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_leaves_an_archive_that_goes_on(
     spark: SparkSession, tmp_path: Path, capsys: Any
 ) -> None:

@@ -92,6 +92,7 @@ def test_replicas_of_the_java_broker_are_clean(
     assert pq.read_table(out / "faults.parquet").num_rows == 0
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("plant", [flip_a_byte, zero_the_tail, truncate_the_tail])
 def test_one_fault_in_a_log_is_found_and_nothing_else(
     spark: SparkSession, replicas: list[Path], tmp_path: Path, capsys: Any, plant: Plant

@@ -124,6 +124,7 @@ def test_what_is_installed_is_what_our_dispatcher_builds(
         assert check_store(store, options).findings == []
 
 
+@pytest.mark.long
 def test_a_queue_whose_messages_are_all_deleted_is_numbered_on(
     spark: SparkSession, capsys: Any
 ) -> None:

@@ -77,6 +77,7 @@ def as_stored(one: Any) -> tuple[Any, ...]:
     return body, properties.get("TAGS"), keys, others, message.flag
 
 
+@pytest.mark.long
 def test_messages_are_sent_as_they_were_and_in_their_order(archive: Path, node: Node) -> None:
     rows = visible_rows(archive)
     found = replayed(archive, node, "whole")

@@ -56,6 +56,7 @@ def test_a_batch_has_each_row_once_though_each_replica_lacks_something(
     assert rows_of(spark, paths(replicas)) == expected
 
 
+@pytest.mark.long
 def test_a_stream_goes_on_when_the_replica_that_it_read_is_gone(
     spark: SparkSession, replicas: list[Path], tmp_path: Path
 ) -> None:

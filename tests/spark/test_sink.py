@@ -193,6 +193,7 @@ def bodies(spark: SparkSession, group: Group, topic: str) -> Counter[int]:
     return Counter(int(row["body"]) for row in stored(spark, group, topic))
 
 
+@pytest.mark.long
 def test_every_column_becomes_what_it_says(spark: SparkSession, group: Group, topic: str) -> None:
     rows = [
         (topic, 3, None, "t", "a b", {"p": "1", "q": "ü"}, b"one", 7),
@@ -296,6 +297,7 @@ def ended(query: StreamingQuery) -> None:
     assert query.exception() is None
 
 
+@pytest.mark.long
 def test_a_batch_that_runs_again_is_there_once_whatever_died(
     tried: SparkSession, group: Group, topic: str, tmp_path: Path
 ) -> None:

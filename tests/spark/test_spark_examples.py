@@ -57,6 +57,7 @@ def store() -> Iterator[Path]:
         yield node.root
 
 
+@pytest.mark.long
 def test_orders_are_counted_and_archived(run: Run, store: Path, tmp_path: Path) -> None:
     once = ["orders: 30", "a: 12", "b: 9", "c: 9", "queues with gaps: 0", "archived: 30"]
 
@@ -82,6 +83,7 @@ def make_topics(node: Node, *names: str) -> None:
             admin.create_topic(name, queues=4)
 
 
+@pytest.mark.long
 def test_an_order_that_is_sent_twice_counts_once(run: Run, node: Node, tmp_path: Path) -> None:
     address = f"ipc://{node.runtime}"
     make_topics(node, "counts")

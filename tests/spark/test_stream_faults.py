@@ -115,6 +115,7 @@ def all_read(offset: Any, ends: dict[str, int]) -> bool:
     return bool(document.get(TOPIC) == ends)
 
 
+@pytest.mark.long
 def test_each_acknowledged_message_is_a_row_once_whoever_dies(
     spark: SparkSession, group: Group, tmp_path: Path
 ) -> None:

@@ -110,6 +110,7 @@ def numbers(first: int, end: int) -> Counter[bytes]:
     return Counter(str(number).encode() for number in range(first, end))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_batches_are_as_large_as_allowed_until_all_is_read_once(
     spark: SparkSession, node: Node, tmp_path: Path, way: str
@@ -138,6 +139,7 @@ def uncommit(folder: Path) -> int:
     return last
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_a_death_between_the_commits_of_sink_and_spark_doubles_no_row(
     spark: SparkSession, node: Node, tmp_path: Path, way: str
@@ -226,6 +228,7 @@ def read_golden(spark: SparkSession, root: Path, folder: Path, **options: object
     return run_once(frame, folder)
 
 
+@pytest.mark.long
 def test_what_retention_deletes_before_it_is_read_fails_or_is_left_out(
     spark: SparkSession, golden_copy: Callable[[str], Path], tmp_path: Path
 ) -> None:

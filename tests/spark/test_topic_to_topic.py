@@ -33,6 +33,7 @@ def produce(addresses: list[str], numbers: range) -> None:
             producer.send_batch(SOURCE, bodies, queue_id=queue_id).result(PATIENCE_S)
 
 
+@pytest.mark.long
 def test_a_lost_checkpoint_doubles_nothing_and_an_old_one_is_refused(
     spark: SparkSession, node: Node, tmp_path: Path
 ) -> None:

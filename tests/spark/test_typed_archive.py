@@ -49,6 +49,7 @@ def read_by_arrow(target: Path) -> list[dict[str, Any]]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("columns", ["typed", ""])
 def test_readers_see_files_of_all_versions_alike(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str

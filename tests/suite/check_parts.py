@@ -36,7 +36,6 @@ _BARE = {"LEDGERMQ_BARE": "1", "LEDGERMQ_BARE_LONG": "1"}
 _BOOT = {
     "LEDGERMQ_BOOT": "1", "LEDGERMQ_BOOT_LONG": "1", "LEDGERMQ_ANSIBLE": "1", "LEDGERMQ_S3": "1",
 }  # fmt: skip
-_LONG = {LONG: "1"}
 _COLLECTOR = {"LEDGERMQ_COLLECTOR": "1"}
 _EXEC = {"LEDGERMQ_EXEC_NODES": "1"}
 # A JVM's start is work, where most tests wait: with more at once, sends time out.
@@ -52,7 +51,7 @@ KILL_TESTS = (
 POINT_TESTS = ("tests/process/test_kill_points.py", "tests/process/test_truncation_kills.py")
 FAULT_TESTS = ("tests/process/test_group_faults.py", "tests/linearizability")
 
-PARTS = (
+_PARTS = (
     Part("check", command=("make", "check")),
     Part("audit", command=("make", "audit")),
     Part(
@@ -62,13 +61,13 @@ PARTS = (
             "tests/test_constants.py", "tests/test_documents.py", "tests/test_known_races.py",
             "tests/test_layout.py", "tests/test_maps.py", "tests/test_operating_commands.py",
         ),
-        environment={"LEDGERMQ_FLIP_STEP": "7", "LEDGERMQ_CONVERSION_KILLS": "60"} | _LONG,
+        environment={"LEDGERMQ_FLIP_STEP": "7", "LEDGERMQ_CONVERSION_KILLS": "60"},
         soak={"LEDGERMQ_FLIP_STEP": "1", "LEDGERMQ_CONVERSION_KILLS": "260"},
     ),
     Part(
         "simulator",
         tests=("tests/sim", "tests/raft_group"),
-        environment={"LEDGERMQ_SEEDS": "200"} | _LONG,
+        environment={"LEDGERMQ_SEEDS": "200"},
         soak={"LEDGERMQ_SEEDS": "2000"},
     ),
     Part(
@@ -81,7 +80,7 @@ PARTS = (
         environment={
             "LEDGERMQ_KILLS": "4", "LEDGERMQ_MEMBER_KILLS": "2", "LEDGERMQ_FULL_DISK_ROUNDS": "2",
             "LEDGERMQ_FUZZ_S": "20", "LEDGERMQ_BROWSER": "1", "LEDGERMQ_ALERTS": "1",
-        } | _EXEC | _LONG,
+        } | _EXEC,
         soak={
             "LEDGERMQ_KILLS": "20", "LEDGERMQ_MEMBER_KILLS": "5", "LEDGERMQ_FULL_DISK_ROUNDS": "5",
             "LEDGERMQ_FUZZ_S": "60",
@@ -110,7 +109,7 @@ PARTS = (
     Part(
         "random-faults",
         tests=("tests/random_faults",),
-        environment={"LEDGERMQ_RANDOM_FAULTS_S": "1800"} | _LONG,
+        environment={"LEDGERMQ_RANDOM_FAULTS_S": "1800"},
         soak={"LEDGERMQ_RANDOM_FAULTS_S": "3600"},
         workers="0",
     ),
@@ -124,7 +123,7 @@ PARTS = (
         "buckets",
         tools=("s3", "gs", "abfs"),
         tests=("tests/buckets",),
-        environment={"LEDGERMQ_S3": "1", "LEDGERMQ_GS": "1", "LEDGERMQ_ABFS": "1"} | _LONG,
+        environment={"LEDGERMQ_S3": "1", "LEDGERMQ_GS": "1", "LEDGERMQ_ABFS": "1"},
     ),
     Part(
         "tables",
@@ -133,7 +132,7 @@ PARTS = (
         environment={
             "LEDGERMQ_SPARK": "1", "LEDGERMQ_S3": "1", "LEDGERMQ_ICEBERG_REST": "1",
             "LEDGERMQ_ICEBERG_SPARK": "1", "LEDGERMQ_POSTGRESQL": "1",
-        } | _LONG,
+        },
     ),
     Part("traces", tests=("tests/collector",), environment=_COLLECTOR),
     Part("attacks", tests=("tests/adversary",), environment=_EXEC),
@@ -163,7 +162,7 @@ PARTS = (
             "LEDGERMQ_SPARK": "1", "LEDGERMQ_SPARK_KILLS": "2", "LEDGERMQ_SPARK_DRIVER_KILLS": "2",
             "LEDGERMQ_SPARK_CLUSTER": "1", "LEDGERMQ_SPARK_WHEEL": "1",
             "LEDGERMQ_SPARK_SPECULATION": "1", "LEDGERMQ_BROWSER": "1",
-        } | _LONG,
+        },
         soak={"LEDGERMQ_SPARK_KILLS": "10", "LEDGERMQ_SPARK_DRIVER_KILLS": "5"},
     ),
     Part("packages", tools=("deb",), command=("packaging/check-deb.sh",)),
@@ -171,6 +170,11 @@ PARTS = (
     Part("bare", tools=("bare",), tests=("tests/bare",), environment=_BARE, workers="0"),
     Part("boot", tools=("boot", "s3"), tests=("tests/boot",), environment=_BOOT, workers="0"),
 )  # fmt: skip
+
+PARTS = tuple(
+    one if one.command else one._replace(environment={LONG: "1", **one.environment})
+    for one in _PARTS
+)
 
 SOAKS = tuple(
     one._replace(name=f"soak-{one.name}", environment={**one.environment, **one.soak})

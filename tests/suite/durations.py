@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 KEPT = Path(__file__).parents[1] / "durations.json"
@@ -45,16 +45,29 @@ class Durations:
 
     def of_function(self, nodeid: str) -> float:
         """All cases of a test."""
+        return self.known(nodeid) or UNKNOWN_S
+
+    def known(self, nodeid: str) -> float | None:
+        """The same; None if it is not known, or was a short one."""
         file, function = function_of(nodeid)
-        return self._seconds.get(file, {}).get(function, UNKNOWN_S)
+        return self._seconds.get(file, {}).get(function)
 
 
-def write(taken: Mapping[str, float], path: Path = KEPT) -> None:
-    """Keep what each test took, by its id."""
+def write(taken: Mapping[str, float], left_out: Collection[str], path: Path = KEPT) -> None:
+    """Keep what each test took, by its id. Of one that was left out the last time stays, if it is
+    still there."""
+    before = Durations.kept(path)
     functions: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for nodeid, seconds in taken.items():
+    for nodeid in left_out:
         file, function = function_of(nodeid)
-        functions[file][function] += seconds
+        functions[file][function] = before.known(nodeid) or 0.0
+    fresh = {function_of(nodeid) for nodeid in taken if nodeid not in left_out}
+    for file, function in fresh:
+        functions[file][function] = 0.0
+    for nodeid in taken:
+        file, function = function_of(nodeid)
+        if (file, function) in fresh:
+            functions[file][function] += taken[nodeid]
     kept = {}
     for file, of_file in sorted(functions.items()):
         long = {name: round(s, 1) for name, s in sorted(of_file.items()) if s >= SHORT_S}

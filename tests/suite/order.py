@@ -58,7 +58,8 @@ class Units:
         """Whether it takes long, and no fixture of it is for all of its tests."""
         if self._durations.of_file(file) < DIVIDED_FROM_S:
             return False
-        return 'scope="module"' not in (self._root / file).read_text()
+        text = (self._root / file).read_text()
+        return not any(shares in text for shares in ('scope="module"', "\nNODE = "))
 
 
 class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]
@@ -71,6 +72,32 @@ class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         return self._units.unit(nodeid)
+
+    def _reschedule(self, node: Any) -> None:
+        """Hand out more. A worker that follows a dead one has to have collected its tests, and one
+        begins a test when it knows of the next, or that there is none."""
+        if node not in self.registered_collections:
+            return
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
+
+    def remove_node(self, node: Any) -> str | None:
+        """The test in which a worker has died, if it did in one: that is over, and what the worker
+        was to run beside it is handed out again, first."""
+        units = self.assigned_work.pop(node)
+        left = [(unit, test) for unit in units.values() for test, done in unit.items() if not done]
+        if not left:
+            return None
+        unit, dead = left[0]
+        unit[dead] = True
+        for name, unit in reversed(units.items()):
+            if not all(unit.values()):
+                self.workqueue[name] = unit
+                self.workqueue.move_to_end(name, last=False)
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return dead
 
 
 def sort(items: list[pytest.Item], units: Units) -> None:

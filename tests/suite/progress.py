@@ -17,6 +17,8 @@ LOOK_EVERY_S = 1.0
 LONG_S = 20.0
 """A test that has run for so long is named."""
 
+_KINDS = {"call": "FAILED", "setup": "FAILED in setup", "teardown": "FAILED in teardown"}
+
 
 class Progress:
     """Counts what has been reported. The lines are written by a thread, so that a test that takes
@@ -25,6 +27,8 @@ class Progress:
     def __init__(self, terminal: pytest.TerminalReporter, durations: Durations) -> None:
         self.taken: dict[str, float] = {}
         """Seconds of each test that has ended, by its id."""
+        self.left_out: set[str] = set()
+        """Those of them that were skipped."""
         self.total = 0
         self.peak = Peak()
         self._terminal = terminal
@@ -64,12 +68,15 @@ class Progress:
         with self._lock:
             self.taken[report.nodeid] = self.taken.get(report.nodeid, 0.0) + report.duration
             if report.failed:
-                kind = "FAILED" if report.when == "call" else f"FAILED in {report.when}"
+                kind = _KINDS.get(report.when or "", "DIED IN")
                 self._outcomes["failed"] += 1
                 self._say(f"{kind}  {report.nodeid}", red=True)
             elif report.skipped:
                 self._outcomes["skipped"] += 1
-            if report.when == "teardown":
+                if not hasattr(report, "wasxfail"):
+                    self.left_out.add(report.nodeid)
+            # One in whose midst its worker died has no end of its own.
+            if report.when not in ("setup", "call"):
                 self._running.pop(report.nodeid, None)
                 self._outcomes["done"] += 1
                 self._done_s += self._expected(report.nodeid)

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.suite import skipped, space
+from tests.suite import compiled, skipped, space
 from tests.suite.durations import Durations, write
 from tests.suite.order import Units
 from tests.suite.patience import PATIENCE_S
@@ -40,11 +41,37 @@ def test_one(number):
 """
 
 STANDS_STILL = """
-import threading
+import pytest, threading
 
-def test_waits():
+@pytest.mark.parametrize("number", range(4))
+def test_one(number):
     nobody_sets_it = threading.Event()
-    nobody_sets_it.wait()
+    nobody_sets_it.wait(0 if number != 1 else None)
+"""
+
+KEEPS_ITS_INTERPRETER = """
+import ctypes
+
+def test_stands_in_c():
+    ctypes.PyDLL(None).pause()
+"""
+
+WORKS_ON = """
+import pytest, subprocess, sys
+
+@pytest.mark.parametrize("number", range(4))
+def test_one(number):
+    if number == 1:
+        subprocess.run([sys.executable, "-c", "while True: pass", __file__])
+"""
+
+TWO_AT_ONCE = """
+import os, signal, pytest
+
+@pytest.mark.parametrize("number", range(40))
+def test_one(number):
+    if number % 10 == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
 """
 
 FAILS_AND_WAITS = """
@@ -99,23 +126,84 @@ def words(tmp_path: Path, content: str, workers: Sequence[str] = ("-n", "3")) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("content", [DIES_IN_A_TEST, DIES_BETWEEN_TESTS])
-def test_a_run_whose_worker_dies_ends_with_an_error(tmp_path: Path, content: str) -> None:
-    ended = run(tmp_path, content)
+@pytest.mark.parametrize("workers", ["1", "3"])
+def test_a_test_in_which_its_worker_dies_fails_alone(tmp_path: Path, workers: str) -> None:
+    ended = run(tmp_path, DIES_IN_A_TEST, workers=("-n", workers))
 
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED, ended.stdout + ended.stderr
-    assert "died, and the run ended: " in ended.stdout
+    assert "DIED IN  test_file0.py::test_one[7]" in ended.stdout
+    assert "crashed while running 'test_file0.py::test_one[7]'" in ended.stdout
+    assert "1 failed, 42 passed, 18 skipped" in ended.stdout
+    assert "worker gw" in ended.stdout and "did not run" not in ended.stdout
 
 
 @pytest.mark.slow
-def test_a_test_that_stands_still_ends_the_run_with_its_name_and_its_stack(tmp_path: Path) -> None:
-    late = ("faulthandler_timeout=1", "faulthandler_exit_on_timeout=true")
-    ended = run(tmp_path, STANDS_STILL, *(f"--override-ini={option}" for option in late))
+def test_workers_that_die_one_after_the_other_cost_their_own_tests(tmp_path: Path) -> None:
+    ended = run(tmp_path, TWO_AT_ONCE)
+
+    assert "4 failed, 39 passed, 18 skipped" in ended.stdout, ended.stdout + ended.stderr
+    assert ended.stdout.count("DIED IN") == 4
+
+
+@pytest.mark.slow
+def test_a_run_that_loses_too_many_workers_ends_with_an_error(tmp_path: Path) -> None:
+    ended = run(tmp_path, TWO_AT_ONCE, "--max-worker-restart=1")
 
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED, ended.stdout + ended.stderr
-    assert "crashed while running 'test_file0.py::test_waits'" in ended.stdout
-    assert "in test_waits" in ended.stdout + ended.stderr
-    assert "died, and the run ended: " in ended.stdout
+    assert " tests did not run" in ended.stdout
+
+
+@pytest.mark.slow
+def test_a_run_whose_worker_dies_between_tests_ends_with_an_error(tmp_path: Path) -> None:
+    ended = run(tmp_path, DIES_BETWEEN_TESTS)
+
+    assert ended.returncode == pytest.ExitCode.TESTS_FAILED, ended.stdout + ended.stderr
+    assert " died" in ended.stdout
+
+
+@pytest.mark.slow
+def test_a_test_that_stands_still_fails_with_its_stack_and_the_others_go_on(tmp_path: Path) -> None:
+    ended = run(tmp_path, STANDS_STILL, "--limit-wall-s=1")
+
+    assert ended.returncode == pytest.ExitCode.TESTS_FAILED, ended.stdout + ended.stderr
+    assert "crashed while running 'test_file0.py::test_one[1]'" in ended.stdout
+    assert "s of the clock, 1 allowed" in ended.stdout
+    assert "in test_one" in ended.stdout
+    assert "1 failed, 6 passed, 18 skipped" in ended.stdout
+
+
+@pytest.mark.slow
+def test_processor_time_of_what_a_test_has_started_is_its_own(tmp_path: Path) -> None:
+    ended = run(tmp_path, WORKS_ON, "--limit-processor-s=1", "--limit-wall-s=600")
+
+    assert ended.returncode == pytest.ExitCode.TESTS_FAILED, ended.stdout + ended.stderr
+    assert "test_file0.py::test_one[1] took" in ended.stdout
+    assert "s of processor time, 1 allowed" in ended.stdout
+    assert "-c while True: pass" in ended.stdout
+    assert "in test_one" in ended.stdout
+    assert "1 failed, 6 passed, 18 skipped" in ended.stdout
+    # Nothing of it works on when its worker has ended.
+    working = str(tmp_path / "inner" / "test_file0.py")
+    assert not [one for one in psutil.process_iter() if working in _words(one)]
+
+
+@pytest.mark.slow
+def test_a_test_that_stands_in_c_and_keeps_the_interpreter_has_its_stack_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEDGERMQ_LIMIT_BEHIND_S", "1")
+    ended = run(tmp_path, KEEPS_ITS_INTERPRETER, "--limit-wall-s=1")
+
+    assert "crashed while running 'test_file0.py::test_stands_in_c'" in ended.stdout
+    assert "in test_stands_in_c" in ended.stdout
+    assert "1 failed, 3 passed, 18 skipped" in ended.stdout, ended.stdout + ended.stderr
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 @pytest.mark.slow
@@ -185,7 +273,7 @@ def test_a_reason_is_told_once_with_the_files_that_gave_it() -> None:
 
 def test_durations_are_kept_by_function_and_short_ones_together(tmp_path: Path) -> None:
     kept = tmp_path / "durations.json"
-    write({"a.py::test_x[1]": 0.4, "a.py::test_x[2]": 0.4, "a.py::test_y": 0.3}, kept)
+    write({"a.py::test_x[1]": 0.4, "a.py::test_x[2]": 0.4, "a.py::test_y": 0.3}, (), kept)
 
     durations = Durations.kept(kept)
 
@@ -197,9 +285,10 @@ def test_durations_are_kept_by_function_and_short_ones_together(tmp_path: Path) 
 def test_long_files_are_divided_unless_their_tests_share_a_fixture(tmp_path: Path) -> None:
     (tmp_path / "alone.py").write_text("")
     (tmp_path / "sharing.py").write_text('@pytest.fixture(scope="module")')
+    (tmp_path / "kit.py").write_text('import os\n\nNODE = {"groups": {}}\n')
     (tmp_path / "short.py").write_text("")
     long = {"test_long": 30.0}
-    seconds = {"alone.py": long, "sharing.py": long, "short.py": {"test_a": 0.6}}
+    seconds = {"alone.py": long, "sharing.py": long, "kit.py": long, "short.py": {"test_a": 0.6}}
     spark = tmp_path / "tests" / "spark"
     spark.mkdir(parents=True)
     (spark / "test_sink.py").write_text("def test_long(spark: SparkSession) -> None: ...")
@@ -210,6 +299,7 @@ def test_long_files_are_divided_unless_their_tests_share_a_fixture(tmp_path: Pat
 
     assert units.unit("alone.py::test_long[1]") == "alone.py::test_long[1]"
     assert units.unit("sharing.py::test_long[1]") == "sharing.py"
+    assert units.unit("kit.py::test_long[1]") == "kit.py"
     assert units.unit("short.py::test_a") == "short.py"
     assert units.unit("tests/spark/test_sink.py::test_long") == "tests/spark/"
     assert units.unit(f"{cluster}::test_long") == f"{cluster}::test_long"
@@ -239,3 +329,22 @@ def test_a_folder_without_room_is_named_with_what_is_free_and_wanted() -> None:
     assert said is not None
     assert all(part in said for part in ("/tmp ", "300 MiB", "2,000 MiB", "TMPDIR=")), said
     assert space.complaint(Path("/tmp"), 2_000 << 20, 2_000 << 20) is None
+
+
+def test_a_test_file_is_stale_until_it_has_been_collected_and_when_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(compiled, "STALE_MIN", 1)
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    files = [tmp_path / f"test_file{number}.py" for number in range(4)]
+    for file in files:
+        file.write_text("def test_one():\n    assert True\n")
+
+    assert compiled.stale(tmp_path) == files
+    compiled.compile_all(files, tmp_path)
+    assert compiled.stale(tmp_path) == []
+    later = files[2].stat().st_mtime + 10
+    os.utime(files[2], (later, later))
+    assert compiled.stale(tmp_path) == [files[2]]

@@ -81,6 +81,7 @@ def test_a_kind_that_is_not_known_is_refused(capsys: pytest.CaptureFixture[str])
     assert "storms" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_what_is_left_out_of_a_digest_runs_nothing() -> None:
     profile = cProfile.Profile()
     # What is run first imports, and what is imported runs once.

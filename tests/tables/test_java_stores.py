@@ -17,6 +17,7 @@ from tests.unit.pipeline.archives import TasksHere
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("name", ["gs1", "gu0", "g6"])
 def test_a_table_has_what_the_broker_answered(
     tmp_path: Path, golden: Any, golden_json: Any, name: str

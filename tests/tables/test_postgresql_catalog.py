@@ -38,6 +38,7 @@ def sql_lake(lake: Lake, server: SqlServer, tmp_path: Path, request: pytest.Fixt
     return Lake.below(tmp_path, server.new_database())
 
 
+@pytest.mark.long
 def test_runs_are_snapshots_and_two_at_once_are_one(sql_lake: Lake, tmp_path: Path) -> None:
     sql_lake.archived(grown(tmp_path / "store", 20))
     store = grown(tmp_path / "store", 31)
@@ -53,6 +54,7 @@ def test_runs_are_snapshots_and_two_at_once_are_one(sql_lake: Lake, tmp_path: Pa
     assert seen_by_duck(sql_lake.table()) == rows
 
 
+@pytest.mark.long
 def test_a_driver_that_dies_leaves_what_the_next_one_completes(
     lake: Lake, server: SqlServer, tmp_path: Path
 ) -> None:
@@ -80,6 +82,7 @@ def test_a_driver_that_dies_leaves_what_the_next_one_completes(
     assert {"died", "ended"} == set(found)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("is_done", [False, True])
 def test_a_server_that_is_killed_at_the_commit_refuses_or_has_it(
     sql_lake: Lake,

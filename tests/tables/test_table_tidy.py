@@ -246,6 +246,7 @@ PAGES_MAX = 100
 """More than all files of a small run take."""
 
 
+@pytest.mark.long
 @pytest.mark.skipif(bool(NO_DISK), reason=NO_DISK)
 def test_a_full_disk_is_told_and_loses_nothing(lake: Lake, tmp_path: Path) -> None:
     disk = SmallMemory(tmp_path)

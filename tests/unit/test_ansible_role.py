@@ -103,6 +103,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     return Played({path.name: json.loads(path.read_text()) for path in told.iterdir()}, folder)
 
 
+@pytest.mark.long
 def test_the_witness_has_the_last_id_wherever_it_stands(played: Played) -> None:
     nodes = {host: played.told[host]["node"] for host in GROUPS["sites"]}
 

@@ -153,6 +153,7 @@ def test_messages_move_once_and_in_order(tmp_path: Path) -> None:
     assert node.moves.source(SOURCE).open_at is None
 
 
+@pytest.mark.long(but=14)
 @pytest.mark.parametrize("file_size", [1 << 20, 1500])
 @pytest.mark.parametrize("cut", range(15))
 def test_the_next_leader_finishes_what_a_crash_has_cut(

@@ -540,6 +540,7 @@ def test_in_asyncio_producers_and_consumers_follow_the_leader(make_group: MakeGr
     assert len(new.seen) == 5
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_who_has_met_a_promoted_group_never_goes_back_to_the_old_one(
     make_group: MakeGroup,

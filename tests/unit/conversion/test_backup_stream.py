@@ -95,6 +95,7 @@ def test_the_brokers_own_tables_come_back_each_in_its_place(tmp_path: Path) -> N
     assert not (again / "ledgermq/members").exists()
 
 
+@pytest.mark.long(but=1)
 @KINDS
 def test_each_point_is_restored_by_its_index_and_by_its_time(
     tmp_path: Path, *, entries: bool, key: str
@@ -184,6 +185,7 @@ class Killer:
         return called
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_stream_killed_at_any_step_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -99,6 +99,7 @@ def places(root: Path) -> Iterator[tuple[str, int]]:
                 yield str(path.relative_to(root)), at
 
 
+@pytest.mark.long(but=1)
 def test_every_byte_that_was_turned_over_is_put_right(store: Path, tmp_path: Path) -> None:
     wanted = derived(store)
     all_places = list(places(store))

@@ -305,6 +305,7 @@ def test_a_rejoined_log_goes_on_from_the_common_point_and_gets_only_what_differs
         mirror.close()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_rejoin_that_is_killed_goes_on_and_loses_nothing(site: Site, tmp_path: Path) -> None:
     site.log.put(550, term=7)

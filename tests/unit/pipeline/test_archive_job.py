@@ -350,6 +350,7 @@ def deaths_of(store: Path, targets: list[Path]) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_that_dies_anywhere_leaves_nothing_twice(tmp_path: Path) -> None:
     """Meanwhile readers see no row twice, and none of half a run; the next run puts it right."""

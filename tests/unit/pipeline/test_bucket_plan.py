@@ -41,6 +41,7 @@ def usd(amount: float) -> str:
     return f"{amount:,.2f}"
 
 
+@pytest.mark.long
 def test_the_figures_of_an_archive_are_computed(rows: dict[str, list[str]]) -> None:
     plans = [PlannedArchive.of(SIZE, split << 20) for split in SPLITS_MIB]
     runs = [plan.requests_of_runs() for plan in plans]

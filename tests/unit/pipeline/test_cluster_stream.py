@@ -122,6 +122,7 @@ def test_a_group_is_read_from_its_first_message_and_to_its_end_also_when_it_has_
     assert "keys" not in str(begin) and groups.other.address in str(begin)
 
 
+@pytest.mark.long
 def test_a_dead_group_holds_nobody_up_and_is_named_when_it_is_dead_for_too_long(
     groups: TwoGroups,
 ) -> None:

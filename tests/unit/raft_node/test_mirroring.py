@@ -157,6 +157,7 @@ def test_another_group_is_no_source(tmp_path: Path, stack: ExitStack) -> None:
     assert mirror.end.index_ == -1
 
 
+@pytest.mark.long
 def test_on_a_slow_line_no_file_is_sent_twice(tmp_path: Path, stack: ExitStack) -> None:
     source = source_of(stack, tmp_path, bytes_per_s=100_000)
     source.put(1_000, term=1)

@@ -130,6 +130,7 @@ def rebuild_until_killed(root: Path, number: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("mended_by", ["rebuild", "dispatcher"])
 def test_killed_anywhere_it_is_mended_by_the_next_run_or_start(

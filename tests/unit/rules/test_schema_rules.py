@@ -277,6 +277,7 @@ def _schemas() -> st.SearchStrategy[Any]:
     return st.recursive(st.booleans(), extended, max_leaves=4)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=1_500, derandomize=True)
 @given(_schemas(), _schemas(), st.lists(_WORDS, min_size=13, max_size=13))
 def test_what_a_json_schema_is_said_to_read_it_reads(

@@ -74,6 +74,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(st.dictionaries(st.text(max_size=3), st.dictionaries(st.text(max_size=3), JSON)))
 def test_a_snapshot_of_any_documents_is_read_as_it_was_written(
     tables: dict[str, dict[str, object]],

@@ -166,6 +166,7 @@ def files_after(log: Written, number: int) -> int:
     return log.ends[-1].position - log.starts[number]
 
 
+@pytest.mark.long(but=16)
 @pytest.mark.parametrize("alter", [flipped, negated, zeroed], ids=["flipped", "negated", "cut"])
 @pytest.mark.parametrize("number", BEFORE)
 def test_before_the_durable_end_it_is_damage(
