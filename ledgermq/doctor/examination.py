@@ -2,22 +2,185 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import ctypes
+import os
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from ledgermq.doctor.clock_checks import clock_checks
 from ledgermq.doctor.disk_checks import disk_checks
 from ledgermq.doctor.finding import PARTS, Diagnosis, fail, ok, warn
 from ledgermq.doctor.host_checks import host_checks
 from ledgermq.doctor.key_checks import key_checks
-from ledgermq.doctor.level_checks import level_checks
-from ledgermq.doctor.limit_checks import limit_checks
 from ledgermq.doctor.peer_checks import peer_checks
 from ledgermq.doctor.port_checks import port_checks
 from ledgermq.doctor.settings_checks import read_checked, settings_checks
 from ledgermq.doctor.store_checks import store_checks
 from ledgermq.doctor.subject import Subject
+from ledgermq.members.level_report import read_levels
+from ledgermq.model.config.amounts import size_text
 from ledgermq.model.errors import LedgerError
+from ledgermq.model.features import MemberLevel, described, holding_back, version_of
+from ledgermq.process.runtime_paths import RuntimePaths
+
+FILES_MIN = 1_024
+FILES_WISE = 65_536
+LOCKED_MIN = 64 * 1024
+_NAME_WIDTH = 25
+"""Characters of the first column in ``/proc/PID/limits``."""
+
+
+def limit_checks(subject: Subject) -> Iterator[Diagnosis]:
+    """Findings about open files and locked memory."""
+    whose = "the node" if subject.pids else "this shell; the unit sets its own"
+    pid = subject.pids[0] if subject.pids else 0
+    limits = _soft_limits(pid)
+    yield _files(subject, limits["Max open files"], whose)
+    yield _locked(limits["Max locked memory"], whose)
+
+
+def _soft_limits(pid: int) -> dict[str, int | None]:
+    """Soft limits of a process, of this one for 0, by the kernel's names; None: there is none.
+
+    Not prlimit(2), which tells of other accounts' processes only whom may change them, too: root of
+    a container may not.
+    """
+    lines = Path(f"/proc/{pid or 'self'}/limits").read_text().splitlines()[1:]
+    return {
+        line[:_NAME_WIDTH].strip(): None if soft == "unlimited" else int(soft)
+        for line in lines
+        if (soft := line[_NAME_WIDTH:].split()[0])
+    }
+
+
+def _files(subject: Subject, soft: int | None, whose: str) -> Diagnosis:
+    queues = count_queues(subject.paths.consume_queues)
+    measured = f"{_number(soft)} open files for {whose}; {queues} queues"
+    wanted = max(FILES_WISE, 2 * queues)
+    limit = f"at least {FILES_MIN}, better {wanted}"
+    if soft is None or soft >= wanted:
+        return ok("limits.open-files", measured, limit=limit)
+    change = f"LimitNOFILE={4 * FILES_WISE} in the unit, or ulimit -n for a node of a shell"
+    if soft < FILES_MIN:
+        return fail("limits.open-files", measured, limit=limit, change=change)
+    return warn("limits.open-files", measured, limit=limit, change=change)
+
+
+def _locked(soft: int | None, whose: str) -> Diagnosis:
+    text = "unlimited" if soft is None else size_text(soft)
+    measured = f"{text} of locked memory for {whose}"
+    limit = f"at least {size_text(LOCKED_MIN)}, for keys; the node locks nothing else"
+    if soft is None or soft >= LOCKED_MIN:
+        return ok("limits.locked-memory", measured, limit=limit)
+    return warn(
+        "limits.locked-memory", measured, limit=limit, change="LimitMEMLOCK=64K in the unit"
+    )
+
+
+def count_queues(folder: Path) -> int:
+    """Queues below ``consumequeue``; 0 when there is none."""
+    return sum(1 for _ in folder.glob("*/*")) if folder.is_dir() else 0
+
+
+def _number(limit: int | None) -> str:
+    return "unlimited" if limit is None else str(limit)
+
+
+def level_checks(subject: Subject) -> Iterator[Diagnosis]:
+    """Two findings: what the members know, and what the log needs."""
+    if subject.status is None:
+        yield ok("levels.members", "not known: the node does not run")
+        return
+    if subject.settings.node.witness:
+        yield ok("levels.members", "not known to a witness: ask doctor of a member with messages")
+        return
+    counters = subject.status["counters"].get("broker", {})
+    members = read_levels(RuntimePaths(subject.settings.listen.runtime_dir).levels)
+    if "feature_level" not in counters or not members:
+        yield ok("levels.members", "not known: the node runs a version from before them")
+        return
+    yield _members(members, counters["feature_level"])
+    yield _log(counters)
+
+
+def _members(members: list[MemberLevel], in_force: int) -> Diagnosis:
+    check, measured = "levels.members", f"{described(members)}; level {in_force} is in force"
+    newest = max(one["level"] or 0 for one in members)
+    limit = f"all know level {newest}"
+    reasons = holding_back(members, newest)
+    if reasons:
+        return warn(
+            check,
+            measured,
+            limit=limit,
+            change=f"{'; '.join(reasons)}: see docs/operating/new-version.md",
+        )
+    if newest > in_force:
+        measured += ": the next step is `ledgermq cluster features --enable`"
+    return ok(check, measured, limit=limit)
+
+
+def _log(counters: Mapping[str, int]) -> Diagnosis:
+    check, limit = "levels.log", "every command in it is understood"
+    needed = counters["level_needed"]
+    if not needed:
+        return ok(check, "what it has is known to this version", limit=limit)
+    return fail(
+        check,
+        f"its next command needs level {needed}: the tables stand still, and this node does"
+        " not lead",
+        limit=limit,
+        change=f"install version {version_of(needed)}, and restart the node",
+    )
+
+
+ERROR_MAX_MS = 1_000
+_TIME_ERROR = 5
+_STA_UNSYNC = 0x40
+
+
+class _Timex(ctypes.Structure):
+    """``struct timex`` of Linux on 64-bit machines, up to what is read here."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_byte * 256),
+    )
+
+
+def clock_checks(_subject: Subject) -> Iterator[Diagnosis]:
+    """One finding: synchronised, and how far off the clock may be."""
+    state, error_ms, is_unsynced = kernel_clock()
+    limit = f"synchronised, at most {ERROR_MAX_MS} ms off"
+    change = (
+        "install chrony or systemd-timesyncd and let it run: the times of messages, delays and"
+        " retention are those of the leader's clock"
+    )
+    if state == _TIME_ERROR or is_unsynced:
+        yield warn("clock.synchronised", "nothing synchronises it", limit=limit, change=change)
+    elif error_ms > ERROR_MAX_MS:
+        yield warn("clock.synchronised", f"up to {error_ms} ms off", limit=limit, change=change)
+    else:
+        yield ok("clock.synchronised", f"synchronised, at most {error_ms} ms off", limit=limit)
+
+
+def kernel_clock() -> tuple[int, int, bool]:
+    """State of the clock, its largest error in ms, and whether the kernel calls it unsynchronised.
+
+    Raises:
+        OSError: the kernel does not tell.
+    """
+    asked = _Timex()
+    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(asked))
+    if state < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return state, asked.maxerror // 1_000, bool(asked.status & _STA_UNSYNC)
+
 
 Checks = Callable[[Subject], Iterator[Diagnosis]]
 

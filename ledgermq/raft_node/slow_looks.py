@@ -7,28 +7,172 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from ledgermq.ipc.counters import BrokerCounter, RaftCounter
-from ledgermq.ipc.cursor_page import Role
+from ledgermq.ipc.counters import BrokerCounter, Counts, RaftCounter
+from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.process_slots import Proof
 from ledgermq.ipc.space_slots import SpaceState
+from ledgermq.members.level_report import write_levels
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.events import Event
-from ledgermq.model.ids import NodeId
+from ledgermq.model.features import LEVEL, MemberLevel
+from ledgermq.model.ids import Index, NodeId
 from ledgermq.process.environment import Environment
+from ledgermq.process.flush_watch import FlushWatch
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import Effects
 from ledgermq.raft.messages import RaftRole
-from ledgermq.raft.status import CoreStatus
+from ledgermq.raft.roles.progress import ProgressMode
+from ledgermq.raft.status import CoreStatus, PeerStatus
 from ledgermq.raft_node.alone import Alone
-from ledgermq.raft_node.disk_watch import DiskWatch
 from ledgermq.raft_node.entries.kept_log import KeptLog
-from ledgermq.raft_node.member_levels import MemberLevels
 from ledgermq.raft_node.peers.peers import Peers
 from ledgermq.raft_node.raft_core import TICK_NS
 from ledgermq.raft_node.replicated import Replicated
-from ledgermq.raft_node.suggested_reader import SuggestedReader
 from ledgermq.raft_node.writer_link import WriterLink
+
+AWAY_AFTER_MS = 3_000
+"""Who has said nothing to its leader for longer is away."""
+
+
+class MemberLevels:
+    """Owned by the raft process, which alone writes the report."""
+
+    def __init__(self, peers: Peers, counters: Counts, path: Path) -> None:
+        """``path`` is that of the report."""
+        self._peers = peers
+        self._counters = counters
+        self._path = path
+        self._reported: list[MemberLevel] | None = None
+        self._seen: dict[NodeId, int] = {}
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a member has told another level since ``look``."""
+        return self._peers.levels != self._seen
+
+    def look(self, status: CoreStatus) -> None:
+        """Count the highest level that all know, and report what each does where that changed.
+
+        Who was not heard of counts as one that knows none.
+        """
+        self._seen = dict(self._peers.levels)
+        members = self.members(status)
+        self._counters[RaftCounter.MEMBERS_LEVEL] = min(
+            (one["level"] or 0 for one in members), default=0
+        )
+        if members == self._reported:
+            return
+        self._reported = members
+        try:
+            write_levels(self._path, members)
+        except OSError as error:
+            # People alone read it: whether a level may be put in force is decided by the counter.
+            logger.warning("feature levels of the members are not reported: %s", error)
+
+    def members(self, status: CoreStatus) -> list[MemberLevel]:
+        """All members by name."""
+        told = {**self._peers.levels, status.node: LEVEL}
+        away = {one.peer for one in status.peers if one.silent_for > AWAY_AFTER_MS}
+        return [
+            MemberLevel(node=node, level=told.get(node), away=node in away)
+            for node in sorted(status.membership.members)
+        ]
+
+
+NOBODY = NodeId("")
+
+
+class SuggestedReader:
+    """Owned by the raft process; publishes its choice in the page."""
+
+    def __init__(self, page: CursorPage, *, silent_max: int) -> None:
+        """Nobody is suggested at first.
+
+        Args:
+            silent_max: ticks; a member that was not heard of for longer is not suggested.
+        """
+        self._page = page
+        self._silent_max = silent_max
+        self._commit = Index(0)
+        self._chosen = NOBODY
+        page.publish_reader(NOBODY)
+
+    def look(self, status: CoreStatus) -> None:
+        """Choose again, by what the core says now; the one chosen before stays while it can."""
+        able = sorted(peer.peer for peer in status.peers if self._is_able(peer, status))
+        self._commit = status.commit
+        if self._chosen not in able:
+            self._choose(able[0] if able else NOBODY)
+
+    def forget(self) -> None:
+        """This node does not lead."""
+        self._choose(NOBODY)
+
+    def _choose(self, node: NodeId) -> None:
+        if node != self._chosen:
+            self._chosen = node
+            self._page.publish_reader(node)
+
+    def _is_able(self, peer: PeerStatus, status: CoreStatus) -> bool:
+        members = status.membership
+        return (
+            peer.peer in members.voters | members.learners
+            and peer.peer not in members.witnesses
+            and peer.mode is ProgressMode.REPLICATE
+            and peer.silent_for <= self._silent_max
+            and peer.match >= self._commit
+        )
+
+
+LOOK_NS = 100_000_000
+BLINK_NS = 1_500_000_000
+"""Who did not look for so long was stopped itself, perhaps with the whole machine."""
+
+
+class DiskWatch:
+    """Sick after ``sick_after_ms`` without progress; well after as long without half of that."""
+
+    def __init__(self, *, sick_after_ms: int, now_ns: int) -> None:
+        self.is_sick = False
+        self._limit_ms = sick_after_ms
+        self._flushes = FlushWatch()
+        self._looked_ns = now_ns
+        self._look_from_ns = now_ns
+        self._late_ns = now_ns
+
+    def look(self, page: CursorPage, now_ns: int) -> str | None:
+        """What is wrong, or an empty text, when that has changed; None when it has not."""
+        if now_ns - self._looked_ns < LOOK_NS:
+            return None
+        if now_ns - self._looked_ns > BLINK_NS:
+            self._look_from_ns = now_ns
+        self._looked_ns = now_ns
+        unflushed_ms = self._flushes.waiting_ms(page, now_ns)
+        unflushed_ms = min(unflushed_ms, (now_ns - self._look_from_ns) // 1_000_000)
+        silent_ms = self._silence_ms(page, now_ns)
+        if max(unflushed_ms, silent_ms) * 2 >= self._limit_ms:
+            self._late_ns = now_ns
+        if self.is_sick:
+            if (now_ns - self._late_ns) // 1_000_000 < self._limit_ms:
+                return None
+            self.is_sick = False
+            return ""
+        if max(unflushed_ms, silent_ms) < self._limit_ms:
+            return None
+        self.is_sick = True
+        if unflushed_ms >= silent_ms:
+            return f"what was written is not durable after {unflushed_ms} ms"
+        return f"the writer gave no sign of life for {silent_ms} ms"
+
+    def _silence_ms(self, page: CursorPage, now_ns: int) -> int:
+        """How long the writer has been silent; one that was never there is not looked at."""
+        slot = page.read_process(Role.WRITER)
+        if not slot.beat_ns:
+            return 0
+        return max(0, now_ns - max(slot.beat_ns, self._look_from_ns)) // 1_000_000
+
 
 logger = logging.getLogger(__name__)
 

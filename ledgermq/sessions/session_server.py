@@ -1,12 +1,13 @@
 """Sessions of one client socket: HELLO and WELCOME, who makes way, refusals, and their counters.
 
 Writer and broker have one each. Where there is no place for one more session, an idle one makes way
-(``session_room``). If its client is still there, the refusal of its next message tells it to say
+(``SessionRoom``). If its client is still there, the refusal of its next message tells it to say
 HELLO again.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
@@ -14,6 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 from ledgermq.ipc.counters import BrokerCounter, Counts, WriterCounter
 from ledgermq.model.config.settings import LimitsSection
 from ledgermq.model.errors import (
+    BusyError,
     LedgerError,
     NoPermissionError,
     ProtocolError,
@@ -23,7 +25,6 @@ from ledgermq.model.errors import (
 from ledgermq.sessions.client_rights import ClientRights
 from ledgermq.sessions.client_socket import ClientSocket
 from ledgermq.sessions.leadership.standing import UNKNOWN
-from ledgermq.sessions.session_room import SessionRoom
 from ledgermq.wire.header import VERSION_MIN
 from ledgermq.wire.session import (
     NOT_TOLD,
@@ -33,6 +34,79 @@ from ledgermq.wire.session import (
     encode_role,
     encode_welcome,
 )
+
+
+class SessionRoom:
+    """Sessions by the identity of their connections, those that were used last at the end.
+
+    Invariants: ``_of_host`` has the identities of ``placed``, by host; an operator's is in neither.
+
+    Attributes:
+        limits: of the settings; may be replaced.
+        placed: host of each.
+    """
+
+    def __init__(self, limits: LimitsSection) -> None:
+        self.limits = limits
+        self.placed: OrderedDict[bytes, str] = OrderedDict()
+        self._of_host: dict[str, OrderedDict[bytes, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self.placed)
+
+    def displaced(
+        self, host: str, *, is_idle: Callable[[bytes], bool] = lambda _: True
+    ) -> bytes | None:
+        """Whose session has to make way for another one of ``host``; None: there is room.
+
+        Args:
+            host: empty for an operator.
+            is_idle: whether a session may be ended now.
+
+        Raises:
+            BusyError: all of them are in use; names the setting.
+        """
+        if not host:
+            return None
+        mine = self._of_host.get(host, ())
+        for count, limit, candidates, name in (
+            (len(mine), self.limits.sessions_per_address, mine, "sessions_per_address"),
+            (len(self), self.limits.sessions_max, self.placed, "sessions_max"),
+        ):
+            if count < limit:
+                continue
+            found = next((one for one in candidates if is_idle(one)), None)
+            if found is None:
+                raise BusyError(
+                    "too many connections that wait for answers",
+                    connections=count,
+                    limit=limit,
+                    setting=f"limits.{name}",
+                )
+            return found
+        return None
+
+    def add(self, identity: bytes, host: str) -> None:
+        """A session has begun, perhaps anew; an operator's, without a host, takes no place."""
+        self.remove(identity)
+        if host:
+            self.placed[identity] = host
+            self._of_host.setdefault(host, OrderedDict())[identity] = None
+
+    def use(self, identity: bytes) -> None:
+        """One of ``placed`` has been idle for no time now."""
+        self.placed.move_to_end(identity)
+        self._of_host[self.placed[identity]].move_to_end(identity)
+
+    def remove(self, identity: bytes) -> None:
+        """A session is over, if it had a place."""
+        host = self.placed.pop(identity, None)
+        if host is not None:
+            mine = self._of_host[host]
+            del mine[identity]
+            if not mine:
+                del self._of_host[host]
+
 
 HELLO_PARTS = 3
 

@@ -22,7 +22,7 @@ from ledgermq.formats.records.message import Message, decode_message, encode_mes
 from ledgermq.formats.records.message_id import decode_offset_id
 from ledgermq.formats.records.properties import decode_properties, encode_properties
 from ledgermq.members.roster import ToldGroup, decode_group, encode_group
-from ledgermq.model.config.java_properties import read_properties
+from ledgermq.model.config.broker_conf import read_properties
 from ledgermq.model.config.settings import AckMode, LogKind
 from ledgermq.model.config.settings_file import read_settings
 from ledgermq.model.ids import Index, NodeId, Position, Term

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.gateway.names.named_servers import ASK_MS, DOUBT_MS
-from ledgermq.gateway.names.registrations import PERIOD_MS
+from ledgermq.gateway.names.registrations import ASK_MS, DOUBT_MS, PERIOD_MS
 from ledgermq.remoting.codes import RequestCode as Code
 from tests.process.name_server import NameServer
 from tests.process.own_network import in_own_network

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,7 +21,6 @@ from ledgermq.broker.service import Mailbox, Service
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import RETRY_MS, StateLog
 from ledgermq.broker.state.state_requests import Reply
-from ledgermq.broker.transactions.ended_transactions import Find, check_ended
 from ledgermq.broker.transactions.half_reader import HalfReader
 from ledgermq.broker.transactions.transaction_checks import CheckDesk, May, checks_of
 from ledgermq.formats.records.message import decode_message, encode_message
@@ -30,17 +29,19 @@ from ledgermq.model.config.settings import Settings
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import (
     BusyError,
+    ConfigError,
     LedgerError,
     NotLeaderError,
     OutcomeUnknownError,
     StorageError,
+    TransactionEndedError,
 )
 from ledgermq.model.events import Event
 from ledgermq.model.names.queue_name import QueueName
-from ledgermq.model.names.transactions import HALF_TOPIC, UNANSWERED_TOPIC, Decision
+from ledgermq.model.names.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC, Decision
 from ledgermq.model.units import HOUR_MS
 from ledgermq.process.clock import Clock, epoch_ms
-from ledgermq.rules.messages.half_table import CheckRules, HalfTable, TransactionKey
+from ledgermq.rules.messages.half_table import CheckRules, HalfTable, TransactionKey, unknown
 from ledgermq.rules.messages.transactions import (
     GROUP,
     HALF_QUEUE,
@@ -51,12 +52,44 @@ from ledgermq.rules.messages.transactions import (
     Way,
     becomes,
     marks_of,
+    read_op,
     way_in,
 )
 from ledgermq.rules.tables.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved
 from ledgermq.rules.tables.table_changes import Change, OffsetsSet, TopicSet
 from ledgermq.rules.tables.topics import Topic
 from ledgermq.store.steady_time import SteadyTime
+
+Find = Callable[[str, str], Iterable[memoryview]]
+"""The records of a topic that have a key or a unique id."""
+
+
+def check_ended(find: Find, key: TransactionKey, decision: Decision) -> None:
+    """Return when the transaction has ended with ``decision``, as far as the log knows.
+
+    Raises:
+        TransactionEndedError: it has ended the other way.
+        TransactionUnknownError: the log, or its index, has nothing of it.
+        CorruptLogError: the index or a message is not what it should be.
+    """
+    try:
+        records = find(OP_TOPIC, key.transaction)
+    except ConfigError:
+        # Without an index there is only what is remembered.
+        raise unknown(key) from None
+    for record in records:
+        op = read_op(decode_message(record))
+        if not op.is_end or op.transaction != key.transaction or op.decision is None:
+            continue
+        if op.decision is decision:
+            return
+        raise TransactionEndedError(
+            "transaction has ended the other way",
+            transaction=key.transaction,
+            decision=op.decision.value,
+        )
+    raise unknown(key)
+
 
 logger = logging.getLogger(__name__)
 

@@ -8,19 +8,21 @@ same topic.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import NamedTuple
 
+import numpy as np
+
 from ledgermq.formats.records.delayed_message import RealQueue
 from ledgermq.formats.records.host_address import encode_host, parse_host
 from ledgermq.formats.records.message import Message
+from ledgermq.formats.records.message_id import ID_SEPARATOR
 from ledgermq.gateway.changes import HandsOn
 from ledgermq.gateway.code_rights import send_right
 from ledgermq.gateway.context import PortContext
 from ledgermq.gateway.parts import PortPart
-from ledgermq.gateway.producing.offset_ids import encode_offset_ids
 from ledgermq.gateway.producing.port_producer import Place, ToStore
 from ledgermq.gateway.producing.remoting_records import RemotingRecords, born_host_of
 from ledgermq.gateway.producing.send_topics import SendTopic, SendTopics
@@ -41,6 +43,29 @@ from ledgermq.remoting.send_reply import TRACED, encode_json_reply, encode_send_
 from ledgermq.remoting.send_request import SendRequest, decode_send
 from ledgermq.rules.messages.transactions import check_half
 from ledgermq.wire.session import Standing, Welcome
+
+_FEW = 8
+"""Most ids that are written out one by one: arrays cost more to begin with."""
+
+_POSITION = np.dtype(">i8")
+
+
+def encode_offset_ids(host: bytes, positions: Sequence[int]) -> str:
+    """The ids of records at ``positions`` of a broker's log, with commas between them.
+
+    Args:
+        host: the broker's, encoded (``formats.records.host_address``); empty when it is not known,
+        and the
+            ids say the positions alone.
+    """
+    if len(positions) <= _FEW:
+        prefix = host.hex().upper()
+        return ID_SEPARATOR.join([f"{prefix}{position:016X}" for position in positions])
+    size = len(host) + _POSITION.itemsize
+    ids = np.empty((len(positions), size), np.uint8)
+    ids[:, : len(host)] = np.frombuffer(host, np.uint8)
+    ids[:, len(host) :] = np.array(positions, _POSITION).view(np.uint8).reshape(len(positions), -1)
+    return ids.tobytes().hex(ID_SEPARATOR, size).upper()
 
 
 class StoredMessages(NamedTuple):

@@ -10,21 +10,231 @@ cannot be asked so.
 
 from __future__ import annotations
 
-from typing import TypeVar
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import TypeVar, cast
 
+from ledgermq.broker.call_rights import Act, audit
 from ledgermq.client.core.table_verbs import asking
+from ledgermq.model.errors import NoPermissionError, TimedOutError
+from ledgermq.model.features import LEVELS
 from ledgermq.observer.callers import HttpCaller
-from ledgermq.observer.inquiries.access_inquiries import QuotaInquiries, UserInquiries
 from ledgermq.observer.inquiries.dead_letter_inquiries import DeadLetterInquiries
-from ledgermq.observer.inquiries.group_inquiries import GroupInquiries
 from ledgermq.observer.inquiries.inquirer import Inquirer, Sources
 from ledgermq.observer.inquiries.message_inquiries import MessageInquiries
-from ledgermq.observer.inquiries.mirror_inquiries import MirrorInquiries
-from ledgermq.observer.inquiries.node_inquiries import NodeInquiries
-from ledgermq.observer.inquiries.row_pages import Json
-from ledgermq.observer.inquiries.topic_inquiries import TopicInquiries
+from ledgermq.observer.inquiries.row_pages import (
+    ROWS_DEFAULT,
+    Json,
+    checked_limit,
+    named_page,
+    page_of,
+)
+from ledgermq.observer.metrics.mirror_figures import HeldMirror, OwnMirror
+from ledgermq.observer.metrics.mirror_looks import MirrorLooks
+from ledgermq.verbs.access import ListQuotas, ListUsers
+from ledgermq.verbs.groups import ListGroups
 from ledgermq.verbs.schemas import SubjectRow
+from ledgermq.verbs.topics import ListTopics
+from ledgermq.verbs.upkeep import ShowFeatures
 from ledgermq.verbs.verb import Verb
+
+LOOK_AGAIN_S = 0.05
+TRANSFER_S = 10.0
+
+
+class NodeInquiries:
+    """Any node answers about itself; who shall lead, only the leader says."""
+
+    def __init__(self, inquirer: Inquirer) -> None:
+        self._inquirer = inquirer
+
+    async def status(self) -> Json:
+        """As ``ledgermq status``.
+
+        Raises:
+            LedgerError: the supervisor does not answer.
+        """
+        return await self._inquirer.supervisor("status")
+
+    async def raft(self) -> Json:
+        """As ``ledgermq raft status``.
+
+        Raises:
+            LedgerError: raft does not answer, or the node has no group.
+        """
+        return await self._inquirer.raft("status")
+
+    async def why_no_leader(self) -> Json:
+        """As ``ledgermq raft why-no-leader``."""
+        return await self._inquirer.raft("why-no-leader")
+
+    async def features(self) -> Json:
+        """As ``ledgermq cluster features``, of this node."""
+        levels = await self._inquirer.node(lambda session: session.run(asking(ShowFeatures())))
+        return {**levels._asdict(), "levels": [level._asdict() for level in LEVELS]}
+
+    async def transfer(self, target: str) -> Json:
+        """As ``ledgermq raft transfer``: when ``target`` leads, or not in time.
+
+        Raises:
+            NoPermissionError: the caller is no operator.
+            NotLeaderError: this node does not lead.
+            TimedOutError: the old leader leads on, or another one does.
+        """
+        try:
+            self._inquirer.check_operator()
+        except NoPermissionError as error:
+            # What gets as far as raft is noted there.
+            audit(Act(f"{self._inquirer.caller.name} (http)", "transfer", target), error)
+            raise
+        begin = time.monotonic()
+        await self._inquirer.raft("transfer", target=target)
+        while True:
+            status = await self._inquirer.raft("status")
+            if status["leader"] == target:
+                break
+            if time.monotonic() - begin >= TRANSFER_S:
+                raise TimedOutError(
+                    "the leadership was not handed over", target=target, leader=status["leader"]
+                )
+            await asyncio.sleep(LOOK_AGAIN_S)
+        took_ms = round((time.monotonic() - begin) * 1_000)
+        return {"leader": target, "term": cast("int", status["term"]), "took_ms": took_ms}
+
+
+class MirrorInquiries:
+    """Any node answers; they are names and numbers, as metrics tell them, for all who may look."""
+
+    def __init__(self, inquirer: Inquirer) -> None:
+        self._inquirer = inquirer
+
+    @property
+    def is_mirror(self) -> bool:
+        """Whether this node is one."""
+        return self._looks.is_mirror
+
+    async def list(self) -> Json:
+        """Both: ``own`` and ``mirrors``.
+
+        Raises:
+            LedgerError: files of the node cannot be read just now.
+        """
+        return {
+            "is_mirror": self.is_mirror,
+            "own": await self.own(),
+            "mirrors": await self.held(),
+        }
+
+    async def own(self) -> OwnMirror | None:
+        """As ``ledgermq mirror status``; None of a node that is no mirror, or told nothing yet.
+
+        Raises:
+            LedgerError: the report cannot be read.
+        """
+        return await self._looks.own()
+
+    async def held(self) -> Sequence[HeldMirror]:
+        """As ``ledgermq mirror list``, with how many messages each lacks, and for how long.
+
+        Raises:
+            LedgerError: files of the node cannot be read just now.
+        """
+        return await self._looks.held()
+
+    @property
+    def _looks(self) -> MirrorLooks:
+        looks = self._inquirer.sources.mirrors
+        assert looks is not None, "asked of an observer"
+        return looks
+
+
+class GroupInquiries:
+    """The leader answers."""
+
+    def __init__(self, inquirer: Inquirer) -> None:
+        self._inquirer = inquirer
+
+    async def list(self, *, all_: bool = False, limit: int = ROWS_DEFAULT, after: str = "") -> Json:
+        """As ``ledgermq group list``, by name; ``next`` is the ``after`` of the next page, or None.
+
+        Args:
+            all_: those of the system, too.
+            after: a name: those behind it.
+        """
+        count = checked_limit(limit)
+        steps = named_page(
+            ListGroups, lambda row: row.group,
+            limit=count, after=after, all_=all_,
+        )  # fmt: skip
+        found, next_ = await self._inquirer.leader(lambda session: session.run(steps))
+        return {"groups": [row._asdict() for row in found], "next": next_}
+
+    async def members(self, group: str) -> Json:
+        """As ``ledgermq group members``."""
+        return (await self._inquirer.leader(lambda session: session.members(group))).to_fields()
+
+    async def lag(
+        self, group: str, topic: str | None = None, *, limit: int = ROWS_DEFAULT, after: str = ""
+    ) -> Json:
+        """As ``ledgermq group lag``: ``lag`` is of all queues, ``queues`` a page of them."""
+        found = await self._inquirer.leader(lambda session: session.lag(group, topic))
+        shown, next_ = page_of(found, after, limit)
+        return {
+            "group": group,
+            "lag": sum(row.lag for row in found),
+            "queues": [row._asdict() for row in shown],
+            "next": next_,
+        }
+
+
+class UserInquiries:
+    """The leader answers, an admin."""
+
+    def __init__(self, inquirer: Inquirer) -> None:
+        self._inquirer = inquirer
+
+    async def list(self, *, limit: int = ROWS_DEFAULT, after: str = "") -> Json:
+        """As ``ledgermq acl list``, a page of it."""
+        found = await self._inquirer.leader(lambda session: session.run(asking(ListUsers())))
+        shown, next_ = page_of(found, after, limit)
+        return {"users": [row._asdict() for row in shown], "next": next_}
+
+
+class QuotaInquiries:
+    """The leader answers, an admin."""
+
+    def __init__(self, inquirer: Inquirer) -> None:
+        self._inquirer = inquirer
+
+    async def list(self, *, limit: int = ROWS_DEFAULT, after: str = "") -> Json:
+        """As ``ledgermq quota list``, a page of it."""
+        found = await self._inquirer.leader(lambda session: session.run(asking(ListQuotas())))
+        shown, next_ = page_of(found, after, limit)
+        return {"quotas": [row._asdict() for row in shown], "next": next_}
+
+
+class TopicInquiries:
+    """The leader answers."""
+
+    def __init__(self, inquirer: Inquirer) -> None:
+        self._inquirer = inquirer
+
+    async def list(self, *, all_: bool = False, limit: int = ROWS_DEFAULT, after: str = "") -> Json:
+        """As ``ledgermq topic list``, by name; ``next`` is the ``after`` of the next page, or None.
+
+        Args:
+            all_: those of the system, too.
+            after: a name: those behind it.
+        """
+        count = checked_limit(limit)
+        steps = named_page(
+            ListTopics, lambda row: row.topic,
+            limit=count, after=after, all_=all_,
+        )  # fmt: skip
+        found, next_ = await self._inquirer.leader(lambda session: session.run(steps))
+        return {"topics": [row._asdict() for row in found], "next": next_}
+
 
 Told = TypeVar("Told")
 

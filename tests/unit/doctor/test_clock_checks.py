@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.doctor import clock_checks as checked
-from ledgermq.doctor.clock_checks import clock_checks, kernel_clock
+from ledgermq.doctor import examination as checked
+from ledgermq.doctor.examination import clock_checks, kernel_clock
 from ledgermq.doctor.finding import Weight
 from tests.unit.doctor.subjects import by_check, subject_in
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from ledgermq.doctor.examination import level_checks
 from ledgermq.doctor.finding import Diagnosis, Weight
-from ledgermq.doctor.level_checks import level_checks
 from ledgermq.members.level_report import write_levels
 from ledgermq.model.features import LEVEL, MemberLevel, version_of
 from ledgermq.process.runtime_paths import RuntimePaths

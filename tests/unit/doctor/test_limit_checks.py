@@ -14,7 +14,7 @@ PROGRAM = """
 import json, resource, sys
 from pathlib import Path
 resource.setrlimit(getattr(resource, sys.argv[1]), (int(sys.argv[2]), int(sys.argv[2])))
-from ledgermq.doctor.limit_checks import limit_checks
+from ledgermq.doctor.examination import limit_checks
 from ledgermq.doctor.subject import Subject
 from ledgermq.model.config.settings import Settings, StoreSection
 settings = Settings(store=StoreSection(path_root_dir=Path(sys.argv[3])))

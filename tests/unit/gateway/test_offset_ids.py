@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ledgermq.formats.records.host_address import encode_host
 from ledgermq.formats.records.message_id import OffsetId, encode_offset_id
-from ledgermq.gateway.producing.offset_ids import encode_offset_ids
+from ledgermq.gateway.producing.produce_codes import encode_offset_ids
 
 
 @pytest.mark.parametrize("host", [("10.0.0.1", 10_911), ("2001:db8::1", 10_911)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq.model.config.java_properties import Property, read_properties
+from ledgermq.model.config.broker_conf import Property, read_properties
 
 
 @pytest.mark.parametrize(

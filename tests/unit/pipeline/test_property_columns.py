@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.formats.records.properties import decode_properties
-from ledgermq.pipeline.columns.property_columns import PropertyColumns
+from ledgermq.pipeline.columns.record_columns import PropertyColumns
 
 PIECES = st.sampled_from([b"\x01", b"\x02", b"a", b"TAGS", b"KEYS", b"\xff", "ß".encode(), b" "])
 ROWS = st.lists(st.lists(PIECES, max_size=12).map(b"".join), max_size=6)

@@ -9,7 +9,7 @@ from typing import Any
 
 BEGIN = """
 import gc, json, weakref
-from ledgermq.process.full_collections import COUNTED_EACH, FullCollections
+from ledgermq.process.child_process import COUNTED_EACH, FullCollections
 class Node:
     pass
 def cycle():
@@ -54,8 +54,8 @@ print(json.dumps(gone() is None))
 
 def test_garbage_among_what_is_left_out_is_found_when_that_has_doubled() -> None:
     found = run("""
-from ledgermq.process import full_collections
-full_collections.LEFT_OUT_MIN = 0
+from ledgermq.process import child_process
+child_process.LEFT_OUT_MIN = 0
 kept = [cycle() for _ in range(1_000)]
 gc.collect()
 gone = [weakref.ref(one) for one in kept]

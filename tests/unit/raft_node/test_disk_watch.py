@@ -9,7 +9,7 @@ import pytest
 
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor, Role
 from ledgermq.model.ids import Index, Position, Term
-from ledgermq.raft_node.disk_watch import DiskWatch
+from ledgermq.raft_node.slow_looks import DiskWatch
 
 MS = 1_000_000
 

@@ -14,7 +14,7 @@ from ledgermq.raft.messages import EntryId, RaftRole
 from ledgermq.raft.roles.node_state import WriterState
 from ledgermq.raft.roles.progress import ProgressMode
 from ledgermq.raft.status import CoreStatus, PeerStatus
-from ledgermq.raft_node.suggested_reader import SuggestedReader
+from ledgermq.raft_node.slow_looks import SuggestedReader
 
 N0, N1, N2, N3 = (NodeId(f"n{number}") for number in range(4))
 

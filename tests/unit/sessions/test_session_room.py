@@ -9,7 +9,7 @@ import pytest
 from ledgermq.model.config.settings import LimitsSection
 from ledgermq.model.errors import BusyError
 from ledgermq.sessions.client_rights import Peer
-from ledgermq.sessions.session_room import SessionRoom
+from ledgermq.sessions.session_server import SessionRoom
 
 
 def come(room: SessionRoom, identity: bytes, host: str) -> bytes | None:
