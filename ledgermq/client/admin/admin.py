@@ -25,7 +25,7 @@ from ledgermq.client.admin.admin_results import (
     topic_settings,
     topic_state,
 )
-from ledgermq.client.broker_connection import AsyncBrokerClient, BrokerClient
+from ledgermq.client.clusters.admin_of_groups import AdminOfGroups, AsyncAdminOfGroups
 from ledgermq.client.core import questions
 from ledgermq.client.core.answers import rows
 from ledgermq.client.core.asked import asked, question
@@ -263,11 +263,11 @@ class AdminVerbs:
         return rows(told, "queues", offset_move)
 
 
-class Admin(AdminVerbs, BrokerClient):
+class Admin(AdminVerbs, AdminOfGroups):
     """Orders that wait until they are carried out; one thread at a time may give them."""
 
 
-class AsyncAdmin(AdminVerbs, AsyncBrokerClient):
+class AsyncAdmin(AdminVerbs, AsyncAdminOfGroups):
     """Orders that are awaited: ``async with AsyncAdmin(…) as admin:``."""
 
 
