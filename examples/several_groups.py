@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
-from ledgermq.client import ClusterGroupConsumer, ClusterProducer
+from ledgermq.client import GroupConsumer, Producer
 
 TOPIC = "orders"
 GROUP = "billing"
@@ -17,7 +17,7 @@ GROUP = "billing"
 
 def send(address: str, count: int) -> None:
     """Send orders of four customers: each customer's go to one queue of one group, in order."""
-    with ClusterProducer(address) as producer:
+    with Producer(address) as producer:
         for number in range(count):
             producer.send(TOPIC, b"order %d" % number, queue_key=f"customer {number % 4}")
         producer.flush()
@@ -25,16 +25,15 @@ def send(address: str, count: int) -> None:
 
 def bill(address: str, name: str, billed: list[str], count: int) -> None:
     """Bill orders, until all members together have billed ``count``; notes each one's group."""
-    with ClusterGroupConsumer(address, group=GROUP, name=name) as consumer:
+    with GroupConsumer(address, group=GROUP, name=name) as consumer:
         consumer.subscribe(TOPIC)
         while len(billed) < count:
-            broker_group, orders = consumer.poll(0.5)
-            for order in orders:
+            for order in consumer.poll(0.5):
                 if order.body == b"order 13":
-                    # What concerns one message is a matter of the group that it is in.
-                    consumer.retry_later(broker_group, order, delay_level=1)
+                    # It goes back to the group that it is in.
+                    consumer.retry_later(order, delay_level=1)
                 else:
-                    billed.append(broker_group)
+                    billed.append(order.broker_group)
             consumer.commit()
 
 

@@ -1,8 +1,11 @@
 """Producer and Consumer, synchronous and asyncio; needs only pyzmq.
 
-Applications import from here, or from ``ledgermq.client.aio``. A client that was closed, and one
-that is used in a child of the process that has made it, refuse each call with ``ClosedError``: a
-server that forks makes its clients behind that, in each worker.
+Applications import from here, or from ``ledgermq.client.aio``. A client asks a node of its
+addresses, with its first question, whether there is one group of nodes or a cluster of several, and
+uses all groups of a cluster (``first_contact``); ``one_group=True`` keeps it to one.
+
+A client that was closed, and one that is used in a child of the process that has made it, refuse
+each call with ``ClosedError``: a server that forks makes its clients behind that, in each worker.
 
 Inside, the rules of asking, sending and pulling (``RequestPipeline``, ``SendPipeline``,
 ``PullPipeline``) never block, and have no thread and no clock. They are driven; one question to a
@@ -28,27 +31,19 @@ nodes), then ``core/requests.py``. It may import ``hosts``, ``wire``, ``formats`
 nothing of a node.
 """
 
+from typing import TYPE_CHECKING
+
 from ledgermq.client.admin.admin import Admin
 from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.blocking.group_consumer import GroupConsumer
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.blocking.requester import Requester
 from ledgermq.client.blocking.transactions import Transaction, TransactionalProducer
-from ledgermq.client.clusters.cluster_consumer import ClusterBatch, ClusterConsumer
-from ledgermq.client.clusters.cluster_group_consumer import ClusterGroupConsumer
-from ledgermq.client.clusters.cluster_producer import ClusterProducer
-from ledgermq.client.clusters.cluster_requester import ClusterRequester
-from ledgermq.client.clusters.cluster_transactions import ClusterTransactionalProducer
-from ledgermq.client.clusters.group_admins import GroupAdmins
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
-from ledgermq.client.groups.allocation import TopicQueue
+from ledgermq.client.groups.allocation import ClusterQueue, TopicQueue
 from ledgermq.client.groups.group_member import GroupOptions
-from ledgermq.client.groups.rebalance_listener import (
-    ClusterQueue,
-    ClusterRebalanceListener,
-    RebalanceListener,
-)
+from ledgermq.client.groups.rebalance_listener import RebalanceListener
 from ledgermq.client.reading.dead_letters import DeadLetter, DeadLetters, Replay
 from ledgermq.client.reading.queries import KeyedMessages, Queries
 from ledgermq.client.reading.retries import GivenBack
@@ -65,23 +60,29 @@ from ledgermq.verbs.groups import GroupRow, GroupState, QueueLag
 from ledgermq.verbs.offsets import OffsetMove
 from ledgermq.verbs.topics import QueueState, TopicRow, TopicSettings, TopicState
 
+if TYPE_CHECKING:
+    from ledgermq.client.clusters.old_names import ClusterBatch as ClusterBatch
+    from ledgermq.client.clusters.old_names import ClusterConsumer as ClusterConsumer
+    from ledgermq.client.clusters.old_names import ClusterGroupConsumer as ClusterGroupConsumer
+    from ledgermq.client.clusters.old_names import ClusterProducer as ClusterProducer
+    from ledgermq.client.clusters.old_names import (
+        ClusterRebalanceListener as ClusterRebalanceListener,
+    )
+    from ledgermq.client.clusters.old_names import ClusterRequester as ClusterRequester
+    from ledgermq.client.clusters.old_names import (
+        ClusterTransactionalProducer as ClusterTransactionalProducer,
+    )
+    from ledgermq.client.clusters.old_names import GroupAdmins as GroupAdmins
+
 __all__ = [
     "Admin",
     "BatchResult",
-    "ClusterBatch",
-    "ClusterConsumer",
-    "ClusterGroupConsumer",
-    "ClusterProducer",
     "ClusterQueue",
-    "ClusterRebalanceListener",
-    "ClusterRequester",
-    "ClusterTransactionalProducer",
     "Consumer",
     "DeadLetter",
     "DeadLetters",
     "Decision",
     "GivenBack",
-    "GroupAdmins",
     "GroupConsumer",
     "GroupOptions",
     "GroupRow",
@@ -115,3 +116,9 @@ __all__ = [
     "UndecidedTransaction",
     "asks_for_reply",
 ]
+
+
+def __getattr__(name: str) -> object:
+    from ledgermq.client.clusters import old_names
+
+    return old_names.old_name(__name__, name, old_names.NEW_NAMES, old_names)

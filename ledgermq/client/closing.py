@@ -38,7 +38,7 @@ class Ending(OfOneProcess):
 
     def _leave(self) -> None:
         """See ``OfOneProcess``: each verb says so, and nothing is left to close."""
-        self._refuse(self._left_error(), _verbs(type(self)))
+        self._refuse(self._left_error(), verbs_of(type(self)))
         is_awaited = iscoroutinefunction(getattr(type(self), "close", None))
         vars(self)["close"] = _nothing_awaited if is_awaited else _nothing
 
@@ -55,13 +55,13 @@ class Ending(OfOneProcess):
         if not self.OPENS_AGAIN:
             raise ClosedError("client is closed", client=type(self).__name__)
         self._ended_by = None
-        for verb in _verbs(type(self)):
+        for verb in verbs_of(type(self)):
             vars(self).pop(verb, None)
 
     def _refuse_closed(self) -> None:
         """Say of each verb from now on that the client is closed."""
         error = ClosedError("client is closed", client=type(self).__name__)
-        self._refuse(error, _verbs(type(self)) - self.AFTER_CLOSE)
+        self._refuse(error, verbs_of(type(self)) - self.AFTER_CLOSE)
 
     def _check_process(self) -> None:
         """Go on with what was begun by no verb.
@@ -83,7 +83,7 @@ class Ending(OfOneProcess):
 
 
 @cache
-def _verbs(kind: type[object]) -> frozenset[str]:
+def verbs_of(kind: type[object]) -> frozenset[str]:
     """The public methods of a kind of client, but for the one that closes it."""
     found = {name: value for one in reversed(kind.__mro__) for name, value in vars(one).items()}
     return frozenset(

@@ -117,7 +117,7 @@ def staging_producer(
         ConfigError, NotLeaderError: as from ``Producer``.
     """
     options = ProducerOptions(timeout_s=timeout_s, compress_above=None)
-    return Producer(address, name=name, options=options)
+    return Producer(address, name=name, options=options, one_group=True)
 
 
 class StageWriter:

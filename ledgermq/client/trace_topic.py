@@ -155,7 +155,9 @@ class TraceTopic(Closing):
             try:
                 if producer is None:
                     options = ProducerOptions(timeout_s=STORED_WITHIN_S)
-                    producer = Producer(self._address, name=self._name, options=options)
+                    producer = Producer(
+                        self._address, name=self._name, options=options, one_group=True
+                    )
                 self._write(producer, records)
             except LedgerError as error:
                 self._settle(dropped=len(records), error=error)

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ledgermq.client import ClusterConsumer, ClusterProducer, ProducerOptions, SendResult
+from ledgermq.client import Consumer, Producer, ProducerOptions, SendResult
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.model.errors import LedgerError
 from tests.process.cluster_history import KEYS, PLAIN, now_ms
@@ -32,7 +32,7 @@ COMMIT_S = 1.0
 class Load:
     """What is sent, and what has come of it."""
 
-    def __init__(self, name: str, producer: ClusterProducer, say: Callable[[str], None]) -> None:
+    def __init__(self, name: str, producer: Producer, say: Callable[[str], None]) -> None:
         self.sent = 0
         self.stops = threading.Event()
         self._name = name
@@ -102,11 +102,12 @@ def consume(
     name: str, topic: str, addresses: list[str], ends: threading.Event, say: Callable[[str], None]
 ) -> None:
     """Read all of a topic, and note once a second what was read."""
-    with ClusterConsumer(addresses, topic=topic, group=f"{name}-readers", name=name) as consumer:
+    with Consumer(addresses, topic=topic, group=f"{name}-readers", name=name) as consumer:
         committed_at = time.monotonic()
         while not ends.is_set():
             try:
-                group, batch = consumer.poll(0.2)
+                batch = consumer.poll(0.2)
+                group = batch.broker_group
                 for one in batch:
                     place = f"{group} {one.queue_id} {one.queue_offset}"
                     say(f"read {topic} {bytes(one.body).decode()} {place} {now_ms()}")
@@ -127,7 +128,7 @@ def main(name: str, keyed: str, plain: str, *addresses: str) -> None:
 
     ends = threading.Event()
     options = ProducerOptions(timeout_s=PATIENCE_S)
-    with ClusterProducer([*addresses], name=name, options=options) as producer:
+    with Producer([*addresses], name=name, options=options) as producer:
         load = Load(name, producer, say)
         senders = [
             threading.Thread(target=load.send_keyed, args=(keyed, key)) for key in range(KEYS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from ledgermq.client import ClusterGroupConsumer, GroupOptions
+from ledgermq.client import GroupConsumer, GroupOptions
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 
 BATCH_MAX = 5
@@ -17,7 +17,7 @@ BATCH_MAX = 5
 def main() -> None:
     """Read until killed."""
     address, topic, name = sys.argv[1:]
-    with ClusterGroupConsumer(
+    with GroupConsumer(
         address,
         group="billing",
         name=name,
@@ -26,7 +26,8 @@ def main() -> None:
     ) as consumer:
         consumer.subscribe(topic)
         while True:
-            group, batch = consumer.poll(0.5)
+            batch = consumer.poll(0.5)
+            group = batch.broker_group
             for message in batch:
                 body = bytes(message.body).decode()
                 print(group, message.queue_id, message.queue_offset, body, flush=True)

@@ -5,40 +5,46 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ledgermq import client
 from ledgermq.client import (
     Admin,
-    ClusterConsumer,
-    ClusterGroupConsumer,
-    ClusterProducer,
-    ClusterRequester,
-    ClusterTransactionalProducer,
     Consumer,
     DeadLetters,
-    GroupAdmins,
     GroupConsumer,
     Producer,
     Queries,
     Requester,
     TraceTopic,
     TransactionalProducer,
+    aio,
 )
 from ledgermq.client.aio import (
     AsyncAdmin,
-    AsyncClusterConsumer,
-    AsyncClusterGroupConsumer,
-    AsyncClusterProducer,
-    AsyncClusterRequester,
-    AsyncClusterTransactionalProducer,
     AsyncConsumer,
     AsyncDeadLetters,
-    AsyncGroupAdmins,
     AsyncGroupConsumer,
     AsyncProducer,
     AsyncQueries,
     AsyncRequester,
     AsyncTransactionalProducer,
 )
+from ledgermq.client.aio.old_names import (
+    AsyncClusterConsumer,
+    AsyncClusterGroupConsumer,
+    AsyncClusterProducer,
+    AsyncClusterRequester,
+    AsyncClusterTransactionalProducer,
+    AsyncGroupAdmins,
+)
 from ledgermq.client.closing import Ending
+from ledgermq.client.clusters.old_names import (
+    ClusterConsumer,
+    ClusterGroupConsumer,
+    ClusterProducer,
+    ClusterRequester,
+    ClusterTransactionalProducer,
+    GroupAdmins,
+)
 from ledgermq.client.core.asked import AskedVerb
 from ledgermq.client.staging import SinkClient
 from ledgermq.model.names.transactions import Decision
@@ -81,18 +87,18 @@ BLOCKING: Table = {
         lambda at: TransactionalProducer(at, group="producers"),
         lambda one: one.send(TOPIC, b"x", commits),
     ),
-    ClusterProducer: (ClusterProducer, lambda one: one.send(TOPIC, b"x").result()),
+    ClusterProducer: (lambda at: ClusterProducer([at]), lambda one: one.send(TOPIC, b"x").result()),
     ClusterConsumer: (
-        lambda at: ClusterConsumer(at, topic=TOPIC),
+        lambda at: ClusterConsumer([at], topic=TOPIC),
         lambda one: one.poll(POLL_S),
     ),
     ClusterGroupConsumer: (
-        lambda at: grouped(ClusterGroupConsumer(at, group="others")),
+        lambda at: grouped(ClusterGroupConsumer([at], group="others")),
         lambda one: one.poll(POLL_S),
     ),
-    ClusterRequester: (ClusterRequester, lambda one: one.groups()),
+    ClusterRequester: (lambda at: ClusterRequester([at]), lambda one: one.groups()),
     ClusterTransactionalProducer: (
-        lambda at: ClusterTransactionalProducer(at, group="producers"),
+        lambda at: ClusterTransactionalProducer([at], group="producers"),
         lambda one: one.send(TOPIC, b"x", commits),
     ),
     GroupAdmins: (GroupAdmins, lambda one: one.groups()),
@@ -113,18 +119,21 @@ AWAITED: Table = {
         lambda at: AsyncTransactionalProducer(at, group="producers"),
         lambda one: one.transaction().leave_open(),
     ),
-    AsyncClusterProducer: (AsyncClusterProducer, lambda one: one.send(TOPIC, b"x")),
+    AsyncClusterProducer: (
+        lambda at: AsyncClusterProducer([at]),
+        lambda one: one.send(TOPIC, b"x"),
+    ),
     AsyncClusterConsumer: (
-        lambda at: AsyncClusterConsumer(at, topic=TOPIC),
+        lambda at: AsyncClusterConsumer([at], topic=TOPIC),
         lambda one: one.poll(POLL_S),
     ),
     AsyncClusterGroupConsumer: (
-        lambda at: grouped(AsyncClusterGroupConsumer(at, group="others")),
+        lambda at: grouped(AsyncClusterGroupConsumer([at], group="others")),
         lambda one: one.poll(POLL_S),
     ),
-    AsyncClusterRequester: (AsyncClusterRequester, nothing),
+    AsyncClusterRequester: (lambda at: AsyncClusterRequester([at]), nothing),
     AsyncClusterTransactionalProducer: (
-        lambda at: AsyncClusterTransactionalProducer(at, group="producers"),
+        lambda at: AsyncClusterTransactionalProducer([at], group="producers"),
         nothing,
     ),
     AsyncGroupAdmins: (AsyncGroupAdmins, lambda one: one.groups()),
@@ -144,10 +153,15 @@ def is_verb(kind: type[Any], name: str) -> bool:
     return isinstance(found, AskedVerb) or callable(found)
 
 
+OF_CLUSTERS = ("ledgermq.client.clusters.cluster_", "ledgermq.client.aio.cluster_")
+"""Modules of what the clients of applications have in a cluster."""
+
+
 def kinds(of: type[Any] = Ending) -> Iterator[type[Any]]:
     """Every client class that applications make."""
     for kind in of.__subclasses__():
-        more = list(kinds(kind))
-        if kind.__module__.startswith("ledgermq.client.") and not more:
+        is_public = kind.__name__ in (*client.__all__, *aio.__all__)
+        is_inner = bool(kind.__subclasses__()) or kind.__module__.startswith(OF_CLUSTERS)
+        if kind.__module__.startswith("ledgermq.client.") and (is_public or not is_inner):
             yield kind
-        yield from more
+        yield from kinds(kind)

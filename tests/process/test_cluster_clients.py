@@ -1,4 +1,4 @@
-"""``ClusterProducer`` and ``ClusterConsumer`` with two groups of one real node each."""
+"""``Producer`` and ``Consumer`` in a cluster of two groups of one real node each."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from pathlib import Path
 import pytest
 
 from ledgermq.client import (
-    ClusterConsumer,
-    ClusterProducer,
     Consumer,
     Producer,
     ProducerOptions,
     SendResult,
 )
-from ledgermq.client.aio import AsyncClusterConsumer, AsyncClusterProducer
+from ledgermq.client.aio import AsyncConsumer, AsyncProducer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.sending.send_future import SendFuture
 from tests.process.client_node import SERVE
@@ -70,7 +68,7 @@ def count(group: ClusterNode) -> int:
 def bodies(group: ClusterNode) -> dict[int, list[bytes]]:
     """All messages of the topic in a group, by queue, in their order."""
     found: dict[int, list[bytes]] = {queue: [] for queue in range(QUEUES)}
-    with Consumer(group.address, topic=TOPIC, start="first") as consumer:
+    with Consumer(group.address, topic=TOPIC, start="first", one_group=True) as consumer:
         ends = consumer.ends()
         while any(consumer.offsets()[queue] < end for queue, end in ends.items()):
             for message in consumer.poll(PATIENCE_S):
@@ -84,25 +82,25 @@ def test_a_group_that_is_killed_while_messages_are_sent_loses_none_and_holds_non
     home, other = cluster
     sent: list[SendFuture[SendResult]] = []
 
-    def send(producer: ClusterProducer, count: int = 1) -> None:
+    def send(producer: Producer, count: int = 1) -> None:
         for _ in range(count):
             sent.append(producer.send(TOPIC, b"%d" % len(sent)))
 
-    def home_takes(producer: ClusterProducer) -> bool:
+    def home_takes(producer: Producer) -> bool:
         before = count(home)
         send(producer)
         sent[-1].result(PATIENCE_S)
         return count(home) > before
 
     options = ProducerOptions(timeout_s=PATIENCE_S)
-    with ClusterProducer(other.address, options=options) as producer:
+    with Producer(other.address, options=options) as producer:
         wait_until(lambda: home_takes(producer), "the other group to be found")
         killer = threading.Thread(target=home.node.end)
         killer.start()
         while killer.is_alive() and len(sent) < 20_000:
             send(producer, 20)
         killer.join()
-        watched = {one.name: one for one in producer._watch.groups()}
+        watched = {one.name: one for one in producer.of_all._watch.groups()}
         wait_until(lambda: not watched["orders-a"].answers, "the dead group to be noticed")
         before = len(sent)
         send(producer, 200)
@@ -126,7 +124,7 @@ def test_a_key_has_one_queue_whichever_group_the_client_was_sent_to(
 ) -> None:
     keys = [b"key-%d" % number for number in range(40)]
     for group in cluster:
-        with ClusterProducer(group.address) as producer:
+        with Producer(group.address) as producer:
             for key in keys:
                 producer.send(TOPIC, key, queue_key=key.decode())
             producer.flush(PATIENCE_S)
@@ -144,18 +142,20 @@ def test_a_consumer_reads_all_groups_while_one_is_killed_and_goes_on_where_it_ha
     read: list[tuple[str, int, bytes]] = []
 
     def fill(group: ClusterNode, *numbers: int) -> None:
-        with Producer(group.address) as producer:
+        with Producer(group.address, one_group=True) as producer:
             for number in numbers:
                 producer.send(TOPIC, b"%s %d" % (group.name.encode(), number), queue_id=number % 2)
             producer.flush(PATIENCE_S)
 
-    def have_come(consumer: ClusterConsumer, count: int) -> bool:
-        name, batch = consumer.poll(1.0)
-        read.extend((name, message.queue_id, bytes(message.body)) for message in batch)
+    def have_come(consumer: Consumer, count: int) -> bool:
+        batch = consumer.poll(1.0)
+        read.extend(
+            (message.broker_group, message.queue_id, bytes(message.body)) for message in batch
+        )
         return len(read) >= count
 
-    def consumer() -> ClusterConsumer:
-        return ClusterConsumer(other.address, topic=TOPIC, group="billing")
+    def consumer() -> Consumer:
+        return Consumer(other.address, topic=TOPIC, group="billing")
 
     fill(home, *range(20))
     fill(other, *range(20))
@@ -190,20 +190,19 @@ def test_the_awaitable_forms_send_read_give_back_and_note_in_both_groups(
     async def send_and_read() -> list[tuple[str, bytes, int]]:
         found: list[tuple[str, bytes, int]] = []
         async with (
-            AsyncClusterProducer(other.address) as producer,
-            AsyncClusterConsumer(
-                home.address, topic=TOPIC, group="billing", start="first"
-            ) as consumer,
+            AsyncProducer(other.address) as producer,
+            AsyncConsumer(home.address, topic=TOPIC, group="billing", start="first") as consumer,
         ):
             for body in sent:
                 await producer.send(TOPIC, body, queue_key=body.decode())
             while len(found) < len(sent) + 2:
-                group, batch = await consumer.poll(PATIENCE_S)
+                batch = await consumer.poll(PATIENCE_S)
+                group = batch.broker_group
                 for message in batch:
                     again = message.reconsume_times
                     found.append((group, bytes(message.body), again))
                     if not again and [one[0] for one in found].count(group) == 1:
-                        (back,) = await consumer.retry_later(group, message, delay_level=1)
+                        (back,) = await consumer.retry_later(message, delay_level=1)
                         assert back.reconsume_times == 1
             await consumer.commit()
         return found

@@ -1,4 +1,4 @@
-"""A topic over two groups, one of which is killed while a ``ClusterProducer`` sends to both."""
+"""A topic over two groups, one of which is killed while a ``Producer`` sends to both."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.client import ClusterProducer, Consumer, ProducerOptions, SendResult
+from ledgermq.client import Consumer, Producer, ProducerOptions, SendResult
 from ledgermq.client.admin.cluster_admin import ClusterAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.clusters.topic_groups import TopicGroups
@@ -30,7 +30,7 @@ OPTIONS = ProducerOptions(timeout_s=PATIENCE_S)
 class Load:
     """Messages of a number each, every other one with a key."""
 
-    def __init__(self, producer: ClusterProducer) -> None:
+    def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self.plain: dict[bytes, SendFuture[SendResult]] = {}
         self.keyed: dict[str, dict[bytes, SendFuture[SendResult]]] = {key: {} for key in KEYS}
@@ -73,7 +73,7 @@ def make_over(address: str, others: str) -> None:
 def bodies(address: str) -> list[list[bytes]]:
     """All messages of the topic in a group, by queue, in their order."""
     found: list[list[bytes]] = [[] for _ in range(QUEUES)]
-    with Consumer(address, topic=TOPIC, start="first") as consumer:
+    with Consumer(address, topic=TOPIC, start="first", one_group=True) as consumer:
         ends = consumer.ends()
         while any(consumer.offsets()[queue] < end for queue, end in ends.items()):
             for message in consumer.poll(PATIENCE_S):
@@ -99,7 +99,7 @@ def test_what_a_killed_group_has_not_answered_is_stored_by_the_other_one(
     make_over(f"ipc://{home.node.runtime}", f"ipc://{other.node.runtime}")
     whole = TopicGroups({HOME: QUEUES, OTHER: QUEUES}, ())
     lives = [key for key in KEYS if whole.queue_of(key).group == OTHER]
-    with ClusterProducer(other.address, options=OPTIONS, fail_over_s=2.0) as producer:
+    with Producer(other.address, options=OPTIONS, fail_over_s=2.0) as producer:
         load = Load(producer)
         load.send(10)
         producer.flush(PATIENCE_S)
@@ -114,7 +114,7 @@ def test_what_a_killed_group_has_not_answered_is_stored_by_the_other_one(
         for key in lives:
             outcomes([*load.keyed[key].values()])
         assert not all(sent.done() for key in KEYS for sent in load.keyed[key].values())
-        with ClusterProducer(other.address, options=OPTIONS) as begins:
+        with Producer(other.address, options=OPTIONS) as begins:
             outcomes([begins.send(TOPIC, b"0", queue_key=key) for key in lives])
         home.node.forget_told()
         home.node.launch([*SERVE, str(home.node.config)])
@@ -152,7 +152,7 @@ def test_leaders_that_are_killed_under_load_lose_nothing_and_keep_the_order_of_k
     other.tell("join", "--home", address, "--nodes", other.address)
     wait_until(lambda: len(other.tell("list")["groups"]) == 2, "the home's rows")
     make_over(address, other.address)
-    with ClusterProducer(other.address, options=OPTIONS) as producer:
+    with Producer(other.address, options=OPTIONS) as producer:
         load = Load(producer)
         load.send(10)
         producer.flush(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""``ClusterGroupConsumer`` with two groups of one real node each, which die, come and go."""
+"""``GroupConsumer`` with two groups of one real node each, which die, come and go."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import NamedTuple, Self
 import pytest
 
 from ledgermq.client import (
-    ClusterGroupConsumer,
     ClusterQueue,
-    ClusterRebalanceListener,
     GroupConsumer,
     GroupOptions,
     Producer,
+    RebalanceListener,
+    TopicQueue,
 )
 from ledgermq.client.admin.cluster_admin import ClusterAdmin
-from ledgermq.client.aio import AsyncClusterGroupConsumer
+from ledgermq.client.aio import AsyncGroupConsumer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.reading.start_offsets import Start
@@ -122,7 +122,7 @@ class Journal:
     def send(self, *groups: ClusterNode, each: int = 30) -> None:
         """So many messages that are like no others to each of these groups, queues in turn."""
         for group in groups:
-            with Producer(group.address) as producer:
+            with Producer(group.address, one_group=True) as producer:
                 for number in range(each):
                     self.sent.append(f"{group.name}/{len(self.sent)}")
                     body = self.sent[-1].encode()
@@ -155,7 +155,7 @@ class Journal:
         assert sorted(one.body for one in self.seen) == sorted(self.sent)
 
 
-class ToldMember(Told[ClusterQueue], ClusterRebalanceListener):
+class ToldMember(Told[TopicQueue], RebalanceListener):
     """In all groups of a cluster."""
 
 
@@ -171,12 +171,12 @@ class Member:
         start: Start = "first",
     ) -> None:
         self.told = ToldMember()
-        self.assignment: frozenset[ClusterQueue] = frozenset()
+        self.assignment: frozenset[TopicQueue] = frozenset()
         self.groups: list[str] = []
         self.error: BaseException | None = None
         self._journal = journal
         self._stop = threading.Event()
-        self._consumer = ClusterGroupConsumer(
+        self._consumer = GroupConsumer(
             address,
             group="billing",
             name=name,
@@ -195,7 +195,8 @@ class Member:
 
     def knows_without(self, group: str) -> bool:
         """Whether it has heard that a group has not the topic: what comes there it reads whole."""
-        return group in self._consumer._without
+        several = self._consumer._several
+        return several is not None and group in several._without
 
     def stop(self) -> None:
         """Leave; raises what went wrong."""
@@ -214,7 +215,8 @@ class Member:
         try:
             with self._consumer as consumer:
                 while not self._stop.is_set():
-                    group, batch = consumer.poll(0.1)
+                    batch = consumer.poll(0.1)
+                    group = batch.broker_group
                     self.assignment, self.groups = consumer.assignment, consumer.groups()
                     self._journal.note(
                         [
@@ -268,7 +270,12 @@ def test_queues_are_handed_over_in_order_and_once_while_a_topic_is_spread_and_me
         # A member of one group alone knows of no turns: there all share as it does.
         options = GroupOptions(ordered=True)
         with GroupConsumer(
-            other.address, group="billing", name="m", group_options=options, options=OPTIONS
+            other.address,
+            group="billing",
+            name="m",
+            group_options=options,
+            options=OPTIONS,
+            one_group=True,
         ) as plain:
             plain.subscribe(TOPIC)
 
@@ -361,7 +368,7 @@ def test_what_a_killed_member_had_goes_to_the_others_and_a_group_that_dies_comes
 
 
 async def read(
-    consumer: AsyncClusterGroupConsumer, count: int, *, back: bool = False
+    consumer: AsyncGroupConsumer, count: int, *, back: bool = False
 ) -> list[tuple[str, str, int]]:
     """So many messages: groups, bodies, and how often they came again; the first is given back."""
     found: list[tuple[str, str, int]] = []
@@ -372,13 +379,14 @@ async def read(
             # Who is cancelled has been given nothing.
             poll.cancel()
         try:
-            group, batch = await poll
+            batch = await poll
         except asyncio.CancelledError:
-            group, batch = await consumer.poll(PATIENCE_S)
+            batch = await consumer.poll(PATIENCE_S)
+        group = batch.broker_group
         for message in batch:
             again = message.reconsume_times
             if back and not again and group not in [one[0] for one in found]:
-                (given,) = await consumer.retry_later(group, message, delay_level=1)
+                (given,) = await consumer.retry_later(message, delay_level=1)
                 assert given.reconsume_times == 1
             found.append((group, bytes(message.body).decode(), again))
     return found
@@ -393,12 +401,12 @@ def test_the_awaitable_form_gives_back_pauses_and_leaves_a_group_that_is_removed
     journal.send(home, other, each=6)
     told: list[tuple[str, str]] = []
 
-    class Awaited(ClusterRebalanceListener):
-        async def on_revoked(self, queues: Sequence[ClusterQueue]) -> None:
+    class Awaited(RebalanceListener):
+        async def on_revoked(self, queues: Sequence[TopicQueue]) -> None:
             await consumer.commit()
             told.extend(("revoked", queue.group) for queue in queues if queue.topic == TOPIC)
 
-    consumer = AsyncClusterGroupConsumer(
+    consumer = AsyncGroupConsumer(
         home.address, group="billing", name="awaits", listener=Awaited(), options=OPTIONS
     )
     consumer.subscribe(TOPIC)
@@ -414,7 +422,7 @@ def test_the_awaitable_form_gives_back_pauses_and_leaves_a_group_that_is_removed
             assert consumer.paused == {paused}
             position = consumer.positions()[paused]
             consumer.seek(paused, position - 1)
-            assert not (await consumer.poll(0.3)).group
+            assert not len(await consumer.poll(0.3))
             consumer.resume(paused)
             assert len(await read(consumer, 1)) == 1
             await consumer.commit({paused: position})
@@ -428,7 +436,7 @@ def test_the_awaitable_form_gives_back_pauses_and_leaves_a_group_that_is_removed
             assert removed[0] == 0, removed
             assert {group for group, _, _ in await read(consumer, 6)} == {OTHER}
             while consumer.groups() != [HOME]:
-                assert not (await consumer.poll(0.1)).group
+                assert not len(await consumer.poll(0.1))
             assert told == [("revoked", OTHER)] * 3
         assert sorted(told) == [("revoked", HOME)] * 3 + [("revoked", OTHER)] * 3
 
@@ -441,13 +449,14 @@ def test_the_awaitable_form_gives_back_pauses_and_leaves_a_group_that_is_removed
             assert broker.call("group_members", group="billing")["members"] == []
 
 
-def test_what_no_member_can_be_is_refused() -> None:
-    with pytest.raises(ConfigError, match="use ClusterConsumer"):
-        ClusterGroupConsumer(
-            "tcp://127.0.0.1:1", group="g", group_options=GroupOptions(model="broadcasting")
-        )
+def test_what_no_member_can_be_is_refused(pair: Pair) -> None:
+    options = GroupOptions(model="broadcasting")
+    with GroupConsumer(pair[0].address, group="g", name="m", group_options=options) as consumer:
+        consumer.subscribe(TOPIC)
+        with pytest.raises(ConfigError, match="use Consumer"):
+            consumer.poll(PATIENCE_S)
     with (
-        ClusterGroupConsumer("tcp://127.0.0.1:1", group="g") as consumer,
+        GroupConsumer("tcp://127.0.0.1:1", group="g") as consumer,
         pytest.raises(ConfigError, match="no topic"),
     ):
         consumer.poll(0)

@@ -346,7 +346,9 @@ def test_users_of_the_cluster_have_their_rights_in_each_group_and_lose_them_ever
         """By the cluster's user, to the other group."""
         address = f"{other.address}?keys={tmp_path / 'shop.keys'}"
         try:
-            with Producer(address, options=ProducerOptions(timeout_s=5)) as producer:
+            with Producer(
+                address, options=ProducerOptions(timeout_s=5), one_group=True
+            ) as producer:
                 producer.send("orders", b"x").result()
         except LedgerError:
             return False
@@ -437,7 +439,9 @@ def test_a_quota_of_the_cluster_holds_in_the_other_group_also_while_the_home_is_
     def is_refused() -> bool:
         """Whether the quota was overdrawn before, or is by the second of two messages."""
         # A new one each time: one that was refused stays away for as long as it was told.
-        with Producer(address, options=ProducerOptions(waits_for_quota=False)) as producer:
+        with Producer(
+            address, options=ProducerOptions(waits_for_quota=False), one_group=True
+        ) as producer:
             try:
                 for _ in range(2):
                     producer.send("orders", b"x" * 100).result()

@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 
 from ledgermq.client import (
-    ClusterConsumer,
-    ClusterProducer,
-    ClusterRequester,
-    ClusterTransactionalProducer,
+    Admin,
+    Consumer,
     Decision,
-    GroupAdmins,
+    Producer,
     ProducerOptions,
+    Requester,
+    TransactionalProducer,
     UndecidedTransaction,
     asks_for_reply,
 )
 from ledgermq.client.aio import (
-    AsyncClusterConsumer,
-    AsyncClusterProducer,
-    AsyncClusterRequester,
-    AsyncClusterTransactionalProducer,
+    AsyncConsumer,
+    AsyncProducer,
+    AsyncRequester,
+    AsyncTransactionalProducer,
 )
 from ledgermq.model.errors import ConfigError, LedgerError, TimedOutError
 from tests.process.conftest import Node, wait_until
@@ -58,7 +58,7 @@ def pair(make_node: Callable[[], Node], capsys: pytest.CaptureFixture[str], tmp_
     other.tell("join", "--home", f"ipc://{home.node.runtime}", "--nodes", other.address)
     wait_until(lambda: len(other.tell("list")["groups"]) == 2, "the home's rows")
     for group in (home, other):
-        with GroupAdmins(f"ipc://{group.node.runtime}", timeout_s=PATIENCE_S) as admins:
+        with Admin(f"ipc://{group.node.runtime}", timeout_s=PATIENCE_S) as admins:
             admins.of(group.name).create_topic(TOPIC, queues=4)
     return home, other
 
@@ -66,15 +66,14 @@ def pair(make_node: Callable[[], Node], capsys: pytest.CaptureFixture[str], tmp_
 def replies(address: str, until: threading.Event, asked: list[tuple[str, bytes]]) -> None:
     """Reply to each request, in the group that it is in."""
     with (
-        ClusterConsumer(address, topic=TOPIC, group="quoting", start="first") as consumer,
-        ClusterProducer(address, options=OPTIONS) as producer,
+        Consumer(address, topic=TOPIC, group="quoting", start="first") as consumer,
+        Producer(address, options=OPTIONS) as producer,
     ):
         while not until.is_set():
-            group, batch = consumer.poll(0.2)
-            for message in batch:
+            for message in consumer.poll(0.2):
                 if asks_for_reply(message):
-                    asked.append((group, bytes(message.body)))
-                    producer.of(group).reply(message, b"for " + bytes(message.body))
+                    asked.append((message.broker_group, bytes(message.body)))
+                    producer.reply(message, b"for " + bytes(message.body))
 
 
 @pytest.mark.long
@@ -86,7 +85,7 @@ def test_a_reply_comes_from_the_group_that_has_the_request_and_orders_name_their
     reader = threading.Thread(target=replies, args=(home.address, over, asked))
     reader.start()
     try:
-        with ClusterRequester(other.address, options=OPTIONS) as requester:
+        with Requester(other.address, options=OPTIONS) as requester:
             for group in (HOME, OTHER):
                 reply = requester.request(TOPIC, b"1", group=group, timeout=PATIENCE_S)
                 assert (bytes(reply.body), asked[-1]) == (b"for 1", (group, b"1"))
@@ -103,17 +102,17 @@ def test_a_reply_comes_from_the_group_that_has_the_request_and_orders_name_their
         over.set()
         reader.join()
     with (
-        ClusterRequester(home.address, options=OPTIONS) as requester,
+        Requester(home.address, options=OPTIONS) as requester,
         pytest.raises(TimedOutError, match="no reply"),
     ):
         requester.request(TOPIC, b"5", group=OTHER, timeout=10 / 3)
-    with GroupAdmins(other.address, timeout_s=PATIENCE_S) as admins:
-        counts = {name: admins.of(name).topic(TOPIC).messages for name in admins.groups()}
+    with Admin(other.address, timeout_s=PATIENCE_S) as admins:
+        counts = {name: admins.of(name).topic(TOPIC).messages for name in admins.broker_groups()}
         assert counts == admins.each(lambda admin: admin.topic(TOPIC).messages)
         # Requests, and nothing else: replies are in a topic of their own.
         assert sum(counts.values()) == len(asked) + 1 and all(counts.values())
         home.node.end()
-        wait_until(lambda: not admins._watch.group(HOME).answers, "it to be noticed")  # type: ignore[union-attr]
+        wait_until(lambda: not admins._by_name()._watch.group(HOME).answers, "it to be noticed")  # type: ignore[union-attr]
         found = admins.each(lambda admin: admin.topic(TOPIC).messages)
         assert found[OTHER] == counts[OTHER]
         assert "does not answer" in str(found[HOME])
@@ -127,7 +126,7 @@ def test_a_transaction_is_in_one_group_which_asks_what_became_of_it(pair: Pair) 
         asked.append(undecided.id)
         return Decision.COMMIT
 
-    with ClusterTransactionalProducer(home.address, group="till", options=OPTIONS) as till:
+    with TransactionalProducer(home.address, group="till", options=OPTIONS) as till:
         for group in (HOME, OTHER):
             with till.transaction(TOPIC, group=group) as both:
                 both.send(TOPIC, b"%s 1" % group.encode())
@@ -138,7 +137,7 @@ def test_a_transaction_is_in_one_group_which_asks_what_became_of_it(pair: Pair) 
         for number in range(10):
             body = b"%d" % number
             till.send(TOPIC, body, lambda _: Decision.COMMIT, queue_key=f"key-{number}")
-    with ClusterTransactionalProducer(home.address, group="left", options=OPTIONS) as left:
+    with TransactionalProducer(home.address, group="left", options=OPTIONS) as left:
         open_ids = []
         for group in (HOME, OTHER):
             transaction = left.transaction(TOPIC, group=group)
@@ -146,18 +145,17 @@ def test_a_transaction_is_in_one_group_which_asks_what_became_of_it(pair: Pair) 
             transaction.leave_open()
             open_ids.append(transaction.id)
     # Neither has sent anything by this one, and both ask it.
-    with ClusterTransactionalProducer(other.address, group="left", listener=listener):
+    with TransactionalProducer(other.address, group="left", listener=listener):
         wait_until(lambda: set(open_ids) <= set(asked), "the questions of both groups")
 
         found: dict[str, set[bytes]] = {HOME: set(), OTHER: set()}
 
         def are_all_there() -> bool:
-            group, batch = consumer.poll(0.5)
-            if group:
-                found[group] |= {bytes(message.body) for message in batch}
+            for message in consumer.poll(0.5):
+                found[message.broker_group].add(bytes(message.body))
             return sum(map(len, found.values())) == 16
 
-        with ClusterConsumer(home.address, topic=TOPIC, start="first") as consumer:
+        with Consumer(home.address, topic=TOPIC, start="first") as consumer:
             wait_until(are_all_there, "all that was committed")
     numbers = {b"%d" % number for number in range(10)}
     for group, bodies in found.items():
@@ -180,18 +178,17 @@ def test_requests_and_transactions_are_awaited_in_each_group(pair: Pair) -> None
 
     async def reply_all() -> None:
         async with (
-            AsyncClusterConsumer(home.address, topic=TOPIC, group="g", start="first") as consumer,
-            AsyncClusterProducer(home.address, options=OPTIONS) as producer,
+            AsyncConsumer(home.address, topic=TOPIC, group="g", start="first") as consumer,
+            AsyncProducer(home.address, options=OPTIONS) as producer,
         ):
             while True:
-                group, batch = await consumer.poll(PATIENCE_S)
-                for message in batch:
+                for message in await consumer.poll(PATIENCE_S):
                     if asks_for_reply(message):
-                        await producer.reply(group, message, b"for " + bytes(message.body))
+                        await producer.reply(message, b"for " + bytes(message.body))
 
     async def ask_and_commit() -> list[str]:
         replying = asyncio.create_task(reply_all())
-        async with AsyncClusterRequester(other.address, options=OPTIONS) as requester:
+        async with AsyncRequester(other.address, options=OPTIONS) as requester:
             requests = [
                 requester.request(TOPIC, group.encode(), group=group, timeout=PATIENCE_S)
                 for group in (HOME, OTHER)
@@ -202,21 +199,17 @@ def test_requests_and_transactions_are_awaited_in_each_group(pair: Pair) -> None
             assert bytes(reply.body) == b"for any"
         replying.cancel()
         await asyncio.wait([replying])
-        async with AsyncClusterTransactionalProducer(
-            home.address, group="left", options=OPTIONS
-        ) as left:
+        async with AsyncTransactionalProducer(home.address, group="left", options=OPTIONS) as left:
             for number in range(10):
                 key = f"key-{number}"
                 await left.send(TOPIC, b"%d" % number, commits, queue_key=key)
             ids = []
             for group in (HOME, OTHER):
-                transaction = await left.transaction(TOPIC, group=group)
+                transaction = left.transaction(TOPIC, group=group)
                 await transaction.send(TOPIC, b"late")
                 await transaction.leave_open()
                 ids.append(transaction.id)
-        async with AsyncClusterTransactionalProducer(
-            other.address, group="left", listener=listener
-        ):
+        async with AsyncTransactionalProducer(other.address, group="left", listener=listener):
             async with asyncio.timeout(PATIENCE_S):
                 while not set(ids) <= set(asked):
                     await asyncio.sleep(0.05)
@@ -225,7 +218,7 @@ def test_requests_and_transactions_are_awaited_in_each_group(pair: Pair) -> None
     ids = asyncio.run(ask_and_commit())
 
     assert set(ids) <= set(asked)
-    with GroupAdmins(home.address, timeout_s=PATIENCE_S) as admins:
+    with Admin(home.address, timeout_s=PATIENCE_S) as admins:
         found = admins.each(lambda admin: admin.topic(TOPIC).messages)
         # Three requests, ten transactions that were committed at once, two that were asked for.
         wait_until(
@@ -236,9 +229,9 @@ def test_requests_and_transactions_are_awaited_in_each_group(pair: Pair) -> None
 
 def test_what_is_asked_of_a_group_that_nobody_knows_is_refused() -> None:
     with (
-        GroupAdmins("tcp://127.0.0.1:1", timeout_s=0.05) as admins,
+        Admin("tcp://127.0.0.1:1", timeout_s=0.05) as admins,
         pytest.raises(LedgerError, match="no node"),
     ):
-        admins.groups()
+        admins.broker_groups()
     with pytest.raises(ConfigError, match="no address"):
-        GroupAdmins([])
+        Admin([])

@@ -13,7 +13,6 @@ import pytest
 
 from ledgermq.client import (
     Admin,
-    ClusterConsumer,
     Consumer,
     GroupConsumer,
     GroupOptions,
@@ -76,8 +75,8 @@ def first_of_group(stored: Stored, start: int) -> bytes:
 
 
 def first_of_cluster(stored: Stored, start: int) -> bytes:
-    with ClusterConsumer(stored.address, topic=stored.topic, start=start) as consumer:
-        batch = wait_until(lambda: consumer.poll(1.0).messages, "a message", PATIENCE_S)
+    with Consumer(stored.address, topic=stored.topic, start=start) as consumer:
+        batch = wait_until(lambda: consumer.poll(1.0), "a message", PATIENCE_S)
         return bytes(batch[0].body)
 
 

@@ -100,7 +100,7 @@ class StrictTopic:
     def sent(self) -> bool:
         """Whether the home has taken another message."""
         try:
-            with Producer(f"ipc://{self.home.node.runtime}") as producer:
+            with Producer(f"ipc://{self.home.node.runtime}", one_group=True) as producer:
                 producer.send("sales", b"one").result()
         except LedgerError:
             return False
@@ -188,7 +188,7 @@ def test_a_command_that_is_killed_once_the_topic_is_spread_only_opens_it(
     assert shut.keys() == BOTH_OPEN.keys()
     assert done[0] == 0, done
     assert sales.phases() == BOTH_OPEN
-    with Producer(f"ipc://{sales.other.node.runtime}") as producer:
+    with Producer(f"ipc://{sales.other.node.runtime}", one_group=True) as producer:
         producer.send("sales", b"two").result()
 
 
@@ -202,7 +202,7 @@ def test_a_group_that_is_drained_keeps_its_topics_from_being_spread_strictly(
         connect_broker(
             f"ipc://{sales.other.node.runtime}", name="test", timeout_s=PATIENCE_S
         ) as broker,
-        Producer(f"ipc://{sales.other.node.runtime}") as producer,
+        Producer(f"ipc://{sales.other.node.runtime}", one_group=True) as producer,
     ):
         producer.send("sales", b"kept").result()
         broker.group_commit("readers", "sales", {0: 0, 1: 0})

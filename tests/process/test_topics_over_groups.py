@@ -119,7 +119,7 @@ def test_queues_of_a_topic_over_groups_change_at_the_home_until_it_is_released(
     wait_until(lambda: len(route(other, "sales")) == 2, "the topic to be in both groups")
     ordered = topic(home, "spread", "sales", "--order", "on")
     wait_until(lambda: as_json(topic(other, "show", "sales", "--json"))["order"], "its order")
-    with Producer(f"ipc://{other.node.runtime}") as producer:
+    with Producer(f"ipc://{other.node.runtime}", one_group=True) as producer:
         producer.send("sales", b"kept").result()
 
     altered = topic(other, "alter", "sales", "--queues", "8")
@@ -155,7 +155,7 @@ def test_a_group_is_drained_once_its_messages_are_consumed_and_then_it_leaves(
     address = f"ipc://{other.node.runtime}"
     words = ("drain", "orders-b", "--home", f"ipc://{home.node.runtime}", "--yes")
     with (
-        Producer(address) as producer,
+        Producer(address, one_group=True) as producer,
         connect_broker(address, name="test", timeout_s=PATIENCE_S) as broker,
     ):
         producer.send("sales", b"kept").result()

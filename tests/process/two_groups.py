@@ -79,7 +79,7 @@ def wait_topic(group: ClusterNode) -> None:
 
 def fill(group: ClusterNode, numbers: range) -> None:
     """Send numbered messages to a group, to its queues in turn."""
-    with Producer(group.address) as producer:
+    with Producer(group.address, one_group=True) as producer:
         for number in numbers:
             producer.send(TOPIC, b"%d" % number, queue_id=number % QUEUES)
         producer.flush(PATIENCE_S)

@@ -15,7 +15,6 @@ from ledgermq.client.admin.admin import Admin
 from ledgermq.client.admin.cluster_admin import ClusterAdmin, TopicOverGroups
 from ledgermq.client.admin.topic_drain import TopicRemains, topic_remains
 from ledgermq.client.blocking.broker import Broker
-from ledgermq.client.clusters.group_admins import GroupAdmins
 from ledgermq.client.clusters.told_topics import OPEN, ROW_GOOD_S
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.model.errors import (
@@ -118,7 +117,7 @@ def spread_strictly(
     found = home.topic_groups(topic)
     is_open = _is_open(found, there_are)
     lacks = _lacks(found, over or there_are, arguments.queues)
-    with GroupAdmins(arguments.address, name=NAME, timeout_s=arguments.timeout) as admins:
+    with Admin(arguments.address, name=NAME, timeout_s=arguments.timeout) as admins:
         course = _Course(home, admins, arguments)
         if not is_open:
             _say(f"{topic} is closed already: going on")
@@ -142,7 +141,7 @@ class _Course:
     def __init__(
         self,
         home: ClusterAdmin,
-        admins: GroupAdmins,
+        admins: Admin,
         arguments: argparse.Namespace,
     ) -> None:
         self._home = home

@@ -99,7 +99,9 @@ def _run_produce(arguments: argparse.Namespace) -> int:
 def _run_consume(arguments: argparse.Namespace) -> int:
     received = size = 0
     with (
-        Consumer(arguments.address, topic=arguments.topic, start="first") as consumer,
+        Consumer(
+            arguments.address, topic=arguments.topic, start="first", one_group=True
+        ) as consumer,
         ProgressLine("messages received") as progress,
     ):
         begin = time.perf_counter()
@@ -161,7 +163,7 @@ def _produce(load: Load, connection: Connection) -> None:
     try:
         # The bodies are so alike that next to nothing would be stored of large ones.
         options = ProducerOptions(compress_above=None)
-        with Producer(load["address"], name="bench", options=options) as producer:
+        with Producer(load["address"], name="bench", options=options, one_group=True) as producer:
             connection.send(_send_for(producer, load, seconds=0.0))
             connection.recv()
             connection.send(_send_for(producer, load, seconds=load["seconds"]))

@@ -88,6 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         options=options,
         # What was given back comes at its own time: there is no end of it to stop at.
         retries=None if arguments.follow else False,
+        one_group=True,
     )
     with consumer, ProgressLine("messages received") as progress:
         ends = None if arguments.follow else consumer.ends()

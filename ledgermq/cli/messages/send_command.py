@@ -91,7 +91,9 @@ def run(arguments: argparse.Namespace) -> int:
     begun = time.monotonic()
     stored = 0
     with (
-        Producer(arguments.address, name=arguments.name, options=options) as producer,
+        Producer(
+            arguments.address, name=arguments.name, options=options, one_group=True
+        ) as producer,
         ProgressLine("messages stored") as progress,
     ):
         try:

@@ -7,7 +7,7 @@ returns, a majority has it in the log, and every later leader knows it.
 
 from __future__ import annotations
 
-from ledgermq.client.broker_connection import AsyncBrokerClient, BrokerClient
+from ledgermq.client.clusters.admin_of_groups import AdminOfGroups, AsyncAdminOfGroups
 from ledgermq.client.core import questions
 from ledgermq.client.core.asked import asked, question
 from ledgermq.client.core.questions import PAGE
@@ -75,9 +75,9 @@ class AdminVerbs:
         return (yield from asking(group_verbs.AlterGroup(group, dict(fields))))
 
 
-class Admin(AdminVerbs, BrokerClient):
+class Admin(AdminVerbs, AdminOfGroups):
     """Orders that wait until they are carried out; one thread at a time may give them."""
 
 
-class AsyncAdmin(AdminVerbs, AsyncBrokerClient):
+class AsyncAdmin(AdminVerbs, AsyncAdminOfGroups):
     """Orders that are awaited: ``async with AsyncAdmin(…) as admin:``."""

@@ -1,20 +1,16 @@
 """Public names for asyncio: producers, consumers and admins.
 
 They run in the loop itself: ZeroMQ's descriptors are watched, and its sockets read when there is
-something, without a thread and without a future a message part. Begin with ``producer.py``. Those
-of a cluster have a thread that finds its groups, and its producer has more.
+something, without a thread and without a future a message part. Begin with ``producer.py``. In a
+cluster they have a thread that finds its groups, and a producer has more.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ledgermq.client.admin.admin import AsyncAdmin
-from ledgermq.client.aio.cluster_consumer import AsyncClusterConsumer
-from ledgermq.client.aio.cluster_group_consumer import AsyncClusterGroupConsumer
-from ledgermq.client.aio.cluster_producer import AsyncClusterProducer
-from ledgermq.client.aio.cluster_requester import AsyncClusterRequester
-from ledgermq.client.aio.cluster_transactions import AsyncClusterTransactionalProducer
 from ledgermq.client.aio.consumer import AsyncConsumer
-from ledgermq.client.aio.group_admins import AsyncGroupAdmins
 from ledgermq.client.aio.group_consumer import AsyncGroupConsumer
 from ledgermq.client.aio.producer import AsyncProducer
 from ledgermq.client.aio.requester import AsyncRequester
@@ -22,16 +18,20 @@ from ledgermq.client.aio.transactions import AsyncTransaction, AsyncTransactiona
 from ledgermq.client.reading.dead_letters import AsyncDeadLetters
 from ledgermq.client.reading.queries import AsyncQueries
 
+if TYPE_CHECKING:
+    from ledgermq.client.aio.old_names import AsyncClusterConsumer as AsyncClusterConsumer
+    from ledgermq.client.aio.old_names import AsyncClusterGroupConsumer as AsyncClusterGroupConsumer
+    from ledgermq.client.aio.old_names import AsyncClusterProducer as AsyncClusterProducer
+    from ledgermq.client.aio.old_names import AsyncClusterRequester as AsyncClusterRequester
+    from ledgermq.client.aio.old_names import (
+        AsyncClusterTransactionalProducer as AsyncClusterTransactionalProducer,
+    )
+    from ledgermq.client.aio.old_names import AsyncGroupAdmins as AsyncGroupAdmins
+
 __all__ = [
     "AsyncAdmin",
-    "AsyncClusterConsumer",
-    "AsyncClusterGroupConsumer",
-    "AsyncClusterProducer",
-    "AsyncClusterRequester",
-    "AsyncClusterTransactionalProducer",
     "AsyncConsumer",
     "AsyncDeadLetters",
-    "AsyncGroupAdmins",
     "AsyncGroupConsumer",
     "AsyncProducer",
     "AsyncQueries",
@@ -39,3 +39,13 @@ __all__ = [
     "AsyncTransaction",
     "AsyncTransactionalProducer",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if not name.startswith("Async"):
+        # A submodule that is being imported is looked for here, too.
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ledgermq.client.aio import old_names
+    from ledgermq.client.clusters.old_names import old_name
+
+    return old_name(__name__, name, old_names.NEW_NAMES, old_names)

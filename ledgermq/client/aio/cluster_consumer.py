@@ -9,17 +9,16 @@ from typing import Self
 
 from ledgermq.client.blocking.consumer import ITERATION_POLL_S
 from ledgermq.client.closing import AsyncClosing
-from ledgermq.client.clusters.cluster_consumer import ClusterBatch, ClusterReads, Nap, Naps, Result
+from ledgermq.client.clusters.cluster_consumer import ClusterReads, Nap, Naps, Result
 from ledgermq.client.clusters.group_watch import LOOK_S
-from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.loop_watch import is_readable_within
 
 
 class AsyncClusterConsumer(ClusterReads, AsyncClosing):
-    """Reads one topic in each group of a cluster that has it; see ``ClusterConsumer``.
+    """What an ``AsyncConsumer`` is in a cluster.
 
-    Used as ``async with AsyncClusterConsumer(…) as consumer:``, by one task at a time. Groups are
-    found by a thread; they are read in the loop.
+    Groups are found by a thread; they are read in the loop.
     """
 
     OPENS_AGAIN = False
@@ -27,7 +26,7 @@ class AsyncClusterConsumer(ClusterReads, AsyncClosing):
     async def __aenter__(self) -> Self:
         return self
 
-    async def poll(self, timeout: float | None = 1.0) -> ClusterBatch:
+    async def poll(self, timeout: float | None = 1.0) -> MessageBatch:
         """The next messages of one queue of one group; see ``ClusterConsumer.poll``.
 
         Who is cancelled meanwhile has been given none: they come with the next ``poll``.
@@ -40,8 +39,14 @@ class AsyncClusterConsumer(ClusterReads, AsyncClosing):
         The messages of an answer count as read when the first of them is given.
         """
         while not self._is_closed:
-            for message in (await self.poll(ITERATION_POLL_S)).messages:
+            for message in await self.poll(ITERATION_POLL_S):
                 yield message
+
+    def _close_at_once(self) -> None:
+        """Close, where nothing can be awaited: the watch's thread ends within milliseconds."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._end()
 
     async def close(self) -> None:
         """Say goodbye to all nodes and close; nothing is committed."""

@@ -9,19 +9,18 @@ from typing import Self
 from ledgermq.client.aio.cluster_consumer import take_nap
 from ledgermq.client.blocking.consumer import ITERATION_POLL_S
 from ledgermq.client.closing import AsyncClosing
-from ledgermq.client.clusters.cluster_consumer import ClusterBatch, Nap
+from ledgermq.client.clusters.cluster_consumer import Nap
 from ledgermq.client.clusters.cluster_group_consumer import ClusterGroupReads, Turns
-from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.requests import Result
 from ledgermq.client.groups.rebalance_listener import tell_cluster
 
 
 class AsyncClusterGroupConsumer(ClusterGroupReads, AsyncClosing):
-    """A member in all groups of a cluster; see ``ClusterGroupConsumer``.
+    """What an ``AsyncGroupConsumer`` is in a cluster.
 
-    Used as ``async with AsyncClusterGroupConsumer(…) as consumer:``, by one task at a time. Groups
-    are found, and its heartbeats sent, by threads, so a task that blocks the loop costs it nothing;
-    they are read in the loop.
+    Groups are found, and its heartbeats sent, by threads, so a task that blocks the loop costs it
+    nothing; they are read in the loop.
     """
 
     OPENS_AGAIN = False
@@ -29,7 +28,7 @@ class AsyncClusterGroupConsumer(ClusterGroupReads, AsyncClosing):
     async def __aenter__(self) -> Self:
         return self
 
-    async def poll(self, timeout: float | None = 1.0) -> ClusterBatch:
+    async def poll(self, timeout: float | None = 1.0) -> MessageBatch:
         """The next messages of one queue of one group; see ``ClusterGroupConsumer.poll``.
 
         Who is cancelled meanwhile has been given none: they come with the next ``poll``.
@@ -39,10 +38,8 @@ class AsyncClusterGroupConsumer(ClusterGroupReads, AsyncClosing):
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """All messages, also those to come; see ``ClusterGroupConsumer.__iter__``."""
         while not self._is_closed:
-            group, batch = await self.poll(ITERATION_POLL_S)
-            if group:
-                for message in self._seat(group).member.reader.messages_of(batch):
-                    yield message
+            for message in self.messages_of(await self.poll(ITERATION_POLL_S)):
+                yield message
 
     async def run(self, steps: Turns[Result]) -> Result:
         """What ``steps`` come to."""

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Self, TypeVar, Unpack
 
 from ledgermq.client.closing import AsyncClosing
-from ledgermq.client.clusters.cluster_producer import FAIL_OVER_S, ClusterProducer
+from ledgermq.client.clusters.cluster_producer import ClusterProducer
 from ledgermq.client.clusters.fail_over import ROOM_S
 from ledgermq.client.clusters.used_group import UsedGroup
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
 from ledgermq.client.loop_watch import is_set_within
+from ledgermq.client.sending.fail_over_time import FAIL_OVER_S
 from ledgermq.client.sending.message_options import BatchOptions, MessageOptions, RequestOptions
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage
 from ledgermq.client.sending.send_future import SendFuture
@@ -29,10 +30,7 @@ Result = TypeVar("Result")
 
 
 class AsyncClusterProducer(AsyncClosing):
-    """Sends each message to one of the groups that have its topic; see ``ClusterProducer``.
-
-    Used as ``async with AsyncClusterProducer(…) as producer:``; its tasks belong to one loop.
-    """
+    """What an ``AsyncProducer`` is in a cluster."""
 
     def __init__(
         self,
@@ -72,18 +70,14 @@ class AsyncClusterProducer(AsyncClosing):
     async def send(
         self, topic: str, body: Body, *, group: str = "", **options: Unpack[MessageOptions]
     ) -> SendResult:
-        """Send one message; where it is stored.
-
-        Raises:
-            LedgerError: as from ``ClusterProducer.send`` and from its future.
-        """
+        """Send one message; where it is stored. See ``AsyncProducer.send``."""
         submitted = await self.submit(topic, body, group=group, **options)
         return await submitted
 
     async def submit(
         self, topic: str, body: Body, *, group: str = "", **options: Unpack[MessageOptions]
     ) -> asyncio.Future[SendResult]:
-        """Send one message once a group has room for it; the future of where it is stored."""
+        """Send one message once a group has room; see ``AsyncProducer.submit``."""
 
         def send(callback: Callable[[SendFuture[SendResult]], object]) -> object:
             return self._producer.send(
@@ -100,11 +94,7 @@ class AsyncClusterProducer(AsyncClosing):
         group: str = "",
         **options: Unpack[BatchOptions],
     ) -> BatchResult:
-        """Send messages to one queue of one group, stored together or not at all.
-
-        Raises:
-            LedgerError: as from ``ClusterProducer.send_batch`` and from its future.
-        """
+        """Send messages to one queue of one group; see ``AsyncProducer.send_batch``."""
         submitted = await self.submit_batch(topic, messages, group=group, **options)
         return await submitted
 
@@ -116,7 +106,7 @@ class AsyncClusterProducer(AsyncClosing):
         group: str = "",
         **options: Unpack[BatchOptions],
     ) -> asyncio.Future[BatchResult]:
-        """Send messages once a group has room for them; the future of where they are stored."""
+        """Send messages once a group has room; see ``AsyncProducer.submit_batch``."""
 
         def send(callback: Callable[[SendFuture[BatchResult]], object]) -> object:
             return self._producer.send_batch(
@@ -150,23 +140,31 @@ class AsyncClusterProducer(AsyncClosing):
         """See ``ClusterProducer.used``."""
         return self._producer.used(group)
 
-    async def reply(
-        self, group: str, request: ReceivedMessage, body: Body, *, keys: Sequence[str] = ()
-    ) -> SendResult:
-        """Reply to a request, in the group that it was read in; see ``Producer.reply``.
+    async def cluster(self) -> str:
+        """Name of the cluster that the messages go to; see ``Producer.cluster``."""
+        return await asyncio.to_thread(self._producer.cluster)
 
-        Raises:
-            LedgerError: as from ``Producer.reply`` and from its future.
-        """
+    async def reply(
+        self,
+        request: ReceivedMessage,
+        body: Body,
+        *,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+    ) -> SendResult:
+        """Reply to a request, in the group that it was read in; see ``Producer.reply``."""
 
         def reply() -> SendResult:
-            return self._producer.of(group).reply(request, body, keys=keys).result()
+            return self._producer.reply(
+                request, body, keys=keys, properties=properties, flag=flag
+            ).result()
 
         return await asyncio.to_thread(reply)
 
-    async def cancel(self, group: str, unique_id: str) -> None:
+    async def cancel(self, unique_id: str, *, group: str = "") -> None:
         """Take back a message that waits in a group; see ``Producer.cancel``."""
-        await asyncio.to_thread(self._producer.of(group).cancel, unique_id)
+        await asyncio.to_thread(self._producer.cancel, unique_id, group=group)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Return when every message sent so far has its outcome; see ``ClusterProducer.flush``."""
@@ -181,7 +179,7 @@ class AsyncClusterProducer(AsyncClosing):
     @property
     def _producer(self) -> ClusterProducer:
         if self._made is None:
-            raise ConfigError("producer is not open: async with AsyncClusterProducer(…)")
+            raise ConfigError("producer is not open: async with AsyncProducer(…)")
         return self._made
 
     async def _submit(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Self
 
 from ledgermq.client.aio.cluster_producer import AsyncClusterProducer
@@ -16,34 +15,34 @@ from ledgermq.client.tracing.tracing import Tracing
 
 
 class AsyncClusterRequester(ClusterRequests, AwaitsCalls, AsyncClosing):
-    """Asks in any group that has the topic, and gets its reply; see ``ClusterRequester``.
-
-    Used as ``async with AsyncClusterRequester(…) as requester:``, by any number of tasks of a loop.
-    """
+    """What an ``AsyncRequester`` is in a cluster: it has one for each group that is asked."""
 
     def __init__(
         self,
-        addresses: str | Sequence[str],
+        producer: AsyncClusterProducer,
         *,
-        name: str = "requester",
-        options: ProducerOptions | None = None,
-        tracing: Tracing | None = None,
-        keys: Mapping[str, str] | None = None,
+        name: str,
+        options: ProducerOptions | None,
+        tracing: Tracing | None,
     ) -> None:
-        """A requester, with the arguments of ``ClusterRequester``."""
+        """A requester that chooses by ``producer``, whose owner closes it."""
 
         def make(address: str) -> AsyncRequester:
-            return AsyncRequester(address, name=name, options=options, tracing=tracing)
+            return AsyncRequester(
+                address, name=name, options=options, tracing=tracing, one_group=True
+            )
 
-        self._producer = AsyncClusterProducer(addresses, name=name, options=options, keys=keys)
+        self._producer = producer
         self._requesters = AsyncGroupClients(self._producer, make)
         self._chosen = self._requesters.chosen
 
     async def __aenter__(self) -> Self:
-        await self._producer.__aenter__()
         return self
+
+    def groups(self) -> list[str]:
+        """Names of the groups that are known now."""
+        return self._producer.groups()
 
     async def close(self) -> None:
         """Close; who waits for a reply gets none."""
         await self._requesters.close()
-        await self._producer.close()

@@ -4,75 +4,57 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+import time
 from typing import Self
 
 from ledgermq.client.aio.cluster_producer import AsyncClusterProducer
 from ledgermq.client.aio.group_clients import AsyncGroupClients
-from ledgermq.client.aio.transactions import (
-    AsyncListener,
-    AsyncTransaction,
-    AsyncTransactionalProducer,
-)
-from ledgermq.client.calls import AwaitsCalls
+from ledgermq.client.aio.transactions import AsyncListener, AsyncTransactionalProducer
 from ledgermq.client.closing import AsyncClosing
-from ledgermq.client.clusters.cluster_transactions import ClusterTransactions
 from ledgermq.client.clusters.group_watch import ASKED_AGAIN_S
+from ledgermq.client.sending.message_options import RequestOptions
 from ledgermq.client.sending.send_pipeline import ProducerOptions
-from ledgermq.client.sending.transaction_parts import check_group
+from ledgermq.client.sending.transaction_course import TransactionCourse
 from ledgermq.client.tracing.tracing import Tracing
 from ledgermq.model.errors import LedgerError
-from ledgermq.model.names.transactions import Decision
 
 logger = logging.getLogger(__name__)
 
 
-class AsyncClusterTransactionalProducer(
-    ClusterTransactions[AsyncTransaction, Awaitable[Decision | None]], AwaitsCalls, AsyncClosing
-):
-    """Sends messages in transactions, each in one group; see ``ClusterTransactionalProducer``.
-
-    Used as ``async with AsyncClusterTransactionalProducer(…) as producer:``; a transaction in it as
-    ``async with await producer.transaction("orders") as transaction:``.
-    """
+class AsyncClusterTransactionalProducer(AsyncClosing):
+    """What an ``AsyncTransactionalProducer`` is in a cluster: it has one for each group."""
 
     def __init__(
         self,
-        addresses: str | Sequence[str],
+        producer: AsyncClusterProducer,
         *,
-        group: str,
-        listener: AsyncListener | None = None,
-        name: str = "transactional-producer",
-        options: ProducerOptions | None = None,
-        tracing: Tracing | None = None,
-        keys: Mapping[str, str] | None = None,
+        course: TransactionCourse,
+        listener: AsyncListener | None,
+        name: str,
+        options: ProducerOptions,
+        tracing: Tracing | None,
     ) -> None:
-        """A producer, with the arguments of ``ClusterTransactionalProducer``.
-
-        Raises:
-            ConfigError: the group has no name.
-        """
-        self.group = check_group(group)
+        """A producer that chooses by ``producer``; see ``ClusterTransactionalProducer``."""
 
         def make(address: str) -> AsyncTransactionalProducer:
             return AsyncTransactionalProducer(
                 address,
-                group=group,
+                group=course.group,
                 listener=listener,
                 name=name,
                 options=options,
                 tracing=tracing,
+                one_group=True,
+                course=course,
             )
 
-        self._timeout_s = (options or ProducerOptions()).timeout_s
-        self._producer = AsyncClusterProducer(addresses, name=name, options=options, keys=keys)
+        self._timeout_s = options.timeout_s
+        self._producer = producer
         self._clients = AsyncGroupClients(self._producer, make)
-        self._chosen = self._clients.chosen
         self._listens = listener is not None
         self._listening: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        await self._producer.__aenter__()
         if self._listens:
             self._listening = asyncio.create_task(self._listen())
         return self
@@ -84,7 +66,17 @@ class AsyncClusterTransactionalProducer(
             listening.cancel()
             await asyncio.wait([listening])
         await self._clients.close()
-        await self._producer.close()
+
+    def groups(self) -> list[str]:
+        """Names of the groups that are known now."""
+        return self._producer.groups()
+
+    async def chosen(
+        self, topic: str, options: RequestOptions, group: str
+    ) -> AsyncTransactionalProducer:
+        """The producer of the group that a message would go to; see ``ClusterProducer.choose``."""
+        until = time.monotonic() + self._timeout_s
+        return await self._clients.chosen(topic, options, group=group, until=until)
 
     async def _listen(self) -> None:
         """Have a producer in each group that answers: it may ask for what another one has left."""

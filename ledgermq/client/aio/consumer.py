@@ -9,10 +9,13 @@ from functools import cached_property
 from types import TracebackType
 from typing import Self
 
+from ledgermq.client.aio.contact import AwaitsContact
 from ledgermq.client.closing import Ending
+from ledgermq.client.clusters.known_groups import KnownGroups
 from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result, Steps
+from ledgermq.client.first_contact import contact_steps, told_by
 from ledgermq.client.loop_watch import AsyncRequests, is_set_within
 from ledgermq.client.reading.pull_pipeline import OffsetReset, pulled_batch
 from ledgermq.client.reading.retries import GivenBack, Reading, give_back_requests, given_back
@@ -21,10 +24,11 @@ from ledgermq.client.reading.topic_reader import TopicReader
 from ledgermq.model.errors import ConfigError
 
 
-class AsyncConsumer(TopicReader, Ending):
+class AsyncConsumer(TopicReader, AwaitsContact):
     """Reads one topic; see ``Consumer``, which has the same arguments and the same methods.
 
-    Used as ``async with AsyncConsumer(…) as consumer:``, by one task at a time.
+    Used as ``async with AsyncConsumer(…) as consumer:``, by one task at a time. The groups of a
+    cluster are found by a thread, and read in the loop.
     """
 
     OPENS_AGAIN = False
@@ -39,11 +43,20 @@ class AsyncConsumer(TopicReader, Ending):
     @property
     def resets(self) -> list[OffsetReset]:
         """Queues that did not hold what came next, the latest ones: messages were skipped."""
+        if self._several is not None:
+            return [reset for one in self._several.consumers() for reset in one.resets]
         return list(self._begun().own.resets)
 
     async def __aenter__(self) -> Self:
         requests = self._requests = AsyncRequests(self._link, timeout_s=self.options.timeout_s)
         try:
+            told = told_by(self._addresses) if self._asks else None
+            if told is None and self._asks:
+                told = await requests.run(contact_steps())
+            if told is not None:
+                self._know(told)
+                await self._open_several()
+                return self
             offsets = await requests.run(self._starting_offsets())
         except BaseException:
             requests.close()
@@ -60,6 +73,9 @@ class AsyncConsumer(TopicReader, Ending):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._several is not None:
+            # The thread that finds groups is waited for.
+            await self._several.close()
         self.close()
 
     async def poll(self, timeout: float | None = 1.0) -> MessageBatch:
@@ -78,6 +94,10 @@ class AsyncConsumer(TopicReader, Ending):
 
         A message counts as read when it is given. After ``seek`` it goes on there.
         """
+        if self._several is not None:
+            async for message in self._several:
+                yield message
+            return
         pulls = self._begun()
         while self._requests is not None:
             for message in pulls.messages_of(await self._next_batch(None)):
@@ -118,10 +138,23 @@ class AsyncConsumer(TopicReader, Ending):
 
     def close(self) -> None:
         """Say goodbye to the node and close; nothing is committed. Who polls gets no messages."""
+        if self._several is not None:
+            self._several._close_at_once()
         if self._requests is not None:
             self._requests.close()
         self._requests = None
         self._arrived.set()
+
+    async def _ask_groups(self) -> KnownGroups | None:
+        return await self._open().run(contact_steps())
+
+    def _of_cluster(self, told: KnownGroups) -> Ending:
+        from ledgermq.client.aio.cluster_consumer import AsyncClusterConsumer
+
+        several = AsyncClusterConsumer(**self._in_cluster(told))
+        if self._requests is not None:
+            self._requests.close()
+        return several
 
     async def _next_batch(self, timeout: float | None) -> MessageBatch:
         pulls = self._begun()

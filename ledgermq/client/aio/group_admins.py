@@ -19,10 +19,7 @@ Result = TypeVar("Result")
 
 
 class AsyncGroupAdmins(AdminsByName[AsyncAdmin], AwaitsCalls, AsyncClosing):
-    """Orders to the groups of a cluster that are awaited; see ``GroupAdmins``.
-
-    Used as ``async with AsyncGroupAdmins(…) as admins:``.
-    """
+    """The admins of all groups of a cluster; see ``GroupAdmins``."""
 
     def __init__(
         self,
@@ -51,10 +48,7 @@ class AsyncGroupAdmins(AdminsByName[AsyncAdmin], AwaitsCalls, AsyncClosing):
     async def each(
         self, order: Callable[[AsyncAdmin], Awaitable[Result]]
     ) -> dict[str, Result | LedgerError]:
-        """What each group says to an order, by its name: a result, or why there is none.
-
-        All are asked at once; see ``GroupAdmins.each``.
-        """
+        """What each group says to an order; see ``AsyncAdmin.each``."""
 
         async def ask(group: WatchedGroup) -> Result | LedgerError:
             if not group.answers:
@@ -72,9 +66,15 @@ class AsyncGroupAdmins(AdminsByName[AsyncAdmin], AwaitsCalls, AsyncClosing):
 
     async def close(self) -> None:
         """Say goodbye to all nodes."""
+        if self._begun is not None:
+            await asyncio.to_thread(self._begun.close)
+        self._close_at_once()
+
+    def _close_at_once(self) -> None:
+        """Close, where nothing can be awaited: the watch's thread ends within milliseconds."""
         begun, self._begun = self._begun, None
         if begun is not None:
-            await asyncio.to_thread(begun.close)
+            begun.close()
         for _, admin in self._admins.values():
             admin.close()
         self._admins.clear()

@@ -8,30 +8,38 @@ from collections.abc import AsyncIterator
 from functools import cached_property
 from typing import Self
 
-from ledgermq.client.closing import AsyncClosing
+from ledgermq.client.aio.contact import AwaitsContact
+from ledgermq.client.blocking.requester import RETRY_S
+from ledgermq.client.closing import AsyncClosing, Ending
+from ledgermq.client.clusters.known_groups import KnownGroups
 from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result, Steps
+from ledgermq.client.first_contact import contact_steps
 from ledgermq.client.groups.group_member import Course, GroupMember, Notice
 from ledgermq.client.groups.heartbeats import GOODBYE_S
 from ledgermq.client.groups.rebalance_listener import tell
 from ledgermq.client.groups.subscriber import Subscriber
 from ledgermq.client.loop_watch import AsyncRequests, is_set_within
 from ledgermq.client.reading.retries import GivenBack, given_back
-from ledgermq.model.errors import ConfigError, LedgerError
+from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, TimedOutError
 
 
-class AsyncGroupConsumer(Subscriber, AsyncClosing):
+class AsyncGroupConsumer(Subscriber, AwaitsContact, AsyncClosing):
     """A member of a group; see ``GroupConsumer``, which has the same arguments and methods.
 
-    Used as ``async with AsyncGroupConsumer(…) as consumer:``, after ``subscribe`` or with
-    ``topics``, by one task at a time. Its heartbeats need the loop: a task that blocks it for
-    longer than the broker waits loses the queues.
+    Used as ``async with AsyncGroupConsumer(…) as consumer:``, after ``subscribe``, by one task at a
+    time. Its heartbeats need the loop: a task that blocks it for longer than the broker waits loses
+    the queues. In a cluster groups are found, and heartbeats sent, by threads.
     """
 
     OPENS_AGAIN = False
 
+    ASKS_NOBODY = frozenset({"processing", "run", "subscribe"})
+
     _requests: AsyncRequests | None = None
+    _finding: asyncio.Task[None] | None = None
+    _refused: LedgerError | None = None
     _polled_at = 0.0
     _is_silent = False
     _is_closing = False
@@ -43,15 +51,42 @@ class AsyncGroupConsumer(Subscriber, AsyncClosing):
     async def __aenter__(self) -> Self:
         requests = AsyncRequests(self._link, timeout_s=self.options.timeout_s)
         try:
-            self._join(requests.requests)
+            self._subscriptions.fixed()
+            if not self._asks:
+                self._join(requests.requests)
         except BaseException:
             requests.close()
             raise
         self._requests, self._is_closing = requests, False
         self._polled_at = time.monotonic()
         requests.on_turn = self._turn
+        self._open_contact()
+        # It waits for no longer than it is told to, and gives nothing where nobody answers.
+        vars(self).pop("poll", None)
+        self._finding = asyncio.create_task(self._find()) if self._asks else None
         requests.turn()
         return self
+
+    async def _find(self) -> None:
+        """Come to be a member, in one group of nodes or in all of a cluster."""
+        while True:
+            try:
+                await self._make_contact()
+            except LedgerError as error:
+                if isinstance(error, NotLeaderError | TimedOutError):
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                self._refused = error
+            self._arrived.set()
+            return
+
+    def _know(self, told: KnownGroups | None) -> None:
+        if told is None and self._requests is not None and not self._is_closing:
+            self._join(self._requests.requests)
+            self._polled_at = time.monotonic()
+        super()._know(told)
+        if self._requests is not None and self._several is None:
+            self._requests.turn()
 
     async def poll(self, timeout: float | None = 1.0) -> MessageBatch:
         """See ``GroupConsumer.poll``."""
@@ -61,7 +96,10 @@ class AsyncGroupConsumer(Subscriber, AsyncClosing):
         """See ``GroupConsumer.__iter__``."""
         while self._requests is not None and not self._is_closing:
             batch = await self._next_batch(None)
-            if len(batch):
+            if self._several is not None:
+                for message in self._several.messages_of(batch):
+                    yield message
+            elif len(batch):
                 for message in self._begun().reader.messages_of(batch):
                     yield message
 
@@ -91,9 +129,15 @@ class AsyncGroupConsumer(Subscriber, AsyncClosing):
             return
         # Its listener may still commit: only then it is not open any more.
         self._is_closing = True
+        self._end_contact()
         self._arrived.set()
+        if self._finding is not None:
+            self._finding.cancel()
         try:
-            await self._say_goodbye(requests, self._begun())
+            if self._several is not None:
+                await self._several.close()
+            elif self._member is not None:
+                await self._say_goodbye(requests, self._member)
         finally:
             self._requests = None
             requests.close()
@@ -114,9 +158,15 @@ class AsyncGroupConsumer(Subscriber, AsyncClosing):
                     raise
 
     async def _next_batch(self, timeout: float | None) -> MessageBatch:
-        member = self._begun()
         since_ns = 0 if self._tracing is None else time.time_ns()
         until = None if timeout is None else time.monotonic() + timeout
+        if self._is_asking and not await self._is_told_by(until):
+            return no_messages("")
+        if self._several is not None:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            given: MessageBatch = await self._several.poll(left)
+            return given
+        member = self._begun()
         while (requests := self._requests) is not None and not self._is_closing:
             self._polled_at = time.monotonic()
             self._arrived.clear()
@@ -144,6 +194,30 @@ class AsyncGroupConsumer(Subscriber, AsyncClosing):
                 break
         return no_messages("")
 
+    async def _is_told_by(self, until: float | None) -> bool:
+        """Whether it is known at ``until`` whether there is one group of nodes."""
+        while self._is_asking and not self._is_closing:
+            if self._refused is not None:
+                error, self._refused = self._refused, None
+                self._finding = asyncio.create_task(self._find())
+                raise error
+            self._arrived.clear()
+            left = None if until is None else until - time.monotonic()
+            if not await is_set_within(self._arrived, left):
+                return False
+        return not self._is_closing
+
+    async def _ask_groups(self) -> KnownGroups | None:
+        return await self._open().run(contact_steps())
+
+    def _of_cluster(self, told: KnownGroups) -> Ending:
+        from ledgermq.client.aio.cluster_group_consumer import AsyncClusterGroupConsumer
+
+        several = AsyncClusterGroupConsumer(**self._in_cluster(told))
+        self._open().close()
+        self.name = several.name
+        return several
+
     async def _follow(self, requests: AsyncRequests, course: Course) -> None:
         """Do what a member does next."""
         for step in course:
@@ -159,7 +233,10 @@ class AsyncGroupConsumer(Subscriber, AsyncClosing):
             await answer
 
     def _turn(self) -> None:
-        member, requests = self._begun(), self._requests
+        member, requests = self._member, self._requests
+        if member is None:
+            # It is not known yet of which group of nodes it is a member.
+            return
         now = time.monotonic()
         if requests is not None:
             is_silent = now >= self._polled_at + self.group_options.poll_interval_max_s
@@ -181,5 +258,6 @@ class AsyncGroupConsumer(Subscriber, AsyncClosing):
 
     def _begun(self) -> GroupMember:
         if self._member is None:
-            raise ConfigError("consumer is not open: async with AsyncGroupConsumer(…)")
+            self._open()
+            raise ConfigError("consumer has not joined its group yet: poll first")
         return self._member

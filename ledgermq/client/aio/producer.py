@@ -6,11 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 import zmq
 
-from ledgermq.client.closing import AsyncClosing
+from ledgermq.client.aio.contact import AwaitsContact
+from ledgermq.client.closing import AsyncClosing, Ending
+from ledgermq.client.clusters.known_groups import KnownGroups
 from ledgermq.client.core.address import DEFAULT_ADDRESS, local_host, parse_addresses
 from ledgermq.client.core.connection import Context
 from ledgermq.client.core.link import Link, keys_of
@@ -18,7 +20,15 @@ from ledgermq.client.core.nodes import AnyLink, broker_link, is_one_node, writer
 from ledgermq.client.core.questions import ask
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
+from ledgermq.client.first_contact import (
+    by_group,
+    check_only_group,
+    contact_steps,
+    link_group,
+    nodes_of,
+)
 from ledgermq.client.loop_watch import AsyncRequests, LoopWatch
+from ledgermq.client.sending.fail_over_time import FAIL_OVER_S, checked_fail_over
 from ledgermq.client.sending.message_options import (
     BatchOptions,
     MessageOptions,
@@ -36,15 +46,21 @@ from ledgermq.model.errors import (
     TimedOutError,
 )
 
+if TYPE_CHECKING:
+    from ledgermq.client.aio.cluster_producer import AsyncClusterProducer
+
 Result = TypeVar("Result")
 Callback = Callable[[SendFuture[Result]], object]
 
 
-class AsyncProducer(AsyncClosing):
+class AsyncProducer(AwaitsContact, AsyncClosing):
     """Sends messages to a node or to the leader of a group; see ``Producer`` for what it promises.
 
-    Used as ``async with AsyncProducer(…) as producer:``; its tasks belong to one loop.
+    Used as ``async with AsyncProducer(…) as producer:``; its tasks belong to one loop. In a cluster
+    it has threads.
     """
+
+    ASKS_NOBODY = frozenset({"check_group", "contact"})
 
     def __init__(
         self,
@@ -53,11 +69,16 @@ class AsyncProducer(AsyncClosing):
         name: str = "producer",
         options: ProducerOptions | None = None,
         tracing: Tracing | None = None,
+        keys: Mapping[str, str] | None = None,
+        fail_over_s: float = FAIL_OVER_S,
+        one_group: bool = False,
     ) -> None:
         """A producer, with the arguments of ``Producer``."""
         self.options = options or ProducerOptions()
         self._compressor = self.options.compressor()
-        self._places = parse_addresses(address)
+        self._addresses, self._keys = address, keys
+        self._fail_over_s = checked_fail_over(fail_over_s)
+        self._places = parse_addresses(nodes_of(address))
         self._name = name
         self._tracing = tracing
         self._context: Context = zmq.Context.instance()
@@ -65,6 +86,7 @@ class AsyncProducer(AsyncClosing):
         self._asking: dict[str, asyncio.Lock] = {}
         self._room_waiters: list[asyncio.Future[None]] = []
         self._link: AnyLink | None = None
+        self._begin_contact(one_group=one_group)
 
     async def __aenter__(self) -> Self:
         broker = broker_link(self._context, self._places, client=self._name)
@@ -78,29 +100,42 @@ class AsyncProducer(AsyncClosing):
         self._sender = Sender(self._pipeline, _Awaited(), born_host=local_host(self._places))
         self._watch = LoopWatch(self._link, lambda: self._pipeline.deadline, self._turn)
         self._turn()
+        self._open_contact()
         return self
+
+    def groups(self) -> list[str]:
+        """Names of the groups of nodes that are known now."""
+        return link_group(self._requests.requests.link)
 
     async def send(
         self,
         topic: str,
         body: Body,
+        *,
+        group: str = "",
         **options: Unpack[MessageOptions],
     ) -> SendResult:
         """Send one message; where it is stored.
 
+        Args:
+            group: of nodes, to send it to; without it, one that has the topic.
+
         Raises:
             LedgerError: as from ``Producer.send`` and from its future.
         """
-        submitted = await self.submit(topic, body, **options)
+        submitted = await self.submit(topic, body, group=group, **options)
         return await submitted
 
     async def submit(
         self,
         topic: str,
         body: Body,
+        *,
+        group: str = "",
         **options: Unpack[MessageOptions],
     ) -> asyncio.Future[SendResult]:
         """Send one message once there is room for it; the future of where it is stored."""
+        self.check_group(group)
         if self._tracing is None:
             choice, message = outgoing(topic, body, **options)
             return await self.submit_to(choice, message, queues=await self.write_queues(topic))
@@ -127,6 +162,8 @@ class AsyncProducer(AsyncClosing):
         self,
         topic: str,
         messages: Sequence[Body] | Sequence[OutgoingMessage],
+        *,
+        group: str = "",
         **options: Unpack[BatchOptions],
     ) -> BatchResult:
         """Send messages to one queue, stored together or not at all; where they are stored.
@@ -134,16 +171,19 @@ class AsyncProducer(AsyncClosing):
         Raises:
             LedgerError: as from ``Producer.send_batch`` and from its future.
         """
-        submitted = await self.submit_batch(topic, messages, **options)
+        submitted = await self.submit_batch(topic, messages, group=group, **options)
         return await submitted
 
     async def submit_batch(
         self,
         topic: str,
         messages: Sequence[Body] | Sequence[OutgoingMessage],
+        *,
+        group: str = "",
         **options: Unpack[BatchOptions],
     ) -> asyncio.Future[BatchResult]:
         """Send messages of one queue once there is room; the future of where they are stored."""
+        self.check_group(group)
         if self._tracing is None:
             return await self._submit_batch(topic, messages, options)
         messages, course = self._tracing.send_batch(topic, messages, options, client=self._name)
@@ -169,17 +209,20 @@ class AsyncProducer(AsyncClosing):
 
         return await self._put(batch_size(messages), put)
 
-    async def cancel(self, unique_id: str) -> None:
+    async def cancel(self, unique_id: str, *, group: str = "") -> None:
         """Take back a message that was sent with ``delay`` or ``deliver_at``, and waits.
 
         Args:
             unique_id: as in the result of ``send``.
+            group: of nodes, which took it; has to be named where there are several.
 
         Raises:
+            ConfigError: no such group is known, or one of several is to be named.
             MessageIllegalError: none of that id waits: it was delivered, or taken back before.
             OutcomeUnknownError, NotLeaderError: ask again.
         """
         self._open_link()
+        self.check_group(group)
         await self._requests.cancel_timer(unique_id)
 
     async def cluster(self) -> str:
@@ -205,6 +248,8 @@ class AsyncProducer(AsyncClosing):
         flag: int = 0,
     ) -> SendResult:
         """Reply to a message that a ``Requester`` sent, or any of RocketMQ's clients.
+
+        In a cluster the reply goes to the group that the request was read in.
 
         Raises:
             MessageIllegalError: the message asks for no reply, or the reply breaks a limit.
@@ -242,6 +287,10 @@ class AsyncProducer(AsyncClosing):
         link, self._link = self._link, None
         if link is None:
             return
+        self._end_contact()
+        if self._several is not None:
+            await self._several.close(timeout)
+            return
         # What is left fails, each message with its own error; also when this task is cancelled.
         try:
             with suppress(TimedOutError):
@@ -249,10 +298,49 @@ class AsyncProducer(AsyncClosing):
         finally:
             self._pipeline.abandon()
             self._deliver()
-            self._watch.close()
-            link.close()
-            self._requests.close()
+            self._close_connections()
             self._wake_waiters()
+
+    def check_group(self, group: str) -> None:
+        """Refuse a group that is none of those that are known; an empty one is any.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        if group:
+            check_only_group(group, self._requests.requests.link)
+
+    async def contact(self) -> KnownGroups | None:
+        """See ``Producer.contact``."""
+        return await self._make_contact()
+
+    @property
+    def of_all(self) -> AsyncClusterProducer:
+        """See ``Producer.of_all``."""
+        producer: AsyncClusterProducer = self._several
+        return producer
+
+    def _close_connections(self) -> None:
+        self._watch.close()
+        self._pipeline.link.close()
+        self._requests.close()
+
+    async def _ask_groups(self) -> KnownGroups | None:
+        self._open_link()
+        return await self._requests.run(contact_steps())
+
+    def _of_cluster(self, told: KnownGroups) -> Ending:
+        from ledgermq.client.aio.cluster_producer import AsyncClusterProducer
+
+        self._close_connections()
+        return AsyncClusterProducer(
+            by_group(self._addresses, told),
+            name=self._name,
+            options=self.options,
+            tracing=self._tracing,
+            keys=self._keys,
+            fail_over_s=self._fail_over_s,
+        )
 
     async def _writer_link(self, broker: AnyLink) -> AnyLink:
         if not is_one_node(self._places):

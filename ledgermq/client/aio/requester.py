@@ -6,16 +6,19 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Self, Unpack
 
 from ledgermq.client.aio.consumer import AsyncConsumer
+from ledgermq.client.aio.contact import AwaitsContact
 from ledgermq.client.aio.producer import AsyncProducer
 from ledgermq.client.blocking.requester import RETRY_S
-from ledgermq.client.closing import AsyncClosing
+from ledgermq.client.closing import AsyncClosing, Ending
+from ledgermq.client.clusters.known_groups import KnownGroups
 from ledgermq.client.core.address import DEFAULT_ADDRESS
 from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.client.first_contact import nodes_of
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.sending.message_options import RequestOptions, check_options
 from ledgermq.client.sending.outgoing import Body
@@ -35,7 +38,7 @@ from ledgermq.model.message_filter import MessageFilter
 logger = logging.getLogger(__name__)
 
 
-class AsyncRequester(AsyncClosing):
+class AsyncRequester(AwaitsContact, AsyncClosing):
     """Asks, and gets replies; see ``Requester``.
 
     Used as ``async with AsyncRequester(…) as requester:``, by any number of tasks of one loop.
@@ -48,24 +51,38 @@ class AsyncRequester(AsyncClosing):
         name: str = "requester",
         options: ProducerOptions | None = None,
         tracing: Tracing | None = None,
+        keys: Mapping[str, str] | None = None,
+        one_group: bool = False,
     ) -> None:
-        self._address = address
+        """A requester, with the arguments of ``Requester``."""
+        self._address = nodes_of(address)
         self._name = name
+        self._tracing = tracing
         self._client = client_id()
-        self._producer = AsyncProducer(address, name=name, options=options, tracing=tracing)
+        self._producer = AsyncProducer(
+            address, name=name, options=options, tracing=tracing, keys=keys, one_group=one_group
+        )
         self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
         self._is_wanted = asyncio.Event()
         self._last_error: LedgerError | None = None
         self._reader: asyncio.Task[None] | None = None
         self._open = AsyncExitStack()
+        self._begin_contact(one_group=one_group)
 
     async def __aenter__(self) -> Self:
+        self._told = self._several = None
         async with AsyncExitStack() as opening:
             await opening.enter_async_context(self._producer)
+            told = await self._ask_groups()
+            if told is not None:
+                self._know(told)
+                self._open = opening.pop_all()
+                return self
             consumer = AsyncConsumer(
                 self._address,
                 topic=reply_topic(await self._producer.cluster()),
                 start="last",
+                one_group=True,
                 filter=MessageFilter.by_tags(self._client),
                 name=self._name,
                 options=ConsumerOptions(hold_ms=30_000, timeout_s=self._producer.options.timeout_s),
@@ -75,15 +92,24 @@ class AsyncRequester(AsyncClosing):
         self._reader = asyncio.create_task(self._read(consumer))
         return self
 
+    def groups(self) -> list[str]:
+        """Names of the groups of nodes that are known now."""
+        return self._producer.groups()
+
     async def request(
         self,
         topic: str,
         body: Body,
         *,
+        group: str = "",
         timeout: float = REQUEST_TIMEOUT_S,
         **options: Unpack[RequestOptions],
     ) -> ReceivedMessage:
         """Send a request; the reply to it.
+
+        Args:
+            group: of nodes, to send it to; without it, one that has the topic.
+            timeout: seconds for all of it; the reader of the request is told, too.
 
         Raises:
             TimedOutError: nobody has replied in time; the request may have been read all the same.
@@ -104,7 +130,7 @@ class AsyncRequester(AsyncClosing):
         self._is_wanted.set()
         try:
             async with asyncio.timeout(timeout):
-                await self._producer.send(topic, body, **options)
+                await self._producer.send(topic, body, group=group, **options)
                 return await reply
         except TimeoutError:
             raise no_reply(correlation, timeout, self._last_error) from None
@@ -115,6 +141,8 @@ class AsyncRequester(AsyncClosing):
 
     async def close(self) -> None:
         """Close; who waits for a reply gets none."""
+        if self._several is not None:
+            await self._several.close()
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.cancel()
@@ -124,6 +152,17 @@ class AsyncRequester(AsyncClosing):
             if not reply.done():
                 reply.set_exception(LedgerError("requester is closed"))
         await self._open.aclose()
+
+    async def _ask_groups(self) -> KnownGroups | None:
+        return await self._producer.contact()
+
+    def _of_cluster(self, told: KnownGroups) -> Ending:
+        from ledgermq.client.aio.cluster_requester import AsyncClusterRequester
+
+        options, producer = self._producer.options, self._producer.of_all
+        return AsyncClusterRequester(
+            producer, name=self._name, options=options, tracing=self._tracing
+        )
 
     async def _read(self, consumer: AsyncConsumer) -> None:
         while True:

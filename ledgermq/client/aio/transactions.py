@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
 import zmq
 
+from ledgermq.client.aio.contact import AwaitsContact
 from ledgermq.client.aio.producer import AsyncProducer
 from ledgermq.client.blocking.transactions import CHECKS_RETRY_S, CHECKS_TIMEOUT_S
-from ledgermq.client.closing import AsyncClosing
+from ledgermq.client.closing import AsyncClosing, Ending
+from ledgermq.client.clusters.known_groups import KnownGroups
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.core.connection import Context
 from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.core.results import SendResult
+from ledgermq.client.first_contact import nodes_of
 from ledgermq.client.loop_watch import AsyncRequests
 from ledgermq.client.sending.known_transactions import TransactionResult
-from ledgermq.client.sending.message_options import HalfOptions, QueueChoice, half_outgoing
+from ledgermq.client.sending.message_options import (
+    HalfOptions,
+    QueueChoice,
+    RequestOptions,
+    half_outgoing,
+)
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.client.sending.transaction_course import TransactionCourse
@@ -43,9 +51,17 @@ AsyncListener = Callable[[UndecidedTransaction], Awaitable[Decision | None]]
 class AsyncTransaction:
     """See ``Transaction``; used by one task at a time, as ``async with producer.transaction()``."""
 
-    def __init__(self, producer: AsyncTransactionalProducer, course: TransactionCourse) -> None:
-        """A transaction of ``producer``, which makes them."""
+    def __init__(
+        self,
+        producer: AsyncTransactionalProducer,
+        course: TransactionCourse,
+        *,
+        topic: str = "",
+        group: str = "",
+    ) -> None:
+        """A transaction of ``producer``, which makes them; see its ``transaction``."""
         self._producer = producer
+        self._begins_in: tuple[str, str] | None = topic, group
         self._course = course
         self._parts = course.begin()
         self._sent: list[asyncio.Future[SendResult]] = []
@@ -63,6 +79,10 @@ class AsyncTransaction:
         Raises:
             LedgerError: as from ``Transaction.send``.
         """
+        if self._begins_in is not None:
+            begins_at, group = self._begins_in
+            self._producer = await self._producer.home(begins_at or topic, {}, group)
+            self._begins_in = None
         producer = self._producer
         if producer.tracing is None:
             future = await self._send(topic, body, options)
@@ -144,11 +164,13 @@ def _apart(future: asyncio.Future[SendResult]) -> asyncio.Future[SendResult]:
     return apart
 
 
-class AsyncTransactionalProducer(AsyncClosing):
+class AsyncTransactionalProducer(AwaitsContact, AsyncClosing):
     """See ``TransactionalProducer``; used as ``async with AsyncTransactionalProducer(…)``."""
 
     # The end of a transaction has more to do after an error.
     AFTER_CLOSE = frozenset({"run"})
+
+    ASKS_NOBODY = frozenset({"home", "run", "send", "transaction"})
 
     def __init__(
         self,
@@ -159,44 +181,62 @@ class AsyncTransactionalProducer(AsyncClosing):
         name: str = "transactional-producer",
         options: ProducerOptions | None = None,
         tracing: Tracing | None = None,
+        keys: Mapping[str, str] | None = None,
+        one_group: bool = False,
+        course: TransactionCourse | None = None,
     ) -> None:
         """A producer, with the arguments of ``TransactionalProducer``."""
         self.group = check_group(group)
-        self._address = address
+        self._address = nodes_of(address)
         self._listener = listener
         self._name = name
-        self._course = TransactionCourse(self.group, None if tracing is None else tracing.ended)
+        on_end = None if tracing is None else tracing.ended
+        self._course = course or TransactionCourse(self.group, on_end)
         self.tracing = tracing
         self._turns = Turns()
-        self._producer = AsyncProducer(address, name=name, options=options)
+        self._producer = AsyncProducer(
+            address, name=name, options=options, keys=keys, one_group=one_group
+        )
         self.options = self._producer.options
         self._calls: AsyncRequests | None = None
         self._answering: asyncio.Task[None] | None = None
+        self._begin_contact(one_group=one_group)
 
     async def __aenter__(self) -> Self:
         await self._producer.__aenter__()
         context: Context = zmq.Context.instance()
         link = broker_link(context, parse_addresses(self._address), client=self._name)
         self._calls = AsyncRequests(link, timeout_s=self.options.timeout_s)
+        self._open_contact()
         self._answering = asyncio.create_task(self._answer_all(self._calls))
         return self
 
-    def transaction(self) -> AsyncTransaction:
-        """Begin a transaction; nothing is sent before its first message."""
-        return AsyncTransaction(self, self._course)
+    def groups(self) -> list[str]:
+        """Names of the groups of nodes that are known now."""
+        return self._producer.groups()
+
+    def transaction(self, topic: str = "", *, group: str = "") -> AsyncTransaction:
+        """Begin a transaction; nothing is sent before its first message.
+
+        See ``TransactionalProducer.transaction``.
+        """
+        return AsyncTransaction(self, self._course, topic=topic, group=group)
 
     async def send(
         self,
         topic: str,
         body: Body,
         local: Callable[[str], Awaitable[Decision | None]],
+        *,
+        group: str = "",
         **options: Unpack[HalfOptions],
     ) -> TransactionResult:
         """Store a half message, do what it tells of, and end it as that went.
 
         See ``TransactionalProducer.send``; ``local`` is awaited.
         """
-        async with self.transaction() as transaction:
+        producer = await self.home(topic, options, group)
+        async with producer.transaction() as transaction:
             await (await transaction.send(topic, body, **options))
             decision = await local(transaction.id)
             if decision is Decision.COMMIT:
@@ -211,10 +251,23 @@ class AsyncTransactionalProducer(AsyncClosing):
         if answering is not None:
             answering.cancel()
             await asyncio.wait([answering])
+        self._end_contact()
+        if self._several is not None:
+            await self._several.close()
         if self._calls is not None:
             self._calls.close()
             self._calls = None
         await self._producer.close()
+
+    async def home(
+        self, topic: str, options: RequestOptions, group: str
+    ) -> AsyncTransactionalProducer:
+        """See ``TransactionalProducer.home``; for ``AsyncTransaction``."""
+        if await self._make_contact() is None:
+            self._producer.check_group(group)
+            return self
+        found: AsyncTransactionalProducer = await self._several.chosen(topic, options, group)
+        return found
 
     async def choose_queue(self, topic: str, choice: QueueChoice) -> int:
         """The queue for a message of a transaction; for ``AsyncTransaction``."""
@@ -234,6 +287,9 @@ class AsyncTransactionalProducer(AsyncClosing):
         """Wait for questions, and answer them, until the producer is closed."""
         while True:
             try:
+                if await self._make_contact() is not None:
+                    # What it has for each group answers there.
+                    return
                 checks = await calls.run(checks_steps(self.group), timeout_s=CHECKS_TIMEOUT_S)
             except LedgerError as error:
                 logger.debug("no questions about transactions: %s", error)
@@ -241,6 +297,21 @@ class AsyncTransactionalProducer(AsyncClosing):
                 continue
             for check in checks:
                 await self._answer(calls, check)
+
+    async def _ask_groups(self) -> KnownGroups | None:
+        return await self._producer.contact()
+
+    def _of_cluster(self, told: KnownGroups) -> Ending:
+        from ledgermq.client.aio.cluster_transactions import AsyncClusterTransactionalProducer
+
+        return AsyncClusterTransactionalProducer(
+            self._producer.of_all,
+            course=self._course,
+            listener=self._listener,
+            name=self._name,
+            options=self.options,
+            tracing=self.tracing,
+        )
 
     async def _answer(self, calls: AsyncRequests, check: TransactionCheck) -> None:
         has_listener = self._listener is not None

@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from ledgermq.client.blocking.broker import Broker, wait_for_link
-from ledgermq.client.closing import Closing
+from ledgermq.client.blocking.contact import WaitsForContact
+from ledgermq.client.closing import Ending
+from ledgermq.client.clusters.known_groups import KnownGroups
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.errand import Errand
+from ledgermq.client.first_contact import check_only_group, contact_steps
 from ledgermq.client.reading.pull_pipeline import OffsetReset, pulled_batch
 from ledgermq.client.reading.retries import GivenBack, Reading, give_back_requests, given_back
 from ledgermq.client.reading.start_offsets import checked_group
@@ -22,12 +25,19 @@ from ledgermq.model.errors import ConfigError
 ITERATION_POLL_S = 1.0
 
 
-class Consumer(TopicReader, Closing):
+class Consumer(TopicReader, WaitsForContact):
     """Reads one topic; each consumer reads all queues that it is given, whoever else does.
 
-    Messages are given at least once: what was read is noted in the broker by ``commit`` alone. One
-    thread at a time may use a consumer.
+    The first call that needs a node asks whether there is one group of nodes or a cluster. Of a
+    cluster it reads each group that has the topic, by a consumer of its own: one that is dead or
+    slow keeps nobody waiting. Groups that have messages take turns; those that come are read from
+    then on. ``broker_group`` of a batch, and of each message, says where it is from.
+
+    Order is that of each queue. Messages are given at least once: what was read is noted, in its
+    group, by ``commit`` alone. One thread at a time may use a consumer.
     """
+
+    ASKS_NOBODY = frozenset({"processing", "run"})
 
     _is_begun = False
     _is_closed = False
@@ -41,9 +51,22 @@ class Consumer(TopicReader, Closing):
     def _reading(self) -> Reading:
         return self._reading_of(self._broker.requests)
 
+    def of(self, group: str) -> Consumer:
+        """The consumer of one group of a cluster, which this one closes.
+
+        What concerns one group alone is that one's, as ``seek`` and ``pull`` are.
+
+        Raises:
+            ConfigError: no such group is read now.
+        """
+        check_only_group(group, self._link)
+        return self
+
     @property
     def resets(self) -> list[OffsetReset]:
         """Queues that did not hold what came next, the latest ones: messages were skipped."""
+        if self._several is not None:
+            return [reset for one in self._several.consumers() for reset in one.resets]
         return list(self._reading.own.resets)
 
     def poll(self, timeout: float | None = 1.0) -> MessageBatch:
@@ -55,8 +78,11 @@ class Consumer(TopicReader, Closing):
             timeout: seconds; without end when ``None``.
 
         Raises:
-            NotLeaderError: no broker answers.
+            NotLeaderError: no broker answers. Once one has, a group of a cluster that does not is
+                waited out.
             TopicUnknownError: the topic does not exist.
+            LedgerError: a group refused, and will again; in a cluster ``broker_group`` in its
+                details says which one, and the next ``poll`` gives what the others have.
         """
         batch = self._next_batch(timeout)
         if len(batch):
@@ -68,6 +94,8 @@ class Consumer(TopicReader, Closing):
 
         A message counts as read when it is given. After ``seek`` it goes on there.
         """
+        if self._make_contact() is not None:
+            yield from self._several
         while not self._is_closed:
             yield from self._reading.messages_of(self._next_batch(ITERATION_POLL_S))
 
@@ -175,7 +203,25 @@ class Consumer(TopicReader, Closing):
     def close(self) -> None:
         """Say goodbye to the node and close; nothing is committed."""
         self._is_closed = True
+        self._end_contact()
+        if self._several is not None:
+            self._several.close()
         self._link.close()
+
+    def _ask_groups(self) -> KnownGroups | None:
+        if self._is_closed:
+            raise self._closed()
+        return self._broker.run(contact_steps())
+
+    def _of_cluster(self, told: KnownGroups) -> Ending:
+        from ledgermq.client.clusters.cluster_consumer import ClusterConsumer
+
+        several = ClusterConsumer(**self._in_cluster(told))
+        self._link.close()
+        return several
+
+    def _closed(self) -> ConfigError:
+        return ConfigError("consumer is closed", topic=self.topic)
 
     def _next_batch(self, timeout: float | None) -> MessageBatch:
         self._check_process()
@@ -205,7 +251,7 @@ class Consumer(TopicReader, Closing):
         if self._is_begun:
             return
         if self._is_closed:
-            raise ConfigError("consumer is closed", topic=self.topic)
+            raise self._closed()
         self._begin_reading(self._reading, self._broker.run(self._starting_offsets()))
         self._is_begun = True
 

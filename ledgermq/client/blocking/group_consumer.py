@@ -4,31 +4,44 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 
 from ledgermq.client.blocking.broker import Broker, wait_for_link
 from ledgermq.client.blocking.consumer import ITERATION_POLL_S
+from ledgermq.client.blocking.contact import WaitsForContact
 from ledgermq.client.blocking.heartbeat_thread import HeartbeatThread
-from ledgermq.client.closing import Closing
+from ledgermq.client.blocking.requester import RETRY_S
+from ledgermq.client.closing import Ending
+from ledgermq.client.clusters.known_groups import KnownGroups, groups_request
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
-from ledgermq.client.core.requests import Result, Steps
+from ledgermq.client.core.requests import Request, Result, Steps
+from ledgermq.client.first_contact import contact_steps, told_by, told_groups
 from ledgermq.client.groups.group_member import Course, GroupMember, Notice
 from ledgermq.client.groups.heartbeats import GOODBYE_S
 from ledgermq.client.groups.rebalance_listener import tell_at_once
 from ledgermq.client.groups.subscriber import Subscriber
 from ledgermq.client.reading.retries import GivenBack, given_back
-from ledgermq.model.errors import ConfigError, LedgerError
+from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, TimedOutError
 
 
-class GroupConsumer(Subscriber, Closing):
+class GroupConsumer(Subscriber, WaitsForContact):
     """A member of a group: each queue is read by one member, and goes to others when it leaves.
+
+    The first ``poll`` asks whether there is one group of nodes or a cluster. In a cluster it is a
+    member in each group of nodes that has one of its topics, with the locks and offsets of that
+    one: groups that come, and those that are dead or slow, change nothing for the queues of the
+    others. Those that have messages take turns, and queues are ``ClusterQueue``s.
 
     Messages are given at least once: what was read is noted by ``commit``, and before a queue is
     given away. One thread at a time may use a consumer; its heartbeats have a thread of their own.
     """
 
+    ASKS_NOBODY = frozenset({"processing", "run", "subscribe"})
+
+    _question: Request | None = None
     _thread: HeartbeatThread | None = None
     _is_closed = False
     _has_left = False
@@ -47,10 +60,12 @@ class GroupConsumer(Subscriber, Closing):
             timeout: seconds; without end when ``None``.
 
         Raises:
-            NotLeaderError: no broker answers.
+            NotLeaderError: no broker answers. A group of a cluster that does not is waited out.
             NoPermissionError: the group may not consume, or another consumer has this one's name.
             GroupActiveError: RocketMQ's clients consume for the group. Its consumer is not let in
                 later, when they have gone; another one is.
+            LedgerError: in a cluster ``broker_group`` in its details says which group of nodes
+                refused; the next ``poll`` gives what the others have.
         """
         return self._next_batch(timeout)
 
@@ -61,7 +76,9 @@ class GroupConsumer(Subscriber, Closing):
         """
         while not self._is_closed:
             batch = self._next_batch(ITERATION_POLL_S)
-            if len(batch):
+            if self._several is not None:
+                yield from self._several.messages_of(batch)
+            elif len(batch):
                 yield from self._begun().reader.messages_of(batch)
 
     def retry_later(
@@ -98,8 +115,11 @@ class GroupConsumer(Subscriber, Closing):
         if self._is_closed:
             return
         self._is_closed = True
+        self._end_contact()
         try:
-            if self._member is not None:
+            if self._several is not None:
+                self._several.close()
+            elif self._member is not None:
                 self._say_goodbye(self._member)
         finally:
             self._has_left = True
@@ -125,10 +145,14 @@ class GroupConsumer(Subscriber, Closing):
         self._check_process()
         if self._is_closed:
             raise self._closed()
+        until = NEVER if timeout is None else time.monotonic() + timeout
+        if self._is_asking and not self._is_told_by(until):
+            return no_messages("")
+        if self._several is not None:
+            return self._poll_all(until)
         member, thread = self._begin()
         since_ns = 0 if self._tracing is None else time.time_ns()
         requests = self._broker.requests
-        until = NEVER if timeout is None else time.monotonic() + timeout
         while True:
             thread.note_poll()
             news = member.news(time.monotonic())
@@ -153,6 +177,50 @@ class GroupConsumer(Subscriber, Closing):
                 return no_messages("")
             wait = min(until, requests.deadline) - now
             wait_for_link(requests.link, wait, also=(thread.news,))
+
+    def _poll_all(self, until: float) -> MessageBatch:
+        batch: MessageBatch = self._several.poll(max(0.0, until - time.monotonic()))
+        return batch
+
+    def _begin_contact(self, *, one_group: bool) -> None:
+        super()._begin_contact(one_group=one_group)
+        # It waits for no longer than it is told to, and gives nothing where nobody answers.
+        vars(self).pop("poll", None)
+
+    def _is_told_by(self, until: float) -> bool:
+        """Whether it is known at ``until`` whether there is one group of nodes."""
+        self._subscriptions.fixed()
+        broker = self._broker
+        if (told := told_by(self._addresses)) is not None:
+            self._know(told)
+            return True
+        while True:
+            now = time.monotonic()
+            if self._question is None:
+                self._question = groups_request(None, deadline=now + broker.timeout_s)
+                broker.requests.ask(self._question)
+            broker.requests.advance(now)
+            if self._question.done():
+                question, self._question = self._question, None
+                with suppress(NotLeaderError, TimedOutError):
+                    self._know(told_groups(question))
+                    return True
+            if now >= until:
+                return False
+            # What was answered with an error is asked again, but not at once.
+            again_at = now + RETRY_S if self._question is None else broker.requests.deadline
+            wait_for_link(broker.requests.link, min(until, again_at) - now)
+
+    def _ask_groups(self) -> KnownGroups | None:
+        return self._broker.run(contact_steps())
+
+    def _of_cluster(self, told: KnownGroups) -> Ending:
+        from ledgermq.client.clusters.cluster_group_consumer import ClusterGroupConsumer
+
+        several = ClusterGroupConsumer(**self._in_cluster(told))
+        self._link.close()
+        self.name = several.name
+        return several
 
     def _follow(self, course: Course) -> None:
         """Do what a member does next."""

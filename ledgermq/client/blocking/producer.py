@@ -5,19 +5,29 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import zmq
 
 from ledgermq.client.blocking.broker import Broker
+from ledgermq.client.blocking.contact import WaitsForContact
 from ledgermq.client.blocking.send_driver import SendDriver
-from ledgermq.client.closing import Closing
+from ledgermq.client.closing import Ending
+from ledgermq.client.clusters.known_groups import KnownGroups
 from ledgermq.client.core.address import DEFAULT_ADDRESS, local_host, parse_addresses
 from ledgermq.client.core.connection import Context
 from ledgermq.client.core.link import NEVER, Link, keys_of
 from ledgermq.client.core.nodes import AnyLink, broker_link, is_one_node, writer_group
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
+from ledgermq.client.first_contact import (
+    by_group,
+    check_only_group,
+    contact_steps,
+    link_group,
+    nodes_of,
+)
+from ledgermq.client.sending.fail_over_time import FAIL_OVER_S, checked_fail_over
 from ledgermq.client.sending.frames import BatchCallback, OneCallback
 from ledgermq.client.sending.message_options import (
     BatchOptions,
@@ -34,11 +44,23 @@ from ledgermq.client.sending.sender import RECORD_AROUND, RouteTable, Sender, ba
 from ledgermq.client.tracing.tracing import Tracing
 from ledgermq.model.errors import LedgerError, TimedOutError
 
+if TYPE_CHECKING:
+    from ledgermq.client.clusters.cluster_producer import ClusterProducer
+
 Future = TypeVar("Future")
 
 
-class Producer(Closing):
-    """Sends messages to a node, or to the leader of a group.
+class Producer(WaitsForContact):
+    """Sends messages to a node, to the leader of a group, or to all groups of a cluster.
+
+    The first call that needs a node asks which it is. In a cluster each message goes to one of the
+    groups that have its topic: one that may go to any queue to a group whose leader answers and has
+    room; those of one ``queue_key`` to one queue of one group, for as long as the groups and the
+    numbers of their queues stay. Groups take turns, fast ones more often, and those that stand
+    still none. What a group has been sent stays with it, unless the cluster's row of the topic lets
+    it fail over: then what a group has not stored in time is sent to another one, and may be in
+    both. Groups that come and go are heard of within 30 s. A group that belonged to no cluster when
+    it was asked is the only one for as long as the producer lives.
 
     Messages of one thread to one queue are stored in the order in which they were sent, also when
     the connection ends, or another node leads, and they are sent again; only a refusal for lack of
@@ -52,6 +74,8 @@ class Producer(Closing):
         born_host: this client's address, as in its messages.
     """
 
+    ASKS_NOBODY = frozenset({"contact"})
+
     def __init__(
         self,
         address: str | Sequence[str] = DEFAULT_ADDRESS,
@@ -59,6 +83,9 @@ class Producer(Closing):
         name: str = "producer",
         options: ProducerOptions | None = None,
         tracing: Tracing | None = None,
+        keys: Mapping[str, str] | None = None,
+        fail_over_s: float = FAIL_OVER_S,
+        one_group: bool = False,
         awaits_node: bool = True,
     ) -> None:
         """A producer, which connects in the background; one tcp node's broker must answer now.
@@ -67,20 +94,31 @@ class Producer(Closing):
             address: ``ipc://`` and the node's runtime directory, or ``tcp://HOST:PORT`` of its
                 consume socket; of several nodes of a group, in a list or divided by commas, the
                 leader gets the messages, and its successor what the leader did not answer. A HOST
-                that is a name stands for all nodes of its records, which are asked for anew.
+                that is a name stands for all nodes of its records, which are asked for anew. Of a
+                cluster nodes of any of its groups will do; in a list a text with commas is one
+                group's, and one group that answers is enough to find all.
             name: of this client, as the node's operator sees it.
             tracing: is told of each message.
+            keys: file of keys for a group of a cluster, by its name; the others are reached with
+                the one of the first address.
+            fail_over_s: in a cluster, what may fail over does when a group has not stored it for so
+                long; 0.01 to ``timeout_s`` of the options, which is the time for all groups
+                together.
+            one_group: send to the group of the addresses alone, also where it is one of a cluster.
             awaits_node: without, one node's broker need not answer now, either.
 
         Raises:
-            ConfigError: the address cannot be one, or the node takes no messages there.
+            ConfigError: the address cannot be one, or the node takes no messages there; or a time
+                is out of range.
             NotLeaderError: the broker of the only node does not answer over tcp.
         """
         self.options = options or ProducerOptions()
         self._compressor = self.options.compressor()
         self._tracing = tracing
         self._name = name
-        places = parse_addresses(address)
+        self._addresses, self._keys = address, keys
+        self._fail_over_s = checked_fail_over(fail_over_s)
+        places = parse_addresses(nodes_of(address))
         context: Context = zmq.Context.instance()
         self._broker = Broker(
             broker_link(context, places, client=name), timeout_s=self.options.timeout_s
@@ -100,19 +138,38 @@ class Producer(Closing):
         self.born_host = local_host(places)
         self._sender = Sender(self._pipeline, self._driver, born_host=self.born_host)
         self._is_closed = False
+        self._begin_contact(one_group=one_group)
+
+    def groups(self) -> list[str]:
+        """Names of the groups of nodes that are known now."""
+        return link_group(self._broker.requests.link)
+
+    def of(self, group: str) -> Producer:
+        """The producer of one group of a cluster, which this one closes.
+
+        Raises:
+            ConfigError: no such group is known.
+            LedgerError: as from ``Producer``.
+        """
+        self._check_group(group)
+        return self
 
     def send(
         self,
         topic: str,
         body: Body,
         *,
+        group: str = "",
         callback: OneCallback | None = None,
         block: bool = True,
         **options: Unpack[MessageOptions],
     ) -> SendFuture[SendResult]:
         """Send one message; the future of where it is stored.
 
+        One that may fail over has its outcome after twice ``timeout_s`` at the latest.
+
         Args:
+            group: of nodes, to send it to; without it, one that has the topic.
             callback: called with the future when it is done, from another thread or from this one;
                 where nobody waits or sends meanwhile, up to 20 ms later.
             block: wait for room in the window.
@@ -132,8 +189,14 @@ class Producer(Closing):
             MessageIllegalError: the message breaks a limit of the format or of the node.
             TopicUnknownError: the topic does not exist, and none may be created.
             BusyError: there is no room; nothing was sent.
-            NotLeaderError: no node answers; nothing was sent.
+            NotLeaderError: no node answers; or of a group of a cluster it is not known whether it
+                has the topic, and it depends on that where a ``queue_key`` or a ``queue_id`` goes.
+                Nothing was sent.
+            ConfigError: ``queue_id`` without ``group``, and several groups have the topic; or no
+                such group is known.
         """
+        if group:
+            self._check_group(group)
         if self._tracing is not None:
             return self._send_traced(self._tracing, topic, body, callback, options, block=block)
         if not options and callback is None and type(body) is bytes:
@@ -169,6 +232,7 @@ class Producer(Closing):
         topic: str,
         messages: Sequence[Body] | Sequence[OutgoingMessage],
         *,
+        group: str = "",
         callback: BatchCallback | None = None,
         block: bool = True,
         **options: Unpack[BatchOptions],
@@ -176,6 +240,7 @@ class Producer(Closing):
         """Send messages to one queue, stored together or not at all; the fast path.
 
         Args:
+            group: of nodes, to send them to; without it, one that has the topic.
             messages: bodies, which share the other arguments, or ``OutgoingMessage``, which have
                 their own.
 
@@ -184,8 +249,10 @@ class Producer(Closing):
                 fit into one frame.
             TopicUnknownError: the topic does not exist, and none may be created.
             BusyError: there is no room; nothing was sent.
-            NotLeaderError: no node answers; nothing was sent.
+            NotLeaderError, ConfigError: as from ``send``; nothing was sent.
         """
+        if group:
+            self._check_group(group)
         if self._tracing is not None:
             return self._send_batch_traced(
                 self._tracing, topic, messages, callback, options, block=block
@@ -194,16 +261,20 @@ class Producer(Closing):
         choice, shared = outgoing(topic, b"", unique_id=None, **options)
         return self._put_batch(choice, messages, shared, callback, block=block)
 
-    def cancel(self, unique_id: str) -> None:
+    def cancel(self, unique_id: str, *, group: str = "") -> None:
         """Take back a message that was sent with ``delay`` or ``deliver_at``, and waits.
 
         Args:
             unique_id: as in the result of ``send``.
+            group: of nodes, which took it; has to be named where there are several.
 
         Raises:
+            ConfigError: no such group is known, or one of several is to be named.
             MessageIllegalError: none of that id waits: it was delivered, or taken back before.
             OutcomeUnknownError, NotLeaderError: ask again.
         """
+        if group:
+            self._check_group(group)
         with self._broker_lock:
             self._broker.cancel_timer(unique_id)
 
@@ -226,6 +297,8 @@ class Producer(Closing):
         flag: int = 0,
     ) -> SendFuture[SendResult]:
         """Reply to a message that a ``Requester`` sent, or any of RocketMQ's clients.
+
+        In a cluster the reply goes to the group that the request was read in.
 
         Raises:
             MessageIllegalError: the message asks for no reply, or the reply breaks a limit.
@@ -263,11 +336,52 @@ class Producer(Closing):
         if self._is_closed:
             return
         self._is_closed = True
+        self._end_contact()
+        if self._several is not None:
+            self._several.close(timeout)
+            return
         until = time.monotonic() + timeout if timeout is not None else NEVER
         self._driver.wait_until_idle(until)
+        self._close_connections()
+
+    def _close_connections(self) -> None:
         self._driver.close()
         with self._broker_lock:
             self._broker.requests.link.close()
+
+    def contact(self) -> KnownGroups | None:
+        """What is known of the cluster, for a client that sends by this one; None: one group.
+
+        Raises:
+            LedgerError: nobody has told it.
+        """
+        return self._make_contact()
+
+    @property
+    def of_all(self) -> ClusterProducer:
+        """What this is in a cluster; only once that is known."""
+        producer: ClusterProducer = self._several
+        return producer
+
+    def _ask_groups(self) -> KnownGroups | None:
+        with self._broker_lock:
+            return self._broker.run(contact_steps())
+
+    def _of_cluster(self, told: KnownGroups) -> Ending:
+        from ledgermq.client.clusters.cluster_producer import ClusterProducer
+
+        self._close_connections()
+        return ClusterProducer(
+            by_group(self._addresses, told),
+            name=self._name,
+            options=self.options,
+            tracing=self._tracing,
+            keys=self._keys,
+            fail_over_s=self._fail_over_s,
+        )
+
+    def _check_group(self, group: str) -> None:
+        check_only_group(group, self._broker.requests.link)
 
     def _put(
         self, size: int, put: Callable[[float], Future], *, block: bool, is_urgent: bool

@@ -6,14 +6,17 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from ledgermq.client.blocking.consumer import Consumer
+from ledgermq.client.blocking.contact import WaitsForContact
 from ledgermq.client.blocking.producer import Producer
-from ledgermq.client.closing import Closing
+from ledgermq.client.closing import Ending
+from ledgermq.client.clusters.known_groups import KnownGroups
 from ledgermq.client.core.address import DEFAULT_ADDRESS
 from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.client.first_contact import nodes_of
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.sending.message_options import RequestOptions, check_options
 from ledgermq.client.sending.outgoing import Body
@@ -38,8 +41,12 @@ POLL_S = 0.5
 RETRY_S = 0.2
 
 
-class Requester(Closing):
+class Requester(WaitsForContact):
     """Asks, and gets replies.
+
+    The first request asks whether there is one group of nodes or a cluster. In a cluster a request
+    goes to any group that has its topic, as a ``Producer`` chooses it, to no second one, and the
+    reply comes from that group.
 
     Replies are read from behind the reply topic's end at the first request on: a reply that comes
     after its request has given up is dropped. Safe to share among threads. While nobody waits for
@@ -56,6 +63,8 @@ class Requester(Closing):
         name: str = "requester",
         options: ProducerOptions | None = None,
         tracing: Tracing | None = None,
+        keys: Mapping[str, str] | None = None,
+        one_group: bool = False,
         producer: Producer | None = None,
     ) -> None:
         """A requester; the other arguments are those of ``Producer``.
@@ -64,13 +73,18 @@ class Requester(Closing):
             producer: sends the requests in the place of one with these arguments; its owner closes
                 it.
         """
-        self._address = address
+        self._address = nodes_of(address)
         self._name = name
         self._client = client_id()
         self._own_producer = None
         if producer is None:
             producer = self._own_producer = Producer(
-                address, name=name, options=options, tracing=tracing
+                address,
+                name=name,
+                options=options,
+                tracing=tracing,
+                keys=keys,
+                one_group=one_group,
             )
         self._producer = producer
         self._news = threading.Condition()
@@ -79,18 +93,25 @@ class Requester(Closing):
         self._reader: threading.Thread | None = None
         self._begin_lock = threading.Lock()
         self._is_closed = False
+        self._begin_contact(one_group=one_group)
+
+    def groups(self) -> list[str]:
+        """Names of the groups of nodes that are known now."""
+        return self._producer.groups()
 
     def request(
         self,
         topic: str,
         body: Body,
         *,
+        group: str = "",
         timeout: float = REQUEST_TIMEOUT_S,
         **options: Unpack[RequestOptions],
     ) -> ReceivedMessage:
         """Send a request; the reply to it.
 
         Args:
+            group: of nodes, to send it to; without it, one that has the topic.
             timeout: seconds for all of it; the reader of the request is told, too.
 
         Raises:
@@ -111,7 +132,7 @@ class Requester(Closing):
             self._waiting[correlation] = None
             self._news.notify_all()
         try:
-            sent = self._producer.send(topic, body, **options)
+            sent = self._producer.send(topic, body, group=group, **options)
             sent.result(max(0.001, until - time.monotonic()))
             return self._await(correlation, until, timeout)
         finally:
@@ -123,10 +144,21 @@ class Requester(Closing):
         with self._news:
             self._is_closed = True
             self._news.notify_all()
+        self._end_contact()
+        if self._several is not None:
+            self._several.close()
         if self._reader is not None:
             self._reader.join()
         if self._own_producer is not None:
             self._own_producer.close()
+
+    def _ask_groups(self) -> KnownGroups | None:
+        return self._producer.contact()
+
+    def _of_cluster(self, told: KnownGroups) -> Ending:
+        from ledgermq.client.clusters.cluster_requester import ClusterRequester
+
+        return ClusterRequester(self._producer.of_all, name=self._name)
 
     def _await(self, correlation: str, until: float, timeout: float) -> ReceivedMessage:
         with self._news:
@@ -150,6 +182,7 @@ class Requester(Closing):
                 self._address,
                 topic=reply_topic(self._producer.cluster()),
                 start="last",
+                one_group=True,
                 filter=MessageFilter.by_tags(self._client),
                 name=self._name,
                 options=ConsumerOptions(hold_ms=30_000, timeout_s=self._producer.options.timeout_s),

@@ -10,23 +10,31 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
 import zmq
 
 from ledgermq.client.blocking.call_thread import CallThread
+from ledgermq.client.blocking.contact import WaitsForContact
 from ledgermq.client.blocking.producer import Producer
-from ledgermq.client.closing import Closing
+from ledgermq.client.closing import Ending
+from ledgermq.client.clusters.known_groups import KnownGroups
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.core.connection import Context
 from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.core.results import SendResult
+from ledgermq.client.first_contact import contact_steps, nodes_of, several_groups
 from ledgermq.client.sending.frames import OneCallback
 from ledgermq.client.sending.known_transactions import TransactionResult
-from ledgermq.client.sending.message_options import HalfOptions, QueueChoice, half_outgoing
+from ledgermq.client.sending.message_options import (
+    HalfOptions,
+    QueueChoice,
+    RequestOptions,
+    half_outgoing,
+)
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions
@@ -58,9 +66,17 @@ class Transaction:
     As a context it is committed where the block ends, and rolled back when it raises.
     """
 
-    def __init__(self, producer: TransactionalProducer, course: TransactionCourse) -> None:
-        """A transaction of ``producer``, which makes them."""
+    def __init__(
+        self,
+        producer: TransactionalProducer,
+        course: TransactionCourse,
+        *,
+        topic: str = "",
+        group: str = "",
+    ) -> None:
+        """A transaction of ``producer``, which makes them; see its ``transaction``."""
         self._producer = producer
+        self._begins_in: tuple[str, str] | None = topic, group
         self._course = course
         self._parts = course.begin()
         self._sent: list[SendFuture[SendResult]] = []
@@ -75,9 +91,15 @@ class Transaction:
     ) -> SendFuture[SendResult]:
         """Store one half message; the future of where. The arguments are those of ``Producer``.
 
+        In a cluster it goes to the group that the first one has gone to.
+
         Raises:
             LedgerError: as from ``Producer.send``; or the transaction is full, or has been ended.
         """
+        if self._begins_in is not None:
+            begins_at, group = self._begins_in
+            self._producer = self._producer.home(begins_at or topic, {}, group)
+            self._begins_in = None
         producer = self._producer
         if producer.tracing is None:
             future = self._send(topic, body, options)
@@ -165,8 +187,13 @@ class Transaction:
         return stored, first
 
 
-class TransactionalProducer(Closing):
+class TransactionalProducer(WaitsForContact):
     """Sends messages in transactions to a node, or to the leader of a group of nodes.
+
+    The first call, or with a listener the thread that waits for questions, asks whether there is
+    one group of nodes or a cluster. In a cluster each transaction is in one group, from its
+    beginning to its end: that group alone knows what became of it, and asks for that. A listener
+    may be called from a thread of each group.
 
     Safe to share among threads; each transaction belongs to one at a time. It survives a change of
     leader: what was asked is asked of the next one.
@@ -174,6 +201,8 @@ class TransactionalProducer(Closing):
 
     # The end of a transaction has more to do after an error.
     AFTER_CLOSE = frozenset({"run"})
+
+    ASKS_NOBODY = frozenset({"home", "run", "send", "transaction"})
 
     def __init__(
         self,
@@ -184,56 +213,90 @@ class TransactionalProducer(Closing):
         name: str = "transactional-producer",
         options: ProducerOptions | None = None,
         tracing: Tracing | None = None,
+        keys: Mapping[str, str] | None = None,
+        one_group: bool = False,
         producer: Producer | None = None,
+        course: TransactionCourse | None = None,
     ) -> None:
         """A producer, which connects in the background; see ``Producer`` for the other arguments.
 
         Args:
-            group: of producers that may answer for one another: those of one application.
+            group: of producers that may answer for one another: those of one application, in each
+                group of nodes.
             listener: is asked how a transaction ended that this producer does not know, or no more.
                 Without one only this producer's own transactions are answered for.
             producer: stores the half messages in the place of one with these arguments; its owner
                 closes it.
+            course: of the transactions, in the place of one of its own.
 
         Raises:
             ConfigError: the group has no name; or as from ``Producer``.
             NotLeaderError: the broker of the only node does not answer over tcp.
         """
         self.group = check_group(group)
+        self._are_several = several_groups(address) is not None
         self._listener = listener
-        self._course = TransactionCourse(self.group, None if tracing is None else tracing.ended)
+        on_end = None if tracing is None else tracing.ended
+        self._course = course or TransactionCourse(self.group, on_end)
         self.tracing = tracing
         self._turns = Turns()
         self._turns_lock = threading.Lock()
         self._own_producer = None
         if producer is None:
-            producer = self._own_producer = Producer(address, name=name, options=options)
+            producer = self._own_producer = Producer(
+                address, name=name, options=options, keys=keys, one_group=one_group
+            )
         self._producer = producer
         self.options = self._producer.options
         context: Context = zmq.Context.instance()
-        link = broker_link(context, parse_addresses(address), client=name)
+        link = broker_link(context, parse_addresses(nodes_of(address)), client=name)
         self._calls = CallThread(link, name=f"ledgermq-{name}-calls")
         self._closing = threading.Event()
         self._answering: threading.Thread | None = None
         self._name = name
+        self._begin_contact(one_group=one_group)
         if listener is not None:
             self._answer_checks()
 
-    def transaction(self) -> Transaction:
-        """Begin a transaction; nothing is sent before its first message."""
+    def groups(self) -> list[str]:
+        """Names of the groups of nodes that are known now."""
+        return self._producer.groups()
+
+    def of(self, group: str) -> TransactionalProducer:
+        """The producer of one group of a cluster, which this one closes.
+
+        Raises:
+            ConfigError: no such group is known.
+        """
+        self._producer.of(group)
+        return self
+
+    def transaction(self, topic: str = "", *, group: str = "") -> Transaction:
+        """Begin a transaction; nothing is sent before its first message.
+
+        In a cluster all of its messages go to one group, also those of other topics, which it has
+        to have; a ``queue_key`` chooses among its queues alone.
+
+        Args:
+            topic: begin it in a group that has this topic; that of the first message when left out.
+            group: of nodes, to begin it in; without it, one that has the topic.
+        """
         self._answer_checks()
-        return Transaction(self, self._course)
+        return Transaction(self, self._course, topic=topic, group=group)
 
     def send(
         self,
         topic: str,
         body: Body,
         local: Callable[[str], Decision | None],
+        *,
+        group: str = "",
         **options: Unpack[HalfOptions],
     ) -> TransactionResult:
         """Store a half message, do what it tells of, and end it as that went.
 
         Args:
+            group: of nodes, to store it in; without it, one that has the topic.
             local: the application's own work, for example a transaction of its database; gets the
                 transaction's id, under which it should note what it has done, for the listener.
                 None leaves the end open. When it raises, the message is rolled back.
@@ -242,7 +305,7 @@ class TransactionalProducer(Closing):
             LedgerError: the message was not stored, and ``local`` was not called; or as from
                 ``Transaction.commit`` and ``rollback``.
         """
-        with self.transaction() as transaction:
+        with self.home(topic, options, group).transaction() as transaction:
             transaction.send(topic, body, **options).result()
             decision = local(transaction.id)
             if decision is Decision.COMMIT:
@@ -255,10 +318,25 @@ class TransactionalProducer(Closing):
         """Say goodbye; open transactions are asked for later, of other producers of the group."""
         self._closing.set()
         self._calls.close()
+        self._end_contact()
         if self._answering is not None:
             self._answering.join()
+        if self._several is not None:
+            self._several.close()
         if self._own_producer is not None:
             self._own_producer.close(timeout)
+
+    def home(self, topic: str, options: RequestOptions, group: str) -> TransactionalProducer:
+        """The producer of the group that a transaction is in; for ``Transaction``.
+
+        Raises:
+            LedgerError: no group can be chosen, or reached; as from ``Producer.send``.
+        """
+        if self._make_contact() is None:
+            return self.of(group) if group else self
+        found: TransactionalProducer = self._several.chosen(topic, options, group)
+        found._answer_checks()
+        return found
 
     def choose_queue(self, topic: str, choice: QueueChoice) -> int:
         """The queue for a message of a transaction; for ``Transaction``."""
@@ -287,6 +365,9 @@ class TransactionalProducer(Closing):
 
     def _answer_all(self) -> None:
         """Wait for questions, and answer them, until the producer is closed."""
+        if not self._is_of_one_group():
+            # What it has for each group answers there.
+            return
         while not self._closing.is_set():
             try:
                 checks = self._calls.run(checks_steps(self.group), timeout_s=CHECKS_TIMEOUT_S)
@@ -298,6 +379,36 @@ class TransactionalProducer(Closing):
             for check in checks:
                 if not self._closing.is_set():
                     self._answer(check)
+
+    def _is_of_one_group(self) -> bool:
+        """Whether there is one group of nodes; waits until that is known."""
+        while not self._closing.is_set():
+            try:
+                return self._make_contact() is None
+            except LedgerError as error:
+                logger.debug("no word about groups: %s", error)
+                self._closing.wait(CHECKS_RETRY_S)
+        return False
+
+    def _ask_groups(self) -> KnownGroups | None:
+        if not self._are_several:
+            # Who closes this ends that question.
+            told = self._calls.run(contact_steps(), timeout_s=self.options.timeout_s)
+            if told is None:
+                return None
+        return self._producer.contact()
+
+    def _of_cluster(self, told: KnownGroups) -> Ending:
+        from ledgermq.client.clusters.cluster_transactions import ClusterTransactionalProducer
+
+        self._calls.close()
+        return ClusterTransactionalProducer(
+            self._producer.of_all,
+            course=self._course,
+            listener=self._listener,
+            name=self._name,
+            tracing=self.tracing,
+        )
 
     def _answer(self, check: TransactionCheck) -> None:
         has_listener = self._listener is not None

@@ -23,19 +23,12 @@ from ledgermq.client.core.read_traces import ReadTraces
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.errand import Errand, raise_first
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
-from ledgermq.client.reading.retries import GivenBack
+from ledgermq.client.reading.retries import GivenBack, Marks
 from ledgermq.client.reading.start_offsets import Start, check_start, checked_group
 from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, TopicUnknownError
 from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
 
 Result = TypeVar("Result")
-
-
-class ClusterBatch(NamedTuple):
-    """Messages of one queue of one group; no ``group``: there are none."""
-
-    group: str
-    messages: MessageBatch
 
 
 class _Reader:
@@ -88,9 +81,7 @@ class ClusterReads:
 
         Args:
             addresses: as a ``ClusterProducer`` takes them.
-            group: the consumer group whose offsets are noted in each of the groups.
             start: as a ``Consumer`` takes it, but for offsets: those are one group's.
-            keys: file of keys for a group, by its name; see ``ClusterProducer``.
 
         Raises:
             ConfigError: an argument cannot be used.
@@ -115,6 +106,7 @@ class ClusterReads:
                 options=options,
                 retries=retries,
                 tracing=tracing,
+                one_group=True,
             )
 
         # What no consumer would take is refused here.
@@ -131,7 +123,11 @@ class ClusterReads:
         """Names of the groups that are read now."""
         return sorted(name for name, one in self._readers.items() if one.has_begun)
 
-    def _poll_steps(self, timeout: float | None) -> Naps[ClusterBatch]:
+    def consumers(self) -> list[Consumer]:
+        """The consumers of all groups that are read now."""
+        return [one.consumer for one in self._readers.values() if one.has_begun]
+
+    def _poll_steps(self, timeout: float | None) -> Naps[MessageBatch]:
         until = NEVER if timeout is None else time.monotonic() + timeout
         while True:
             if self._is_closed:
@@ -141,21 +137,24 @@ class ClusterReads:
                 batch = self._batch_of(self._readers[name])
                 if batch is not None:
                     self._end_turn(name)
-                    return ClusterBatch(name, batch)
+                    batch.broker_group = name
+                    return batch
             now = time.monotonic()
             if now >= until:
-                return ClusterBatch("", no_messages(self.topic))
+                return no_messages(self.topic)
             yield self._nap([*self._readers.values()], min(until, now + LOOK_S / 2))
 
     @asked
-    def commit(self) -> Naps[None]:
-        """Note in each group what of it was given so far.
-
-        Raises:
-            ConfigError: the consumer has no group.
-            LedgerError: of the first group that could not note it; all others have.
-        """
+    def commit(self, offsets: Marks = None) -> Naps[None]:
+        """Note in each group what of it was given so far; see ``Consumer.commit``."""
         checked_group(self.group)
+        if isinstance(offsets, Mapping):
+            raise ConfigError("offsets are one group's: use its consumer, of(NAME)")
+        if offsets is not None:
+            consumer = self._reader_of(offsets.broker_group).consumer
+            noting = consumer.errand(consumer.commit_steps(offsets))
+            yield from self._run_errands({offsets.broker_group: noting})
+            return noting.result()
         failures: list[LedgerError] = []
         errands: dict[str, Errand[None]] = {}
         for name, reader in self._readers.items():
@@ -177,19 +176,15 @@ class ClusterReads:
     @asked
     def retry_later(
         self,
-        group: str,
         message: ReceivedMessage,
         *more: ReceivedMessage,
         delay_level: int = 0,
         times_max: int | None = None,
     ) -> Naps[list[GivenBack]]:
-        """Give messages back to the group that they are from; see ``Consumer.retry_later``.
-
-        Raises:
-            ConfigError: no such group is read now.
-        """
-        consumer = self._reader_of(group).consumer
+        """Give messages of one group back to it; see ``Consumer.retry_later``."""
         messages = (message, *more)
+        group = only_group_of(messages)
+        consumer = self._reader_of(group).consumer
         steps = consumer.retry_steps(messages, delay_level=delay_level, times_max=times_max)
         errand = consumer.errand(steps)
         yield from self._run_errands({group: errand})
@@ -287,38 +282,27 @@ class ClusterReads:
         return Nap(tuple(descriptors), until)
 
 
-class ClusterConsumer(ClusterReads, Closing):
-    """Reads one topic in each group of a cluster that has it, all queues.
+def only_group_of(messages: Sequence[ReceivedMessage]) -> str:
+    """The group of nodes that messages were read in.
 
-    Each group is read by a ``Consumer`` of its own, whose answers come while others are worked on:
-    a group that is dead or slow keeps nobody waiting. Groups that have messages take turns. Order
-    is that of each queue. Messages are given at least once: what was read is noted, in its group,
-    by ``commit`` alone. One thread at a time may use a consumer.
+    Raises:
+        ConfigError: they were read in several.
     """
+    groups = sorted({message.broker_group for message in messages})
+    if len(groups) != 1:
+        raise ConfigError("messages are of several groups: give back those of one", groups=groups)
+    return groups[0]
+
+
+class ClusterConsumer(ClusterReads, Closing):
+    """What a ``Consumer`` is in a cluster: it has a consumer for each group that has the topic."""
 
     def of(self, group: str) -> Consumer:
-        """The consumer of one group, which this one closes, for what concerns that group alone.
-
-        So ``retry_later`` and ``seek``, and ``commit`` of one batch, are that one's.
-
-        Raises:
-            ConfigError: no such group is read now.
-        """
+        """The consumer of one group; see ``Consumer.of``."""
         return self._reader_of(group).consumer
 
-    def poll(self, timeout: float | None = 1.0) -> ClusterBatch:
-        """The next messages of one queue of one group; none when there are none in ``timeout``.
-
-        They count as read: ``commit`` afterwards notes them.
-
-        Args:
-            timeout: seconds; without end when ``None``.
-
-        Raises:
-            LedgerError: a group refused, and will again; ``broker_group`` in its details says
-                which one. The next ``poll`` gives what the others have. That a group does not
-                answer is waited out.
-        """
+    def poll(self, timeout: float | None = 1.0) -> MessageBatch:
+        """The next messages of one queue of one group; see ``Consumer.poll``."""
         return self.run(self._poll_steps(timeout))
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
@@ -327,7 +311,7 @@ class ClusterConsumer(ClusterReads, Closing):
         The messages of an answer count as read when the first of them is given.
         """
         while not self._is_closed:
-            yield from self.poll(ITERATION_POLL_S).messages
+            yield from self.poll(ITERATION_POLL_S)
 
     def close(self) -> None:
         """Say goodbye to all nodes and close; nothing is committed."""

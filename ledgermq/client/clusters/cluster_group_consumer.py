@@ -13,7 +13,7 @@ from ledgermq.client.blocking.consumer import ITERATION_POLL_S
 from ledgermq.client.blocking.heartbeat_thread import HeartbeatThread
 from ledgermq.client.blocking.send_driver import PollerBell
 from ledgermq.client.closing import Closing
-from ledgermq.client.clusters.cluster_consumer import ClusterBatch, Nap, take_nap
+from ledgermq.client.clusters.cluster_consumer import Nap, only_group_of, take_nap
 from ledgermq.client.clusters.group_watch import (
     LOOK_S,
     MOVED_S,
@@ -27,17 +27,16 @@ from ledgermq.client.core.connection import Context
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.nodes import AnyLink, broker_link
 from ledgermq.client.core.read_traces import Reader, ReadTraces, processing, settling
-from ledgermq.client.core.received import ReceivedMessage, no_messages
+from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result
 from ledgermq.client.errand import raise_first
-from ledgermq.client.groups.allocation import OF_ALL_GROUPS, TopicQueue
+from ledgermq.client.groups.allocation import OF_ALL_GROUPS, ClusterQueue, TopicQueue
 from ledgermq.client.groups.group_member import GroupOptions, Notice, Subscriptions, client_id
 from ledgermq.client.groups.group_seat import GroupSeat, Walk
 from ledgermq.client.groups.heartbeats import GOODBYE_S
 from ledgermq.client.groups.rebalance_listener import (
-    ClusterQueue,
-    ClusterRebalanceListener,
     GroupNotice,
+    RebalanceListener,
     tell_cluster,
 )
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions, OffsetReset
@@ -76,9 +75,10 @@ class ClusterGroupReads:
         *,
         group: str,
         name: str | None = None,
-        listener: ClusterRebalanceListener | None = None,
+        listener: RebalanceListener | None = None,
         group_options: GroupOptions | None = None,
         options: ConsumerOptions | None = None,
+        subscriptions: Subscriptions | None = None,
         tracing: ReadTraces | None = None,
         keys: Mapping[str, str] | None = None,
     ) -> None:
@@ -86,30 +86,29 @@ class ClusterGroupReads:
 
         Args:
             addresses, keys: as a ``ClusterProducer`` takes them.
-            group: whose queues it shares, in each group of brokers.
-            name: unique among its members, as ``GroupConsumer`` takes it; its id in each group is
-                that with ``@cluster`` behind it.
-            listener: is told when queues come and go.
+            name: as ``GroupConsumer`` takes it; the member's id in each group of nodes is that with
+                ``@cluster`` behind it.
+            subscriptions: what was subscribed to so far.
 
         Raises:
             ConfigError: an argument cannot be used; or it is to broadcast, which is what a
-                ``ClusterConsumer`` does.
+                ``Consumer`` does.
         """
         seeds = seeds_of(addresses)
         self.group = checked_group(group)
         self.group_options = group_options or GroupOptions()
         if self.group_options.model != "clustering":
             raise ConfigError(
-                "nothing is shared in broadcasting mode: use ClusterConsumer",
+                "nothing is shared in broadcasting mode: use Consumer",
                 model=self.group_options.model,
             )
         self.options = options or ConsumerOptions()
         own = client_id(name, "clustering", parse_addresses(seeds[0]))
         self.name = own + OF_ALL_GROUPS
-        self._listener = listener or ClusterRebalanceListener()
+        self._listener = listener or RebalanceListener()
         self._tracing = tracing
         self._reader = Reader(self.group, self.name)
-        self._subscriptions = Subscriptions()
+        self._subscriptions = subscriptions or Subscriptions()
         self._topics: dict[str, MessageFilter] = {}
         self._places: dict[str, _Place] = {}
         self._turns: list[str] = []
@@ -124,12 +123,7 @@ class ClusterGroupReads:
     def subscribe(
         self, topics: str | Sequence[str], expression: str | MessageFilter = ALL_TAGS
     ) -> None:
-        """Read ``topics``, too, in each group that has one of them; see ``GroupConsumer``.
-
-        Raises:
-            ConfigError: the consumer has begun already.
-            FilterIllegalError: there is no tag in ``expression``.
-        """
+        """Read ``topics``, too, in each group that has one of them; see ``GroupConsumer``."""
         self._subscriptions.add(topics, expression)
 
     def groups(self) -> list[str]:
@@ -172,22 +166,12 @@ class ClusterGroupReads:
         return {name: news.warnings for name, news in told.items() if news and news.warnings}
 
     @asked
-    def commit(self, offsets: Mapping[ClusterQueue, int] | None = None) -> Turns[None]:
-        """Note what was consumed, in the group that it is from: ``offsets``, or all given so far.
-
-        Durable in those groups' logs on return.
-
-        Raises:
-            ConfigError: an offset is of a group of brokers in which it is no member now.
-            MessageIllegalError: an offset is below the committed one, or outside of its queue; or
-                the queue is another member's by now.
-            LedgerError: of the first group that could not note it (``broker_group`` in its
-                details); all others have.
-        """
+    def commit(self, offsets: Mapping[TopicQueue, int] | None = None) -> Turns[None]:
+        """Note what was consumed, in the group that it is from; see ``GroupConsumer.commit``."""
         noted: dict[str, dict[TopicQueue, int]] = {}
         for queue, offset in (offsets or {}).items():
             self._seat(queue.group)
-            noted.setdefault(queue.group, {})[queue.in_group] = offset
+            noted.setdefault(queue.group, {})[TopicQueue(*queue)] = offset
         failures: list[LedgerError] = []
         walks: dict[str, Walk[None]] = {}
         with settling(self._tracing, "commit", "", self._reader):
@@ -204,20 +188,14 @@ class ClusterGroupReads:
     @asked
     def retry_later(
         self,
-        group: str,
         message: ReceivedMessage,
         *more: ReceivedMessage,
         delay_level: int = 0,
         times_max: int | None = None,
     ) -> Turns[list[GivenBack]]:
-        """Give messages back, to the group of brokers that they are from; its members get them.
-
-        See ``GroupConsumer.retry_later``.
-
-        Raises:
-            ConfigError: it is no member there now, or a number is out of range.
-        """
+        """Give messages of one group of nodes back to it; see ``GroupConsumer.retry_later``."""
         messages = (message, *more)
+        group = only_group_of(messages)
         seat = self._seat(group)
         with settling(self._tracing, "retry_later", message.topic, self._reader, messages):
             walk = seat.give_back(messages, delay_level=delay_level, times_max=times_max)
@@ -228,7 +206,7 @@ class ClusterGroupReads:
         """The work on a message, as a ``with`` block; see ``Consumer.processing``."""
         return processing(self._tracing, message, self._reader)
 
-    def positions(self) -> dict[ClusterQueue, int]:
+    def positions(self) -> dict[TopicQueue, int]:
         """Queue offset of the next message to be given, by queue."""
         return {
             ClusterQueue(name, *one): offset
@@ -236,34 +214,30 @@ class ClusterGroupReads:
             for one, offset in place.seat.member.reader.positions().items()
         }
 
-    def seek(self, queue: ClusterQueue, offset: int) -> None:
-        """Go on at ``offset`` of a queue.
+    def seek(self, queue: TopicQueue, offset: int) -> None:
+        """Go on at ``offset`` of a queue; see ``GroupConsumer.seek``."""
+        self._owning(queue).member.reader.seek(TopicQueue(*queue), offset)
 
-        Raises:
-            TopicUnknownError: the queue is not this consumer's now.
-        """
-        self._owning(queue).member.reader.seek(queue.in_group, offset)
+    def pause(self, queue: TopicQueue) -> None:
+        """Give nothing of a queue until ``resume``; see ``GroupConsumer.pause``."""
+        self._owning(queue).member.reader.pause(TopicQueue(*queue))
 
-    def pause(self, queue: ClusterQueue) -> None:
-        """Give nothing of a queue until ``resume``; others get it only if the group changes.
+    def resume(self, queue: TopicQueue) -> None:
+        """Go on with a queue where it was paused; see ``GroupConsumer.resume``."""
+        self._owning(queue).member.reader.resume(TopicQueue(*queue))
 
-        Raises:
-            TopicUnknownError: the queue is not this consumer's now.
-        """
-        self._owning(queue).member.reader.pause(queue.in_group)
+    def messages_of(self, batch: MessageBatch) -> Iterator[ReceivedMessage]:
+        """The messages of what ``poll`` gave, each of which counts as read when it is given."""
+        if not batch.broker_group:
+            return iter(())
+        return self._seat(batch.broker_group).member.reader.messages_of(batch)
 
-    def resume(self, queue: ClusterQueue) -> None:
-        """Go on with a queue where it was paused.
-
-        Raises:
-            TopicUnknownError: the queue is not this consumer's now.
-        """
-        self._owning(queue).member.reader.resume(queue.in_group)
-
-    def _owning(self, queue: ClusterQueue) -> GroupSeat:
+    def _owning(self, queue: TopicQueue) -> GroupSeat:
         place = self._places.get(queue.group)
         if place is None:
-            raise TopicUnknownError("queue is not this consumer's now", **queue._asdict())
+            raise TopicUnknownError(
+                "queue is not this consumer's now", group=queue.group, **queue._asdict()
+            )
         return place.seat
 
     def _seat(self, group: str) -> GroupSeat:
@@ -272,7 +246,7 @@ class ClusterGroupReads:
             raise ConfigError("no such group is read now", group=group, read=self.groups())
         return place.seat
 
-    def _poll_steps(self, timeout: float | None) -> Turns[ClusterBatch]:
+    def _poll_steps(self, timeout: float | None) -> Turns[MessageBatch]:
         since_ns = 0 if self._tracing is None else time.time_ns()
         until = NEVER if timeout is None else time.monotonic() + timeout
         while True:
@@ -288,7 +262,7 @@ class ClusterGroupReads:
             if batch is not None:
                 return batch
             if now >= until:
-                return ClusterBatch("", no_messages(""))
+                return no_messages("")
             seats = [place.seat for place in self._places.values()]
             again_s = SETTLE_S if self._settles(now) else LOOK_S / 2
             nap = self._nap(seats, min(until, now + again_s))
@@ -377,7 +351,7 @@ class ClusterGroupReads:
         since = [place.seat.moves_since() for place in self._places.values()]
         return any(begun is not None and now < begun + SETTLE_S for begun in since)
 
-    def _take(self, now: float, since_ns: int) -> ClusterBatch | None:
+    def _take(self, now: float, since_ns: int) -> MessageBatch | None:
         """The next messages of the group whose turn it is, among those that have some."""
         for name in [*self._turns]:
             seat = self._places[name].seat
@@ -398,7 +372,8 @@ class ClusterGroupReads:
             # All others have their turn before it.
             self._turns.remove(name)
             self._turns.append(name)
-            return ClusterBatch(name, batch)
+            batch.broker_group = name
+            return batch
         return None
 
     def _finish(self, walks: Mapping[str, Walk[Result]]) -> Turns[None]:
@@ -455,29 +430,10 @@ def _link_to(group: WatchedGroup, client: str) -> AnyLink:
 
 
 class ClusterGroupConsumer(ClusterGroupReads, Closing):
-    """A member of a consumer group whose members share the queues of all groups of a cluster.
+    """What a ``GroupConsumer`` is in a cluster: a member in each group that has a topic."""
 
-    In each group of brokers that has a topic it is a member as a ``GroupConsumer`` is, with that
-    group's locks and offsets: groups that are made, spread to, dead or slow change nothing for the
-    queues of the others. Those that have messages take turns. Messages are given at least once:
-    what was read is noted by ``commit``, and before a queue is given away. One thread at a time may
-    use a consumer; its heartbeats have a thread of their own.
-    """
-
-    def poll(self, timeout: float | None = 1.0) -> ClusterBatch:
-        """The next messages of one queue of one group; none when there are none in ``timeout``.
-
-        They count as read: ``commit`` afterwards notes them, and so does the next ``poll`` that
-        gives their queue away. In ordered mode their queue gives no others before ``commit``.
-
-        Args:
-            timeout: seconds; without end when ``None``.
-
-        Raises:
-            LedgerError: a group refused this member, and will again; ``broker_group`` in its
-                details says which one. The next ``poll`` gives what the others have. That a group
-                does not answer is waited out.
-        """
+    def poll(self, timeout: float | None = 1.0) -> MessageBatch:
+        """The next messages of one queue of one group; see ``GroupConsumer.poll``."""
         return self.run(self._poll_steps(timeout))
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
@@ -486,9 +442,7 @@ class ClusterGroupConsumer(ClusterGroupReads, Closing):
         A message counts as read when it is given. After ``seek`` it goes on there.
         """
         while not self._is_closed:
-            group, batch = self.poll(ITERATION_POLL_S)
-            if group:
-                yield from self._seat(group).member.reader.messages_of(batch)
+            yield from self.messages_of(self.poll(ITERATION_POLL_S))
 
     def run(self, steps: Turns[Result]) -> Result:
         """What ``steps`` come to."""
@@ -506,7 +460,7 @@ class ClusterGroupConsumer(ClusterGroupReads, Closing):
                 continue
             try:
                 if tell_cluster(self._listener, step) is not None:
-                    raise ConfigError("listener is asynchronous: use AsyncClusterGroupConsumer")
+                    raise ConfigError("listener is asynchronous: use AsyncGroupConsumer")
             except BaseException as error:
                 failure = error
 

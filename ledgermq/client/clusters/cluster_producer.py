@@ -19,7 +19,9 @@ from ledgermq.client.clusters.told_topics import ROW_GOOD_S
 from ledgermq.client.clusters.topic_groups import TopicGroups
 from ledgermq.client.clusters.used_group import ClusterSend, UsedGroup
 from ledgermq.client.core.link import NEVER
+from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
+from ledgermq.client.sending.fail_over_time import FAIL_OVER_S, checked_fail_over
 from ledgermq.client.sending.frames import BatchCallback, OneCallback
 from ledgermq.client.sending.message_options import BatchOptions, MessageOptions, RequestOptions
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage
@@ -36,24 +38,12 @@ from ledgermq.model.errors import (
     TopicUnknownError,
 )
 
-FAIL_OVER_S = 3.0
-"""RocketMQ's time for a send, after which its producers try another broker."""
-
-FAIL_OVER_S_MIN = 0.01
-
 
 class ClusterProducer(Closing):
-    """Sends each message to one of the groups that have its topic.
+    """What a ``Producer`` is in a cluster: it has a producer for each group, and chooses.
 
-    A message that may go to any queue goes to a group whose leader answers and has room: groups
-    take turns, fast ones more often, and those that stand still none. Messages of one ``queue_key``
-    go to one queue of one group, for as long as the groups and the numbers of their queues stay.
-    What a group has been sent stays with it, unless the cluster's row of the topic lets it fail
-    over: then what a group has not stored in time is sent to another one, and may be in both. All
-    else is as ``Producer`` has it, which this has one of for each group, and another one for what
-    may fail over. ``linger_ms``, ``window_bytes`` and the other options are for each.
-
-    Safe to share among threads. A child that is forked makes one of its own, see ``Producer``.
+    There is another one for each group of what may fail over. ``linger_ms``, ``window_bytes`` and
+    the other options are for each.
     """
 
     def __init__(
@@ -69,25 +59,15 @@ class ClusterProducer(Closing):
         """A producer, which finds the groups, and connects, in the background.
 
         Args:
-            addresses: of nodes of one group, as ``Producer`` takes them in a text; in a list those
-                of several groups, a text each: one group that answers is enough to find all.
-            name: of this client, as the nodes' operators see it.
-            tracing: is told of each message.
-            keys: file of keys for a group, by its name; the others are reached with the one of the
-                first address.
-            fail_over_s: what may fail over does when a group has not stored it for so long; 0.01 to
-                ``timeout_s`` of the options, which is the time for all groups together.
+            addresses: of nodes of one group in a text; in a list those of several groups, a text
+                each: one group that answers is enough to find all.
 
         Raises:
             ConfigError: an address cannot be one, or there is none; or a time is out of range.
         """
         seeds = seeds_of(addresses)
         self.options = options or ProducerOptions()
-        if fail_over_s < FAIL_OVER_S_MIN:
-            raise ConfigError(
-                "fail_over_s out of range", value=fail_over_s, minimum=FAIL_OVER_S_MIN
-            )
-        timeout_s = min(fail_over_s, self.options.timeout_s)
+        timeout_s = min(checked_fail_over(fail_over_s), self.options.timeout_s)
         self._failing_over = replace(self.options, timeout_s=timeout_s)
         self._name = name
         self._tracing = tracing
@@ -109,13 +89,8 @@ class ClusterProducer(Closing):
         return [group.name for group in self._watch.groups()]
 
     def of(self, group: str) -> Producer:
-        """The producer of one group, which this one closes.
-
-        Raises:
-            ConfigError: no such group is known.
-            LedgerError: as from ``Producer``.
-        """
-        return self._used_of(group).producer
+        """The producer of one group, which this one closes; see ``Producer.of``."""
+        return self.named(group)
 
     def used(self, group: str) -> UsedGroup:
         """A group with its producer, for a client that sends by that one; see ``of``."""
@@ -170,21 +145,7 @@ class ClusterProducer(Closing):
         block: bool = True,
         **options: Unpack[MessageOptions],
     ) -> SendFuture[SendResult]:
-        """Send one message; the future of where it is stored. See ``Producer.send``.
-
-        One that may fail over has its outcome after twice ``timeout_s`` at the latest.
-
-        Args:
-            group: the one to send it to; without it, one that has the topic.
-
-        Raises:
-            ConfigError: ``queue_id`` without ``group``, and several groups have the topic; or no
-                such group is known.
-            NotLeaderError: no group that has the topic answers; or it is not known of one whether
-                it has the topic, and it depends on that where a ``queue_key`` or a ``queue_id``
-                goes. Nothing was sent.
-            LedgerError: as from ``Producer.send``.
-        """
+        """Send one message; see ``Producer.send``."""
         alone = self._alone(group)
         if alone is not None:
             return alone.send(topic, body, callback=callback, block=block, **options)
@@ -214,10 +175,7 @@ class ClusterProducer(Closing):
         block: bool = True,
         **options: Unpack[BatchOptions],
     ) -> SendFuture[BatchResult]:
-        """Send messages to one queue of one group, stored together or not at all.
-
-        See ``send``, and ``Producer.send_batch``.
-        """
+        """Send messages to one queue of one group; see ``Producer.send_batch``."""
         alone = self._alone(group)
         if alone is not None:
             return alone.send_batch(topic, messages, callback=callback, block=block, **options)
@@ -235,6 +193,39 @@ class ClusterProducer(Closing):
         size, stays = batch_size(messages), partial(waits, options, messages)
         sending = ClusterSend(topic, size, send, callback, stays)
         return self._send(sending, group, options, block=block)
+
+    def cancel(self, unique_id: str, *, group: str = "") -> None:
+        """Take back a message that waits in a group; see ``Producer.cancel``."""
+        self.named(group).cancel(unique_id)
+
+    def cluster(self) -> str:
+        """Name of the cluster that the messages go to; see ``Producer.cluster``."""
+        self._watch.wait_for_groups(time.monotonic() + self.options.timeout_s)
+        return self._used_of(self._watch.first.name).producer.cluster()
+
+    def reply(
+        self,
+        request: ReceivedMessage,
+        body: Body,
+        *,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+    ) -> SendFuture[SendResult]:
+        """Reply to a message in the group that it was read in; see ``Producer.reply``."""
+        producer = self.named(request.broker_group)
+        return producer.reply(request, body, keys=keys, properties=properties, flag=flag)
+
+    def named(self, group: str) -> Producer:
+        """The producer of a group, which need not be named where there is one.
+
+        Raises:
+            ConfigError: there are several, or no such group is known.
+        """
+        self._hear_of(group, time.monotonic() + self.options.timeout_s)
+        if not group and not self._watch.alone:
+            raise ConfigError("a group is to be named: there are several", known=self.groups())
+        return self._used_of(group or self._watch.alone).producer
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when every message sent so far has its outcome; see ``Producer.flush``.
@@ -301,14 +292,17 @@ class ClusterProducer(Closing):
                 if used.producer.failure is not None or time.monotonic() >= until:
                     raise
 
+    def _hear_of(self, group: str, until: float) -> None:
+        """Wait for what is told of groups, if this one may be among those."""
+        if self._watch.group(group) is None:
+            self._watch.wait_for_groups(until)
+
     def _bound(
         self, topic: str, group: str, options: RequestOptions, until: float
     ) -> UsedGroup | None:
         """The group that a message must go to; None: it may go to any."""
         if group:
-            if self._watch.group(group) is None:
-                # It may be one that nobody has told of yet.
-                self._watch.wait_for_groups(until)
+            self._hear_of(group, until)
             return self._used_of(group)
         key, queue_id = options.get("queue_key"), options.get("queue_id")
         if key is None and queue_id is None:
@@ -507,6 +501,7 @@ class ClusterProducer(Closing):
             name=self._name,
             options=self._failing_over if fails_over else self.options,
             tracing=self._tracing,
+            one_group=True,
             awaits_node=False,
         )
         with self._lock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Unpack
 
@@ -19,8 +19,6 @@ from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.sending.message_options import RequestOptions, check_options
 from ledgermq.client.sending.outgoing import Body
 from ledgermq.client.sending.request_reply import REQUEST_TIMEOUT_S
-from ledgermq.client.sending.send_pipeline import ProducerOptions
-from ledgermq.client.tracing.tracing import Tracing
 
 
 class ClusterRequests(ABC):
@@ -39,17 +37,7 @@ class ClusterRequests(ABC):
         timeout: float = REQUEST_TIMEOUT_S,
         **options: Unpack[RequestOptions],
     ) -> Calls[ReceivedMessage]:
-        """Send a request; the reply to it.
-
-        Args:
-            group: the one to send it to; without it, one that has the topic, as
-                ``ClusterProducer.send`` chooses it.
-            timeout: seconds for all of it; the reader of the request is told, too.
-
-        Raises:
-            TimedOutError: nobody has replied in time; the request may have been read all the same.
-            LedgerError: the request was not stored; the class says why.
-        """
+        """Send a request; the reply to it. See ``Requester.request``."""
         until = time.monotonic() + timeout
         check_options(options, RequestOptions)
         requester = yield partial(
@@ -63,28 +51,17 @@ class ClusterRequests(ABC):
 
 
 class ClusterRequester(ClusterRequests, MakesCalls, Closing):
-    """Asks in any group that has the topic, and gets the reply from that group.
-
-    Who replies does so by a producer of the group that the request was read in: with a
-    ``ClusterProducer`` that is ``producer.of(batch.group).reply(…)``. Each group that is asked
-    takes what a ``Requester`` takes. A request goes to no second group. Safe to share among
-    threads.
-    """
+    """What a ``Requester`` is in a cluster: it has one for each group that is asked."""
 
     def __init__(
         self,
-        addresses: str | Sequence[str],
+        producer: ClusterProducer,
         *,
-        name: str = "requester",
-        options: ProducerOptions | None = None,
-        tracing: Tracing | None = None,
-        keys: Mapping[str, str] | None = None,
+        name: str,
     ) -> None:
-        """A requester; the arguments are those of ``ClusterProducer``."""
+        """A requester that sends by ``producer``, whose owner closes it."""
         self._name = name
-        self._producer = ClusterProducer(
-            addresses, name=name, options=options, tracing=tracing, keys=keys
-        )
+        self._producer = producer
         self._requesters = GroupClients(self._producer, self._requester)
         self._chosen = self._requesters.chosen
 
@@ -95,7 +72,8 @@ class ClusterRequester(ClusterRequests, MakesCalls, Closing):
     def close(self) -> None:
         """Close; who waits for a reply gets none."""
         self._requesters.close()
-        self._producer.close()
 
     def _requester(self, used: UsedGroup) -> Requester:
-        return Requester(used.group.address, name=self._name, producer=used.producer)
+        return Requester(
+            used.group.address, name=self._name, one_group=True, producer=used.producer
+        )

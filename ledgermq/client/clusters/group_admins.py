@@ -33,22 +33,13 @@ class AdminsByName(ABC, Generic[One]):
 
     @asked
     def groups(self) -> Calls[list[str]]:
-        """Names of all groups of the cluster.
-
-        Raises:
-            NotLeaderError: nobody has told them in ``timeout_s``.
-        """
+        """Names of all groups of the cluster."""
         groups: list[WatchedGroup] = yield self._groups
         return [group.name for group in groups]
 
     @asked
     def of(self, group: str) -> Calls[One]:
-        """The admin of a group, which this one closes.
-
-        Raises:
-            ConfigError: there is no such group.
-            NotLeaderError: nobody has told which there are.
-        """
+        """The admin of a group; see ``Admin.of``."""
         groups: list[WatchedGroup] = yield self._groups
         for found in groups:
             if found.name == group:
@@ -59,11 +50,7 @@ class AdminsByName(ABC, Generic[One]):
 
 
 class GroupAdmins(AdminsByName[Admin], MakesCalls, Closing):
-    """Orders to the groups of a cluster; one thread at a time may give them.
-
-    Topics, consumer groups and offsets are each group's own, so an order names its group. What is
-    the cluster's (topics over groups, users of all) is ordered at its home.
-    """
+    """The admins of all groups of a cluster; one thread at a time may use them."""
 
     def __init__(
         self,
@@ -89,13 +76,7 @@ class GroupAdmins(AdminsByName[Admin], MakesCalls, Closing):
         self._watch = GroupWatch(seeds, client=name, keys=keys)
 
     def each(self, order: Callable[[Admin], Result]) -> dict[str, Result | LedgerError]:
-        """What each group says to an order, by its name: a result, or why there is none.
-
-        The groups are asked one after the other; those that do not answer are waited for once, 2 s.
-
-        Raises:
-            NotLeaderError: nobody has told which groups there are.
-        """
+        """What each group says to an order; see ``Admin.each``."""
         found: dict[str, Result | LedgerError] = {}
         groups, now = self._groups(), time.monotonic()
         self._watch.wait_for_answers(now + min(ANSWERS_S, self._timeout_s))

@@ -46,9 +46,10 @@ class ReceivedMessage:
 
     Attributes:
         topic: the one that it was sent to, also when it was given back since (``stored_topic``).
+        broker_group: name of the group of nodes that it was read in, in a cluster; empty elsewhere.
     """
 
-    __slots__ = ("_at", "_body_at", "_head", "_properties", "_records", "topic")
+    __slots__ = ("_at", "_body_at", "_head", "_properties", "_records", "broker_group", "topic")
 
     def __init__(self, topic: str, records: memoryview, at: int, size: int) -> None:
         """The message whose record lies at ``records[at : at + size]``.
@@ -67,6 +68,7 @@ class ReceivedMessage:
         if head[0] != size or head[1] != MAGIC or not 0 <= head[14] <= at + size - body_at - 3:
             raise CorruptLogError("record of an answer is not one", topic=topic, at=at, size=size)
         self.topic = topic
+        self.broker_group = ""
         self._records = records
         self._at = at
         self._head = head
@@ -288,6 +290,7 @@ class MessageBatch(Sequence[ReceivedMessage]):
         begin: first queue offset that the queue holds.
         end: queue offset behind its last message.
         suggested: id of the member that had better be asked for what follows; empty = the leader.
+        broker_group: name of the group of nodes that it was read in, in a cluster; empty elsewhere.
     """
 
     __slots__ = (
@@ -296,6 +299,7 @@ class MessageBatch(Sequence[ReceivedMessage]):
         "_sizes",
         "_starts",
         "begin",
+        "broker_group",
         "end",
         "next_offset",
         "queue_id",
@@ -312,6 +316,7 @@ class MessageBatch(Sequence[ReceivedMessage]):
         self.begin = pulled.begin
         self.end = pulled.end
         self.suggested = pulled.suggested
+        self.broker_group = ""
         self._has_retries = topic.startswith(RETRY_PREFIX)
         self._records = records
         self._starts: Sequence[int] = pulled.starts
@@ -354,13 +359,21 @@ class MessageBatch(Sequence[ReceivedMessage]):
             return [self[row] for row in range(*number.indices(len(self)))]
         start, size = self._starts[number], self._sizes[number]
         message = ReceivedMessage(self.topic, self._records, start, size)
+        message.broker_group = self.broker_group
         return _as_sent(message) if self._has_retries else message
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         topic, records = self.topic, self._records
         places = zip(self._starts, self._sizes, strict=True)
+        messages: Iterator[ReceivedMessage]
         messages = (ReceivedMessage(topic, records, start, size) for start, size in places)
+        if self.broker_group:
+            messages = map(self._of_group, messages)
         return map(_as_sent, messages) if self._has_retries else messages
+
+    def _of_group(self, message: ReceivedMessage) -> ReceivedMessage:
+        message.broker_group = self.broker_group
+        return message
 
     def __repr__(self) -> str:
         return (

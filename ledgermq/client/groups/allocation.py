@@ -11,7 +11,7 @@ gets one queue more is another member in each group; see ``_ordered``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, Self, get_args
 
 from ledgermq.formats.java_hash import java_hash
 from ledgermq.model.errors import ConfigError
@@ -28,6 +28,47 @@ class TopicQueue(NamedTuple):
 
     topic: str
     queue_id: int
+
+    @property
+    def group(self) -> str:
+        """The group of nodes that it is in, in a cluster; empty elsewhere."""
+        return ""
+
+
+class ClusterQueue(TopicQueue):
+    """One queue of one topic in one group of nodes of a cluster."""
+
+    _group: str
+
+    def __new__(cls, group: str, topic: str, queue_id: int) -> Self:
+        made = super().__new__(cls, topic, queue_id)
+        made._group = group
+        return made
+
+    @property
+    def group(self) -> str:
+        """The group of nodes that it is in."""
+        return self._group
+
+    @property
+    def in_group(self) -> TopicQueue:
+        """The queue as its own group knows it."""
+        return TopicQueue(self.topic, self.queue_id)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ClusterQueue) and (self.group, *self) == (other.group, *other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((self.group, *self))
+
+    def __repr__(self) -> str:
+        return f"ClusterQueue({self.group!r}, {self.topic!r}, {self.queue_id})"
+
+    def __getnewargs__(self) -> tuple[str, str, int]:
+        return self.group, self.topic, self.queue_id
 
 
 class GroupView(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import NamedTuple
 
-from ledgermq.client.groups.allocation import TopicQueue
+from ledgermq.client.groups.allocation import ClusterQueue, TopicQueue
 from ledgermq.client.groups.group_member import Notice
 from ledgermq.model.errors import ConfigError
 
@@ -13,7 +13,8 @@ from ledgermq.model.errors import ConfigError
 class RebalanceListener:
     """To be derived from. ``AsyncGroupConsumer`` awaits what a method returns, if it can be.
 
-    The methods are called from within ``poll`` and ``close``, never beside them.
+    The methods are called from within ``poll`` and ``close``, never beside them. In a cluster each
+    queue is a ``ClusterQueue``, and one call is about queues of one group of nodes.
     """
 
     def on_assigned(self, queues: Sequence[TopicQueue]) -> Awaitable[None] | None:
@@ -23,36 +24,10 @@ class RebalanceListener:
         """These queues are given away next: what was done of them can be committed now."""
 
     def on_lost(self, queues: Sequence[TopicQueue]) -> Awaitable[None] | None:
-        """Somebody else has these queues already, as after a long pause of this process."""
+        """Somebody else has these queues already, as after a long pause of this process.
 
-
-class ClusterQueue(NamedTuple):
-    """One queue of one topic in one group of brokers."""
-
-    group: str
-    topic: str
-    queue_id: int
-
-    @property
-    def in_group(self) -> TopicQueue:
-        """The queue as its own group knows it."""
-        return TopicQueue(self.topic, self.queue_id)
-
-
-class ClusterRebalanceListener:
-    """The same of all groups of brokers; one call is about queues of one group.
-
-    ``AsyncClusterGroupConsumer`` awaits what a method returns, if it can be.
-    """
-
-    def on_assigned(self, queues: Sequence[ClusterQueue]) -> Awaitable[None] | None:
-        """See ``RebalanceListener.on_assigned``."""
-
-    def on_revoked(self, queues: Sequence[ClusterQueue]) -> Awaitable[None] | None:
-        """See ``RebalanceListener.on_revoked``; a ``commit`` is of all groups."""
-
-    def on_lost(self, queues: Sequence[ClusterQueue]) -> Awaitable[None] | None:
-        """See ``RebalanceListener.on_lost``; or their group has moved, or is gone for good."""
+        In a cluster their group may have moved, too, or be gone for good.
+        """
 
 
 class GroupNotice(NamedTuple):
@@ -62,15 +37,10 @@ class GroupNotice(NamedTuple):
     notice: Notice
 
 
-def tell_cluster(listener: ClusterRebalanceListener, told: GroupNotice) -> Awaitable[None] | None:
+def tell_cluster(listener: RebalanceListener, told: GroupNotice) -> Awaitable[None] | None:
     """Call the method that ``told`` is for."""
-    methods = {
-        "assigned": listener.on_assigned,
-        "revoked": listener.on_revoked,
-        "lost": listener.on_lost,
-    }
-    queues = [ClusterQueue(told.group, *one) for one in told.notice.queues]
-    return methods[told.notice.change](queues)
+    queues = tuple(ClusterQueue(told.group, *one) for one in told.notice.queues)
+    return tell(listener, told.notice._replace(queues=queues))
 
 
 def tell(listener: RebalanceListener, notice: Notice) -> Awaitable[None] | None:

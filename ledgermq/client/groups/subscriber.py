@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import TypedDict
 
 import zmq
 
+from ledgermq.client.clusters.known_groups import KnownGroups
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.connection import Context
@@ -15,6 +17,7 @@ from ledgermq.client.core.nodes import AnyLink, broker_link
 from ledgermq.client.core.read_traces import Reader, ReadTraces, processing, settling
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import RequestPipeline, Steps
+from ledgermq.client.first_contact import FirstContact, by_group, link_group, nodes_of
 from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.group_member import GroupMember, GroupOptions, Subscriptions, client_id
 from ledgermq.client.groups.rebalance_listener import RebalanceListener
@@ -23,7 +26,21 @@ from ledgermq.client.reading.start_offsets import checked_group
 from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
 
 
-class Subscriber(ABC):
+class MemberInCluster(TypedDict):
+    """The arguments of a ``ClusterGroupConsumer``."""
+
+    addresses: Sequence[str]
+    group: str
+    name: str | None
+    listener: RebalanceListener
+    group_options: GroupOptions
+    options: ConsumerOptions
+    subscriptions: Subscriptions
+    tracing: ReadTraces | None
+    keys: Mapping[str, str] | None
+
+
+class Subscriber(FirstContact):
     """What a member is told when it is made, and what it has of the queues."""
 
     def __init__(
@@ -36,16 +53,21 @@ class Subscriber(ABC):
         group_options: GroupOptions | None = None,
         options: ConsumerOptions | None = None,
         tracing: ReadTraces | None = None,
+        keys: Mapping[str, str] | None = None,
+        one_group: bool = False,
     ) -> None:
         """A member that joins with its first ``poll``; ``subscribe`` before.
 
         Args:
             address: as a ``Consumer`` takes it.
-            group: whose queues it shares.
+            group: whose queues it shares; in a cluster in each group of nodes.
             name: unique in the group; one that is started anew under its name goes on with its
-                queues at once. Made up when left out.
+                queues at once. Made up when left out. In a cluster ``@cluster`` is put behind it.
             listener: is told when queues come and go.
             tracing: a ``Tracing``, which is told of what is received, processed and settled.
+            keys: file of keys for a group of a cluster, by its name; see ``Producer``.
+            one_group: be a member in the group of the addresses alone, also where it is one of a
+                cluster.
 
         Raises:
             ConfigError: an argument cannot be used.
@@ -53,7 +75,8 @@ class Subscriber(ABC):
         self.group = checked_group(group)
         self.group_options = group_options or GroupOptions()
         self.options = options or ConsumerOptions()
-        self._places = parse_addresses(address)
+        self._addresses, self._keys, self._given_name = address, keys, name
+        self._places = parse_addresses(nodes_of(address))
         self.name = client_id(name, self.group_options.model, self._places)
         self._link = self._new_link(self.name)
         self._tracing = tracing
@@ -61,11 +84,12 @@ class Subscriber(ABC):
         self._listener = listener or RebalanceListener()
         self._subscriptions = Subscriptions()
         self._member: GroupMember | None = None
+        self._begin_contact(one_group=one_group)
 
     def subscribe(
         self, topics: str | Sequence[str], expression: str | MessageFilter = ALL_TAGS
     ) -> None:
-        """Read ``topics``, too.
+        """Read ``topics``, too; in a cluster in each group of nodes that has one of them.
 
         Args:
             expression: ``*``, tags divided by ``||``, or a filter, also one by SQL-92 expression.
@@ -77,19 +101,37 @@ class Subscriber(ABC):
         """
         self._subscriptions.add(topics, expression)
 
+    def groups(self) -> list[str]:
+        """Names of the groups of nodes in which it is a member now."""
+        return link_group(self._link)
+
     @property
     def assignment(self) -> frozenset[TopicQueue]:
         """The queues that it reads now."""
+        if self._several is not None:
+            return frozenset(self._several.assignment)
         return frozenset() if self._member is None else self._member.reader.queues
+
+    @property
+    def paused(self) -> frozenset[TopicQueue]:
+        """Queues that are paused."""
+        if self._several is not None:
+            return frozenset(self._several.paused)
+        return frozenset() if self._member is None else frozenset(self._member.reader.paused)
 
     @property
     def resets(self) -> list[tuple[str, OffsetReset]]:
         """Queues that did not hold what came next, with their topics: messages were skipped."""
+        if self._several is not None:
+            return [(topic, reset) for _, topic, reset in self._several.resets]
         return [] if self._member is None else self._member.reader.resets
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Members of the group that do not want the same, as the broker says."""
+        if self._several is not None:
+            told = self._several.warnings
+            return tuple(f"{name}: {warning}" for name in told for warning in told[name])
         news = None if self._member is None else self._member.heartbeats.news
         return () if news is None else news.warnings
 
@@ -100,8 +142,11 @@ class Subscriber(ABC):
         Durable in the group's log on return; of a broadcasting consumer in its own file.
 
         Raises:
+            ConfigError: an offset is of a group of nodes in which it is no member now.
             MessageIllegalError: an offset is below the committed one, or outside of its queue; or
                 the queue is another member's by now.
+            LedgerError: in a cluster, of the first group of nodes that could not note it
+                (``broker_group`` in its details); all others have.
         """
         with settling(self._tracing, "commit", "", self._reader):
             yield from self._begun().commit(offsets)
@@ -137,6 +182,20 @@ class Subscriber(ABC):
             TopicUnknownError: the queue is not this consumer's now.
         """
         self._begun().reader.resume(queue)
+
+    def _in_cluster(self, told: KnownGroups) -> MemberInCluster:
+        """What a member in all groups of a cluster is told in the place of this one."""
+        return {
+            "addresses": by_group(self._addresses, told),
+            "group": self.group,
+            "name": self._given_name,
+            "listener": self._listener,
+            "group_options": self.group_options,
+            "options": self.options,
+            "subscriptions": self._subscriptions,
+            "tracing": self._tracing,
+            "keys": self._keys,
+        }
 
     @abstractmethod
     def _begun(self) -> GroupMember: ...

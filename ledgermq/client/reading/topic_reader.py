@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import TypedDict
 
 import zmq
 
+from ledgermq.client.clusters.known_groups import KnownGroups
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.connection import Context
@@ -17,6 +19,7 @@ from ledgermq.client.core.questions import group_commit, group_offset
 from ledgermq.client.core.read_traces import Reader, ReadTraces, processing, settling
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import Request, RequestPipeline, Steps
+from ledgermq.client.first_contact import FirstContact, by_group, link_group, nodes_of
 from ledgermq.client.reading.pull_pipeline import (
     ConsumerOptions,
     PullPipeline,
@@ -36,7 +39,22 @@ from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
 from ledgermq.wire.pull_frame import Pull
 
 
-class TopicReader(ABC):
+class ReadInCluster(TypedDict):
+    """The arguments of a ``ClusterConsumer``."""
+
+    addresses: Sequence[str]
+    topic: str
+    group: str | None
+    start: Start
+    filter: MessageFilter
+    name: str
+    options: ConsumerOptions
+    retries: bool | None
+    tracing: ReadTraces | None
+    keys: Mapping[str, str] | None
+
+
+class TopicReader(FirstContact):
     """What a consumer is told when it is made, and what it asks beside its pulls."""
 
     def __init__(
@@ -53,14 +71,19 @@ class TopicReader(ABC):
         options: ConsumerOptions | None = None,
         retries: bool | None = None,
         tracing: ReadTraces | None = None,
+        keys: Mapping[str, str] | None = None,
+        one_group: bool = False,
     ) -> None:
         """A consumer, which connects when it is first used.
 
         Args:
             address: ``ipc://`` and the node's runtime directory, or ``tcp://HOST:PORT``; of several
-                nodes of a group, in a list or divided by commas, the leader is read.
+                nodes of a group, in a list or divided by commas, the leader is read. Of a cluster
+                as a ``Producer`` takes it.
             group: whose offsets ``start="stored"`` reads and ``commit`` writes.
-            queues: which queues to read; all, also later ones, when left out.
+            queues: which queues to read, of one group; all, also later ones, when left out.
+            start: where to begin with each queue: ``stored``, ``first``, ``last``, a time in epoch
+                ms, or queue offsets by queue id, which are of one group.
             tags: ``*``, or tags divided by ``||``.
             filter: which messages are wanted, in place of ``tags``; also by SQL-92 expression.
             name: of this client, as the node's operator sees it.
@@ -69,6 +92,8 @@ class TopicReader(ABC):
                 batches of their own, whose topic is the group's retry topic; each has the topic
                 that it was sent to. All members of a group had better read the same topics.
             tracing: a ``Tracing``, which is told of what is received, processed and settled.
+            keys: file of keys for a group of a cluster, by its name; see ``Producer``.
+            one_group: read the group of the addresses alone, also where it is one of a cluster.
 
         Raises:
             ConfigError: an argument cannot be used.
@@ -81,14 +106,21 @@ class TopicReader(ABC):
         self.topic = topic
         self.group = group
         self.options = options or ConsumerOptions()
+        self._addresses, self._keys, self._name, self._retries = address, keys, name, retries
         context: Context = zmq.Context.instance()
-        self._link = broker_link(context, parse_addresses(address), client=name, group=group or "")
+        places = parse_addresses(nodes_of(address))
+        self._link = broker_link(context, places, client=name, group=group or "")
         self._filter = checked_filter(tags, filter)
         self._reads_retries = reads_retries(group, queues, retries)
         self._queues = None if queues is None else list(queues)
         self._start = check_start(start)
         self._tracing = tracing
         self._reader = Reader(group or "", name)
+        self._begin_contact(one_group=one_group)
+
+    def groups(self) -> list[str]:
+        """Names of the groups of nodes that are read now."""
+        return link_group(self._link)
 
     @asked
     def committed(self) -> Steps[dict[int, int]]:
@@ -104,12 +136,14 @@ class TopicReader(ABC):
         """Note in the broker what the group has read.
 
         Args:
-            offsets: by queue id, of the consumer's topic; or a batch or a message, which is noted
-                with all before it in its queue; when left out all that was given so far, of what
-                was given back, too.
+            offsets: by queue id, of the consumer's topic, where it reads one group of nodes; or a
+                batch or a message, which is noted with all before it in its queue; when left out
+                all that was given so far, of what was given back, too.
 
         Raises:
             ConfigError: the consumer has no group.
+            LedgerError: in a cluster, of the first group of nodes that could not note it
+                (``broker_group`` in its details); all others have.
         """
         return self.commit_steps(offsets)
 
@@ -154,6 +188,27 @@ class TopicReader(ABC):
         if not self._reads_retries:
             return Reading(own, None)
         return Reading(own, RetryPulls(requests, checked_group(self.group), self.options))
+
+    def _in_cluster(self, told: KnownGroups) -> ReadInCluster:
+        """What a client of all groups of a cluster is told in the place of this one.
+
+        Raises:
+            ConfigError: queues were asked for, which are one group's.
+        """
+        if self._queues is not None:
+            raise ConfigError("queues are of one group: read it alone (one_group)")
+        return {
+            "addresses": by_group(self._addresses, told),
+            "topic": self.topic,
+            "group": self.group,
+            "start": self._start,
+            "filter": self._filter,
+            "name": self._name,
+            "options": self.options,
+            "retries": self._retries,
+            "tracing": self._tracing,
+            "keys": self._keys,
+        }
 
     def _starting_offsets(self) -> Steps[dict[int, int]]:
         return starting_offsets(self.topic, self.group, self._queues, self._start)

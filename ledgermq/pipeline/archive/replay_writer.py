@@ -129,7 +129,7 @@ def replay_part(task: ReplayTask) -> ReplayedPart:
         CorruptLogError, StorageError: the archive, or the note of an earlier run, is not readable.
     """
     options = ProducerOptions(timeout_s=task.timeout_s)
-    with Producer(list(task.nodes), options=options) as producer:
+    with Producer(list(task.nodes), options=options, one_group=True) as producer:
         sender = _QueueSender(task, producer)
         damaged = 0
         for file in task.files:

@@ -13,22 +13,16 @@ from mypy import api
 
 from ledgermq.client import (
     Admin,
-    ClusterConsumer,
-    ClusterGroupConsumer,
-    ClusterRequester,
-    ClusterTransactionalProducer,
+    Consumer,
     DeadLetters,
-    GroupAdmins,
+    GroupConsumer,
     Queries,
 )
 from ledgermq.client.aio import (
     AsyncAdmin,
-    AsyncClusterConsumer,
-    AsyncClusterGroupConsumer,
-    AsyncClusterRequester,
-    AsyncClusterTransactionalProducer,
+    AsyncConsumer,
     AsyncDeadLetters,
-    AsyncGroupAdmins,
+    AsyncGroupConsumer,
     AsyncQueries,
 )
 from ledgermq.model.errors import ConfigError
@@ -41,13 +35,13 @@ from collections.abc import Coroutine
 from typing import Any, assert_type
 
 from ledgermq.client import (
-    Admin, BatchResult, ClusterConsumer, ClusterRequester, ClusterTransactionalProducer, Consumer,
-    DeadLetters, Decision, GivenBack, GroupAdmins, GroupRow, KeyedMessages, Producer, Queries,
-    ReceivedMessage, Replay, Requester, SendResult, TopicSettings, Transaction, TransactionResult,
+    Admin, BatchResult, Consumer, DeadLetters, Decision, GivenBack, GroupConsumer, GroupRow,
+    KeyedMessages, MessageBatch, Producer, Queries, ReceivedMessage, Replay, Requester, SendResult,
+    TopicQueue, TopicSettings, Transaction, TransactionalProducer, TransactionResult,
 )
 from ledgermq.client.aio import (
-    AsyncAdmin, AsyncClusterConsumer, AsyncClusterRequester, AsyncClusterTransactionalProducer,
-    AsyncDeadLetters, AsyncGroupAdmins, AsyncProducer, AsyncQueries, AsyncTransaction,
+    AsyncAdmin, AsyncConsumer, AsyncDeadLetters, AsyncProducer, AsyncQueries, AsyncRequester,
+    AsyncTransaction, AsyncTransactionalProducer,
 )
 from ledgermq.client.core.questions import QueueRange
 from ledgermq.client.sending.send_future import SendFuture
@@ -73,37 +67,40 @@ async def await_(admin: AsyncAdmin, queries: AsyncQueries, letters: AsyncDeadLet
 
 
 def wait_for_groups(
-    requester: ClusterRequester, till: ClusterTransactionalProducer, admins: GroupAdmins
+    requester: Requester, till: TransactionalProducer, admin: Admin, member: GroupConsumer
 ) -> None:
     assert_type(requester.request("t", b"", group="a", queue_key="k"), ReceivedMessage)
     assert_type(till.transaction("t"), Transaction)
-    assert_type(till.send("t", b"", lambda _: Decision.COMMIT), TransactionResult)
-    assert_type(admins.of("a"), Admin)
+    assert_type(till.send("t", b"", lambda _: Decision.COMMIT, group="a"), TransactionResult)
+    assert_type(admin.of("a"), Admin)
+    assert_type(member.poll(), MessageBatch)
+    assert_type(member.assignment, frozenset[TopicQueue])
     requester.request("t", b"", flag=1)  # expect: Unexpected keyword argument "flag"
 
 
 async def await_groups(
-    requester: AsyncClusterRequester,
-    till: AsyncClusterTransactionalProducer,
-    admins: AsyncGroupAdmins,
-    consumer: AsyncClusterConsumer,
+    requester: AsyncRequester,
+    till: AsyncTransactionalProducer,
+    admin: AsyncAdmin,
+    consumer: AsyncConsumer,
     message: ReceivedMessage,
 ) -> None:
     async def commits(_id: str) -> Decision:
         return Decision.COMMIT
 
     assert_type(await requester.request("t", b"", timeout=1.0), ReceivedMessage)
-    assert_type(await till.transaction("t", group="a"), AsyncTransaction)
+    assert_type(till.transaction("t", group="a"), AsyncTransaction)
     assert_type(await till.send("t", b"", commits), TransactionResult)
-    assert_type(await admins.of("a"), AsyncAdmin)
-    assert_type(await consumer.retry_later("a", message), list[GivenBack])
+    assert_type(await admin.of("a"), AsyncAdmin)
+    assert_type(await consumer.retry_later(message), list[GivenBack])
     await till.send("t", b"", lambda _: Decision.COMMIT)  # expect: Awaitable[Decision | None]
     consumer.commit()  # expect: must be used
-    ClusterConsumer.commit(consumer)  # expect: expected "Waits[Nap]"
+    Consumer.commit(consumer)  # expect: expected "Waits[
 
 
 async def send(producer: Producer, aio: AsyncProducer, consumer: Consumer) -> None:
     assert_type(producer.send("t", b"", tag="a", delay=5, block=False), SendFuture[SendResult])
+    assert_type(producer.of("a").send("t", b"", group="a"), SendFuture[SendResult])
     assert_type(producer.send_batch("t", [b""], keys=["k"]), SendFuture[BatchResult])
     assert_type(await aio.send("t", b"", queue_key="k"), SendResult)
     assert_type(consumer.committed(), dict[int, int])
@@ -135,16 +132,11 @@ async def wrong(admin: Admin, aio: AsyncAdmin, queries: Queries) -> None:
 
 TWINS = [(Admin, AsyncAdmin), (Queries, AsyncQueries), (DeadLetters, AsyncDeadLetters)]
 
-OF_ALL_GROUPS = [
-    (ClusterConsumer.commit, AsyncClusterConsumer.commit),
-    (ClusterConsumer.retry_later, AsyncClusterConsumer.retry_later),
-    (ClusterGroupConsumer.commit, AsyncClusterGroupConsumer.commit),
-    (ClusterGroupConsumer.retry_later, AsyncClusterGroupConsumer.retry_later),
-    (ClusterRequester.request, AsyncClusterRequester.request),
-    (ClusterTransactionalProducer.send, AsyncClusterTransactionalProducer.send),
-    (ClusterTransactionalProducer.transaction, AsyncClusterTransactionalProducer.transaction),
-    (GroupAdmins.groups, AsyncGroupAdmins.groups),
-    (GroupAdmins.of, AsyncGroupAdmins.of),
+OF_CONSUMERS = [
+    (Consumer.commit, AsyncConsumer.commit),
+    (Consumer.committed, AsyncConsumer.committed),
+    (Consumer.ends, AsyncConsumer.ends),
+    (GroupConsumer.commit, AsyncGroupConsumer.commit),
 ]
 """Beside verbs that differ in more than waiting."""
 
@@ -173,7 +165,7 @@ def test_both_forms_have_the_same_verbs_with_their_words(
     waits: type[object], awaits: type[object]
 ) -> None:
     verbs = [name for name in dir(waits) if not name.startswith("_") and name.islower()]
-    verbs = [name for name in verbs if name not in ("as_of", "close", "run")]
+    verbs = [name for name in verbs if name not in ("as_of", "close", "each", "of", "run")]
     pairs = [(getattr(waits, name), getattr(awaits, name)) for name in verbs]
 
     assert verbs
@@ -181,8 +173,8 @@ def test_both_forms_have_the_same_verbs_with_their_words(
         check_twins(waiting, awaiting)
 
 
-@pytest.mark.parametrize(("waiting", "awaiting"), OF_ALL_GROUPS)
-def test_a_verb_of_all_groups_is_the_same_in_both_forms(
+@pytest.mark.parametrize(("waiting", "awaiting"), OF_CONSUMERS)
+def test_a_verb_of_consumers_is_the_same_in_both_forms(
     waiting: Callable[..., object], awaiting: Callable[..., object]
 ) -> None:
     check_twins(waiting, awaiting)
@@ -204,7 +196,6 @@ def test_the_signature_is_that_of_the_declaration() -> None:
     assert list(inspect.signature(Admin.members).parameters) == ["self", "group"]
     assert inspect.signature(Admin.lag).return_annotation == "list[QueueLag]"
     assert inspect.signature(AsyncAdmin.members).return_annotation == "GroupMembers"
-    assert inspect.signature(ClusterRequester.request).return_annotation == "ReceivedMessage"
     assert inspect.isgeneratorfunction(inspect.unwrap(Admin.lag))
 
 

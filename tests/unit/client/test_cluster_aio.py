@@ -1,4 +1,4 @@
-"""``AsyncClusterProducer`` and ``AsyncClusterConsumer`` against peers, each a group of its own."""
+"""``AsyncProducer``, ``AsyncConsumer`` and ``AsyncAdmin`` in a cluster of peers, a group each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ledgermq.client.aio import AsyncClusterConsumer, AsyncClusterProducer, AsyncGroupAdmins
+from ledgermq.client.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 from ledgermq.client.clusters.topic_groups import TopicGroups
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.model.errors import ClosedError, ConfigError, NotLeaderError, TopicUnknownError
@@ -23,7 +23,7 @@ def test_messages_and_batches_go_to_all_groups_and_a_key_to_one_queue(
     whole = TopicGroups({"a": 4, "b": 4}, ())
 
     async def send_all() -> None:
-        async with AsyncClusterProducer(peers["a"].address) as producer:
+        async with AsyncProducer(peers["a"].address) as producer:
             while not all(peer.seen for peer in peers.values()):
                 await producer.send("T", b"x")
                 assert len(await producer.send_batch("T", [b"1", b"2"])) == 2
@@ -45,7 +45,7 @@ def test_who_has_to_wait_for_room_lets_the_loop_go_on(make_cluster: MakeCluster)
     options = ProducerOptions(timeout_s=60, window_bytes=65_536, compress_above=None)
 
     async def fill() -> None:
-        async with AsyncClusterProducer(peers["a"].address, options=options) as producer:
+        async with AsyncProducer(peers["a"].address, options=options) as producer:
             await producer.send("T", b"x")
             for peer in peers.values():
                 peer.silent = True
@@ -72,15 +72,15 @@ def test_a_topic_is_made_and_what_nobody_can_have_is_refused(make_cluster: MakeC
     peers = make_cluster("ab")
 
     async def make() -> None:
-        async with AsyncClusterProducer(peers["b"].address) as producer:
+        async with AsyncProducer(peers["b"].address) as producer:
             await producer.send("new", b"x")
             with pytest.raises(TopicUnknownError):
                 await producer.send("forbidden", b"x")
         with pytest.raises(ClosedError, match="is closed"):
             await producer.send("T", b"x")
         late = ProducerOptions(timeout_s=0.05)
-        async with AsyncClusterProducer(DEAD, options=late) as producer:
-            with pytest.raises(NotLeaderError):
+        with pytest.raises(NotLeaderError):
+            async with AsyncProducer([DEAD, "tcp://127.0.0.1:2"], options=late) as producer:
                 await producer.send("T", b"x")
 
     asyncio.run(make())
@@ -97,11 +97,11 @@ def test_all_groups_are_read_and_who_is_cancelled_misses_nothing(
     async def read_all() -> dict[str, list[bytes]]:
         found: dict[str, list[bytes]] = {"a": [], "b": []}
         async with (
-            AsyncClusterConsumer(peers["b"].address, topic="T", group="g") as consumer,
-            AsyncClusterProducer(peers["a"].address) as producer,
+            AsyncConsumer(peers["b"].address, topic="T", group="g") as consumer,
+            AsyncProducer(peers["a"].address) as producer,
         ):
             while not consumer.groups():
-                assert not (await consumer.poll(0.01)).group
+                assert not len(await consumer.poll(0.01))
             polls = 0
             for body in bodies:
                 poll = asyncio.create_task(consumer.poll(None))
@@ -110,13 +110,13 @@ def test_all_groups_are_read_and_who_is_cancelled_misses_nothing(
                 if polls % 2:
                     poll.cancel()
                 try:
-                    group, batch = await poll
+                    batch = await poll
                 except asyncio.CancelledError:
                     continue
-                found[group] += [bytes(message.body) for message in batch]
+                found[batch.broker_group] += [bytes(message.body) for message in batch]
             while sum(map(len, found.values())) < len(bodies):
-                group, batch = await consumer.poll(None)
-                found[group] += [bytes(message.body) for message in batch]
+                batch = await consumer.poll(None)
+                found[batch.broker_group] += [bytes(message.body) for message in batch]
             await consumer.commit()
         return found
 
@@ -136,8 +136,8 @@ def test_each_group_answers_an_order_by_its_name(make_cluster: MakeCluster) -> N
     peers["b"].topics["only in b"] = 2
 
     async def order() -> None:
-        async with AsyncGroupAdmins(peers["a"].address, timeout_s=PATIENCE_S) as admins:
-            assert await admins.groups() == ["a", "b", "dead"]
+        async with AsyncAdmin(peers["a"].address, timeout_s=PATIENCE_S) as admins:
+            assert await admins.broker_groups() == ["a", "b", "dead"]
             assert "only in b" in [row.topic for row in await (await admins.of("b")).topics()]
             with pytest.raises(ConfigError, match="no such group"):
                 await admins.of("c")
@@ -147,6 +147,6 @@ def test_each_group_answers_an_order_by_its_name(make_cluster: MakeCluster) -> N
             assert counts == {"a": 1, "b": 2}
             assert await admins.of("b") is await admins.of("b")
         with pytest.raises(ClosedError, match="is closed"):
-            await admins.groups()
+            await admins.broker_groups()
 
     asyncio.run(order())

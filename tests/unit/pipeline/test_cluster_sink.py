@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ledgermq.client import ClusterProducer, Consumer
+from ledgermq.client import Consumer, Producer
 from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.pipeline.sink.commit_plan import GroupStage, PlanFolder
 from ledgermq.pipeline.sink.group_commits import commit_in_groups, drop_in_groups
@@ -61,7 +61,7 @@ def stored(groups: TwoGroups) -> dict[str, Counter[tuple[int, bytes]]]:
     found: dict[str, Counter[tuple[int, bytes]]] = {}
     for group in (groups.home, groups.other):
         of_group = found[group.name] = Counter()
-        with Consumer(group.address, topic=TOPIC, start="first") as consumer:
+        with Consumer(group.address, topic=TOPIC, start="first", one_group=True) as consumer:
             ends = consumer.ends()
             while any(consumer.offsets()[queue] < end for queue, end in ends.items()):
                 for message in consumer.poll(PATIENCE_S):
@@ -101,7 +101,7 @@ def test_a_key_has_the_queue_that_a_producer_gives_it(groups: TwoGroups, tmp_pat
     rows: list[dict[str, object]] = [{"body": key.encode(), "queueKey": key} for key in keys]
     options = options_of(groups, tmp_path / "checkpoint")
     commit_in_groups(options, SINK, 0, [stage(options, rows)])
-    with ClusterProducer(groups.other.address) as producer:
+    with Producer(groups.other.address) as producer:
         for key in keys:
             producer.send(TOPIC, key.encode(), queue_key=key)
         producer.flush(PATIENCE_S)

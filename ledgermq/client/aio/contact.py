@@ -1,0 +1,64 @@
+"""First contact of a client for asyncio; see ``first_contact``."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from inspect import iscoroutinefunction
+from typing import Any
+
+from ledgermq.client.clusters.known_groups import KnownGroups
+from ledgermq.client.first_contact import FirstContact, told_by
+
+
+class AwaitsContact(FirstContact):
+    """One of a loop; tasks may share it."""
+
+    _asks = True
+
+    def _begin_contact(self, *, one_group: bool) -> None:
+        """See ``FirstContact``: it begins when the client is opened."""
+        self._asks = not one_group
+
+    def _open_contact(self) -> None:
+        """Ask with the first verb that is awaited: the client has just been opened."""
+        self._contact_lock = asyncio.Lock()
+        self._told = self._several = None
+        if self._asks:
+            self._ask_first(self._first)
+            for verb in self._own_verbs():
+                if not iscoroutinefunction(getattr(type(self), verb)):
+                    del vars(self)[verb]
+
+    async def _first(self, verb: str, /, *args: Any, **kwargs: Any) -> Any:
+        await self._make_contact()
+        return await getattr(self, verb)(*args, **kwargs)
+
+    async def _make_contact(self) -> KnownGroups | None:
+        """What was told of the cluster, once it is known; None: there is one group.
+
+        Raises:
+            LedgerError: nobody has told it; the next call asks again.
+        """
+        if self._is_asking:
+            async with self._contact_lock:
+                if self._is_asking:
+                    told = told_by(self._addresses) or await self._ask_groups()
+                    # It may have been closed meanwhile.
+                    if self._is_asking:
+                        self._know(told)
+                        await self._open_several()
+        return self._told
+
+    async def _open_several(self) -> None:
+        if self._several is not None:
+            await self._several.__aenter__()
+
+    def _end_contact(self) -> None:
+        """Ask nobody any more: it is being closed."""
+        if self._is_asking:
+            self._know(None)
+
+    @abstractmethod
+    async def _ask_groups(self) -> KnownGroups | None:
+        """What ``contact_steps`` come to."""

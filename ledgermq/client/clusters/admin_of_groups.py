@@ -1,0 +1,158 @@
+"""What an ``Admin`` has of the other groups of a cluster: one for each, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from ledgermq.client.broker_connection import TIMEOUT_S, AsyncBrokerClient, BrokerClient
+from ledgermq.client.core.address import DEFAULT_ADDRESS
+from ledgermq.client.first_contact import contact_steps, nodes_of, seeds
+from ledgermq.model.errors import LedgerError
+from ledgermq.wire.session import SpokenFor
+
+if TYPE_CHECKING:
+    from ledgermq.client.admin.admin import Admin, AsyncAdmin
+    from ledgermq.client.aio.group_admins import AsyncGroupAdmins
+    from ledgermq.client.clusters.group_admins import GroupAdmins
+
+Result = TypeVar("Result")
+
+
+class AdminOfGroups(BrokerClient):
+    """The other groups are looked for when they are asked for; orders cost nothing more."""
+
+    _several: GroupAdmins | None = None
+
+    def __init__(
+        self,
+        address: str | Sequence[str] = DEFAULT_ADDRESS,
+        *,
+        name: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+        keys: Mapping[str, str] | None = None,
+    ) -> None:
+        """An admin of the group of the address, which connects with the first question.
+
+        Args:
+            address: as a ``Consumer`` takes it. Orders go to that group, also where it is one of a
+                cluster: topics, consumer groups and offsets are each group's own.
+            name: of this client, as the node's operator sees it.
+            timeout_s: for each question: so long no leader may be there.
+            keys: file of keys for a group of a cluster, by its name; see ``Producer``.
+
+        Raises:
+            ConfigError: the address cannot be one.
+        """
+        super().__init__(nodes_of(address), name=name, timeout_s=timeout_s)
+        self._given = address, self.NAME if name is None else name, timeout_s, keys
+
+    def broker_groups(self) -> list[str]:
+        """Names of all groups of nodes of the cluster.
+
+        Raises:
+            NotLeaderError: nobody has told them in ``timeout_s``.
+        """
+        return self._by_name().groups()
+
+    def of(self, group: str) -> Admin:
+        """The admin of a group of nodes, which this one closes.
+
+        Raises:
+            ConfigError: there is no such group.
+            NotLeaderError: nobody has told which there are.
+        """
+        return self._by_name().of(group)
+
+    def each(self, order: Callable[[Admin], Result]) -> dict[str, Result | LedgerError]:
+        """What each group of nodes says to an order, by its name: a result, or why there is none.
+
+        The groups are asked one after the other; those that do not answer are waited for once, 2 s.
+
+        Raises:
+            NotLeaderError: nobody has told which groups there are.
+        """
+        return self._by_name().each(order)
+
+    def close(self) -> None:
+        """Say goodbye to the nodes and close."""
+        if self._several is not None:
+            self._several.close()
+        super().close()
+
+    def _by_name(self) -> GroupAdmins:
+        from ledgermq.client.clusters.group_admins import GroupAdmins
+
+        if self._several is None:
+            address, name, timeout_s, keys = self._given
+            told = seeds(address, self.run(contact_steps()))
+            self._several = GroupAdmins(told, name=name, timeout_s=timeout_s, keys=keys)
+        return self._several
+
+
+class AsyncAdminOfGroups(AsyncBrokerClient):
+    """The other groups are looked for when they are asked for, by a thread."""
+
+    _several: AsyncGroupAdmins | None = None
+
+    def __init__(
+        self,
+        address: str | Sequence[str] = DEFAULT_ADDRESS,
+        *,
+        name: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+        speaks_for: SpokenFor | None = None,
+        keys: Mapping[str, str] | None = None,
+    ) -> None:
+        """An admin, with the arguments of ``Admin``.
+
+        Args:
+            speaks_for: whose rights this has; at the unix socket of a node, where an operator alone
+                may speak for others.
+        """
+        super().__init__(nodes_of(address), name=name, timeout_s=timeout_s, speaks_for=speaks_for)
+        self._given = address, self.NAME if name is None else name, timeout_s, keys
+
+    async def broker_groups(self) -> list[str]:
+        """Names of all groups of nodes of the cluster.
+
+        Raises:
+            NotLeaderError: nobody has told them in ``timeout_s``.
+        """
+        return await (await self._by_name()).groups()
+
+    async def of(self, group: str) -> AsyncAdmin:
+        """The admin of a group of nodes, which this one closes.
+
+        Raises:
+            ConfigError: there is no such group.
+            NotLeaderError: nobody has told which there are.
+        """
+        return await (await self._by_name()).of(group)
+
+    async def each(
+        self, order: Callable[[AsyncAdmin], Awaitable[Result]]
+    ) -> dict[str, Result | LedgerError]:
+        """What each group of nodes says to an order, by its name: a result, or why there is none.
+
+        All are asked at once; see ``Admin.each``.
+        """
+        return await (await self._by_name()).each(order)
+
+    def close(self) -> None:
+        """Say goodbye to the nodes and close."""
+        several, self._several = self._several, None
+        if several is not None:
+            several._close_at_once()
+        super().close()
+
+    async def _by_name(self) -> AsyncGroupAdmins:
+        from ledgermq.client.aio.group_admins import AsyncGroupAdmins
+
+        if self._several is None:
+            address, name, timeout_s, keys = self._given
+            told = seeds(address, await self.run(contact_steps()))
+            if self._several is None:
+                several = AsyncGroupAdmins(told, name=name, timeout_s=timeout_s, keys=keys)
+                self._several = await several.__aenter__()
+        return self._several
