@@ -97,14 +97,18 @@ class Watch:
         while not self._is_over.wait(LOOK_EVERY_S):
             self._end_later()
             running = self._running
-            if running is None:
+            if running is None or self._is_young(running):
                 continue
             used = tree()
             sum_s = sum(one.seconds for one in used)
             if running is not seen:
-                # What it has used within the first second is given to it.
+                # What it has used so far is given to it.
                 seen, before_s = running, sum_s
             self._judge(running, sum_s - before_s, used)
+
+    def _is_young(self, running: tuple[str, float]) -> bool:
+        """Most tests are over sooner than it is worth to look for their processes."""
+        return time.monotonic() - running[1] < min(self._limits) / 20
 
     def _end_later(self) -> None:
         """End all the same if this is not called again: that thread needs no interpreter."""
