@@ -80,7 +80,6 @@ class FeatureCalls(Service):
         return plan
 
     def next_deadline_ms(self) -> int | None:
-        """See ``Service``."""
         return self._look_ms if self._may_begin else None
 
     def turn(self, now_ms: int) -> None:

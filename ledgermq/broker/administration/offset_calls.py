@@ -107,9 +107,10 @@ class OffsetCalls:
         return self._move(call, group, [topic], plan, is_trial=asked.dry_run)
 
     def _check_nobody_consumes(self, group: str, *, force: bool) -> None:
-        """See ``check_nobody_consumes``.
+        """Refuse what would be overwritten by members that consume now.
 
         Raises:
+            GroupActiveError: members consume now.
             BusyError: who consumes is not known yet.
         """
         if not force:

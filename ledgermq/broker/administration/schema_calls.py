@@ -39,7 +39,7 @@ from ledgermq.verbs import schemas as verbs
 from ledgermq.verbs.needs import ANY
 
 VERSIONS_SHOWN_MAX = 100
-"""Of those that have one id."""
+"""Versions of one answer that have one id."""
 
 _TOUCHES = frozenset({FILE})
 """Ids are given one after the other: the second request waits for what the first has changed."""

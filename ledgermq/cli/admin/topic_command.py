@@ -226,7 +226,7 @@ _PARSERS = {"perm": parse_permission, "deduplication_window_ms": parse_window}
 
 
 def window_text(window_ms: int) -> str:
-    """As ``parse_window`` takes it, ``-`` for none."""
+    """The window as ``parse_window`` takes it, ``-`` for none."""
     if not window_ms:
         return "-"
     unit = [one for one, size_ms in _UNITS_MS.items() if window_ms % size_ms == 0][-1]

@@ -62,7 +62,7 @@ class Api:
         return [first, *routes, self._any("/{path:path}", _nothing)]
 
     def _any(self, path: str, page: Page) -> Route:
-        """Of all methods: what is refused is told as a problem, whatever it is."""
+        """A route of all methods: what is refused is told as a problem, whatever it is."""
         route = Route(PREFIX + path, self._guarded(page))
         route.methods = None
         return route

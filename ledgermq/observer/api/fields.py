@@ -247,7 +247,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _depth(value: object) -> int:
-    """Of objects and lists in one another; it goes no deeper than it has to."""
+    """Depth of objects and lists in one another; the search goes no deeper than it has to."""
     level: list[object] = [value]
     depth = 0
     while level and depth <= DEPTH_MAX:

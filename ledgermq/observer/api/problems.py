@@ -56,7 +56,7 @@ TRY_AGAIN = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILA
 
 
 def http_status(error: LedgerError) -> HTTPStatus:
-    """Of an error, or of the nearest class that has one."""
+    """The status of an error, or of the nearest class that has one."""
     if isinstance(error, NotLeaderError):
         is_elsewhere = "leader" in error.details
         return HTTPStatus.MISDIRECTED_REQUEST if is_elsewhere else HTTPStatus.SERVICE_UNAVAILABLE

@@ -72,7 +72,6 @@ class LettersOfGroup(DeadLettersVerbs):
         self.group = group
 
     async def run(self, steps: Steps[Result]) -> Result:
-        """See ``AsyncBrokerClient.run``."""
         return await self._session.run(steps)
 
 

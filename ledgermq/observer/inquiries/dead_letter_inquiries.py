@@ -34,7 +34,7 @@ class DeadLetterInquiries:
         self._inquirer = inquirer
 
     async def groups(self, *, limit: int = ROWS_DEFAULT, after: str = "") -> Json:
-        """As ``ledgermq dlq list``: groups that have dead letters and that the caller may consume
+        """What ``ledgermq dlq list`` tells: groups that have dead letters and that the caller may consume
         as, by name; ``next`` is the ``after`` of the next page, or None.
         """
         count = checked_limit(limit)
@@ -58,7 +58,7 @@ class DeadLetterInquiries:
         limit: int = MESSAGES_SHOWN,
         body_max: int = BODY_DEFAULT,
     ) -> Json:
-        """As ``ledgermq dlq list GROUP``: ``next`` is the ``offset`` of the next page, or None."""
+        """What ``ledgermq dlq list GROUP`` tells: ``next`` is the ``offset`` of the next page, or None."""
         count = checked_limit(limit)
 
         async def inquire(session: BrokerSession) -> Json:
@@ -78,7 +78,7 @@ class DeadLetterInquiries:
     async def show(
         self, group: str, offset: int, *, queue: int = 0, body_max: int = BODY_DEFAULT
     ) -> Json:
-        """As ``ledgermq dlq show``.
+        """What ``ledgermq dlq show`` tells.
 
         Raises:
             MessageUnknownError: there is none at that offset.
@@ -102,7 +102,7 @@ class DeadLetterInquiries:
         origin: bool = False,
         again: bool = False,
     ) -> Json:
-        """As ``ledgermq dlq replay``; ``DeadLetters.replay`` explains it.
+        """What ``ledgermq dlq replay`` tells; ``DeadLetters.replay`` explains it.
 
         Args:
             offsets: these, at most ``REPLAYED_MAX``; None: all, or the first ``REPLAYED_MAX``, that

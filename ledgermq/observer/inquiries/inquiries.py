@@ -50,7 +50,7 @@ class NodeInquiries:
         self._inquirer = inquirer
 
     async def status(self) -> Json:
-        """As ``ledgermq status``.
+        """What ``ledgermq status`` tells.
 
         Raises:
             LedgerError: the supervisor does not answer.
@@ -58,7 +58,7 @@ class NodeInquiries:
         return await self._inquirer.supervisor("status")
 
     async def raft(self) -> Json:
-        """As ``ledgermq raft status``.
+        """What ``ledgermq raft status`` tells.
 
         Raises:
             LedgerError: raft does not answer, or the node has no group.
@@ -66,16 +66,16 @@ class NodeInquiries:
         return await self._inquirer.raft("status")
 
     async def why_no_leader(self) -> Json:
-        """As ``ledgermq raft why-no-leader``."""
+        """What ``ledgermq raft why-no-leader`` tells."""
         return await self._inquirer.raft("why-no-leader")
 
     async def features(self) -> Json:
-        """As ``ledgermq cluster features``, of this node."""
+        """What ``ledgermq cluster features`` tells, of this node."""
         levels = await self._inquirer.node(lambda session: session.run(asking(ShowFeatures())))
         return {**levels._asdict(), "levels": [level._asdict() for level in LEVELS]}
 
     async def transfer(self, target: str) -> Json:
-        """As ``ledgermq raft transfer``: when ``target`` leads, or not in time.
+        """What ``ledgermq raft transfer`` tells: when ``target`` leads, or not in time.
 
         Raises:
             NoPermissionError: the caller is no operator.
@@ -127,7 +127,7 @@ class MirrorInquiries:
         }
 
     async def own(self) -> OwnMirror | None:
-        """As ``ledgermq mirror status``; None of a node that is no mirror, or told nothing yet.
+        """What ``ledgermq mirror status`` tells; None of a node that is no mirror, or told nothing yet.
 
         Raises:
             LedgerError: the report cannot be read.
@@ -135,7 +135,7 @@ class MirrorInquiries:
         return await self._looks.own()
 
     async def held(self) -> Sequence[HeldMirror]:
-        """As ``ledgermq mirror list``, with how many messages each lacks, and for how long.
+        """What ``ledgermq mirror list`` tells, with how many messages each lacks, and for how long.
 
         Raises:
             LedgerError: files of the node cannot be read just now.
@@ -156,7 +156,7 @@ class GroupInquiries:
         self._inquirer = inquirer
 
     async def list(self, *, all_: bool = False, limit: int = ROWS_DEFAULT, after: str = "") -> Json:
-        """As ``ledgermq group list``, by name; ``next`` is the ``after`` of the next page, or None.
+        """What ``ledgermq group list`` tells, by name; ``next`` is the ``after`` of the next page, or None.
 
         Args:
             all_: those of the system, too.
@@ -171,13 +171,13 @@ class GroupInquiries:
         return {"groups": [row._asdict() for row in found], "next": next_}
 
     async def members(self, group: str) -> Json:
-        """As ``ledgermq group members``."""
+        """What ``ledgermq group members`` tells."""
         return (await self._inquirer.leader(lambda session: session.members(group))).to_fields()
 
     async def lag(
         self, group: str, topic: str | None = None, *, limit: int = ROWS_DEFAULT, after: str = ""
     ) -> Json:
-        """As ``ledgermq group lag``: ``lag`` is of all queues, ``queues`` a page of them."""
+        """What ``ledgermq group lag`` tells: ``lag`` is of all queues, ``queues`` a page of them."""
         found = await self._inquirer.leader(lambda session: session.lag(group, topic))
         shown, next_ = page_of(found, after, limit)
         return {
@@ -195,7 +195,7 @@ class UserInquiries:
         self._inquirer = inquirer
 
     async def list(self, *, limit: int = ROWS_DEFAULT, after: str = "") -> Json:
-        """As ``ledgermq acl list``, a page of it."""
+        """What ``ledgermq acl list`` tells, a page of it."""
         found = await self._inquirer.leader(lambda session: session.run(asking(ListUsers())))
         shown, next_ = page_of(found, after, limit)
         return {"users": [row._asdict() for row in shown], "next": next_}
@@ -208,7 +208,7 @@ class QuotaInquiries:
         self._inquirer = inquirer
 
     async def list(self, *, limit: int = ROWS_DEFAULT, after: str = "") -> Json:
-        """As ``ledgermq quota list``, a page of it."""
+        """What ``ledgermq quota list`` tells, a page of it."""
         found = await self._inquirer.leader(lambda session: session.run(asking(ListQuotas())))
         shown, next_ = page_of(found, after, limit)
         return {"quotas": [row._asdict() for row in shown], "next": next_}
@@ -221,7 +221,7 @@ class TopicInquiries:
         self._inquirer = inquirer
 
     async def list(self, *, all_: bool = False, limit: int = ROWS_DEFAULT, after: str = "") -> Json:
-        """As ``ledgermq topic list``, by name; ``next`` is the ``after`` of the next page, or None.
+        """What ``ledgermq topic list`` tells, by name; ``next`` is the ``after`` of the next page, or None.
 
         Args:
             all_: those of the system, too.
@@ -274,5 +274,5 @@ class Inquiries:
         return await self._inquirer.leader(lambda session: session.run(asking(verb)))
 
     async def subjects(self) -> list[SubjectRow]:
-        """As ``ledgermq schema list``."""
+        """What ``ledgermq schema list`` tells."""
         return await self._inquirer.leader(lambda session: session.subjects())

@@ -42,7 +42,7 @@ class MessageInquiries:
     async def show(
         self, id_: str, topic: str | None = None, *, body_max: int = BODY_DEFAULT
     ) -> Json:
-        """As ``ledgermq message show``: by offset id, or with ``topic`` by the producer's id.
+        """What ``ledgermq message show`` tells: by offset id, or with ``topic`` by the producer's id.
 
         Raises:
             MessageUnknownError: there is none of that id.
@@ -57,7 +57,7 @@ class MessageInquiries:
     async def track(
         self, id_: str, topic: str | None = None, *, body_max: int = BODY_DEFAULT
     ) -> Json:
-        """As ``ledgermq message track``: the message, where each group stands with it, and what has
+        """What ``ledgermq message track`` tells: the message, where each group stands with it, and what has
         happened to it, as far as the log and the traces that the caller may read tell.
 
         Raises:
@@ -91,7 +91,7 @@ class MessageInquiries:
         limit: int = MESSAGES_SHOWN,
         body_max: int = BODY_DEFAULT,
     ) -> Json:
-        """As ``ledgermq message find --key``: the newest of a key, in the order of the log.
+        """What ``ledgermq message find --key`` tells: the newest of a key, in the order of the log.
 
         Args:
             begin, end: store times, epoch ms, both included.
@@ -120,7 +120,7 @@ class MessageInquiries:
         limit: int = MESSAGES_SHOWN,
         body_max: int = BODY_DEFAULT,
     ) -> Json:
-        """As ``ledgermq message find --from --to``: the first of each queue that were stored then,
+        """What ``ledgermq message find --from --to`` tells: the first of each queue that were stored then,
         both included (epoch ms), in the order of the log; ``more``: there may be others.
         """
         count = checked_limit(limit)
@@ -158,7 +158,7 @@ class MessageInquiries:
         limit: int = MESSAGES_SHOWN,
         body_max: int = BODY_DEFAULT,
     ) -> Json:
-        """As ``ledgermq message browse``: messages of a queue, from its first one on, from an
+        """What ``ledgermq message browse`` tells: messages of a queue, from its first one on, from an
         ``offset``, from a ``time`` (epoch ms), or its ``last`` ones. ``next`` is the ``offset`` of
         the next page, None at the end; ``min`` and ``max`` are what the queue holds, half-open.
         """
