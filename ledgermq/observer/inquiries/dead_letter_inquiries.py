@@ -34,8 +34,8 @@ class DeadLetterInquiries:
         self._inquirer = inquirer
 
     async def groups(self, *, limit: int = ROWS_DEFAULT, after: str = "") -> Json:
-        """What ``ledgermq dlq list`` tells: groups that have dead letters and that the caller may consume
-        as, by name; ``next`` is the ``after`` of the next page, or None.
+        """What ``ledgermq dlq list`` tells: groups that have dead letters and that the caller may
+        consume as, by name; ``next`` is the ``after`` of the next page, or None.
         """
         count = checked_limit(limit)
 
@@ -58,7 +58,9 @@ class DeadLetterInquiries:
         limit: int = MESSAGES_SHOWN,
         body_max: int = BODY_DEFAULT,
     ) -> Json:
-        """What ``ledgermq dlq list GROUP`` tells: ``next`` is the ``offset`` of the next page, or None."""
+        """What ``ledgermq dlq list GROUP`` tells: ``next`` is the ``offset`` of the next page, or
+        None.
+        """
         count = checked_limit(limit)
 
         async def inquire(session: BrokerSession) -> Json:

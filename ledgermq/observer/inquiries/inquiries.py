@@ -127,7 +127,8 @@ class MirrorInquiries:
         }
 
     async def own(self) -> OwnMirror | None:
-        """What ``ledgermq mirror status`` tells; None of a node that is no mirror, or told nothing yet.
+        """What ``ledgermq mirror status`` tells; None of a node that is no mirror, or told nothing
+        yet.
 
         Raises:
             LedgerError: the report cannot be read.
@@ -156,7 +157,8 @@ class GroupInquiries:
         self._inquirer = inquirer
 
     async def list(self, *, all_: bool = False, limit: int = ROWS_DEFAULT, after: str = "") -> Json:
-        """What ``ledgermq group list`` tells, by name; ``next`` is the ``after`` of the next page, or None.
+        """What ``ledgermq group list`` tells, by name; ``next`` is the ``after`` of the next page,
+        or None.
 
         Args:
             all_: those of the system, too.
@@ -221,7 +223,8 @@ class TopicInquiries:
         self._inquirer = inquirer
 
     async def list(self, *, all_: bool = False, limit: int = ROWS_DEFAULT, after: str = "") -> Json:
-        """What ``ledgermq topic list`` tells, by name; ``next`` is the ``after`` of the next page, or None.
+        """What ``ledgermq topic list`` tells, by name; ``next`` is the ``after`` of the next page,
+        or None.
 
         Args:
             all_: those of the system, too.

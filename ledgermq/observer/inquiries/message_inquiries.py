@@ -42,7 +42,8 @@ class MessageInquiries:
     async def show(
         self, id_: str, topic: str | None = None, *, body_max: int = BODY_DEFAULT
     ) -> Json:
-        """What ``ledgermq message show`` tells: by offset id, or with ``topic`` by the producer's id.
+        """What ``ledgermq message show`` tells: by offset id, or with ``topic`` by the producer's
+        id.
 
         Raises:
             MessageUnknownError: there is none of that id.
@@ -57,8 +58,8 @@ class MessageInquiries:
     async def track(
         self, id_: str, topic: str | None = None, *, body_max: int = BODY_DEFAULT
     ) -> Json:
-        """What ``ledgermq message track`` tells: the message, where each group stands with it, and what has
-        happened to it, as far as the log and the traces that the caller may read tell.
+        """What ``ledgermq message track`` tells: the message, where each group stands with it, and
+        what has happened to it, as far as the log and the traces that the caller may read tell.
 
         Raises:
             MessageUnknownError: there is none of that id.
@@ -120,8 +121,9 @@ class MessageInquiries:
         limit: int = MESSAGES_SHOWN,
         body_max: int = BODY_DEFAULT,
     ) -> Json:
-        """What ``ledgermq message find --from --to`` tells: the first of each queue that were stored then,
-        both included (epoch ms), in the order of the log; ``more``: there may be others.
+        """What ``ledgermq message find --from --to`` tells: the first of each queue that were
+        stored then, both included (epoch ms), in the order of the log; ``more``: there may be
+        others.
         """
         count = checked_limit(limit)
 
@@ -158,9 +160,9 @@ class MessageInquiries:
         limit: int = MESSAGES_SHOWN,
         body_max: int = BODY_DEFAULT,
     ) -> Json:
-        """What ``ledgermq message browse`` tells: messages of a queue, from its first one on, from an
-        ``offset``, from a ``time`` (epoch ms), or its ``last`` ones. ``next`` is the ``offset`` of
-        the next page, None at the end; ``min`` and ``max`` are what the queue holds, half-open.
+        """What ``ledgermq message browse`` tells: messages of a queue, from its first one on, from
+        an ``offset``, from a ``time`` (epoch ms), or its ``last`` ones. ``next`` is the ``offset``
+        of the next page, None at the end; ``min`` and ``max`` are what the queue holds, half-open.
         """
         if (offset is not None) + (time is not None) + last > 1:
             raise ConfigError("offset, time and last exclude one another")
