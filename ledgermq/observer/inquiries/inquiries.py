@@ -179,7 +179,7 @@ class GroupInquiries:
     async def lag(
         self, group: str, topic: str | None = None, *, limit: int = ROWS_DEFAULT, after: str = ""
     ) -> Json:
-        """What ``ledgermq group lag`` tells: ``lag`` is of all queues, ``queues`` a page of them."""
+        """What ``ledgermq group lag`` tells: ``lag`` of all queues, ``queues`` a page of them."""
         found = await self._inquirer.leader(lambda session: session.lag(group, topic))
         shown, next_ = page_of(found, after, limit)
         return {
