@@ -17,7 +17,7 @@ class AwaitsContact(FirstContact):
     _asks = True
 
     def _begin_contact(self, *, one_group: bool) -> None:
-        """See ``FirstContact``: it begins when the client is opened."""
+        """The first contact begins when the client is opened; with ``one_group`` never."""
         self._asks = not one_group
 
     def _open_contact(self) -> None:

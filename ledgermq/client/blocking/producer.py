@@ -508,7 +508,7 @@ class Producer(WaitsForContact):
         return self._pipeline.link.welcome is not None and self._sender.has_room(size)
 
     def know_queues(self, topic: str, queues: int) -> None:
-        """So many queues of ``topic`` take messages, as was just said: nobody is asked."""
+        """Note how many queues of ``topic`` take messages, as was just said: nobody is asked."""
         self._routes.know(topic, queues)
 
     def form(self) -> Form:
