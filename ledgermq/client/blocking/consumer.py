@@ -92,7 +92,8 @@ class Consumer(TopicReader, WaitsForContact):
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """All messages, also those to come, until the consumer is closed.
 
-        A message counts as read when it is given. After ``seek`` it goes on there.
+        A message counts as read when it is given; in a cluster those of an answer when the first of
+        them is. After ``seek`` it goes on there.
         """
         if self._make_contact() is not None:
             yield from self._several

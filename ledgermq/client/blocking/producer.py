@@ -502,6 +502,8 @@ class Producer(WaitsForContact):
     @property
     def is_idle(self) -> bool:
         """Whether every message sent so far has its outcome."""
+        if self._several is not None:
+            return bool(self._several.is_idle)
         return self._pipeline.unanswered_bytes == 0
 
     def _is_ready(self, size: int) -> bool:

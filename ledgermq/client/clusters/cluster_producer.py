@@ -227,6 +227,11 @@ class ClusterProducer(Closing):
             raise ConfigError("a group is to be named: there are several", known=self.groups())
         return self._used_of(group or self._watch.alone).producer
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether every message sent so far has its outcome."""
+        return self._fail_over.is_idle and all(one.is_idle for one in self._producers())
+
     def flush(self, timeout: float | None = None) -> None:
         """Return when every message sent so far has its outcome; see ``Producer.flush``.
 
