@@ -35,8 +35,6 @@ class AsyncGroupConsumer(Subscriber, AwaitsContact, AsyncClosing):
 
     OPENS_AGAIN = False
 
-    ASKS_NOBODY = frozenset({"processing", "run", "subscribe"})
-
     _requests: AsyncRequests | None = None
     _finding: asyncio.Task[None] | None = None
     _refused: LedgerError | None = None

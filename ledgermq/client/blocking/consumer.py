@@ -37,8 +37,6 @@ class Consumer(TopicReader, WaitsForContact):
     group, by ``commit`` alone. One thread at a time may use a consumer.
     """
 
-    ASKS_NOBODY = frozenset({"processing", "run"})
-
     _is_begun = False
     _is_closed = False
     _beginning: Errand[dict[int, int]] | None = None
