@@ -76,6 +76,42 @@ def test_with_one_group_nothing_stands_between_a_call_and_the_class(peer: Peer) 
             producer.send("T", b"x", group="elsewhere")
 
 
+def test_nor_where_calls_are_awaited(peer: Peer) -> None:
+    async def send() -> None:
+        producer = AsyncProducer(peer.address)
+        for _ in range(2):
+            async with producer:
+                await producer.send("T", b"x")
+                assert not verbs_of(AsyncProducer) & vars(producer).keys()
+                assert producer.groups() == ["b"]
+                with pytest.raises(ConfigError, match="no such group"):
+                    await producer.send("T", b"x", group="elsewhere")
+
+    asyncio.run(asyncio.wait_for(send(), PATIENCE_S))
+
+    assert peer.stored() == [b"x", b"x"]
+
+
+def test_a_task_that_gives_up_waiting_leaves_the_question_to_the_others(
+    make_cluster: MakeCluster,
+) -> None:
+    peers = make_cluster("ab")
+
+    async def send() -> None:
+        async with AsyncProducer(peers["a"].address) as producer:
+            first = asyncio.create_task(producer.send("T", b"never"))
+            second = asyncio.create_task(producer.send("T", b"x"))
+            await asyncio.sleep(0)
+            first.cancel()
+            await second
+            with pytest.raises(asyncio.CancelledError):
+                await first
+
+    asyncio.run(asyncio.wait_for(send(), PATIENCE_S))
+
+    assert peers["a"].stored() + peers["b"].stored() == [b"x"]
+
+
 def test_a_node_from_before_there_were_clusters_is_of_one_group(peer: Peer) -> None:
     peer.unknown_verbs = ("cluster_groups",)
     with Producer(peer.address) as producer:
