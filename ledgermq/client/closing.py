@@ -37,7 +37,7 @@ class Ending(OfOneProcess):
                 setattr(cls, name, made(own))
 
     def _leave(self) -> None:
-        """See ``OfOneProcess``: each verb says so, and nothing is left to close."""
+        """Have each verb say that it is the parent's; nothing is left to close."""
         self._refuse(self._left_error(), verbs_of(type(self)))
         is_awaited = iscoroutinefunction(getattr(type(self), "close", None))
         vars(self)["close"] = _nothing_awaited if is_awaited else _nothing
@@ -128,7 +128,7 @@ def _nothing(*_args: object, **_kwargs: object) -> None:
 
 
 async def _nothing_awaited(*_args: object, **_kwargs: object) -> None:
-    """See ``_nothing``."""
+    """The same of a client of a loop."""
 
 
 class Closing(Ending):

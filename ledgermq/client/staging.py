@@ -101,7 +101,7 @@ class ConsumedQueues(NamedTuple):
     queues: Mapping[tuple[str, int], tuple[int | None, int]]
 
     def by_topic(self) -> dict[str, dict[str, tuple[int | None, int]]]:
-        """As a call has them."""
+        """The queues as a call has them."""
         found: dict[str, dict[str, tuple[int | None, int]]] = {}
         for (topic, queue_id), place in self.queues.items():
             found.setdefault(topic, {})[str(queue_id)] = place
@@ -193,7 +193,7 @@ class StageWriter:
         self.add_rows(topic, queue_id, rows, sys_flag=sys_flag)
 
     def add_rows(self, topic: str, queue_id: int, rows: RowColumns, *, sys_flag: int = 0) -> None:
-        """As ``add``, of columns.
+        """Add columns; see ``add``.
 
         Raises:
             MessageIllegalError: a row breaks a limit; ``record`` is its number among these.

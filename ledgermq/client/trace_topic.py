@@ -24,14 +24,14 @@ RECORD_SIZE_MAX = 16 * 1024
 """Bytes of one record with its keys; RocketMQ's clients have no bound, but properties do."""
 
 GATHER_S = 0.1
-"""So long a record waits for others to share its message with."""
+"""A record waits so long for others to share its message with."""
 
 TOGETHER_MAX = 100
 BODY_SIZE_MAX = 128_000
-"""As many records, and bytes of them, as RocketMQ's clients put into one message."""
+"""Records, and bytes of them, that RocketMQ's clients put into one message."""
 
 KEYS_SIZE_MAX = 24 * 1024
-"""Of the keys of one message: all its properties have 32 KiB."""
+"""Bytes of the keys of one message: all its properties have 32 KiB."""
 
 STORED_WITHIN_S = 5.0
 PAUSE_S = 1.0

@@ -80,7 +80,7 @@ class TopicOverGroups(NamedTuple):
     Attributes:
         groups: what each has of it.
         adopts: groups that have a topic of that name of their own take it up.
-        fails_over: a ``ClusterProducer`` sends a message to another group when one has not stored
+        fails_over: a ``Producer`` sends a message to another group when one has not stored
             it in time; it may be in both then.
         order: it is an order topic in its groups, and nothing of it fails over.
         group: the node's.

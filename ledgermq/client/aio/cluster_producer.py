@@ -137,7 +137,7 @@ class AsyncClusterProducer(AsyncClosing):
         return self._producer.answering()
 
     def used(self, group: str) -> UsedGroup:
-        """See ``ClusterProducer.used``."""
+        """A group with its producer; see ``ClusterProducer.used``."""
         return self._producer.used(group)
 
     async def cluster(self) -> str:

@@ -15,14 +15,15 @@ class AwaitsContact(FirstContact):
     """One of a loop; tasks may share it."""
 
     _asks = True
+    _contact: asyncio.Task[None] | None = None
+    """The question under way: all who wait for it go on in one turn of the loop."""
 
     def _begin_contact(self, *, one_group: bool) -> None:
-        """See ``FirstContact``: it begins when the client is opened."""
+        """The first contact begins when the client is opened; with ``one_group`` never."""
         self._asks = not one_group
 
     def _open_contact(self) -> None:
         """Ask with the first verb that is awaited: the client has just been opened."""
-        self._contact_lock = asyncio.Lock()
         self._told = self._several = None
         if self._asks:
             self._ask_first(self._first)
@@ -41,14 +42,22 @@ class AwaitsContact(FirstContact):
             LedgerError: nobody has told it; the next call asks again.
         """
         if self._is_asking:
-            async with self._contact_lock:
-                if self._is_asking:
-                    told = told_by(self._addresses) or await self._ask_groups()
-                    # It may have been closed meanwhile.
-                    if self._is_asking:
-                        self._know(told)
-                        await self._open_several()
+            if self._contact is None:
+                self._contact = asyncio.create_task(self._ask_and_know())
+                # All who wait may have been cancelled.
+                self._contact.add_done_callback(lambda done: done.cancelled() or done.exception())
+            await asyncio.shield(self._contact)
         return self._told
+
+    async def _ask_and_know(self) -> None:
+        try:
+            told = told_by(self._addresses) or await self._ask_groups()
+            # It may have been closed meanwhile.
+            if self._is_asking:
+                self._know(told)
+                await self._open_several()
+        finally:
+            self._contact = None
 
     async def _open_several(self) -> None:
         if self._several is not None:

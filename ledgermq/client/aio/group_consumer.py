@@ -35,8 +35,6 @@ class AsyncGroupConsumer(Subscriber, AwaitsContact, AsyncClosing):
 
     OPENS_AGAIN = False
 
-    ASKS_NOBODY = frozenset({"processing", "run", "subscribe"})
-
     _requests: AsyncRequests | None = None
     _finding: asyncio.Task[None] | None = None
     _refused: LedgerError | None = None
@@ -89,11 +87,11 @@ class AsyncGroupConsumer(Subscriber, AwaitsContact, AsyncClosing):
             self._requests.turn()
 
     async def poll(self, timeout: float | None = 1.0) -> MessageBatch:
-        """See ``GroupConsumer.poll``."""
+        """The next messages of one queue; see ``GroupConsumer.poll``."""
         return await self._next_batch(timeout)
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """See ``GroupConsumer.__iter__``."""
+        """All messages, also those to come; see ``GroupConsumer.__iter__``."""
         while self._requests is not None and not self._is_closing:
             batch = await self._next_batch(None)
             if self._several is not None:
@@ -110,7 +108,7 @@ class AsyncGroupConsumer(Subscriber, AwaitsContact, AsyncClosing):
         delay_level: int = 0,
         times_max: int | None = None,
     ) -> list[GivenBack]:
-        """See ``GroupConsumer.retry_later``."""
+        """Give messages back that could not be processed; see ``GroupConsumer.retry_later``."""
         member = self._begun()
         requests = member.give_back((message, *more), delay_level=delay_level, times_max=times_max)
         settled = (message, *more)
@@ -123,7 +121,7 @@ class AsyncGroupConsumer(Subscriber, AwaitsContact, AsyncClosing):
         return await self._open().run(steps)
 
     async def close(self) -> None:
-        """See ``GroupConsumer.close``. Who polls gets no messages."""
+        """Give the queues away, and close; see ``GroupConsumer.close``. Who polls gets nothing."""
         requests = self._requests
         if requests is None or self._is_closing:
             return

@@ -40,7 +40,7 @@ class AsyncClusterProducer(AsyncProducer):
     async def reply(  # type: ignore[override]
         self, group: str, request: ReceivedMessage, body: Body, *, keys: Sequence[str] = ()
     ) -> SendResult:
-        """See ``AsyncProducer.reply``."""
+        """Reply to a request of a group; see ``AsyncProducer.reply``."""
         await self._make_contact()
         request.broker_group = group
         several: AsyncProducer | None = self._several
@@ -48,7 +48,7 @@ class AsyncClusterProducer(AsyncProducer):
         return await reply(request, body, keys=keys)
 
     async def cancel(self, group: str, unique_id: str) -> None:  # type: ignore[override]
-        """See ``AsyncProducer.cancel``."""
+        """Take back a message that waits in a group; see ``AsyncProducer.cancel``."""
         await self._make_contact()
         several: AsyncProducer | None = self._several
         cancel = super().cancel if several is None else several.cancel
@@ -64,7 +64,7 @@ class AsyncClusterConsumer(AsyncConsumer):
     ASKS_NOBODY = AsyncConsumer.ASKS_NOBODY | {"poll", "retry_later"}
 
     async def poll(self, timeout: float | None = 1.0) -> ClusterBatch:  # type: ignore[override]
-        """See ``AsyncConsumer.poll``."""
+        """The next messages of one queue, with their group; see ``AsyncConsumer.poll``."""
         poll: Callable[[float | None], Coroutine[Any, Any, MessageBatch]]
         poll = super().poll if self._several is None else self._several.poll
         return batch_of(await poll(timeout), self.groups())
@@ -72,13 +72,13 @@ class AsyncClusterConsumer(AsyncConsumer):
     async def retry_later(  # type: ignore[override]
         self, _group: str, message: ReceivedMessage, *more: ReceivedMessage, **how: Any
     ) -> list[GivenBack]:
-        """See ``AsyncConsumer.retry_later``."""
+        """Give messages back to a group; see ``AsyncConsumer.retry_later``."""
         several: AsyncConsumer | None = self._several
         give_back = super().retry_later if several is None else several.retry_later
         return await give_back(message, *more, **how)
 
     async def close(self) -> None:  # type: ignore[override]
-        """See ``AsyncConsumer.close``."""
+        """Say goodbye and close; see ``AsyncConsumer.close``."""
         super().close()
 
     async def __aexit__(self, *_: object) -> None:
@@ -94,13 +94,13 @@ class AsyncClusterGroupConsumer(AsyncGroupConsumer):
     ASKS_NOBODY = AsyncGroupConsumer.ASKS_NOBODY | {"poll", "retry_later"}
 
     async def poll(self, timeout: float | None = 1.0) -> ClusterBatch:  # type: ignore[override]
-        """See ``AsyncGroupConsumer.poll``."""
+        """The next messages of one queue, with their group; see ``AsyncGroupConsumer.poll``."""
         return batch_of(await super().poll(timeout), self.groups())
 
     async def retry_later(  # type: ignore[override]
         self, _group: str, message: ReceivedMessage, *more: ReceivedMessage, **how: Any
     ) -> list[GivenBack]:
-        """See ``AsyncGroupConsumer.retry_later``."""
+        """Give messages back to a group; see ``AsyncGroupConsumer.retry_later``."""
         several: AsyncGroupConsumer | None = self._several
         give_back = super().retry_later if several is None else several.retry_later
         return await give_back(message, *more, **how)
@@ -122,5 +122,5 @@ class AsyncClusterTransactionalProducer(AsyncTransactionalProducer):
     async def transaction(  # type: ignore[override]
         self, topic: str, *, group: str = ""
     ) -> AsyncTransaction:
-        """See ``AsyncTransactionalProducer.transaction``."""
+        """Begin a transaction in a group that has the topic."""
         return super().transaction(topic, group=group)

@@ -150,7 +150,7 @@ class AsyncProducer(AwaitsContact, AsyncClosing):
     async def submit_to(
         self, choice: QueueChoice, message: OutgoingMessage, *, queues: int = 1
     ) -> asyncio.Future[SendResult]:
-        """See ``Producer.send_to`` and ``submit``."""
+        """Send one message to a topic whose number of queues is known; see ``submit``."""
         message = self._compressor.message(message)
 
         def put(now: float, callback: Callback[SendResult]) -> object:
@@ -311,12 +311,12 @@ class AsyncProducer(AwaitsContact, AsyncClosing):
             check_only_group(group, self._requests.requests.link)
 
     async def contact(self) -> KnownGroups | None:
-        """See ``Producer.contact``."""
+        """What is known of the cluster; see ``Producer.contact``."""
         return await self._make_contact()
 
     @property
     def of_all(self) -> AsyncClusterProducer:
-        """See ``Producer.of_all``."""
+        """What this is in a cluster; see ``Producer.of_all``."""
         producer: AsyncClusterProducer = self._several
         return producer
 

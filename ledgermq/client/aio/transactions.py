@@ -45,11 +45,15 @@ from ledgermq.model.names.transactions import Decision
 logger = logging.getLogger(__name__)
 
 AsyncListener = Callable[[UndecidedTransaction], Awaitable[Decision | None]]
-"""See ``transactions.Listener``; awaited in the producer's loop, one question at a time."""
+"""How a transaction ended; see ``transactions.Listener``. Awaited in the producer's loop, one
+question at a time."""
 
 
 class AsyncTransaction:
-    """See ``Transaction``; used by one task at a time, as ``async with producer.transaction()``."""
+    """Messages that are committed or rolled back together; see ``Transaction``.
+
+    Used by one task at a time, as ``async with producer.transaction()``.
+    """
 
     def __init__(
         self,
@@ -97,19 +101,19 @@ class AsyncTransaction:
         return _apart(future)
 
     async def commit(self) -> TransactionResult:
-        """See ``Transaction.commit``."""
+        """Make all messages visible; see ``Transaction.commit``."""
         self._parts.close()
         stored, error = await self._outcomes()
         return await self._producer.run(self._course.commit(self._parts, stored, error))
 
     async def rollback(self) -> TransactionResult:
-        """See ``Transaction.rollback``."""
+        """Let no message ever be visible; see ``Transaction.rollback``."""
         self._parts.close()
         stored, _ = await self._outcomes()
         return await self._producer.run(self._course.end(self._parts, Decision.ROLLBACK, stored))
 
     async def leave_open(self) -> TransactionResult:
-        """See ``Transaction.leave_open``."""
+        """End nothing; see ``Transaction.leave_open``."""
         self._parts.close()
         return self._course.leave(self._parts, *await self._outcomes())
 
@@ -165,7 +169,10 @@ def _apart(future: asyncio.Future[SendResult]) -> asyncio.Future[SendResult]:
 
 
 class AsyncTransactionalProducer(AwaitsContact, AsyncClosing):
-    """See ``TransactionalProducer``; used as ``async with AsyncTransactionalProducer(…)``."""
+    """Sends messages in transactions; see ``TransactionalProducer``.
+
+    Used as ``async with AsyncTransactionalProducer(…) as producer:``.
+    """
 
     # The end of a transaction has more to do after an error.
     AFTER_CLOSE = frozenset({"run"})
@@ -262,7 +269,7 @@ class AsyncTransactionalProducer(AwaitsContact, AsyncClosing):
     async def home(
         self, topic: str, options: RequestOptions, group: str
     ) -> AsyncTransactionalProducer:
-        """See ``TransactionalProducer.home``; for ``AsyncTransaction``."""
+        """The producer of the group that a transaction is in; for ``AsyncTransaction``."""
         if await self._make_contact() is None:
             self._producer.check_group(group)
             return self

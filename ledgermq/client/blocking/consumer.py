@@ -37,8 +37,6 @@ class Consumer(TopicReader, WaitsForContact):
     group, by ``commit`` alone. One thread at a time may use a consumer.
     """
 
-    ASKS_NOBODY = frozenset({"processing", "run"})
-
     _is_begun = False
     _is_closed = False
     _beginning: Errand[dict[int, int]] | None = None
@@ -92,7 +90,8 @@ class Consumer(TopicReader, WaitsForContact):
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """All messages, also those to come, until the consumer is closed.
 
-        A message counts as read when it is given. After ``seek`` it goes on there.
+        A message counts as read when it is given; in a cluster those of an answer when the first of
+        them is. After ``seek`` it goes on there.
         """
         if self._make_contact() is not None:
             yield from self._several

@@ -30,6 +30,8 @@ class WaitsForContact(FirstContact, Closing):
             LedgerError: nobody has told it; the next call asks again.
         """
         if self._is_asking:
+            # In a child that was forked another thread of the parent may hold the lock for ever.
+            self._check_process()
             with self._contact_lock:
                 if self._is_asking:
                     self._know(told_by(self._addresses) or self._ask_groups())

@@ -39,8 +39,6 @@ class GroupConsumer(Subscriber, WaitsForContact):
     given away. One thread at a time may use a consumer; its heartbeats have a thread of their own.
     """
 
-    ASKS_NOBODY = frozenset({"processing", "run", "subscribe"})
-
     _question: Request | None = None
     _thread: HeartbeatThread | None = None
     _is_closed = False

@@ -502,13 +502,15 @@ class Producer(WaitsForContact):
     @property
     def is_idle(self) -> bool:
         """Whether every message sent so far has its outcome."""
+        if self._several is not None:
+            return bool(self._several.is_idle)
         return self._pipeline.unanswered_bytes == 0
 
     def _is_ready(self, size: int) -> bool:
         return self._pipeline.link.welcome is not None and self._sender.has_room(size)
 
     def know_queues(self, topic: str, queues: int) -> None:
-        """So many queues of ``topic`` take messages, as was just said: nobody is asked."""
+        """Note how many queues of ``topic`` take messages, as was just said: nobody is asked."""
         self._routes.know(topic, queues)
 
     def form(self) -> Form:

@@ -1,4 +1,4 @@
-"""What an ``Admin`` has of the other groups of a cluster: one for each, by name."""
+"""Admins of the other groups of a cluster, which an ``Admin`` has by their names."""
 
 from __future__ import annotations
 

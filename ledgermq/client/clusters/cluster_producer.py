@@ -81,6 +81,7 @@ class ClusterProducer(Closing):
             window_bytes=self.options.window_bytes,
             waits_for_quota=self.options.waits_for_quota,
         )
+        self._only: UsedGroup | None = None
         self._is_closed = False
         self._has_ended = False
 
@@ -146,7 +147,12 @@ class ClusterProducer(Closing):
         **options: Unpack[MessageOptions],
     ) -> SendFuture[SendResult]:
         """Send one message; see ``Producer.send``."""
-        alone = self._alone(group)
+        # A group that is alone pays for one call more than without a cluster.
+        only = self._only
+        if only is None or group or only.group.is_replaced or self._watch.alone != only.group.name:
+            alone = self._alone(group)
+        else:
+            alone = only.producer
         if alone is not None:
             return alone.send(topic, body, callback=callback, block=block, **options)
 
@@ -227,6 +233,11 @@ class ClusterProducer(Closing):
             raise ConfigError("a group is to be named: there are several", known=self.groups())
         return self._used_of(group or self._watch.alone).producer
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether every message sent so far has its outcome."""
+        return self._fail_over.is_idle and all(one.is_idle for one in self._producers())
+
     def flush(self, timeout: float | None = None) -> None:
         """Return when every message sent so far has its outcome; see ``Producer.flush``.
 
@@ -265,7 +276,8 @@ class ClusterProducer(Closing):
     def _alone(self, group: str) -> Producer | None:
         """The producer of the only group that there is."""
         name = self._watch.alone
-        return self._used_of(name).producer if name and group in ("", name) else None
+        self._only = self._used_of(name) if name and group in ("", name) else None
+        return None if self._only is None else self._only.producer
 
     def _send(
         self, sending: ClusterSend[Result], group: str, options: BatchOptions, *, block: bool

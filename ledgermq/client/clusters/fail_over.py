@@ -94,6 +94,11 @@ class FailOver:
         """Whether a message of ``size`` bytes has to wait before it may come."""
         return bool(self._waiting_bytes) and self._waiting_bytes + size > self._window_bytes
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether every message that may fail over has its outcome."""
+        return not self._under_way
+
     def wait_until_idle(self, until: float) -> bool:
         """Return when every message has its outcome; false when not at ``until``."""
         with self._news:

@@ -59,7 +59,7 @@ class ClusterConsumer(Consumer):
     ASKS_NOBODY = Consumer.ASKS_NOBODY | {"poll", "retry_later"}
 
     def poll(self, timeout: float | None = 1.0) -> ClusterBatch:  # type: ignore[override]
-        """See ``Consumer.poll``."""
+        """The next messages of one queue, with their group; see ``Consumer.poll``."""
         self._make_contact()
         poll: Callable[[float | None], MessageBatch]
         poll = super().poll if self._several is None else self._several.poll
@@ -68,7 +68,7 @@ class ClusterConsumer(Consumer):
     def retry_later(  # type: ignore[override]
         self, _group: str, message: ReceivedMessage, *more: ReceivedMessage, **how: Any
     ) -> list[GivenBack]:
-        """See ``Consumer.retry_later``."""
+        """Give messages back to a group; see ``Consumer.retry_later``."""
         self._make_contact()
         several: Consumer | None = self._several
         give_back = super().retry_later if several is None else several.retry_later
@@ -84,13 +84,13 @@ class ClusterGroupConsumer(GroupConsumer):
     ASKS_NOBODY = GroupConsumer.ASKS_NOBODY | {"poll", "retry_later"}
 
     def poll(self, timeout: float | None = 1.0) -> ClusterBatch:  # type: ignore[override]
-        """See ``GroupConsumer.poll``."""
+        """The next messages of one queue, with their group; see ``GroupConsumer.poll``."""
         return batch_of(super().poll(timeout), self.groups())
 
     def retry_later(  # type: ignore[override]
         self, _group: str, message: ReceivedMessage, *more: ReceivedMessage, **how: Any
     ) -> list[GivenBack]:
-        """See ``GroupConsumer.retry_later``."""
+        """Give messages back to a group; see ``GroupConsumer.retry_later``."""
         several: GroupConsumer | None = self._several
         give_back = super().retry_later if several is None else several.retry_later
         return give_back(message, *more, **how)

@@ -43,6 +43,8 @@ class MemberInCluster(TypedDict):
 class Subscriber(FirstContact):
     """What a member is told when it is made, and what it has of the queues."""
 
+    ASKS_NOBODY = frozenset({"processing", "run", "subscribe"})
+
     def __init__(
         self,
         address: str | Sequence[str] = DEFAULT_ADDRESS,

@@ -57,6 +57,8 @@ class ReadInCluster(TypedDict):
 class TopicReader(FirstContact):
     """What a consumer is told when it is made, and what it asks beside its pulls."""
 
+    ASKS_NOBODY = frozenset({"processing", "run"})
+
     def __init__(
         self,
         address: str | Sequence[str] = DEFAULT_ADDRESS,

@@ -1,4 +1,4 @@
-"""How long a group of a cluster has to store what may fail over to another one."""
+"""Time of a group of a cluster to store what may fail over to another one."""
 
 from __future__ import annotations
 

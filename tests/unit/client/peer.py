@@ -112,6 +112,7 @@ class Peer:
         self.address = f"ipc://{self.directory}"
         self.topics = {"T": 4}
         self.cluster: dict[str, object] = {"group": "b", "cluster": "", "number": 0, "groups": []}
+        self.unknown_verbs: tuple[str, ...] = ()
         self.topic_rows: dict[str, dict[str, object]] = {}
         self.commits: dict[tuple[str, str], dict[str, int]] = {}
         self.seen: list[Seen] = []
@@ -375,6 +376,8 @@ class Peer:
 
     def _call(self, verb: str, arguments: dict[str, object]) -> dict[str, object]:
         topic = str(arguments.get("topic", ""))
+        if verb in self.unknown_verbs:
+            raise ProtocolError("unknown verb", verb=verb)
         if verb in ("cluster_groups", "cluster_topic_groups", "topics"):
             return self._told(verb, arguments)
         if verb == "topic_create":

@@ -116,7 +116,8 @@ def test_all_groups_are_read_and_who_is_cancelled_misses_nothing(
                 found[batch.broker_group] += [bytes(message.body) for message in batch]
             while sum(map(len, found.values())) < len(bodies):
                 batch = await consumer.poll(None)
-                found[batch.broker_group] += [bytes(message.body) for message in batch]
+                with consumer.processing(batch[0]):
+                    found[batch.broker_group] += [bytes(message.body) for message in batch]
             await consumer.commit()
         return found
 

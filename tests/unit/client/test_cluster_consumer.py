@@ -191,5 +191,8 @@ def test_a_batch_is_noted_in_its_group_and_iteration_gives_all(make_cluster: Mak
     assert noted in ({"a": 2, "b": None}, {"a": None, "b": 1})
 
     with Consumer(peers["b"].address, topic="T", start="first") as consumer:
-        found = sorted(bytes(message.body) for _, message in zip(range(3), consumer, strict=False))
-    assert found == [b"a0", b"a1", b"b0"]
+        found: list[bytes] = []
+        for _, message in zip(range(3), consumer, strict=False):
+            with consumer.processing(message):
+                found.append(bytes(message.body))
+    assert sorted(found) == [b"a0", b"a1", b"b0"]

@@ -1,4 +1,4 @@
-"""``ClusterProducer`` against peers, each a group of its own that knows of the others."""
+"""``Producer`` in a cluster, against peers, each a group of its own that knows of the others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import time
 import pytest
 
 from ledgermq.client.blocking.producer import Producer
-from ledgermq.client.clusters.cluster_producer import ClusterProducer
 from ledgermq.client.clusters.group_turns import GroupTime, next_turn
 from ledgermq.client.clusters.told_topics import OVER_NONE
 from ledgermq.client.clusters.topic_groups import GroupQueue, TopicGroups
@@ -20,7 +19,7 @@ from tests.unit.client.peer import Peer
 from tests.unit.client.test_producer import wait_until
 
 
-def send_until_all(producer: ClusterProducer, peers: list[Peer]) -> None:
+def send_until_all(producer: Producer, peers: list[Peer]) -> None:
     """Send until each of these groups has got a message more."""
     before = [len(peer.seen) for peer in peers]
 
@@ -34,7 +33,7 @@ def send_until_all(producer: ClusterProducer, peers: list[Peer]) -> None:
 def test_one_address_of_any_group_is_enough_for_all(make_cluster: MakeCluster) -> None:
     peers = make_cluster("abc")
     for peer in peers.values():
-        with ClusterProducer(peer.address) as producer:
+        with Producer(peer.address) as producer:
             send_until_all(producer, [*peers.values()])
 
             assert producer.groups() == ["a", "b", "c"]
@@ -43,7 +42,7 @@ def test_one_address_of_any_group_is_enough_for_all(make_cluster: MakeCluster) -
 def test_a_group_without_the_topic_gets_nothing(make_cluster: MakeCluster) -> None:
     peers = make_cluster("abc")
     del peers["b"].topics["T"]
-    with ClusterProducer(peers["b"].address) as producer:
+    with Producer(peers["b"].address) as producer:
         send_until_all(producer, [peers["a"], peers["c"]])
 
     assert peers["b"].seen == []
@@ -56,7 +55,7 @@ def test_a_key_has_one_queue_among_those_of_all_groups(make_cluster: MakeCluster
     keys = [f"k{number}" for number in range(40)]
     used: set[tuple[str, int]] = set()
     for peer in peers.values():
-        with ClusterProducer(peer.address) as producer:
+        with Producer(peer.address) as producer:
             for key in keys:
                 producer.send("T", key.encode(), queue_key=key)
                 producer.send_batch("T", [key.encode()], queue_key=key)
@@ -78,10 +77,10 @@ def test_a_key_has_one_queue_among_those_of_all_groups(make_cluster: MakeCluster
 def test_a_group_that_stands_still_costs_the_others_nothing(make_cluster: MakeCluster) -> None:
     peers = make_cluster("ab")
     still = peers["b"]
-    with ClusterProducer(peers["a"].address, options=ProducerOptions(timeout_s=60)) as producer:
+    with Producer(peers["a"].address, options=ProducerOptions(timeout_s=60)) as producer:
         send_until_all(producer, [*peers.values()])
         still.silent = True
-        group = producer._used["b", False].time
+        group = producer.of_all._used["b", False].time
 
         def has_stood_for_long() -> bool:
             if not group.waits_s(time.monotonic()):
@@ -102,10 +101,10 @@ def test_a_group_that_stands_still_costs_the_others_nothing(make_cluster: MakeCl
 
 def test_a_dead_group_is_left_out_and_found_again(make_cluster: MakeCluster) -> None:
     peers = make_cluster("ab")
-    with ClusterProducer(peers["a"].address) as producer:
+    with Producer(peers["a"].address) as producer:
         send_until_all(producer, [*peers.values()])
         peers["b"].stop_listening()
-        wait_until(lambda: [g.answers for g in producer._watch.groups()] == [True, False])
+        wait_until(lambda: [g.answers for g in producer.of_all._watch.groups()] == [True, False])
         for _ in range(100):
             producer.send("T", b"z").result(PATIENCE_S)
         peers["b"].restart()
@@ -116,7 +115,7 @@ def test_a_dead_group_is_left_out_and_found_again(make_cluster: MakeCluster) -> 
 def test_who_waits_for_room_waits_for_any_group(make_cluster: MakeCluster) -> None:
     peers = make_cluster("ab")
     options = ProducerOptions(timeout_s=60, window_bytes=65_536)
-    with ClusterProducer(peers["a"].address, options=options) as producer:
+    with Producer(peers["a"].address, options=options) as producer:
         send_until_all(producer, [*peers.values()])
         for peer in peers.values():
             peer.silent = True
@@ -140,11 +139,11 @@ def test_a_topic_that_was_not_used_for_long_is_asked_for_before_a_key_goes_by_it
     make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peers = make_cluster("ab")
-    with ClusterProducer(peers["a"].address) as producer:
+    with Producer(peers["a"].address) as producer:
         send_until_all(producer, [*peers.values()])
         producer.send("T", b"x", queue_key="k").result(PATIENCE_S)
         peers["a"].topics["T"], peers["b"].topics["T"] = 1, 0
-        producer._watch._topics["T"] -= 1_000
+        producer.of_all._watch._topics["T"] -= 1_000
         before = len(peers["a"].seen)
         producer.send("T", b"x", queue_key="k")
         producer.flush(PATIENCE_S)
@@ -157,7 +156,8 @@ def test_a_group_of_another_cluster_is_left_out(
 ) -> None:
     peers, other = make_cluster("ab"), make_cluster("c")["c"]
     other.cluster["cluster"] = "another"
-    with ClusterProducer([peers["b"].address, other.address]) as producer:
+    with Producer([f"{peers['b'].address},", other.address]) as producer:
+        producer.contact()
         wait_until(lambda: "is left out" in caplog.text)
         for _ in range(20):
             producer.send("T", b"x").result(PATIENCE_S)
@@ -173,13 +173,13 @@ def test_a_group_that_has_moved_is_found_where_the_rows_say_that_it_is(
     monkeypatch.setattr("ledgermq.client.clusters.group_watch.LOOK_S", 0.05)
     monkeypatch.setattr("ledgermq.client.clusters.group_watch.MOVED_S", 0.05)
     peers, new = make_cluster("ab"), make_cluster("b")["b"]
-    with ClusterProducer(peers["a"].address) as producer:
+    with Producer(peers["a"].address) as producer:
         send_until_all(producer, [*peers.values()])
         make_known({"a": peers["a"], "b": new}, number=2)
         peers["b"].stop_listening()
 
         def is_found() -> bool:
-            group = producer._watch.group("b")
+            group = producer.of_all._watch.group("b")
             return group is not None and group.address == new.address and group.answers
 
         # What was sent before that is under way to where the group was.
@@ -190,7 +190,7 @@ def test_a_group_that_has_moved_is_found_where_the_rows_say_that_it_is(
 def test_a_group_that_is_dead_at_first_delays_keys_alone(make_cluster: MakeCluster) -> None:
     peers = make_cluster("a")
     make_known(peers, dead=DEAD)
-    with ClusterProducer(peers["a"].address) as producer:
+    with Producer(peers["a"].address) as producer:
         producer.send("T", b"x").result(PATIENCE_S)
         producer.options = ProducerOptions(timeout_s=0.05)
         with pytest.raises(NotLeaderError, match="queues are not known") as told:
@@ -202,13 +202,13 @@ def test_a_group_that_is_dead_at_first_delays_keys_alone(make_cluster: MakeClust
 
 def test_one_group_that_answers_is_enough_to_begin_with(make_cluster: MakeCluster) -> None:
     peers = make_cluster("ab")
-    with ClusterProducer([DEAD, peers["b"].address]) as producer:
+    with Producer([DEAD, peers["b"].address]) as producer:
         send_until_all(producer, [*peers.values()])
 
 
 def test_a_queue_needs_its_group_where_several_have_the_topic(make_cluster: MakeCluster) -> None:
     peers = make_cluster("ab")
-    with ClusterProducer(peers["a"].address) as producer:
+    with Producer(peers["a"].address) as producer:
         with pytest.raises(ConfigError, match="name it"):
             producer.send("T", b"x", queue_id=1)
         with pytest.raises(ConfigError, match="no such group"):
@@ -223,7 +223,7 @@ def test_a_topic_that_nobody_has_is_made_where_the_client_was_sent(
     make_cluster: MakeCluster,
 ) -> None:
     peers = make_cluster("ab")
-    with ClusterProducer(peers["b"].address) as producer:
+    with Producer(peers["b"].address) as producer:
         producer.send("new", b"x").result(PATIENCE_S)
         with pytest.raises(TopicUnknownError):
             producer.send("forbidden", b"x")
@@ -233,11 +233,11 @@ def test_a_topic_that_nobody_has_is_made_where_the_client_was_sent(
 
 
 def test_a_group_of_no_cluster_is_used_as_a_producer_uses_it(peer: Peer) -> None:
-    with ClusterProducer(peer.address) as producer, Producer(peer.address) as plain:
+    with Producer([f"{peer.address},"]) as producer, Producer(peer.address) as plain:
         found = [producer.send("T", b"x", queue_key=f"k{n}").result() for n in range(9)]
         wanted = [plain.send("T", b"x", queue_key=f"k{n}").result() for n in range(9)]
 
-        assert producer._watch.alone == "b"
+        assert producer.of_all._watch.alone == "b"
         assert [one.queue_id for one in found] == [one.queue_id for one in wanted]
 
 
@@ -248,7 +248,7 @@ def test_a_group_that_joins_is_used_when_the_others_tell_of_it(
     peers = make_cluster("ab")
     new = peers.pop("b")
     make_known(peers)
-    with ClusterProducer(peers["a"].address) as producer:
+    with Producer(peers["a"].address) as producer:
         producer.send("T", b"x").result(PATIENCE_S)
         assert producer.groups() == ["a"]
         make_known({**peers, "b": new}, number=2)
