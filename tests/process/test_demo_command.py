@@ -7,12 +7,21 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ledgermq.cli.main import main
+from ledgermq.cli.node.demo_node import DemoNode
+from ledgermq.process import control
 from ledgermq.store.store_view import StoreView
+from tests.process.conftest import wait_until
+from tests.suite.space import short_folder
 
 SOURCES = Path(__file__).resolve().parents[2]
 
@@ -70,6 +79,36 @@ def test_the_demo_shows_its_steps_and_how_to_go_on(golden_copy: object) -> None:
         assert not (store / "abort").exists()
     finally:
         shutil.rmtree(folder)
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_supervisor_that_gets_no_processor_for_seconds_ends_no_demo(
+    golden_copy: Callable[[str], Path],
+) -> None:
+    with ExitStack() as stack:
+        made = tempfile.TemporaryDirectory(prefix="demo-", dir=short_folder())
+        folder = Path(stack.enter_context(made))
+        shutil.copytree(golden_copy("gs1"), folder / "store")
+        node = stack.enter_context(DemoNode.on_store(folder, hash_slots=500, index_items=400))
+        status = node.start()
+        (writer,) = [one["pid"] for one in status["processes"] if one["role"] == "writer"]
+        supervisor = psutil.Process(writer).parent()
+        assert supervisor is not None
+        supervisor.suspend()
+        # Longer than one question to it may take.
+        later = threading.Timer(control.ANSWER_TIMEOUT_S + 1, supervisor.resume)
+        later.start()
+        killed = node.kill("writer")
+        later.join()
+
+        assert killed == writer
+        wait_until(lambda: is_begun_anew(node, writer), "another writer")
+
+
+def is_begun_anew(node: DemoNode, before: int) -> bool:
+    pids = [one["pid"] for one in node.status()["processes"] if one["role"] == "writer"]
+    return pids not in ([None], [before])
 
 
 def test_a_path_without_a_store_is_refused(

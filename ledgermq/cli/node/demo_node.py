@@ -113,13 +113,20 @@ class DemoNode:
         """End one of its processes with SIGKILL; its pid.
 
         Raises:
-            LedgerError: the process is down just now.
+            LedgerError: the node, on a machine that may be busy with something else, has not named
+                it within a minute.
         """
-        for process in self.status()["processes"]:
-            if process["role"] == role and process["pid"] is not None:
-                os.kill(process["pid"], signal.SIGKILL)
-                return process["pid"]
-        raise LedgerError("process is not running", role=role)
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while True:
+            status = self._status_or_none()
+            for process in [] if status is None else status["processes"]:
+                if process["role"] == role and process["pid"] is not None:
+                    os.kill(process["pid"], signal.SIGKILL)
+                    return process["pid"]
+            has_ended = self._process is None or self._process.poll() is not None
+            if has_ended or time.monotonic() > deadline:
+                raise LedgerError("process is not running", role=role)
+            time.sleep(ASK_AGAIN_S)
 
     def kill_all(self) -> None:
         """End the whole node with SIGKILL: the children die with their supervisor."""
@@ -157,7 +164,7 @@ class DemoNode:
         try:
             return self.status()
         except (StorageError, TimedOutError):
-            # It has not made its socket yet.
+            # It has not made its socket yet, or gets no processor.
             return None
 
     def _last_lines(self) -> str:
