@@ -1,10 +1,10 @@
 """What does a slow or a dead group cost those who send to all groups of a cluster?
 
-Estimate beforehand: a ``ClusterProducer`` chooses between ``Producer``s, each with a connection and
-a window of its own, so a message of one group never waits for another one's. A group that ceases to
-answer is given what comes until the one watched message is overdue: of 200 messages a second some
-20 ms' worth. Then it gets nothing until that one is answered. The others take its share, at the
-times that they had before. The choice itself is some ten calls a message.
+Estimate beforehand: a ``ProducerOfGroups`` chooses between ``Producer``s, each with a connection
+and a window of its own, so a message of one group never waits for another one's. A group that
+ceases to answer is given what comes until the one watched message is overdue: of 200 messages a
+second some 20 ms' worth. Then it gets nothing until that one is answered. The others take its
+share, at the times that they had before. The choice itself is some ten calls a message.
 
 Three groups of one node each take 200 messages of 1 KiB a second from 20 threads, each of which
 waits for its message: all are well; then one is slow (its processes run for 50 ms, and stand for
@@ -34,7 +34,7 @@ from bench.node import BenchNode, bench_node
 from bench.processes import end_in_order, processes_of
 from bench.remoting_idle import free_port
 from ledgermq.client import Producer, ProducerOptions
-from ledgermq.client.clusters.cluster_producer import ClusterProducer
+from ledgermq.client.clusters.cluster_producer import ProducerOfGroups
 from ledgermq.model.errors import LedgerError
 
 GROUPS = ("orders-a", "orders-b", "orders-c")
@@ -57,7 +57,7 @@ Figures = dict[str, object]
 class Load:
     """Sends all the time, and keeps how long each message took."""
 
-    def __init__(self, producer: ClusterProducer, groups: dict[str, str]) -> None:
+    def __init__(self, producer: ProducerOfGroups, groups: dict[str, str]) -> None:
         """Begin.
 
         Args:
@@ -181,7 +181,7 @@ def one_run(base: Path, seconds: float) -> dict[str, Figures]:
             with Producer(node.address, options=PATIENT) as one:
                 one.send(TOPIC, BODY).result()
         ids = {f"7F0000{number + 2:02X}": name for number, name in enumerate(GROUPS)}
-        producer = ClusterProducer([node.address for node in nodes], options=PATIENT)
+        producer = ProducerOfGroups([node.address for node in nodes], options=PATIENT)
         stack.callback(producer.close, 1.0)
         producer.send(TOPIC, BODY).result()
         victims = processes_of(nodes[-1].process.pid)
@@ -218,14 +218,14 @@ def calls_of(base: Path) -> Figures:
                 one.send(TOPIC, BODY).result()
         with Producer(nodes[0].address, options=PATIENT) as one:
             found["Producer"] = _counted(one)
-        with ClusterProducer(nodes[0].address, options=PATIENT) as cluster:
-            found["ClusterProducer, one group"] = _counted(cluster)
-        with ClusterProducer([node.address for node in nodes], options=PATIENT) as cluster:
-            found["ClusterProducer, two groups"] = _counted(cluster)
+        with ProducerOfGroups(nodes[0].address, options=PATIENT) as cluster:
+            found["ProducerOfGroups, one group"] = _counted(cluster)
+        with ProducerOfGroups([node.address for node in nodes], options=PATIENT) as cluster:
+            found["ProducerOfGroups, two groups"] = _counted(cluster)
     return found
 
 
-def _counted(producer: Producer | ClusterProducer) -> float:
+def _counted(producer: Producer | ProducerOfGroups) -> float:
     producer.send(TOPIC, BODY).result()
     counts = CallCounts()
     sent = []

@@ -260,9 +260,11 @@ def test_a_package_says_what_it_holds_and_nothing_else(package: str) -> None:
     said = {type(statement) for statement in tree.body[1:]}
 
     assert ast.get_docstring(tree)
-    # The client is a library: its users import from the package, and nothing else is done there.
+    # The client is a library: its users import from the package, and nothing else is done there but
+    # that old names are found for one release more (``clusters/old_names.py``).
     library = package in {"client", "client/aio"}
-    assert said == ({ast.ImportFrom, ast.Assign} if library else set())
+    allowed = {ast.ImportFrom, ast.Assign, ast.If, ast.FunctionDef}
+    assert said == (allowed if library else set())
 
 
 def test_every_module_begins_with_what_it_is_for() -> None:

@@ -19,8 +19,8 @@ from functools import partial
 from typing import Any, ClassVar, NoReturn
 
 from ledgermq.client.closing import Ending, verbs_of
-from ledgermq.client.clusters.known_groups import KnownGroups, groups_request, known_groups
 from ledgermq.client.core.address import parse_addresses
+from ledgermq.client.core.known_groups import KnownGroups, groups_request, known_groups
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.requests import Request, Steps
@@ -137,7 +137,8 @@ class FirstContact(Ending):
             for verb in self._own_verbs():
                 vars(self).pop(verb, None)
         else:
-            several = self._several = self._of_cluster(told)
+            several: Ending = self._of_cluster(told)
+            self._several = several
             theirs = verbs_of(type(several))
             for verb in self._own_verbs():
                 is_theirs = verb in theirs
@@ -145,7 +146,7 @@ class FirstContact(Ending):
         self._is_asking = False
 
     @abstractmethod
-    def _of_cluster(self, told: KnownGroups) -> Ending:
+    def _of_cluster(self, told: KnownGroups) -> Any:
         """The client of all groups in the place of this one, whose own connections end."""
 
     def _own_verbs(self) -> frozenset[str]:

@@ -7,7 +7,7 @@ returns, a majority has it in the log, and every later leader knows it.
 
 from __future__ import annotations
 
-from ledgermq.client.clusters.admin_of_groups import AdminOfGroups, AsyncAdminOfGroups
+from ledgermq.client.admin.admin_of_groups import AdminOfGroups, AsyncAdminOfGroups
 from ledgermq.client.core import questions
 from ledgermq.client.core.asked import asked, question
 from ledgermq.client.core.questions import PAGE

@@ -1,4 +1,4 @@
-"""``AsyncClusterConsumer``: ``ClusterConsumer`` for asyncio."""
+"""``AsyncConsumerOfGroups``: ``ConsumerOfGroups`` for asyncio."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.loop_watch import is_readable_within
 
 
-class AsyncClusterConsumer(ClusterReads, AsyncClosing):
+class AsyncConsumerOfGroups(ClusterReads, AsyncClosing):
     """What an ``AsyncConsumer`` is in a cluster.
 
     Groups are found by a thread; they are read in the loop.
@@ -27,7 +27,7 @@ class AsyncClusterConsumer(ClusterReads, AsyncClosing):
         return self
 
     async def poll(self, timeout: float | None = 1.0) -> MessageBatch:
-        """The next messages of one queue of one group; see ``ClusterConsumer.poll``.
+        """The next messages of one queue of one group; see ``ConsumerOfGroups.poll``.
 
         Who is cancelled meanwhile has been given none: they come with the next ``poll``.
         """

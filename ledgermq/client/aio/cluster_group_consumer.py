@@ -1,4 +1,4 @@
-"""``AsyncClusterGroupConsumer``: ``ClusterGroupConsumer`` for asyncio."""
+"""``AsyncGroupConsumerOfGroups``: ``GroupConsumerOfGroups`` for asyncio."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ledgermq.client.core.requests import Result
 from ledgermq.client.groups.rebalance_listener import tell_cluster
 
 
-class AsyncClusterGroupConsumer(ClusterGroupReads, AsyncClosing):
+class AsyncGroupConsumerOfGroups(ClusterGroupReads, AsyncClosing):
     """What an ``AsyncGroupConsumer`` is in a cluster.
 
     Groups are found, and its heartbeats sent, by threads, so a task that blocks the loop costs it
@@ -29,14 +29,14 @@ class AsyncClusterGroupConsumer(ClusterGroupReads, AsyncClosing):
         return self
 
     async def poll(self, timeout: float | None = 1.0) -> MessageBatch:
-        """The next messages of one queue of one group; see ``ClusterGroupConsumer.poll``.
+        """The next messages of one queue of one group; see ``GroupConsumerOfGroups.poll``.
 
         Who is cancelled meanwhile has been given none: they come with the next ``poll``.
         """
         return await self.run(self._poll_steps(timeout))
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """All messages, also those to come; see ``ClusterGroupConsumer.__iter__``."""
+        """All messages, also those to come; see ``GroupConsumerOfGroups.__iter__``."""
         while not self._is_closed:
             for message in self.messages_of(await self.poll(ITERATION_POLL_S)):
                 yield message
@@ -63,7 +63,7 @@ class AsyncClusterGroupConsumer(ClusterGroupReads, AsyncClosing):
                 failure = error
 
     async def close(self) -> None:
-        """Give the queues away, and close; see ``ClusterGroupConsumer.close``."""
+        """Give the queues away, and close; see ``GroupConsumerOfGroups.close``."""
         if self._is_closed:
             return
         self._is_closed = True

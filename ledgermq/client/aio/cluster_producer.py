@@ -1,4 +1,4 @@
-"""``AsyncClusterProducer``: ``ClusterProducer`` for asyncio.
+"""``AsyncProducerOfGroups``: ``ProducerOfGroups`` for asyncio.
 
 It stands on the one for threads, which has some anyway: its outcomes are handed to the loop, and
 nothing that it waits for is waited for in the loop (docs/decisions/0088).
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Self, TypeVar, Unpack
 
 from ledgermq.client.closing import AsyncClosing
-from ledgermq.client.clusters.cluster_producer import ClusterProducer
+from ledgermq.client.clusters.cluster_producer import ProducerOfGroups
 from ledgermq.client.clusters.fail_over import ROOM_S
 from ledgermq.client.clusters.used_group import UsedGroup
 from ledgermq.client.core.received import ReceivedMessage
@@ -29,7 +29,7 @@ from ledgermq.model.errors import BusyError, ConfigError, NotLeaderError
 Result = TypeVar("Result")
 
 
-class AsyncClusterProducer(AsyncClosing):
+class AsyncProducerOfGroups(AsyncClosing):
     """What an ``AsyncProducer`` is in a cluster."""
 
     def __init__(
@@ -42,10 +42,10 @@ class AsyncClusterProducer(AsyncClosing):
         keys: Mapping[str, str] | None = None,
         fail_over_s: float = FAIL_OVER_S,
     ) -> None:
-        """A producer, with the arguments of ``ClusterProducer``."""
+        """A producer, with the arguments of ``ProducerOfGroups``."""
 
-        def make() -> ClusterProducer:
-            return ClusterProducer(
+        def make() -> ProducerOfGroups:
+            return ProducerOfGroups(
                 addresses,
                 name=name,
                 options=options,
@@ -55,7 +55,7 @@ class AsyncClusterProducer(AsyncClosing):
             )
 
         self._make = make
-        self._made: ClusterProducer | None = None
+        self._made: ProducerOfGroups | None = None
         self._found: set[str] = set()
 
     async def __aenter__(self) -> Self:
@@ -126,7 +126,7 @@ class AsyncClusterProducer(AsyncClosing):
     ) -> UsedGroup:
         """The group that a message would go to, for who sends it by other means.
 
-        See ``ClusterProducer.choose``.
+        See ``ProducerOfGroups.choose``.
         """
         return await asyncio.to_thread(
             self._producer.choose, topic, options, until=until, group=group, size=size
@@ -137,7 +137,7 @@ class AsyncClusterProducer(AsyncClosing):
         return self._producer.answering()
 
     def used(self, group: str) -> UsedGroup:
-        """A group with its producer; see ``ClusterProducer.used``."""
+        """A group with its producer; see ``ProducerOfGroups.used``."""
         return self._producer.used(group)
 
     async def cluster(self) -> str:
@@ -167,7 +167,7 @@ class AsyncClusterProducer(AsyncClosing):
         await asyncio.to_thread(self._producer.cancel, unique_id, group=group)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Return when every message sent so far has its outcome; see ``ClusterProducer.flush``."""
+        """Return when every message sent so far has its outcome; see ``ProducerOfGroups.flush``."""
         await asyncio.to_thread(self._producer.flush, timeout)
 
     async def close(self, timeout: float | None = None) -> None:
@@ -177,7 +177,7 @@ class AsyncClusterProducer(AsyncClosing):
             await asyncio.to_thread(made.close, timeout)
 
     @property
-    def _producer(self) -> ClusterProducer:
+    def _producer(self) -> ProducerOfGroups:
         if self._made is None:
             raise ConfigError("producer is not open: async with AsyncProducer(…)")
         return self._made

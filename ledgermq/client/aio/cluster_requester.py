@@ -1,10 +1,10 @@
-"""``AsyncClusterRequester``: ``ClusterRequester`` for asyncio."""
+"""``AsyncRequesterOfGroups``: ``RequesterOfGroups`` for asyncio."""
 
 from __future__ import annotations
 
 from typing import Self
 
-from ledgermq.client.aio.cluster_producer import AsyncClusterProducer
+from ledgermq.client.aio.cluster_producer import AsyncProducerOfGroups
 from ledgermq.client.aio.group_clients import AsyncGroupClients
 from ledgermq.client.aio.requester import AsyncRequester
 from ledgermq.client.calls import AwaitsCalls
@@ -14,12 +14,12 @@ from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.client.tracing.tracing import Tracing
 
 
-class AsyncClusterRequester(ClusterRequests, AwaitsCalls, AsyncClosing):
+class AsyncRequesterOfGroups(ClusterRequests, AwaitsCalls, AsyncClosing):
     """What an ``AsyncRequester`` is in a cluster: it has one for each group that is asked."""
 
     def __init__(
         self,
-        producer: AsyncClusterProducer,
+        producer: AsyncProducerOfGroups,
         *,
         name: str,
         options: ProducerOptions | None,

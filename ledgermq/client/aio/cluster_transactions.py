@@ -1,4 +1,4 @@
-"""``AsyncClusterTransactionalProducer``: ``ClusterTransactionalProducer`` for asyncio."""
+"""``AsyncTransactionalProducerOfGroups``: ``TransactionalProducerOfGroups`` for asyncio."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import time
 from typing import Self
 
-from ledgermq.client.aio.cluster_producer import AsyncClusterProducer
+from ledgermq.client.aio.cluster_producer import AsyncProducerOfGroups
 from ledgermq.client.aio.group_clients import AsyncGroupClients
 from ledgermq.client.aio.transactions import AsyncListener, AsyncTransactionalProducer
 from ledgermq.client.closing import AsyncClosing
@@ -21,12 +21,12 @@ from ledgermq.model.errors import LedgerError
 logger = logging.getLogger(__name__)
 
 
-class AsyncClusterTransactionalProducer(AsyncClosing):
+class AsyncTransactionalProducerOfGroups(AsyncClosing):
     """What an ``AsyncTransactionalProducer`` is in a cluster: it has one for each group."""
 
     def __init__(
         self,
-        producer: AsyncClusterProducer,
+        producer: AsyncProducerOfGroups,
         *,
         course: TransactionCourse,
         listener: AsyncListener | None,
@@ -34,7 +34,7 @@ class AsyncClusterTransactionalProducer(AsyncClosing):
         options: ProducerOptions,
         tracing: Tracing | None,
     ) -> None:
-        """A producer that chooses by ``producer``; see ``ClusterTransactionalProducer``."""
+        """A producer that chooses by ``producer``; see ``TransactionalProducerOfGroups``."""
 
         def make(address: str) -> AsyncTransactionalProducer:
             return AsyncTransactionalProducer(
@@ -74,7 +74,7 @@ class AsyncClusterTransactionalProducer(AsyncClosing):
     async def chosen(
         self, topic: str, options: RequestOptions, group: str
     ) -> AsyncTransactionalProducer:
-        """The producer of the group that a message would go to; see ``ClusterProducer.choose``."""
+        """The producer of the group that a message would go to; see ``ProducerOfGroups.choose``."""
         until = time.monotonic() + self._timeout_s
         return await self._clients.chosen(topic, options, group=group, until=until)
 

@@ -7,15 +7,15 @@ import time
 from collections.abc import AsyncIterator
 from functools import cached_property
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from ledgermq.client.aio.contact import AwaitsContact
-from ledgermq.client.closing import Ending
-from ledgermq.client.clusters.known_groups import KnownGroups
+from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.first_contact import contact_steps, told_by
+from ledgermq.client.late_clients import client_of_groups
 from ledgermq.client.loop_watch import AsyncRequests, is_set_within
 from ledgermq.client.reading.pull_pipeline import OffsetReset, pulled_batch
 from ledgermq.client.reading.retries import GivenBack, Reading, give_back_requests, given_back
@@ -148,10 +148,8 @@ class AsyncConsumer(TopicReader, AwaitsContact):
     async def _ask_groups(self) -> KnownGroups | None:
         return await self._open().run(contact_steps())
 
-    def _of_cluster(self, told: KnownGroups) -> Ending:
-        from ledgermq.client.aio.cluster_consumer import AsyncClusterConsumer
-
-        several = AsyncClusterConsumer(**self._in_cluster(told))
+    def _of_cluster(self, told: KnownGroups) -> Any:
+        several = client_of_groups("AsyncConsumerOfGroups")(**self._in_cluster(told))
         if self._requests is not None:
             self._requests.close()
         return several

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from inspect import iscoroutinefunction
 from typing import Any
 
-from ledgermq.client.clusters.known_groups import KnownGroups
+from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.first_contact import FirstContact, told_by
 
 

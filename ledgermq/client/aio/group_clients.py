@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from ledgermq.client.aio.cluster_producer import AsyncClusterProducer
+from ledgermq.client.aio.cluster_producer import AsyncProducerOfGroups
 from ledgermq.client.clusters.group_watch import WatchedGroup
 from ledgermq.client.clusters.used_group import UsedGroup
 from ledgermq.client.sending.message_options import RequestOptions
@@ -30,7 +30,7 @@ class AsyncGroupClients(Generic[Client]):
     Those of different groups are opened at the same time.
     """
 
-    def __init__(self, producer: AsyncClusterProducer, make: Callable[[str], Client]) -> None:
+    def __init__(self, producer: AsyncProducerOfGroups, make: Callable[[str], Client]) -> None:
         """``make`` takes the group's address."""
         self._producer = producer
         self._make = make
@@ -60,7 +60,7 @@ class AsyncGroupClients(Generic[Client]):
     async def chosen(
         self, topic: str, options: RequestOptions, *, group: str, until: float, size: int = 0
     ) -> Client:
-        """The client of the group that a message would go to; see ``ClusterProducer.choose``."""
+        """The client of the group that a message would go to; see ``ProducerOfGroups.choose``."""
         used = await self._producer.choose(topic, options, group=group, until=until, size=size)
         return await self.of(used)
 

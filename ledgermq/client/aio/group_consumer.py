@@ -6,12 +6,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 from ledgermq.client.aio.contact import AwaitsContact
 from ledgermq.client.blocking.requester import RETRY_S
-from ledgermq.client.closing import AsyncClosing, Ending
-from ledgermq.client.clusters.known_groups import KnownGroups
+from ledgermq.client.closing import AsyncClosing
+from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result, Steps
@@ -20,6 +20,7 @@ from ledgermq.client.groups.group_member import Course, GroupMember, Notice
 from ledgermq.client.groups.heartbeats import GOODBYE_S
 from ledgermq.client.groups.rebalance_listener import tell
 from ledgermq.client.groups.subscriber import Subscriber
+from ledgermq.client.late_clients import client_of_groups
 from ledgermq.client.loop_watch import AsyncRequests, is_set_within
 from ledgermq.client.reading.retries import GivenBack, given_back
 from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, TimedOutError
@@ -208,10 +209,8 @@ class AsyncGroupConsumer(Subscriber, AwaitsContact, AsyncClosing):
     async def _ask_groups(self) -> KnownGroups | None:
         return await self._open().run(contact_steps())
 
-    def _of_cluster(self, told: KnownGroups) -> Ending:
-        from ledgermq.client.aio.cluster_group_consumer import AsyncClusterGroupConsumer
-
-        several = AsyncClusterGroupConsumer(**self._in_cluster(told))
+    def _of_cluster(self, told: KnownGroups) -> Any:
+        several = client_of_groups("AsyncGroupConsumerOfGroups")(**self._in_cluster(told))
         self._open().close()
         self.name = several.name
         return several

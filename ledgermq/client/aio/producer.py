@@ -6,15 +6,15 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import zmq
 
 from ledgermq.client.aio.contact import AwaitsContact
-from ledgermq.client.closing import AsyncClosing, Ending
-from ledgermq.client.clusters.known_groups import KnownGroups
+from ledgermq.client.closing import AsyncClosing
 from ledgermq.client.core.address import DEFAULT_ADDRESS, local_host, parse_addresses
 from ledgermq.client.core.connection import Context
+from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.link import Link, keys_of
 from ledgermq.client.core.nodes import AnyLink, broker_link, is_one_node, writer_group
 from ledgermq.client.core.questions import ask
@@ -27,6 +27,7 @@ from ledgermq.client.first_contact import (
     link_group,
     nodes_of,
 )
+from ledgermq.client.late_clients import client_of_groups
 from ledgermq.client.loop_watch import AsyncRequests, LoopWatch
 from ledgermq.client.sending.fail_over_time import FAIL_OVER_S, checked_fail_over
 from ledgermq.client.sending.message_options import (
@@ -45,9 +46,6 @@ from ledgermq.model.errors import (
     ConfigError,
     TimedOutError,
 )
-
-if TYPE_CHECKING:
-    from ledgermq.client.aio.cluster_producer import AsyncClusterProducer
 
 Result = TypeVar("Result")
 Callback = Callable[[SendFuture[Result]], object]
@@ -315,9 +313,9 @@ class AsyncProducer(AwaitsContact, AsyncClosing):
         return await self._make_contact()
 
     @property
-    def of_all(self) -> AsyncClusterProducer:
+    def of_all(self) -> Any:
         """What this is in a cluster; see ``Producer.of_all``."""
-        producer: AsyncClusterProducer = self._several
+        producer: Any = self._several
         return producer
 
     def _close_connections(self) -> None:
@@ -329,11 +327,9 @@ class AsyncProducer(AwaitsContact, AsyncClosing):
         self._open_link()
         return await self._requests.run(contact_steps())
 
-    def _of_cluster(self, told: KnownGroups) -> Ending:
-        from ledgermq.client.aio.cluster_producer import AsyncClusterProducer
-
+    def _of_cluster(self, told: KnownGroups) -> Any:
         self._close_connections()
-        return AsyncClusterProducer(
+        return client_of_groups("AsyncProducerOfGroups")(
             by_group(self._addresses, told),
             name=self._name,
             options=self.options,

@@ -8,17 +8,18 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 from ledgermq.client.aio.consumer import AsyncConsumer
 from ledgermq.client.aio.contact import AwaitsContact
 from ledgermq.client.aio.producer import AsyncProducer
 from ledgermq.client.blocking.requester import RETRY_S
-from ledgermq.client.closing import AsyncClosing, Ending
-from ledgermq.client.clusters.known_groups import KnownGroups
+from ledgermq.client.closing import AsyncClosing
 from ledgermq.client.core.address import DEFAULT_ADDRESS
+from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.first_contact import nodes_of
+from ledgermq.client.late_clients import client_of_groups
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.sending.message_options import RequestOptions, check_options
 from ledgermq.client.sending.outgoing import Body
@@ -156,11 +157,9 @@ class AsyncRequester(AwaitsContact, AsyncClosing):
     async def _ask_groups(self) -> KnownGroups | None:
         return await self._producer.contact()
 
-    def _of_cluster(self, told: KnownGroups) -> Ending:
-        from ledgermq.client.aio.cluster_requester import AsyncClusterRequester
-
+    def _of_cluster(self, told: KnownGroups) -> Any:
         options, producer = self._producer.options, self._producer.of_all
-        return AsyncClusterRequester(
+        return client_of_groups("AsyncRequesterOfGroups")(
             producer, name=self._name, options=options, tracing=self._tracing
         )
 

@@ -6,21 +6,22 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 import zmq
 
 from ledgermq.client.aio.contact import AwaitsContact
 from ledgermq.client.aio.producer import AsyncProducer
 from ledgermq.client.blocking.transactions import CHECKS_RETRY_S, CHECKS_TIMEOUT_S
-from ledgermq.client.closing import AsyncClosing, Ending
-from ledgermq.client.clusters.known_groups import KnownGroups
+from ledgermq.client.closing import AsyncClosing
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.core.connection import Context
+from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.core.results import SendResult
 from ledgermq.client.first_contact import nodes_of
+from ledgermq.client.late_clients import client_of_groups
 from ledgermq.client.loop_watch import AsyncRequests
 from ledgermq.client.sending.known_transactions import TransactionResult
 from ledgermq.client.sending.message_options import (
@@ -308,10 +309,8 @@ class AsyncTransactionalProducer(AwaitsContact, AsyncClosing):
     async def _ask_groups(self) -> KnownGroups | None:
         return await self._producer.contact()
 
-    def _of_cluster(self, told: KnownGroups) -> Ending:
-        from ledgermq.client.aio.cluster_transactions import AsyncClusterTransactionalProducer
-
-        return AsyncClusterTransactionalProducer(
+    def _of_cluster(self, told: KnownGroups) -> Any:
+        return client_of_groups("AsyncTransactionalProducerOfGroups")(
             self._producer.of_all,
             course=self._course,
             listener=self._listener,

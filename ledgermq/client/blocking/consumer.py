@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 from ledgermq.client.blocking.broker import Broker, wait_for_link
 from ledgermq.client.blocking.contact import WaitsForContact
-from ledgermq.client.closing import Ending
-from ledgermq.client.clusters.known_groups import KnownGroups
+from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.errand import Errand
 from ledgermq.client.first_contact import check_only_group, contact_steps
+from ledgermq.client.late_clients import client_of_groups
 from ledgermq.client.reading.pull_pipeline import OffsetReset, pulled_batch
 from ledgermq.client.reading.retries import GivenBack, Reading, give_back_requests, given_back
 from ledgermq.client.reading.start_offsets import checked_group
@@ -212,10 +213,8 @@ class Consumer(TopicReader, WaitsForContact):
             raise self._closed()
         return self._broker.run(contact_steps())
 
-    def _of_cluster(self, told: KnownGroups) -> Ending:
-        from ledgermq.client.clusters.cluster_consumer import ClusterConsumer
-
-        several = ClusterConsumer(**self._in_cluster(told))
+    def _of_cluster(self, told: KnownGroups) -> Any:
+        several = client_of_groups("ConsumerOfGroups")(**self._in_cluster(told))
         self._link.close()
         return several
 

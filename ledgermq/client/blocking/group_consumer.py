@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
+from typing import Any
 
 from ledgermq.client.blocking.broker import Broker, wait_for_link
 from ledgermq.client.blocking.consumer import ITERATION_POLL_S
 from ledgermq.client.blocking.contact import WaitsForContact
 from ledgermq.client.blocking.heartbeat_thread import HeartbeatThread
 from ledgermq.client.blocking.requester import RETRY_S
-from ledgermq.client.closing import Ending
-from ledgermq.client.clusters.known_groups import KnownGroups, groups_request
+from ledgermq.client.core.known_groups import KnownGroups, groups_request
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
@@ -23,6 +23,7 @@ from ledgermq.client.groups.group_member import Course, GroupMember, Notice
 from ledgermq.client.groups.heartbeats import GOODBYE_S
 from ledgermq.client.groups.rebalance_listener import tell_at_once
 from ledgermq.client.groups.subscriber import Subscriber
+from ledgermq.client.late_clients import client_of_groups
 from ledgermq.client.reading.retries import GivenBack, given_back
 from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, TimedOutError
 
@@ -212,10 +213,8 @@ class GroupConsumer(Subscriber, WaitsForContact):
     def _ask_groups(self) -> KnownGroups | None:
         return self._broker.run(contact_steps())
 
-    def _of_cluster(self, told: KnownGroups) -> Ending:
-        from ledgermq.client.clusters.cluster_group_consumer import ClusterGroupConsumer
-
-        several = ClusterGroupConsumer(**self._in_cluster(told))
+    def _of_cluster(self, told: KnownGroups) -> Any:
+        several = client_of_groups("GroupConsumerOfGroups")(**self._in_cluster(told))
         self._link.close()
         self.name = several.name
         return several

@@ -5,17 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 import zmq
 
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.blocking.contact import WaitsForContact
 from ledgermq.client.blocking.send_driver import SendDriver
-from ledgermq.client.closing import Ending
-from ledgermq.client.clusters.known_groups import KnownGroups
 from ledgermq.client.core.address import DEFAULT_ADDRESS, local_host, parse_addresses
 from ledgermq.client.core.connection import Context
+from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.link import NEVER, Link, keys_of
 from ledgermq.client.core.nodes import AnyLink, broker_link, is_one_node, writer_group
 from ledgermq.client.core.received import ReceivedMessage
@@ -27,6 +26,7 @@ from ledgermq.client.first_contact import (
     link_group,
     nodes_of,
 )
+from ledgermq.client.late_clients import client_of_groups
 from ledgermq.client.sending.fail_over_time import FAIL_OVER_S, checked_fail_over
 from ledgermq.client.sending.frames import BatchCallback, OneCallback
 from ledgermq.client.sending.message_options import (
@@ -43,9 +43,6 @@ from ledgermq.client.sending.send_pipeline import ProducerOptions, SendPipeline
 from ledgermq.client.sending.sender import RECORD_AROUND, RouteTable, Sender, batch_size
 from ledgermq.client.tracing.tracing import Tracing
 from ledgermq.model.errors import LedgerError, TimedOutError
-
-if TYPE_CHECKING:
-    from ledgermq.client.clusters.cluster_producer import ClusterProducer
 
 Future = TypeVar("Future")
 
@@ -358,20 +355,18 @@ class Producer(WaitsForContact):
         return self._make_contact()
 
     @property
-    def of_all(self) -> ClusterProducer:
+    def of_all(self) -> Any:
         """What this is in a cluster; only once that is known."""
-        producer: ClusterProducer = self._several
+        producer: Any = self._several
         return producer
 
     def _ask_groups(self) -> KnownGroups | None:
         with self._broker_lock:
             return self._broker.run(contact_steps())
 
-    def _of_cluster(self, told: KnownGroups) -> Ending:
-        from ledgermq.client.clusters.cluster_producer import ClusterProducer
-
+    def _of_cluster(self, told: KnownGroups) -> Any:
         self._close_connections()
-        return ClusterProducer(
+        return client_of_groups("ProducerOfGroups")(
             by_group(self._addresses, told),
             name=self._name,
             options=self.options,

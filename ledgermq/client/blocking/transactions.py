@@ -12,21 +12,21 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 import zmq
 
 from ledgermq.client.blocking.call_thread import CallThread
 from ledgermq.client.blocking.contact import WaitsForContact
 from ledgermq.client.blocking.producer import Producer
-from ledgermq.client.closing import Ending
-from ledgermq.client.clusters.known_groups import KnownGroups
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.core.connection import Context
+from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.core.results import SendResult
 from ledgermq.client.first_contact import contact_steps, nodes_of, several_groups
+from ledgermq.client.late_clients import client_of_groups
 from ledgermq.client.sending.frames import OneCallback
 from ledgermq.client.sending.known_transactions import TransactionResult
 from ledgermq.client.sending.message_options import (
@@ -398,11 +398,9 @@ class TransactionalProducer(WaitsForContact):
                 return None
         return self._producer.contact()
 
-    def _of_cluster(self, told: KnownGroups) -> Ending:
-        from ledgermq.client.clusters.cluster_transactions import ClusterTransactionalProducer
-
+    def _of_cluster(self, told: KnownGroups) -> Any:
         self._calls.close()
-        return ClusterTransactionalProducer(
+        return client_of_groups("TransactionalProducerOfGroups")(
             self._producer.of_all,
             course=self._course,
             listener=self._listener,

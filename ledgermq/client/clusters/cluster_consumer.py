@@ -1,4 +1,4 @@
-"""``ClusterConsumer``: reads a topic in all groups of a cluster that have it."""
+"""``ConsumerOfGroups``: reads a topic in all groups of a cluster that have it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class ClusterReads:
         """A consumer, which finds the groups in the background.
 
         Args:
-            addresses: as a ``ClusterProducer`` takes them.
+            addresses: as a ``ProducerOfGroups`` takes them.
             start: as a ``Consumer`` takes it, but for offsets: those are one group's.
 
         Raises:
@@ -294,7 +294,7 @@ def only_group_of(messages: Sequence[ReceivedMessage]) -> str:
     return groups[0]
 
 
-class ClusterConsumer(ClusterReads, Closing):
+class ConsumerOfGroups(ClusterReads, Closing):
     """What a ``Consumer`` is in a cluster: it has a consumer for each group that has the topic."""
 
     def of(self, group: str) -> Consumer:

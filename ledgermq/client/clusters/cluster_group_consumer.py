@@ -1,4 +1,4 @@
-"""``ClusterGroupConsumer``: shares the queues of topics in all groups of brokers of a cluster."""
+"""``GroupConsumerOfGroups``: shares the queues of topics in all groups of brokers of a cluster."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class ClusterGroupReads:
         """A member that joins with its first ``poll``; ``subscribe`` before.
 
         Args:
-            addresses, keys: as a ``ClusterProducer`` takes them.
+            addresses, keys: as a ``ProducerOfGroups`` takes them.
             name: as ``GroupConsumer`` takes it; the member's id in each group of nodes is that with
                 ``@cluster`` behind it.
             subscriptions: what was subscribed to so far.
@@ -429,7 +429,7 @@ def _link_to(group: WatchedGroup, client: str) -> AnyLink:
     return broker_link(context, parse_addresses(group.address), client=client)
 
 
-class ClusterGroupConsumer(ClusterGroupReads, Closing):
+class GroupConsumerOfGroups(ClusterGroupReads, Closing):
     """What a ``GroupConsumer`` is in a cluster: a member in each group that has a topic."""
 
     def poll(self, timeout: float | None = 1.0) -> MessageBatch:

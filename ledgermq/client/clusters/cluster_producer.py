@@ -1,4 +1,4 @@
-"""``ClusterProducer``: sends messages to all groups of a cluster that have a topic."""
+"""``ProducerOfGroups``: sends messages to all groups of a cluster that have a topic."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from ledgermq.model.errors import (
 )
 
 
-class ClusterProducer(Closing):
+class ProducerOfGroups(Closing):
     """What a ``Producer`` is in a cluster: it has a producer for each group, and chooses.
 
     There is another one for each group of what may fail over. ``linger_ms``, ``window_bytes`` and

@@ -1,4 +1,4 @@
-"""``ClusterRequester``: sends requests to any group of a cluster, and waits for their replies."""
+"""``RequesterOfGroups``: sends requests to any group of a cluster, and waits for their replies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Unpack
 from ledgermq.client.blocking.requester import Requester
 from ledgermq.client.calls import Calls, MakesCalls
 from ledgermq.client.closing import Closing
-from ledgermq.client.clusters.cluster_producer import ClusterProducer
+from ledgermq.client.clusters.cluster_producer import ProducerOfGroups
 from ledgermq.client.clusters.group_clients import GroupClients
 from ledgermq.client.clusters.used_group import UsedGroup
 from ledgermq.client.core.asked import asked
@@ -50,12 +50,12 @@ class ClusterRequests(ABC):
         return reply
 
 
-class ClusterRequester(ClusterRequests, MakesCalls, Closing):
+class RequesterOfGroups(ClusterRequests, MakesCalls, Closing):
     """What a ``Requester`` is in a cluster: it has one for each group that is asked."""
 
     def __init__(
         self,
-        producer: ClusterProducer,
+        producer: ProducerOfGroups,
         *,
         name: str,
     ) -> None:

@@ -1,4 +1,4 @@
-"""``ClusterTransactionalProducer``: transactions in any group of a cluster, each in one."""
+"""``TransactionalProducerOfGroups``: transactions in any group of a cluster, each in one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 from ledgermq.client.blocking.transactions import Listener, TransactionalProducer
 from ledgermq.client.closing import Closing
-from ledgermq.client.clusters.cluster_producer import ClusterProducer
+from ledgermq.client.clusters.cluster_producer import ProducerOfGroups
 from ledgermq.client.clusters.group_clients import GroupClients
 from ledgermq.client.clusters.group_watch import ASKED_AGAIN_S
 from ledgermq.client.clusters.used_group import UsedGroup
@@ -20,7 +20,7 @@ from ledgermq.model.errors import LedgerError
 logger = logging.getLogger(__name__)
 
 
-class ClusterTransactionalProducer(Closing):
+class TransactionalProducerOfGroups(Closing):
     """What a ``TransactionalProducer`` is in a cluster: it has one for each group that is used.
 
     With a listener it has one for each group that answers, as any may ask it.
@@ -28,7 +28,7 @@ class ClusterTransactionalProducer(Closing):
 
     def __init__(
         self,
-        producer: ClusterProducer,
+        producer: ProducerOfGroups,
         *,
         course: TransactionCourse,
         listener: Listener | None,
@@ -63,7 +63,7 @@ class ClusterTransactionalProducer(Closing):
         return self._clients.of(group)
 
     def chosen(self, topic: str, options: RequestOptions, group: str) -> TransactionalProducer:
-        """The producer of the group that a message would go to; see ``ClusterProducer.choose``."""
+        """The producer of the group that a message would go to; see ``ProducerOfGroups.choose``."""
         until = time.monotonic() + self._producer.options.timeout_s
         return self._clients.chosen(topic, options, group=group, until=until)
 

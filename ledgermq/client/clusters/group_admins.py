@@ -63,7 +63,7 @@ class GroupAdmins(AdminsByName[Admin], MakesCalls, Closing):
         """Admins, which are made as they are asked for.
 
         Args:
-            addresses, keys: as a ``ClusterProducer`` takes them.
+            addresses, keys: as a ``ProducerOfGroups`` takes them.
             timeout_s: for each question, and to learn which groups there are.
 
         Raises:

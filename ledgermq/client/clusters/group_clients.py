@@ -1,4 +1,4 @@
-"""Clients of one group each, which send by the producers that a ``ClusterProducer`` has of them."""
+"""Clients of one group each, which send by the producers that a ``ProducerOfGroups`` has."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from ledgermq.client.clusters.cluster_producer import ClusterProducer
+from ledgermq.client.clusters.cluster_producer import ProducerOfGroups
 from ledgermq.client.clusters.used_group import UsedGroup
 from ledgermq.client.sending.message_options import RequestOptions
 
@@ -27,7 +27,7 @@ class GroupClients(Generic[Client]):
     Safe to share among threads.
     """
 
-    def __init__(self, producer: ClusterProducer, make: Callable[[UsedGroup], Client]) -> None:
+    def __init__(self, producer: ProducerOfGroups, make: Callable[[UsedGroup], Client]) -> None:
         """``make`` waits for nothing."""
         self._producer = producer
         self._make = make
@@ -56,7 +56,7 @@ class GroupClients(Generic[Client]):
     def chosen(
         self, topic: str, options: RequestOptions, *, group: str, until: float, size: int = 0
     ) -> Client:
-        """The client of the group that a message would go to; see ``ClusterProducer.choose``."""
+        """The client of the group that a message would go to; see ``ProducerOfGroups.choose``."""
         used = self._producer.choose(topic, options, group=group, until=until, size=size)
         return self.of(used.group.name)
 

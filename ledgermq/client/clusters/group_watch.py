@@ -16,12 +16,6 @@ from functools import partial
 import zmq
 
 from ledgermq.client.blocking.send_driver import POLL_S_MAX, PollerBell
-from ledgermq.client.clusters.known_groups import (
-    KnownGroups,
-    NamedGroup,
-    groups_request,
-    known_groups,
-)
 from ledgermq.client.clusters.told_topics import (
     OVER_NONE,
     ROW_ANSWER_S,
@@ -32,6 +26,12 @@ from ledgermq.client.clusters.told_topics import (
 from ledgermq.client.clusters.topic_groups import TopicGroups
 from ledgermq.client.core.address import parse_addresses
 from ledgermq.client.core.connection import Context
+from ledgermq.client.core.known_groups import (
+    KnownGroups,
+    NamedGroup,
+    groups_request,
+    known_groups,
+)
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.questions import PERMIT_READ, PERMIT_WRITE, route_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ledgermq.client.clusters.known_groups import GROUPS_TOLD_MAX
+from ledgermq.client.core.known_groups import GROUPS_TOLD_MAX
 from ledgermq.client.core.requests import Request, call_request, call_result
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.limits import QUEUE_ID_MAX

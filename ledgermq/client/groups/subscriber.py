@@ -9,10 +9,10 @@ from typing import TypedDict
 
 import zmq
 
-from ledgermq.client.clusters.known_groups import KnownGroups
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.connection import Context
+from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.nodes import AnyLink, broker_link
 from ledgermq.client.core.read_traces import Reader, ReadTraces, processing, settling
 from ledgermq.client.core.received import ReceivedMessage
@@ -27,7 +27,7 @@ from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
 
 
 class MemberInCluster(TypedDict):
-    """The arguments of a ``ClusterGroupConsumer``."""
+    """The arguments of a ``GroupConsumerOfGroups``."""
 
     addresses: Sequence[str]
     group: str

@@ -10,10 +10,10 @@ from typing import TypedDict
 
 import zmq
 
-from ledgermq.client.clusters.known_groups import KnownGroups
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.connection import Context
+from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.questions import group_commit, group_offset
 from ledgermq.client.core.read_traces import Reader, ReadTraces, processing, settling
@@ -40,7 +40,7 @@ from ledgermq.wire.pull_frame import Pull
 
 
 class ReadInCluster(TypedDict):
-    """The arguments of a ``ClusterConsumer``."""
+    """The arguments of a ``ConsumerOfGroups``."""
 
     addresses: Sequence[str]
     topic: str

@@ -1,4 +1,4 @@
-"""Topics over groups by a ``ClusterProducer``: whose queues keys go by, and what fails over."""
+"""Topics over groups by a ``ProducerOfGroups``: whose queues keys go by, and what fails over."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from ledgermq.client.clusters.cluster_producer import ClusterProducer
+from ledgermq.client.clusters.cluster_producer import ProducerOfGroups
 from ledgermq.client.clusters.told_topics import OVER_NONE, ToldTopic
 from ledgermq.client.clusters.topic_groups import GroupQueue, TopicGroups
 from ledgermq.client.core.results import SendResult
@@ -37,7 +37,7 @@ PATIENT = ProducerOptions(timeout_s=60)
 Futures = list[SendFuture[SendResult]]
 
 
-def know(producer: ClusterProducer, topic: str = "T") -> TopicGroups:
+def know(producer: ProducerOfGroups, topic: str = "T") -> TopicGroups:
     """Return when all is known of a topic."""
     producer._watch.topic_groups(topic)
     said = producer._watch.wait_for(
@@ -47,7 +47,7 @@ def know(producer: ClusterProducer, topic: str = "T") -> TopicGroups:
     return said
 
 
-def answer(producer: ClusterProducer) -> None:
+def answer(producer: ProducerOfGroups) -> None:
     """Return when both groups have a session with the one that looks at them.
 
     A machine that stands for a moment may cost it one, and what is sent while one group alone has
@@ -57,7 +57,7 @@ def answer(producer: ClusterProducer) -> None:
     wait_until(lambda: all(group is not None and group.answers for group in groups))
 
 
-def live(producer: ClusterProducer, group: str) -> str:
+def live(producer: ProducerOfGroups, group: str) -> str:
     """Have a group store a message, whose unique id is returned.
 
     On a busy machine both groups may be too slow for what fails over, which then waits for the one
@@ -66,7 +66,7 @@ def live(producer: ClusterProducer, group: str) -> str:
     return producer.send("T", b"lives", group=group).result(PATIENCE_S).unique_id
 
 
-def fill(producer: ClusterProducer, peer: Peer, body: bytes = b"x") -> Futures:
+def fill(producer: ProducerOfGroups, peer: Peer, body: bytes = b"x") -> Futures:
     """Send until this group has got a message."""
     before, sent = len(peer.seen), []
 
@@ -89,7 +89,7 @@ def test_keys_go_by_the_row_and_wait_for_no_group_that_is_dead_at_first(
     keys = {f"k{number}": whole.queue_of(f"k{number}") for number in range(40)}
     lives = {key: queue for key, queue in keys.items() if queue.group != "dead"}
     lost = next(key for key in keys if key not in lives)
-    with ClusterProducer(peers["a"].address, options=ProducerOptions(timeout_s=60)) as producer:
+    with ProducerOfGroups(peers["a"].address, options=ProducerOptions(timeout_s=60)) as producer:
         found = {key: producer.send("T", b"x", queue_key=key) for key in lives}
 
         assert {key: sent.result(PATIENCE_S).queue_id for key, sent in found.items()} == {
@@ -105,7 +105,7 @@ def test_keys_go_by_the_row_and_wait_for_no_group_that_is_dead_at_first(
 def test_groups_that_a_row_does_not_name_get_nothing(make_cluster: MakeCluster) -> None:
     peers = make_cluster("abc")
     make_over(peers, "T", a=4, c=0)
-    with ClusterProducer(peers["b"].address) as producer:
+    with ProducerOfGroups(peers["b"].address) as producer:
         know(producer)
         for number in range(20):
             producer.send("T", b"x").result(PATIENCE_S)
@@ -120,7 +120,7 @@ def test_groups_that_a_row_does_not_name_get_nothing(make_cluster: MakeCluster) 
 def test_a_topic_over_groups_is_made_by_no_client(make_cluster: MakeCluster) -> None:
     peers = make_cluster("ab")
     make_over(peers, "new", b=4)
-    with ClusterProducer(peers["a"].address) as producer:
+    with ProducerOfGroups(peers["a"].address) as producer:
         # Until a group has spoken, it has what the row says.
         know(producer, "new")
         with pytest.raises(TopicUnknownError, match="takes messages of it now"):
@@ -136,7 +136,7 @@ def test_keys_stay_where_the_row_has_them_while_groups_follow_one_after_the_othe
     make_over(peers, "T", a=4, b=4)
     key = next(f"k{n}" for n in range(99) if know_queue(f"k{n}").group == "b")
     peers["b"].topics["T"] = 0
-    with ClusterProducer(peers["a"].address) as producer:
+    with ProducerOfGroups(peers["a"].address) as producer:
         # By its own word the second one takes nothing.
         wait_until(lambda: [*know(producer).queues] == ["a"])
         producer.send("T", b"x", queue_key=key).result(PATIENCE_S)
@@ -149,7 +149,7 @@ def test_a_key_of_a_topic_that_is_closed_in_all_groups_goes_nowhere_until_it_is_
 ) -> None:
     peers = make_cluster("ab")
     make_over(peers, "T", a=0, b=0)
-    with ClusterProducer(peers["a"].address) as producer:
+    with ProducerOfGroups(peers["a"].address) as producer:
         know(producer)
         with pytest.raises(TopicUnknownError, match="takes messages of it now"):
             producer.send("T", b"x", queue_key="k")
@@ -164,7 +164,7 @@ def test_a_key_waits_for_a_row_that_nobody_has_confirmed_for_long(
 ) -> None:
     peers = make_cluster("ab")
     make_over(peers, "T", a=4, b=4)
-    with ClusterProducer(peers["a"].address) as producer:
+    with ProducerOfGroups(peers["a"].address) as producer:
         before = know(producer)
         monkeypatch.setattr("ledgermq.client.clusters.told_topics.ROW_GOOD_S", -1.0)
         producer._watch.look_again("T")
@@ -180,7 +180,7 @@ def test_a_row_that_changes_is_told_to_who_uses_its_topic(
     monkeypatch.setattr("ledgermq.client.clusters.group_watch.LOOK_S", 0.05)
     peers = make_cluster("ab")
     make_over(peers, "T", a=4, b=4)
-    with ClusterProducer(peers["a"].address) as producer:
+    with ProducerOfGroups(peers["a"].address) as producer:
         assert not know(producer).fails_over
         make_over(peers, "T", fails_over=True, a=4)
         make_known(peers, number=2)
@@ -198,7 +198,7 @@ def test_what_a_group_has_not_stored_in_time_goes_to_another_one_under_its_uniqu
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
     called: list[SendFuture[SendResult]] = []
-    with ClusterProducer(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
+    with ProducerOfGroups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
         assert know(producer).fails_over
         first = live(producer, "b")
         answer(producer)
@@ -229,7 +229,7 @@ def test_a_batch_goes_to_another_group_whole_and_under_its_unique_ids(
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
     bodies = [b"1", bytearray(b"2"), b"3"]
-    with ClusterProducer(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
+    with ProducerOfGroups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
         know(producer)
         live(producer, "b")
         peers["a"].silent = True
@@ -259,7 +259,7 @@ def test_what_has_an_order_or_a_time_stays_with_its_group(
     make_over(peers, "ordered", fails_over=True, order=True, a=4)
     peers["a"].topics["ordered"] = 4
     key = next(f"k{n}" for n in range(99) if know_queue(f"k{n}").group == "a")
-    with ClusterProducer(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
+    with ProducerOfGroups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
         know(producer)
         know(producer, "ordered")
         live(producer, "b")
@@ -296,7 +296,7 @@ def know_queue(key: str) -> GroupQueue:
     return TopicGroups({"a": 4, "b": 4}, ()).queue_of(key)
 
 
-def fill_until_moved(producer: ClusterProducer, peers: dict[str, Peer]) -> Futures:
+def fill_until_moved(producer: ProducerOfGroups, peers: dict[str, Peer]) -> Futures:
     """Send what may fail over until the first group has got one, which the second one has then."""
     sent: Futures = []
 
@@ -312,7 +312,7 @@ def fill_until_moved(producer: ClusterProducer, peers: dict[str, Peer]) -> Futur
 def test_what_no_group_can_store_fails_at_once(make_cluster: MakeCluster) -> None:
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
-    with ClusterProducer(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
+    with ProducerOfGroups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
         know(producer)
         for peer in peers.values():
             peer.refusals.append(MessageIllegalError("not this one"))
@@ -326,7 +326,7 @@ def test_a_message_that_no_group_answers_has_an_unknown_outcome(
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
     options = ProducerOptions(timeout_s=3 * SOON_S)
-    with ClusterProducer(peers["a"].address, fail_over_s=SOON_S, options=options) as producer:
+    with ProducerOfGroups(peers["a"].address, fail_over_s=SOON_S, options=options) as producer:
         know(producer)
         for peer in peers.values():
             peer.silent = True
@@ -347,7 +347,7 @@ def test_a_batch_that_begins_with_an_id_of_the_applications_keeps_that_one(
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
     batch = [OutgoingMessage(b"1", unique_id="the-first"), OutgoingMessage(b"2")]
-    with ClusterProducer(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
+    with ProducerOfGroups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
         know(producer)
         live(producer, "b")
         peers["a"].silent = True
@@ -365,7 +365,7 @@ def test_the_only_group_that_is_left_is_waited_for_although_it_may_have_the_mess
 ) -> None:
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
-    with ClusterProducer(peers["a"].address, options=PATIENT, fail_over_s=LATER_S) as producer:
+    with ProducerOfGroups(peers["a"].address, options=PATIENT, fail_over_s=LATER_S) as producer:
         know(producer)
         peers["b"].silent = True
         sent = fill(producer, peers["b"])
@@ -386,7 +386,7 @@ def test_a_message_that_all_groups_were_too_slow_for_is_waited_for_where_others_
 ) -> None:
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
-    with ClusterProducer(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
+    with ProducerOfGroups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
         know(producer)
         for name in "ab":
             producer.send("T", b"stays", group=name).result(PATIENCE_S)
@@ -409,7 +409,7 @@ def test_who_closes_waits_for_what_fails_over_as_long_as_it_says(
 ) -> None:
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
-    waits = ClusterProducer(peers["a"].address, options=PATIENT, fail_over_s=SOON_S)
+    waits = ProducerOfGroups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S)
     know(waits)
     live(waits, "b")
     peers["a"].silent = True
@@ -417,7 +417,7 @@ def test_who_closes_waits_for_what_fails_over_as_long_as_it_says(
     waits.close(PATIENCE_S)
 
     assert [one.exception(0.0) for one in sent] == [None] * len(sent)
-    goes = ClusterProducer(peers["b"].address, fail_over_s=SOON_S)
+    goes = ProducerOfGroups(peers["b"].address, fail_over_s=SOON_S)
     know(goes)
     peers["b"].silent = True
     lost = goes.send("T", b"x")
@@ -430,7 +430,7 @@ def test_what_waits_to_go_elsewhere_is_bounded(make_cluster: MakeCluster) -> Non
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
     options = ProducerOptions(timeout_s=60, window_bytes=65_536, compress_above=None)
-    with ClusterProducer(peers["a"].address, options=options, fail_over_s=SOON_S) as producer:
+    with ProducerOfGroups(peers["a"].address, options=options, fail_over_s=SOON_S) as producer:
         know(producer)
         for peer in peers.values():
             peer.silent = True
@@ -449,7 +449,7 @@ def test_what_waits_to_go_elsewhere_is_bounded(make_cluster: MakeCluster) -> Non
 
 def test_a_time_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"fail_over_s out of range \(value=0"):
-        ClusterProducer(DEAD, fail_over_s=0)
+        ProducerOfGroups(DEAD, fail_over_s=0)
 
 
 def test_a_group_that_was_not_heard_is_as_the_row_says_and_others_as_they_say() -> None:

@@ -20,16 +20,16 @@ from ledgermq.client import (
     TransactionalProducer,
 )
 from ledgermq.client.aio import AsyncConsumer, AsyncGroupConsumer, AsyncProducer, AsyncRequester
-from ledgermq.client.aio.cluster_consumer import AsyncClusterConsumer
-from ledgermq.client.aio.cluster_group_consumer import AsyncClusterGroupConsumer
-from ledgermq.client.aio.cluster_producer import AsyncClusterProducer
-from ledgermq.client.aio.cluster_requester import AsyncClusterRequester
+from ledgermq.client.aio.cluster_consumer import AsyncConsumerOfGroups
+from ledgermq.client.aio.cluster_group_consumer import AsyncGroupConsumerOfGroups
+from ledgermq.client.aio.cluster_producer import AsyncProducerOfGroups
+from ledgermq.client.aio.cluster_requester import AsyncRequesterOfGroups
 from ledgermq.client.closing import verbs_of
-from ledgermq.client.clusters.cluster_consumer import ClusterConsumer
-from ledgermq.client.clusters.cluster_group_consumer import ClusterGroupConsumer
-from ledgermq.client.clusters.cluster_producer import ClusterProducer
-from ledgermq.client.clusters.cluster_requester import ClusterRequester
-from ledgermq.client.clusters.known_groups import KnownGroups, NamedGroup
+from ledgermq.client.clusters.cluster_consumer import ConsumerOfGroups
+from ledgermq.client.clusters.cluster_group_consumer import GroupConsumerOfGroups
+from ledgermq.client.clusters.cluster_producer import ProducerOfGroups
+from ledgermq.client.clusters.cluster_requester import RequesterOfGroups
+from ledgermq.client.core.known_groups import KnownGroups, NamedGroup
 from ledgermq.client.first_contact import by_group, nodes_of, several_groups
 from ledgermq.client.groups.allocation import ClusterQueue
 from ledgermq.model.errors import ClosedError, ConfigError, NotLeaderError
@@ -39,14 +39,14 @@ from tests.unit.client.peer import Peer
 from tests.unit.client.test_producer import wait_until
 
 IN_CLUSTER = [
-    (Producer, ClusterProducer),
-    (Consumer, ClusterConsumer),
-    (GroupConsumer, ClusterGroupConsumer),
-    (Requester, ClusterRequester),
-    (AsyncProducer, AsyncClusterProducer),
-    (AsyncConsumer, AsyncClusterConsumer),
-    (AsyncGroupConsumer, AsyncClusterGroupConsumer),
-    (AsyncRequester, AsyncClusterRequester),
+    (Producer, ProducerOfGroups),
+    (Consumer, ConsumerOfGroups),
+    (GroupConsumer, GroupConsumerOfGroups),
+    (Requester, RequesterOfGroups),
+    (AsyncProducer, AsyncProducerOfGroups),
+    (AsyncConsumer, AsyncConsumerOfGroups),
+    (AsyncGroupConsumer, AsyncGroupConsumerOfGroups),
+    (AsyncRequester, AsyncRequesterOfGroups),
 ]
 
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, Self, TypeVar
 
 from ledgermq.client.broker_connection import TIMEOUT_S, AsyncBrokerClient, BrokerClient
 from ledgermq.client.core.address import DEFAULT_ADDRESS
 from ledgermq.client.first_contact import contact_steps, nodes_of, seeds
+from ledgermq.client.late_clients import client_of_groups
 from ledgermq.model.errors import LedgerError
 from ledgermq.wire.session import SpokenFor
-
-if TYPE_CHECKING:
-    from ledgermq.client.admin.admin import Admin, AsyncAdmin
-    from ledgermq.client.aio.group_admins import AsyncGroupAdmins
-    from ledgermq.client.clusters.group_admins import GroupAdmins
 
 Result = TypeVar("Result")
 
@@ -22,7 +18,7 @@ Result = TypeVar("Result")
 class AdminOfGroups(BrokerClient):
     """The other groups are looked for when they are asked for; orders cost nothing more."""
 
-    _several: GroupAdmins | None = None
+    _several: Any | None = None
 
     def __init__(
         self,
@@ -53,18 +49,20 @@ class AdminOfGroups(BrokerClient):
         Raises:
             NotLeaderError: nobody has told them in ``timeout_s``.
         """
-        return self._by_name().groups()
+        found: list[str] = self._by_name().groups()
+        return found
 
-    def of(self, group: str) -> Admin:
+    def of(self, group: str) -> Self:
         """The admin of a group of nodes, which this one closes.
 
         Raises:
             ConfigError: there is no such group.
             NotLeaderError: nobody has told which there are.
         """
-        return self._by_name().of(group)
+        admin: Self = self._by_name().of(group)
+        return admin
 
-    def each(self, order: Callable[[Admin], Result]) -> dict[str, Result | LedgerError]:
+    def each(self, order: Callable[[Self], Result]) -> dict[str, Result | LedgerError]:
         """What each group of nodes says to an order, by its name: a result, or why there is none.
 
         The groups are asked one after the other; those that do not answer are waited for once, 2 s.
@@ -72,7 +70,8 @@ class AdminOfGroups(BrokerClient):
         Raises:
             NotLeaderError: nobody has told which groups there are.
         """
-        return self._by_name().each(order)
+        told: dict[str, Result | LedgerError] = self._by_name().each(order)
+        return told
 
     def close(self) -> None:
         """Say goodbye to the nodes and close."""
@@ -80,20 +79,20 @@ class AdminOfGroups(BrokerClient):
             self._several.close()
         super().close()
 
-    def _by_name(self) -> GroupAdmins:
-        from ledgermq.client.clusters.group_admins import GroupAdmins
-
+    def _by_name(self) -> Any:
         if self._several is None:
             address, name, timeout_s, keys = self._given
             told = seeds(address, self.run(contact_steps()))
-            self._several = GroupAdmins(told, name=name, timeout_s=timeout_s, keys=keys)
+            self._several = client_of_groups("GroupAdmins")(
+                told, name=name, timeout_s=timeout_s, keys=keys
+            )
         return self._several
 
 
 class AsyncAdminOfGroups(AsyncBrokerClient):
     """The other groups are looked for when they are asked for, by a thread."""
 
-    _several: AsyncGroupAdmins | None = None
+    _several: Any | None = None
 
     def __init__(
         self,
@@ -119,25 +118,28 @@ class AsyncAdminOfGroups(AsyncBrokerClient):
         Raises:
             NotLeaderError: nobody has told them in ``timeout_s``.
         """
-        return await (await self._by_name()).groups()
+        found: list[str] = await (await self._by_name()).groups()
+        return found
 
-    async def of(self, group: str) -> AsyncAdmin:
+    async def of(self, group: str) -> Self:
         """The admin of a group of nodes, which this one closes.
 
         Raises:
             ConfigError: there is no such group.
             NotLeaderError: nobody has told which there are.
         """
-        return await (await self._by_name()).of(group)
+        admin: Self = await (await self._by_name()).of(group)
+        return admin
 
     async def each(
-        self, order: Callable[[AsyncAdmin], Awaitable[Result]]
+        self, order: Callable[[Self], Awaitable[Result]]
     ) -> dict[str, Result | LedgerError]:
         """What each group of nodes says to an order, by its name: a result, or why there is none.
 
         All are asked at once; see ``Admin.each``.
         """
-        return await (await self._by_name()).each(order)
+        told: dict[str, Result | LedgerError] = await (await self._by_name()).each(order)
+        return told
 
     def close(self) -> None:
         """Say goodbye to the nodes and close."""
@@ -146,13 +148,13 @@ class AsyncAdminOfGroups(AsyncBrokerClient):
             several._close_at_once()
         super().close()
 
-    async def _by_name(self) -> AsyncGroupAdmins:
-        from ledgermq.client.aio.group_admins import AsyncGroupAdmins
-
+    async def _by_name(self) -> Any:
         if self._several is None:
             address, name, timeout_s, keys = self._given
             told = seeds(address, await self.run(contact_steps()))
             if self._several is None:
-                several = AsyncGroupAdmins(told, name=name, timeout_s=timeout_s, keys=keys)
+                several = client_of_groups("AsyncGroupAdmins")(
+                    told, name=name, timeout_s=timeout_s, keys=keys
+                )
                 self._several = await several.__aenter__()
         return self._several
