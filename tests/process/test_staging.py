@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -19,8 +19,8 @@ from ledgermq.model.errors import (
     TopicUnknownError,
 )
 from ledgermq.model.limits import STAGED_TOPIC
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.process.group_nodes import TOPIC, Group, make_group
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, Group
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -28,12 +28,6 @@ pytestmark = pytest.mark.slow
 QUEUES = 4
 PACK_BYTES = 16_384
 """Small beside the files of these groups, so that packs and rows cross their ends."""
-
-
-@pytest.fixture
-def group() -> Iterator[Group]:
-    with nodes_made() as make:
-        yield make_group(make, ack="majority-fsync")
 
 
 def stage(

@@ -16,8 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ledgermq.cli.main import main
 from ledgermq.client import Producer
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.conftest import Node, wait_until
 from tests.small_store import write_store
 from tests.suite.patience import PATIENCE_S
 
@@ -82,14 +81,6 @@ def test_faults_are_told_by_the_exit_status(
     assert (status, status_of_none) == (5, 1)
     assert [fault["path"] for fault in found["faults"]] == [str(path.relative_to(tmp_path))]
     assert "SHA-256" in found["faults"][0]["what"]
-
-
-@pytest.fixture
-def node() -> Any:
-    with nodes_made() as make:
-        made = make()
-        start_client_node(made)
-        yield made
 
 
 def test_a_running_node_and_its_files_go_into_one_archive(
