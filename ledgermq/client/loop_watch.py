@@ -198,8 +198,9 @@ class AsyncRequests(BrokerQuestions):
         self._is_closed = True
         self._watch.close()
         self.requests.link.close()
-        self.requests.abandon(_closed())
+        self.requests.abandon(closed_early())
 
 
-def _closed() -> LedgerError:
+def closed_early() -> LedgerError:
+    """What who waits for an answer is told when its client is closed."""
     return LedgerError("client was closed before the broker answered")

@@ -8,9 +8,24 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 from ledgermq.verbs.answers import Fields, fields_of, rows
 from ledgermq.verbs.needs import ADMIN, CHANGE
 from ledgermq.verbs.told_rows import Wire, read_row
-from ledgermq.verbs.verb import DoneVerb, Json, Key, Verb, as_json
+from ledgermq.verbs.verb import DoneVerb, Json, Key, Told, Verb, as_json
 
 Mode = Literal["add", "alter", "set"]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class OfCluster(Verb[Told]):
+    """A change that may be for all groups of the cluster, whose home the node's group has to be."""
+
+    cluster: bool = False
+
+    def arguments(self) -> Json:
+        """What goes over the wire; where it is not for the cluster that does not say so."""
+        told = super().arguments()
+        return (
+            told if self.cluster else {name: one for name, one in told.items() if name != "cluster"}
+        )
+
 
 UserName = Annotated[str, "Name of a user"]
 Owner = Annotated[str, "topic:NAME, user:NAME or client:NAME"]
@@ -78,7 +93,7 @@ class ListUsers(Verb[list[UserRow]]):
 
 
 @dataclass(eq=False, repr=False)
-class SetUser(Verb[UserRow]):
+class SetUser(OfCluster[UserRow]):
     """Add a user, or alter those fields of one; in force when this returns.
 
     Args:
@@ -103,7 +118,6 @@ class SetUser(Verb[UserRow]):
     fields: UserFields
     _: KW_ONLY
     mode: Mode
-    cluster: bool = False
 
     def told(self, answer: Fields) -> UserRow:
         """The user as it is now."""
@@ -111,7 +125,7 @@ class SetUser(Verb[UserRow]):
 
 
 @dataclass(eq=False, repr=False)
-class RemoveUser(DoneVerb):
+class RemoveUser(OfCluster[None], DoneVerb):
     """Have no such user any more; its connections are refused everything from now on.
 
     Raises:
@@ -124,8 +138,6 @@ class RemoveUser(DoneVerb):
     DONE: ClassVar = "removed", "user"
 
     user: UserName
-    _: KW_ONLY
-    cluster: bool = False
 
 
 @dataclass(eq=False, repr=False)
@@ -152,7 +164,7 @@ _A_SECOND = "A second; 0: no limit"
 
 
 @dataclass(eq=False, repr=False)
-class SetQuota(Verb[QuotaRow]):
+class SetQuota(OfCluster[QuotaRow]):
     """Give an owner a quota of its own; in force when this returns.
 
     Args:
@@ -173,7 +185,6 @@ class SetQuota(Verb[QuotaRow]):
     produce_messages: Annotated[int | None, _A_SECOND] = None
     consume_bytes: Annotated[int | None, _A_SECOND] = None
     consume_messages: Annotated[int | None, _A_SECOND] = None
-    cluster: bool = False
 
     def arguments(self) -> Json:
         """The numbers stand in an object of their own."""
@@ -189,7 +200,7 @@ class SetQuota(Verb[QuotaRow]):
 
 
 @dataclass(eq=False, repr=False)
-class RemoveQuota(DoneVerb):
+class RemoveQuota(OfCluster[None], DoneVerb):
     """Let the settings hold for ``owner`` again.
 
     Raises:
@@ -202,8 +213,6 @@ class RemoveQuota(DoneVerb):
     DONE: ClassVar = "removed", "owner"
 
     owner: Owner
-    _: KW_ONLY
-    cluster: bool = False
 
 
 def _user_row(row: Fields) -> UserRow:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.first_contact import FirstContact, told_by
+from ledgermq.client.loop_watch import closed_early
 
 
 class AwaitsContact(FirstContact):
@@ -51,11 +52,13 @@ class AwaitsContact(FirstContact):
 
     async def _ask_and_know(self) -> None:
         try:
-            told = told_by(self._addresses) or await self._ask_groups()
-            # It may have been closed meanwhile.
-            if self._is_asking:
-                self._know(told)
-                await self._open_several()
+            told = told_by(self._addresses)
+            if told is None and self._is_asking:
+                told = await self._ask_groups()
+            if not self._is_asking:
+                raise closed_early()
+            self._know(told)
+            await self._open_several()
         finally:
             self._contact = None
 

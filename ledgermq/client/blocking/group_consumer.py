@@ -27,6 +27,9 @@ from ledgermq.client.late_clients import client_of_groups
 from ledgermq.client.reading.retries import GivenBack, given_back
 from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, TimedOutError
 
+CONTACT_S = 0.5
+"""A first poll waits so long for a node's word, also where it is to wait for less."""
+
 
 class GroupConsumer(Subscriber, WaitsForContact):
     """A member of a group: each queue is read by one member, and goes to others when it leaves.
@@ -41,6 +44,7 @@ class GroupConsumer(Subscriber, WaitsForContact):
     """
 
     _question: Request | None = None
+    _contact_until: float | None = None
     _thread: HeartbeatThread | None = None
     _is_closed = False
     _has_left = False
@@ -145,8 +149,12 @@ class GroupConsumer(Subscriber, WaitsForContact):
         if self._is_closed:
             raise self._closed()
         until = NEVER if timeout is None else time.monotonic() + timeout
-        if self._is_asking and not self._is_told_by(until):
-            return no_messages("")
+        if self._is_asking:
+            if self._contact_until is None:
+                # It is a member from its first poll on, also where nobody polls a second time.
+                self._contact_until = time.monotonic() + CONTACT_S
+            if not self._is_told_by(max(until, self._contact_until)):
+                return no_messages("")
         if self._several is not None:
             return self._poll_all(until)
         member, thread = self._begin()

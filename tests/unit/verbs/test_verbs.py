@@ -13,11 +13,11 @@ import ledgermq.verbs
 from ledgermq.broker.verb_arguments import read_arguments
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.observer.api.call_rows import CALLS
-from ledgermq.verbs.access import SetQuota
+from ledgermq.verbs.access import RemoveUser, SetQuota
 from ledgermq.verbs.offsets import ResetOffsets
 from ledgermq.verbs.told_rows import read_row
 from ledgermq.verbs.topics import AlterTopic, CreateTopic, QueueState, ShowTopic
-from ledgermq.verbs.verb import Argument, DoneVerb, Verb, arguments_of
+from ledgermq.verbs.verb import Argument, Verb, arguments_of
 from ledgermq.verbs.waiting import CancelTimer, ListTimers
 from tests.whole_broker import verbs
 
@@ -28,10 +28,12 @@ INSIDE = {"limit", "after", "count", "cluster", "offset", "mode"}
 def table() -> list[type[Verb[Any]]]:
     for module in pkgutil.iter_modules(ledgermq.verbs.__path__):
         importlib.import_module(f"ledgermq.verbs.{module.name}")
-    return sorted(
-        {*Verb.__subclasses__(), *DoneVerb.__subclasses__()} - {DoneVerb},
-        key=lambda verb: verb.NAME,
-    )
+    found, left = [], [Verb]
+    while left:
+        kinds = left.pop().__subclasses__()
+        left += kinds
+        found += [verb for verb in kinds if hasattr(verb, "NAME")]
+    return sorted(set(found), key=lambda verb: verb.NAME)
 
 
 def value_of(argument: Argument) -> object:
@@ -137,6 +139,8 @@ def test_a_place_without_its_value_is_refused_before_anybody_is_asked() -> None:
 def test_what_was_left_out_does_not_go_over_the_wire() -> None:
     assert CreateTopic("t", queues=3).arguments() == {"topic": "t", "queues": 3}
     assert CancelTimer("u").arguments() == {"id": "u"}
+    assert RemoveUser("u").arguments() == {"user": "u"}
+    assert RemoveUser("u", cluster=True).arguments() == {"user": "u", "cluster": True}
     assert ListTimers().arguments() == {"count": 100}
 
 
