@@ -154,7 +154,7 @@ class AsyncRequests(BrokerQuestions):
     async def ask(self, request: Request) -> None:
         """Return when ``request`` is done; once this is closed, with an error."""
         if self._is_closed:
-            request.error = _closed()
+            request.error = closed_early()
             return
         done = asyncio.get_running_loop().create_future()
 

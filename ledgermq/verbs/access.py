@@ -22,9 +22,9 @@ class OfCluster(Verb[Told]):
     def arguments(self) -> Json:
         """What goes over the wire; where it is not for the cluster that does not say so."""
         told = super().arguments()
-        return (
-            told if self.cluster else {name: one for name, one in told.items() if name != "cluster"}
-        )
+        if not self.cluster:
+            del told["cluster"]
+        return told
 
 
 UserName = Annotated[str, "Name of a user"]
