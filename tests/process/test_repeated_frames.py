@@ -151,6 +151,8 @@ def test_what_was_not_stored_at_first_is_stored_by_the_repetition(
     records = [raw.record(b"late", queue_id=1)]
     again = raw.frame(records, queue_id=1, retry=True, first_position=raw.welcome.position)
     answers = [sent(exchange(raw, again)) for _ in range(2)]
+    # Queues are built behind the answer.
+    wait_until(lambda: bodies(node, 1), "it is in its queue")
 
     assert bodies(node, 1) == [b"late"]
     assert answers[0].spans == answers[1].spans

@@ -122,7 +122,7 @@ def test_a_topic_over_groups_is_made_by_no_client(make_cluster: MakeCluster) -> 
     make_over(peers, "new", b=4)
     with ProducerOfGroups(peers["a"].address) as producer:
         # Until a group has spoken, it has what the row says.
-        know(producer, "new")
+        wait_until(lambda: not know(producer, "new").queues)
         with pytest.raises(TopicUnknownError, match="takes messages of it now"):
             producer.send("new", b"x")
 

@@ -262,6 +262,7 @@ def test_a_node_that_leads_again_gets_nothing_of_its_old_connection(
         if is_told_late:
             # It is asked once more on its old connection, and refuses, before it says why.
             first.do(lambda: setattr(first, "standing", Standing(FOLLOWER, 2, second.node)))
+            wait_until(lambda: first.standing.role is FOLLOWER)
             moved = producer.send("T", b"2", queue_id=0)
             wait_until(lambda: len(first.seen) > 1)
             hand_over(first, second, 2)
