@@ -42,9 +42,6 @@ IMPORTED_AS = {
 HALF_SENTENCES = {"Of", "So", "As", "See"}
 """No docstring begins with one of these: what follows needs the name above it, or another page."""
 
-UNREAD_FOLDERS = ["client"]
-"""Folders whose docstrings may still begin so: the list only ever gets shorter."""
-
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
 
@@ -338,14 +335,9 @@ def test_public_functions_and_classes_have_a_docstring() -> None:
 
 
 def test_docstrings_are_sentences_that_stand_without_the_name_above_them() -> None:
-    read_folders = [
-        path
-        for path in modules()
-        if not any(path.is_relative_to(PRODUCT / folder) for folder in UNREAD_FOLDERS)
-    ]
     halves = [
         f"{shown(path)}:{line} {word}"
-        for path in read_folders
+        for path in modules()
         for line, word in read(path).openings
         if word in HALF_SENTENCES
     ]

@@ -104,7 +104,7 @@ class AsyncBrokerClient(Ending):
         timeout_s: float = TIMEOUT_S,
         speaks_for: SpokenFor | None = None,
     ) -> None:
-        """See ``BrokerClient``.
+        """A connection as ``BrokerClient`` has it, which is made when this is opened.
 
         Args:
             speaks_for: whose rights this has; at the unix socket of a node, where an operator alone
@@ -130,7 +130,9 @@ class AsyncBrokerClient(Ending):
 
     @property
     def as_of(self) -> AsOf | None:
-        """See ``BrokerClient``; of calls side by side, of the one that ended last."""
+        """What the last answer is of, as ``BrokerClient`` has it; of calls side by side, that of
+        the one that ended last.
+        """
         return None if self._requests is None else self._requests.as_of
 
     def close(self) -> None:

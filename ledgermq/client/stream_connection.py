@@ -23,7 +23,7 @@ SEND_BUFFER = 1024 * 1024
 """Asked of the kernel, which may give less: frames of batches leave in one call."""
 
 SUFFIX = ".sock"
-"""Of the stream's path, behind that of ZeroMQ's socket."""
+"""End of the stream's path, behind that of ZeroMQ's socket."""
 
 PATH_MAX = 107
 """``sun_path`` holds 108 bytes, the last of them zero."""
@@ -62,7 +62,7 @@ class StreamConnection(OfOneProcess):
         self.descriptors = (self._epoll.fileno(),)
 
     def receive(self) -> list[Part] | None:
-        """See ``NodeConnection``.
+        """The parts of the next message that has come; None: there is none.
 
         Raises:
             ProtocolError: what comes is no message.
@@ -95,7 +95,6 @@ class StreamConnection(OfOneProcess):
         return parts
 
     def send(self, parts: Sequence[bytes]) -> bool:
-        """See ``NodeConnection``."""
         if self._has_ended:
             return False
         unsent = self._unsent
@@ -130,18 +129,17 @@ class StreamConnection(OfOneProcess):
         return True
 
     def has_ended(self, now: float) -> bool:
-        """See ``NodeConnection``."""
         del now
         return self._has_ended
 
     def close(self, linger_ms: int) -> None:
-        """See ``NodeConnection``; what was handed to the kernel is its to deliver."""
+        """Close; what was handed to the kernel is its to deliver."""
         del linger_ms
         self._epoll.close()
         self._socket.close()
 
     def _leave(self) -> None:
-        """See ``OfOneProcess``: of what both have open, the child's is closed."""
+        """Leave all to the parent: of what both have open, the child's is closed."""
         self._has_ended = True
         self._unsent.clear()
         self._messages.clear()

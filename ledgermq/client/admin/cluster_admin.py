@@ -346,7 +346,6 @@ class ClusterAdmin(ClusterVerbs):
         self._broker = broker
 
     def run(self, steps: Steps[Result]) -> Result:
-        """See ``Broker.run``."""
         return self._broker.run(steps)
 
 

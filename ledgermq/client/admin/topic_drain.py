@@ -135,7 +135,7 @@ def topic_remains(
 
 
 def _lag(group: str, topic: str) -> Steps[int]:
-    """Of a consumer group in the topic, and in that of what it has sent back."""
+    """Messages that a consumer group lacks in the topic, and in that of what it has sent back."""
     try:
         found = rows((yield from ask("group_lag", group=group, topic=topic)), "queues", queue_lag)
     except GroupUnknownError:

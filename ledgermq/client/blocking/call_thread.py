@@ -59,7 +59,7 @@ class CallThread(OfOneProcess):
         self._thread.join()
 
     def _leave(self) -> None:
-        """See ``OfOneProcess``: its thread is not there to answer."""
+        """Leave all to the parent: its thread is not there to answer."""
         self._lock = threading.Lock()
         self._is_closing = True
 

@@ -71,7 +71,7 @@ class Watch:
     def __init__(self) -> None:
         self.bell = PollerBell()
         self.generation = -1
-        """Of the link whose descriptors are watched."""
+        """A bell beside the link whose descriptors are watched."""
         self.until = NEVER
         """When the sleep ends by itself."""
         self._poll = select.poll()
@@ -226,7 +226,7 @@ class SendDriver(OfOneProcess):
         return self.wait_until(is_idle, until)
 
     def _leave(self) -> None:
-        """See ``OfOneProcess``: nobody drives it; who waits is told what the link says."""
+        """Leave all to the parent: nobody drives it here; who waits is told what the link says."""
         self.lock = threading.Lock()
         self._poller = self._followers = 0
         self._closing = self._has_changed = True

@@ -15,10 +15,10 @@ TURN_S = 0.001
 """Messages that come so soon after one another go to one group: they share its frames."""
 
 WATCHED_EVERY_S = 0.02
-"""Of a group a send is timed no more often."""
+"""Shortest time between two sends to one group that are timed."""
 
 TIME_S_AT_FIRST = 0.002
-"""Of a group of which no send was timed yet."""
+"""Time of an acknowledgement that a group is taken to need before a send to it was timed."""
 
 NEWEST_SHARE = 0.3
 """What the newest time counts in the average."""

@@ -114,7 +114,9 @@ class WatchedGroup:
 
 
 class GroupWatch:
-    """See the module. ``groups`` and ``topic_groups`` may be asked by any thread.
+    """The groups of a cluster, as they are known now.
+
+    ``groups`` and ``topic_groups`` may be asked by any thread.
 
     Invariant: links and questions are touched by the watch's own thread alone.
 

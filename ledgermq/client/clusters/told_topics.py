@@ -39,7 +39,7 @@ class ToldTopic(NamedTuple):
 
 
 OVER_NONE = ToldTopic(0, {}, False)
-"""Of a topic that no row is about."""
+"""What is known of a topic that no row is about."""
 
 
 class AskedTopic:

@@ -120,7 +120,7 @@ class ZmqConnection:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """See ``NodeConnection``.
+        """Descriptors that can be read when something has come.
 
         Edge-triggered: they say nothing of what was there before the last ``receive`` found none.
         """
@@ -129,7 +129,7 @@ class ZmqConnection:
         )
 
     def receive(self) -> list[Part] | None:
-        """See ``NodeConnection``; the first part is of bytes, the others are views of ZeroMQ's own
+        """What has come; the first part is of bytes, the others are views of ZeroMQ's own
         buffers, which live as long as the views do.
         """
         # Half of what the option EVENTS costs, and a frame knows whether more comes.
@@ -144,7 +144,6 @@ class ZmqConnection:
         return parts
 
     def send(self, parts: Sequence[bytes]) -> bool:
-        """See ``NodeConnection``."""
         socket = self._socket
         try:
             # Only the first part can be refused.
@@ -156,7 +155,6 @@ class ZmqConnection:
         return True
 
     def has_ended(self, now: float) -> bool:
-        """See ``NodeConnection``."""
         if now < self._look_at:
             return False
         self._look_at = now + MONITOR_S
@@ -169,7 +167,6 @@ class ZmqConnection:
         return ended
 
     def close(self, linger_ms: int) -> None:
-        """See ``NodeConnection``."""
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close(linger_ms)

@@ -261,7 +261,7 @@ class Link(OfOneProcess):
         self._reopen_at = NEVER
 
     def _leave(self) -> None:
-        """See ``OfOneProcess``: it has failed for good.
+        """Leave all to the parent: it has failed for good.
 
         Another session would take the place of the parent's, and send again what that has sent.
         """

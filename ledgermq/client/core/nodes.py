@@ -292,7 +292,7 @@ class Group(OfOneProcess):
         self._leader = self.welcome = None
 
     def _leave(self) -> None:
-        """See ``OfOneProcess``: no session can stand any more."""
+        """Leave all to the parent: no session can stand any more."""
         self._left = self._left_error()
         self._leader = self.welcome = None
         self._answers.clear()

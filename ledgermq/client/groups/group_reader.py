@@ -154,7 +154,6 @@ class GroupReader:
         return None
 
     def put_back(self, batch: MessageBatch) -> None:
-        """See ``PullPipeline.put_back``."""
         self._pulls[batch.topic].put_back(batch)
 
     def note_given(self, batch: MessageBatch) -> None:

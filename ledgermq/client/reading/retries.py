@@ -135,7 +135,7 @@ class RetryPulls(PullPipeline):
         super().advance(now)
 
     def take(self) -> MessageBatch | None:
-        """See ``PullPipeline.take``; a topic that was deleted is looked for again."""
+        """The next batch; a topic that was deleted is looked for again."""
         try:
             return super().take()
         except TopicUnknownError:
@@ -174,7 +174,6 @@ class Reading:
         return any(pulls.has_news for pulls in self._pipelines)
 
     def advance(self, now: float) -> None:
-        """See ``PullPipeline.advance``."""
         advance_all(self._pipelines, now)
 
     def take(self) -> MessageBatch | None:
@@ -188,7 +187,6 @@ class Reading:
         return None
 
     def put_back(self, batch: MessageBatch) -> None:
-        """See ``PullPipeline.put_back``."""
         self._of(batch).put_back(batch)
 
     def set_position(self, batch: MessageBatch) -> None:
@@ -196,7 +194,6 @@ class Reading:
         self._of(batch).set_position(batch.queue_id, batch.next_offset)
 
     def messages_of(self, batch: MessageBatch) -> Iterator[ReceivedMessage]:
-        """See ``PullPipeline.messages_of``."""
         return self._of(batch).messages_of(batch)
 
     def positions(self) -> dict[str, dict[int, int]]:

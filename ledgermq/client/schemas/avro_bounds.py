@@ -14,10 +14,11 @@ Names = Mapping[str, Any]
 """Definitions of a schema by their full name, as fastavro has parsed them."""
 
 DECIMAL_BYTES_MAX = 256
-"""Of one decimal: some 600 digits. To make digits of a million bytes takes minutes."""
+"""Bytes of one decimal: some 600 digits. To make digits of a million bytes takes minutes."""
 
 VALUES_WITHIN_MAX = 100
-"""Of a schema that has a type within itself: its plain reader has the interpreter's stack."""
+"""Depth of values of a schema that has a type within itself: its plain reader has the
+interpreter's stack."""
 
 DECIMAL, BOUNDED_DECIMAL = "decimal", "ledgermq-decimal"
 """The logical type of a schema, and its name for a reader that looks at its size first."""

@@ -30,7 +30,8 @@ _MAGIC = 0
 _SHOWN = 200
 
 _FIRST_MESSAGE = (b"\x00", b"\x02\x00", b"\x01\x00")
-"""As Confluent's serializers write it: newer ones, and older ones whose varints have no sign."""
+"""Heads as Confluent's serializers write them: newer ones, and older ones whose varints have no
+sign."""
 
 _WELL_KNOWN = frozenset(
     (

@@ -112,7 +112,6 @@ class TypedBodies(TypedVerbs):
         self._broker = broker
 
     def run(self, steps: Steps[Result]) -> Result:
-        """See ``Broker.run``."""
         return self._broker.run(steps)
 
 

@@ -11,7 +11,7 @@ from ledgermq.model.errors import LedgerError, OutcomeUnknownError
 from ledgermq.model.names.transactions import Decision
 
 UNCONFIRMED_MAX = 100_000
-"""So many ends that the broker has not confirmed are remembered; the oldest are forgotten first."""
+"""Ends remembered that the broker has not confirmed; the oldest are forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from ledgermq.model.errors import MessageIllegalError, TopicUnknownError
 
 
 class RequestOptions(TypedDict, total=False):
-    """Of a request; see ``Producer.send``."""
+    """Options of a request; ``Producer.send`` explains them."""
 
     tag: str | None
     keys: Sequence[str]
@@ -29,14 +29,14 @@ class RequestOptions(TypedDict, total=False):
 
 
 class HalfOptions(RequestOptions, total=False):
-    """Of a message of a transaction; see ``Producer.send``."""
+    """Options of a message of a transaction; ``Producer.send`` explains them."""
 
     flag: int
     unique_id: str | None
 
 
 class BatchOptions(RequestOptions, total=False):
-    """Of the messages of a batch; see ``Producer.send``."""
+    """Options of the messages of a batch; ``Producer.send`` explains them."""
 
     flag: int
     delay_level: int
@@ -45,7 +45,7 @@ class BatchOptions(RequestOptions, total=False):
 
 
 class MessageOptions(BatchOptions, total=False):
-    """Of a message; see ``Producer.send``."""
+    """Options of a message; ``Producer.send`` explains them."""
 
     unique_id: str | None
 

@@ -63,7 +63,7 @@ ROUTE_REFRESH_S_MAX = 1.0
 NO_PROPERTIES = properties_bytes(None, (), None)
 
 LONE_QUEUES_MAX = 4_096
-"""Of so many queues it is kept what their lone frames have in common."""
+"""Queues of which it is kept what their lone frames have in common."""
 
 RECORD_AROUND = 512
 """Estimate, for the window, of what a record has beside its body."""
