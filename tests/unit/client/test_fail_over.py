@@ -328,6 +328,7 @@ def test_a_message_that_no_group_answers_has_an_unknown_outcome(
     options = ProducerOptions(timeout_s=3 * SOON_S)
     with ProducerOfGroups(peers["a"].address, fail_over_s=SOON_S, options=options) as producer:
         know(producer)
+        answer(producer)
         for peer in peers.values():
             peer.silent = True
         sent = producer.send("T", b"x")
