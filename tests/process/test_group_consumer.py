@@ -13,11 +13,12 @@ import pytest
 from ledgermq.client.aio.group_consumer import AsyncGroupConsumer
 from ledgermq.client.blocking.group_consumer import GroupConsumer
 from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.core.received import MessageBatch
 from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.group_member import GroupOptions
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
-from ledgermq.model.errors import NoPermissionError, TopicUnknownError
+from ledgermq.model.errors import GroupUnknownError, NoPermissionError, TopicUnknownError
 from tests.process.conftest import wait_until
 from tests.process.group_readers import Journal, Reader
 from tests.suite.patience import PATIENCE_S
@@ -314,6 +315,24 @@ def test_asyncio_members_share_with_others(address: str) -> None:
 
     assert bodies <= seen
     assert shares[0] | shares[1] == ALL
+
+
+def test_who_awaits_a_first_poll_of_no_time_is_a_member(address: str) -> None:
+    def members() -> object:
+        with connect_broker(address, name="test", timeout_s=PATIENCE_S) as broker:
+            try:
+                return broker.call("group_members", group="once")["members"]
+            except GroupUnknownError:
+                return None
+
+    async def steps() -> None:
+        consumer = AsyncGroupConsumer(address, group="once", name="member")
+        consumer.subscribe("orders")
+        async with consumer:
+            assert not len(await consumer.poll(0))
+            await asyncio.to_thread(wait_until, members, "the member")
+
+    asyncio.run(steps())
 
 
 @pytest.mark.long
