@@ -65,28 +65,46 @@ def _readers(row: Callable[..., object]) -> tuple[tuple[str, str, _Read, bool], 
     defaults: Mapping[str, object] = row._field_defaults  # type: ignore[attr-defined]
     found = []
     for name, hint in _hints(row).items():
-        notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-        wire_name = next((one.name for one in notes if isinstance(one, Wire)), name)
-        found.append((name, wire_name, _reader(_bare(hint), notes), name in defaults))
+        wire_name = next((one.name for one in hint.notes if isinstance(one, Wire)), name)
+        found.append((name, wire_name, _reader(hint), name in defaults))
     return tuple(found)
 
 
-def _hints(row: Any) -> dict[str, Any]:
+def _hints(row: Any) -> dict[str, Annotation]:
     hints = get_type_hints(row, include_extras=True)
-    return {name: hints[name] for name in row._fields}
+    return {name: read_annotation(hints[name]) for name in row._fields}
 
 
-def _bare(hint: object) -> object:
-    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+class Annotation(NamedTuple):
+    """What an annotation says: a type, whether None may be in its place, and the notes beside it.
+
+    The notes of a type that is named stand before those of whoever names it.
+    """
+
+    kind: Any
+    may_be_none: bool
+    notes: tuple[object, ...]
 
 
-def _reader(hint: object, notes: tuple[object, ...]) -> _Read:
+def read_annotation(hint: object) -> Annotation:
+    """The parts of an annotation."""
+    if get_origin(hint) is Annotated:
+        inner, *notes = get_args(hint)
+        found = read_annotation(inner)
+        return found._replace(notes=(*found.notes, *notes))
     if get_origin(hint) in (Union, UnionType):
-        return _time if BELOW_0_IS_NONE in notes else _optional
+        (inner,) = (one for one in get_args(hint) if one is not NoneType)
+        return read_annotation(inner)._replace(may_be_none=True)
+    return Annotation(hint, False, ())
+
+
+def _reader(hint: Annotation) -> _Read:
+    if hint.may_be_none:
+        return _time if BELOW_0_IS_NONE in hint.notes else _optional
     readers: dict[object, _Read] = {
         str: text, int: integer, bool: _flag, tuple: texts, dict: fields_of,
     }  # fmt: skip
-    return readers[get_origin(hint) or hint]
+    return readers[get_origin(hint.kind) or hint.kind]
 
 
 def _optional(fields: Fields, name: str) -> int | None:
@@ -102,13 +120,9 @@ def _flag(fields: Fields, name: str) -> bool:
     return fields.get(name) is True
 
 
-def _json_type(hint: object) -> str:
-    hint = _bare(hint)
-    if get_origin(hint) in (Union, UnionType):
-        (hint,) = (one for one in get_args(hint) if one is not NoneType)
-        return _json_type(hint) + "?"
+def _json_type(hint: Annotation) -> str:
     types: dict[object, str] = {
         str: "string", int: "integer", bool: "boolean", tuple: "array", list: "array",
         dict: "object",
     }  # fmt: skip
-    return types[get_origin(hint) or hint]
+    return types[get_origin(hint.kind) or hint.kind] + "?" * hint.may_be_none

@@ -1,10 +1,12 @@
 """Base of all verbs: a struct of arguments, which clients write and the broker reads.
 
     @dataclass(eq=False, repr=False)
-    class DeleteTopic(Verb[None]):
+    class DeleteTopic(DoneVerb):
         '''Delete a topic, and what groups have consumed of it.'''
 
-        NAME, NEEDS = "topic_delete", CHANGE
+        NAME: ClassVar = "topic_delete"
+        NEEDS: ClassVar = CHANGE
+        DONE: ClassVar = "deleted", "topic"
 
         topic: TopicName
 
@@ -15,10 +17,10 @@ with their exact types, the fields of the HTTP API with its document, and option
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
-from types import MappingProxyType, NoneType, UnionType
+from types import MappingProxyType
 from typing import (
     Annotated,
     Any,
@@ -27,7 +29,6 @@ from typing import (
     Literal,
     NamedTuple,
     TypeVar,
-    Union,
     cast,
     get_args,
     get_origin,
@@ -36,7 +37,7 @@ from typing import (
 
 from ledgermq.verbs.answers import Fields
 from ledgermq.verbs.needs import VerbNeeds
-from ledgermq.verbs.told_rows import read_row, shape_of
+from ledgermq.verbs.told_rows import read_annotation, read_row, shape_of
 
 Told = TypeVar("Told")
 NUMBER_MAX = 2**63 - 1
@@ -199,19 +200,9 @@ def _is_needed(field: Field[Any]) -> bool:
 
 
 def _argument(name: str, wire_name: str, hint: object, is_needed: bool) -> Argument:
-    notes: Sequence[object] = ()
-    while get_origin(hint) is Annotated:
-        hint, *inner = get_args(hint)
-        notes = [*inner, *notes]
-    may_be_none = False
-    if get_origin(hint) in (Union, UnionType):
-        (hint,) = (one for one in get_args(hint) if one is not NoneType)
-        may_be_none = True
-        while get_origin(hint) is Annotated:
-            hint, *inner = get_args(hint)
-            notes = [*inner, *notes]
-    among = get_args(hint) if get_origin(hint) is Literal else ()
-    kind: Any = str if among else (get_origin(hint) or hint)
+    declared, may_be_none, notes = read_annotation(hint)
+    among = get_args(declared) if get_origin(declared) is Literal else ()
+    kind: Any = str if among else (get_origin(declared) or declared)
     if kind not in (str, int, bool):
         kind = dict if issubclass(kind, Mapping) else list
     return Argument(

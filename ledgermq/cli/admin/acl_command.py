@@ -15,7 +15,7 @@ from ledgermq.cli.output import tell
 from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.core.table_verbs import asking
+from ledgermq.client.core.questions import asking
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.rights import Right
 from ledgermq.rules.access.access import User

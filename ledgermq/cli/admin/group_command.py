@@ -10,7 +10,7 @@ from ledgermq.cli.output import print_table, tell, when
 from ledgermq.cli.seen_text import shown
 from ledgermq.cli.verb_options import add_options, given
 from ledgermq.client.admin.admin import Admin
-from ledgermq.client.core.table_verbs import asking
+from ledgermq.client.core.questions import asking
 from ledgermq.model.errors import ConfigError
 from ledgermq.verbs.groups import (
     AlterGroup,

@@ -10,7 +10,7 @@ from ledgermq.cli.node_verbs import add_command, add_verb
 from ledgermq.cli.output import print_table, tell
 from ledgermq.cli.verb_options import add_options
 from ledgermq.client.admin.admin import Admin
-from ledgermq.client.core.table_verbs import asking
+from ledgermq.client.core.questions import asking
 from ledgermq.model.errors import ConfigError
 from ledgermq.verbs.offsets import CloneOffsets, OffsetMove, ResetOffsets, Target
 from ledgermq.verbs.verb import Verb

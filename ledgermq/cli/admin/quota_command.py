@@ -13,7 +13,7 @@ from ledgermq.cli.output import tell
 from ledgermq.cli.verb_options import add_options, given
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.core.table_verbs import asking
+from ledgermq.client.core.questions import asking
 from ledgermq.model.errors import ConfigError
 from ledgermq.verbs.access import ListQuotas, QuotaRow, RemoveQuota, SetQuota
 

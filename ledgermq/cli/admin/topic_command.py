@@ -11,8 +11,7 @@ from ledgermq.cli.node_verbs import add_command, add_verb, confirm
 from ledgermq.cli.output import print_table, tell, when
 from ledgermq.cli.verb_options import add_options, given
 from ledgermq.client.admin.admin import Admin
-from ledgermq.client.core.questions import PERMIT_READ, PERMIT_WRITE
-from ledgermq.client.core.table_verbs import asking
+from ledgermq.client.core.questions import PERMIT_READ, PERMIT_WRITE, asking
 from ledgermq.model.errors import ConfigError
 from ledgermq.verbs.topics import AlterTopic, CreateTopic, DeleteTopic, ShowTopic, TopicSettings
 

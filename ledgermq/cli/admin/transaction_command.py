@@ -13,7 +13,7 @@ from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import print_table, tell, time_text
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.core.table_verbs import asking
+from ledgermq.client.core.questions import asking
 from ledgermq.model.names.transactions import MESSAGES_MAX, Decision
 from ledgermq.verbs.waiting import EndTransaction, ListTransactions, TransactionRow
 

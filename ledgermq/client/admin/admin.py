@@ -10,9 +10,9 @@ from __future__ import annotations
 from ledgermq.client.admin.admin_of_groups import AdminOfGroups, AsyncAdminOfGroups
 from ledgermq.client.core import questions
 from ledgermq.client.core.asked import asked, question
-from ledgermq.client.core.questions import PAGE
+from ledgermq.client.core.questions import all_pages, asking
 from ledgermq.client.core.requests import Steps
-from ledgermq.client.core.table_verbs import asking, verb
+from ledgermq.client.core.table_verbs import verb
 from ledgermq.client.groups.group_members import members_of
 from ledgermq.verbs import groups as group_verbs
 from ledgermq.verbs import offsets as offset_verbs
@@ -39,13 +39,7 @@ class AdminVerbs:
     @asked
     def groups(self) -> Steps[list[group_verbs.GroupRow]]:
         """All groups by name, also those of which only offsets are known."""
-        found: list[group_verbs.GroupRow] = []
-        while True:
-            after = found[-1].group if found else None
-            page, is_more = yield from asking(group_verbs.ListGroups(PAGE, after))
-            found += page
-            if not is_more:
-                return found
+        return (yield from all_pages(group_verbs.ListGroups, lambda row: row.group))
 
     @asked
     def create_group(self, /, group: str, **fields: bool | int) -> Steps[group_verbs.GroupRow]:

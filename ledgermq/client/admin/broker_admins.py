@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.core.asked import asked
-from ledgermq.client.core.questions import PAGE
+from ledgermq.client.core.questions import all_pages
 from ledgermq.client.core.requests import Result, Steps
-from ledgermq.client.core.table_verbs import asking, verb
+from ledgermq.client.core.table_verbs import verb
 from ledgermq.verbs import access, schemas, upkeep
 
 
@@ -54,13 +54,7 @@ class SchemaVerbs:
         Raises:
             NotLeaderError: no broker answers.
         """
-        found: list[schemas.SubjectRow] = []
-        while True:
-            after = found[-1].subject if found else None
-            page, is_more = yield from asking(schemas.ListSubjects(PAGE, after))
-            found += page
-            if not is_more or not page:
-                return found
+        return (yield from all_pages(schemas.ListSubjects, lambda row: row.subject))
 
 
 class AccessAdmin(AccessVerbs, OverBroker):

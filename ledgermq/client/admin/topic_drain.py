@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ledgermq.client.admin.cluster_admin import TopicShareView, topic_over_groups
-from ledgermq.client.core.questions import PERMIT_WRITE, ask
+from ledgermq.client.core.questions import PERMIT_WRITE, ask, asking
 from ledgermq.client.core.requests import Steps
-from ledgermq.client.core.table_verbs import asking
 from ledgermq.client.sending.transaction_requests import list_steps
 from ledgermq.model.errors import GroupUnknownError, TopicUnknownError
 from ledgermq.model.names.group_topics import retry_topic

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ledgermq.client.core.asked import question
 from ledgermq.client.core.requests import Steps, call_request, call_result
 from ledgermq.model.errors import NoPermissionError, ProtocolError
-from ledgermq.verbs.answers import Fields, integer, text
+from ledgermq.verbs.answers import Fields, Row, integer, text
 from ledgermq.verbs.topics import ListTopics, TopicRow
+from ledgermq.verbs.verb import Told, Verb
 from ledgermq.verbs.waiting import CancelTimer, ListTimers, TimerList
 
 PERMIT_READ = 4
@@ -41,6 +42,33 @@ def ask(verb: str, **arguments: object) -> Steps[dict[str, object]]:
     return call_result(request)
 
 
+def asking(verb: Verb[Told]) -> Steps[Told]:
+    """What the broker tells when it is asked a verb of the table.
+
+    Raises:
+        LedgerError: it refused, or did not answer.
+    """
+    return verb.told((yield from ask(verb.NAME, **verb.arguments())))
+
+
+def all_pages(
+    page_of: Callable[[int, str | None], Verb[tuple[list[Row], bool]]],
+    name_of: Callable[[Row], str],
+) -> Steps[list[Row]]:
+    """All rows of a list that is told page by page.
+
+    Args:
+        page_of: makes the question of how many rows, and behind which name.
+    """
+    found: list[Row] = []
+    while True:
+        after = name_of(found[-1]) if found else None
+        page, is_more = yield from asking(page_of(PAGE, after))
+        found += page
+        if not is_more or not page:
+            return found
+
+
 def route(topic: str, *, create: bool) -> Steps[Route]:
     """The queues of ``topic``.
 
@@ -67,13 +95,7 @@ def create_topic(topic: str, queues: int) -> Steps[Route]:
 
 def topics() -> Steps[list[TopicRow]]:
     """All topics by name, those of the system too, with the messages that they hold."""
-    found: list[TopicRow] = []
-    while True:
-        asked = ListTopics(PAGE, found[-1].topic if found else None)
-        page, is_more = asked.told((yield from ask(asked.NAME, **asked.arguments())))
-        found += page
-        if not is_more:
-            return found
+    return (yield from all_pages(ListTopics, lambda row: row.topic))
 
 
 def queue(topic: str, queue_id: int) -> Steps[QueueRange]:
@@ -121,8 +143,7 @@ def group_commit(
 
 def timers(count: int = 100) -> Steps[TimerList]:
     """The messages that are due next of those that wait for a time of their own."""
-    asked = ListTimers(count)
-    return asked.told((yield from ask(asked.NAME, **asked.arguments())))
+    return (yield from asking(ListTimers(count)))
 
 
 def cancel_timer(unique_id: str) -> Steps[None]:
@@ -131,8 +152,7 @@ def cancel_timer(unique_id: str) -> Steps[None]:
     Raises:
         MessageIllegalError: none of that id waits.
     """
-    asked = CancelTimer(unique_id)
-    yield from ask(asked.NAME, **asked.arguments())
+    yield from asking(CancelTimer(unique_id))
 
 
 class BrokerQuestions:

@@ -1,4 +1,4 @@
-"""Verbs of the table (``ledgermq.verbs``) as steps, and as methods of clients with their types."""
+"""Verbs of the table (``ledgermq.verbs``) as methods of clients, with their types."""
 
 from __future__ import annotations
 
@@ -7,18 +7,9 @@ from functools import wraps
 from inspect import Parameter, signature
 
 from ledgermq.client.core.asked import AskedVerb, P
-from ledgermq.client.core.questions import ask
+from ledgermq.client.core.questions import asking
 from ledgermq.client.core.requests import Request, Steps
 from ledgermq.verbs.verb import Told, Verb
-
-
-def asking(verb: Verb[Told]) -> Steps[Told]:
-    """What the broker tells when it is asked.
-
-    Raises:
-        LedgerError: it refused, or did not answer.
-    """
-    return verb.told((yield from ask(verb.NAME, **verb.arguments())))
 
 
 def verb(make: Callable[P, Verb[Told]]) -> AskedVerb[P, Request, Told]:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.core.asked import asked
+from ledgermq.client.core.questions import asking
 from ledgermq.client.core.requests import Result, Steps
-from ledgermq.client.core.table_verbs import asking
 from ledgermq.client.schemas.body_codecs import BodyCodec, codec_of, decoded, encoded, framed_id
 from ledgermq.model.errors import BodyUnreadableError, ConfigError
 from ledgermq.model.names.schemas import ID_MAX, SCHEMA_PROPERTY

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ledgermq.client.core.questions import ask
+from ledgermq.client.core.questions import ask, asking
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import Steps
-from ledgermq.client.core.table_verbs import asking
 from ledgermq.client.reading.queries import message_at
 from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.formats.records.properties import (

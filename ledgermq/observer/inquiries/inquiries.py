@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TypeVar, cast
 
 from ledgermq.broker.call_rights import Act, audit
-from ledgermq.client.core.table_verbs import asking
+from ledgermq.client.core.questions import asking
 from ledgermq.model.errors import NoPermissionError, TimedOutError
 from ledgermq.model.features import LEVELS
 from ledgermq.observer.callers import HttpCaller

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from ledgermq.client.core.questions import PAGE
+from ledgermq.client.core.questions import PAGE, asking
 from ledgermq.client.core.requests import Steps
-from ledgermq.client.core.table_verbs import asking
 from ledgermq.model.errors import ConfigError
 from ledgermq.verbs.verb import Verb
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.core.table_verbs import asking
+from ledgermq.client.core.questions import asking
 from ledgermq.model.errors import ConfigError, NoPermissionError
 from ledgermq.pipeline.source_options import SourceOptions
 from ledgermq.verbs.schemas import RegisteredSchema, SchemaOfId, ShowSchema
