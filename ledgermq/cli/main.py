@@ -30,6 +30,8 @@ from typing import NamedTuple, NoReturn, Protocol, cast
 import ledgermq
 from ledgermq.cli.seen_text import show_only_what_is_seen
 from ledgermq.model.errors import (
+    NO_SPACE,
+    OUT_OF_DESCRIPTORS,
     CorruptLogError,
     LedgerError,
     NewerVersionError,
@@ -44,8 +46,6 @@ from ledgermq.model.exit_status import (
     EXIT_OUTDATED,
     EXIT_STORAGE,
 )
-from ledgermq.store.files.descriptor_cache import OUT_OF_DESCRIPTORS
-from ledgermq.store.files.disk_space import NO_SPACE
 
 EXTRA_OF_PACKAGE = {
     "boto3": "buckets",
@@ -117,9 +117,9 @@ COMMANDS = {
         "admin.transaction_command", "look at transactions without an end, and end them"
     ),
     "access": Subcommand("setup.access_command", "make keys, certificates and users in one go"),
-    "acl": Subcommand("admin.acl_command", "say who may do what"),
+    "acl": Subcommand("setup.acl_command", "say who may do what"),
     "archive": Subcommand("admin.archive_command", "show the archives that retention waits for"),
-    "mirror": Subcommand("admin.mirror_command", "copy a group to another site"),
+    "mirror": Subcommand("node.mirror_command", "copy a group to another site"),
     "quota": Subcommand("admin.quota_command", "say how much may be sent and read a second"),
     "schema": Subcommand("messages.schema_command", "say what the bodies of messages are"),
     "store": Subcommand("store.store_commands", "read and convert a store directory"),

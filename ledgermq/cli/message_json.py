@@ -1,26 +1,18 @@
 """Stored messages as JSON, as RocketMQ's client shows them.
 
-Bodies of stored ones come decompressed, hosts in Java's notation, and a message that was read from
-a queue has two properties more, which the client adds: the queue's bounds at that moment.
+Bodies of stored ones come decompressed, and hosts in Java's notation.
 """
 
 from __future__ import annotations
 
 import hashlib
 from ipaddress import IPv6Address
-from typing import TYPE_CHECKING
 
 from ledgermq.formats.records import body_compression
 from ledgermq.formats.records.host_address import Host, is_v6
 from ledgermq.formats.records.message import Message
 from ledgermq.formats.records.message_id import OffsetId, encode_offset_id
 from ledgermq.model.errors import BodyUnreadableError
-
-if TYPE_CHECKING:
-    from ledgermq.store.store_view import QueuedMessage
-
-MIN_OFFSET = "MIN_OFFSET"
-MAX_OFFSET = "MAX_OFFSET"
 
 Json = dict[str, object]
 
@@ -55,16 +47,6 @@ def message_as_json(message: Message) -> Json:
         "bodyMd5": hashlib.md5(body, usedforsecurity=False).hexdigest(),
         "properties": dict(sorted(properties.items())),
     }
-
-
-def queued_message_as_json(queued: QueuedMessage) -> Json:
-    """What the client knows of a message that it pulled from a queue."""
-    document = message_as_json(queued.message)
-    properties = queued.message.parsed_properties()
-    properties[MIN_OFFSET] = str(queued.queue.first)
-    properties[MAX_OFFSET] = str(queued.queue.end)
-    document["properties"] = dict(sorted(properties.items()))
-    return {"readTopic": queued.queue.topic, "readQueue": queued.queue.queue_id, **document}
 
 
 def plain_body(message: Message) -> bytes | bytearray | memoryview:

@@ -6,9 +6,17 @@ these.
 
 from __future__ import annotations
 
+import errno
 from typing import ClassVar
 
 from ledgermq.model.features import LEVEL, version_of
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Numbers by which an operating system says that a disk is full, or somebody's share of it."""
+
+OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+"""Numbers that mean that the process or the machine has no descriptor left, and no disk has
+failed."""
 
 
 class LedgerError(Exception):

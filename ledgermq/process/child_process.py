@@ -18,6 +18,7 @@ from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.loop import StopFlag
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import (
+    OUT_OF_DESCRIPTORS,
     ConfigError,
     CorruptLogError,
     NewerVersionError,
@@ -34,7 +35,6 @@ from ledgermq.model.exit_status import (
 )
 from ledgermq.process import log_lines
 from ledgermq.process.settings import reload
-from ledgermq.store.files.descriptor_cache import OUT_OF_DESCRIPTORS
 
 FULL = 2
 """The oldest generation."""

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ledgermq.model.errors import (
+    OUT_OF_DESCRIPTORS,
     BusyError,
     ConfigError,
     LedgerError,
@@ -36,7 +37,6 @@ from ledgermq.model.errors import (
     StorageError,
     TimedOutError,
 )
-from ledgermq.store.files.descriptor_cache import OUT_OF_DESCRIPTORS
 
 audit = logging.getLogger("ledgermq.audit")
 

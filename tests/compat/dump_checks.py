@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ledgermq.cli.message_json import MAX_OFFSET, queued_message_as_json
+from ledgermq.cli.store.store_reading import MAX_OFFSET, queued_message_as_json
 from ledgermq.formats.index_file import IndexLayout, get_header
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.limits import SYSTEM_TOPIC

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from ledgermq.cli.message_json import MAX_OFFSET, queued_message_as_json
+from ledgermq.cli.store.store_reading import MAX_OFFSET, queued_message_as_json
 from ledgermq.store.store_view import StoreView
 
 STORES = [

@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ledgermq.cli.admin.user_import import left_over_line, take_users
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell
+from ledgermq.cli.setup.user_import import left_over_line, take_users
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import ConfigError, NotLeaderError

@@ -8,13 +8,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ledgermq.cli.message_json import Json, message_as_json, plain_body, queued_message_as_json
+from ledgermq.cli.message_json import Json, message_as_json, plain_body
 from ledgermq.cli.output import time_text
 from ledgermq.formats.index_file import ITEM_SIZE, SLOT_SIZE, IndexLayout
 from ledgermq.formats.records.message import Message
 from ledgermq.model.errors import ConfigError
 from ledgermq.store.files.file_names import is_index_name, own_names
-from ledgermq.store.store_view import StoreView
+from ledgermq.store.store_view import QueuedMessage, StoreView
+
+MIN_OFFSET = "MIN_OFFSET"
+MAX_OFFSET = "MAX_OFFSET"
 
 
 def dump_queue(arguments: argparse.Namespace) -> int:
@@ -51,6 +54,19 @@ def query_messages(arguments: argparse.Namespace) -> int:
     else:
         print(offset)
     return 0
+
+
+def queued_message_as_json(queued: QueuedMessage) -> Json:
+    """What RocketMQ's client knows of a message that it pulled from a queue.
+
+    The client adds two properties: the queue's bounds at that moment.
+    """
+    document = message_as_json(queued.message)
+    properties = queued.message.parsed_properties()
+    properties[MIN_OFFSET] = str(queued.queue.first)
+    properties[MAX_OFFSET] = str(queued.queue.end)
+    document["properties"] = dict(sorted(properties.items()))
+    return {"readTopic": queued.queue.topic, "readQueue": queued.queue.queue_id, **document}
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self, cast
 from ledgermq.client.admin.broker_admins import ArchiveAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
+from ledgermq.members.mirrors.mirror_figures import mirror_of_mark
 from ledgermq.model.errors import LedgerError
-from ledgermq.observer.metrics.mirror_figures import mirror_of_mark
 
 if TYPE_CHECKING:
     from ledgermq.broker.administration.node_calls import GroupReport, NodeReport

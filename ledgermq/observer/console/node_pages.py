@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ledgermq.members.mirrors.mirror_figures import OwnState
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import LedgerError, StorageError
 from ledgermq.observer.console.documents import address_of, section
@@ -30,7 +31,6 @@ from ledgermq.observer.console.views import (
     View,
     checked_text,
 )
-from ledgermq.observer.metrics.mirror_figures import OwnState
 from ledgermq.observer.metrics.scrapes import Scrapes
 from ledgermq.process.node_status import HealthReason
 from ledgermq.process.systemd.last_events import last_events

@@ -17,6 +17,7 @@ from typing import TypeVar, cast
 
 from ledgermq.broker.call_rights import Act, audit
 from ledgermq.client.core.questions import asking
+from ledgermq.members.mirrors.mirror_figures import HeldMirror, OwnMirror
 from ledgermq.model.errors import NoPermissionError, TimedOutError
 from ledgermq.model.features import LEVELS
 from ledgermq.observer.callers import HttpCaller
@@ -30,7 +31,6 @@ from ledgermq.observer.inquiries.row_pages import (
     named_page,
     page_of,
 )
-from ledgermq.observer.metrics.mirror_figures import HeldMirror, OwnMirror
 from ledgermq.observer.metrics.mirror_looks import MirrorLooks
 from ledgermq.verbs.access import ListQuotas, ListUsers
 from ledgermq.verbs.groups import ListGroups

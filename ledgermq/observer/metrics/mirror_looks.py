@@ -7,12 +7,7 @@ import time
 from concurrent.futures import Executor
 
 from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.members.mirrors.mirror_report import read_mirror_report
-from ledgermq.model.config.settings import Settings
-from ledgermq.model.errors import CorruptLogError, StorageError
-from ledgermq.model.ids import Position
-from ledgermq.observer.metrics.member_lag import index_held, member_lag
-from ledgermq.observer.metrics.mirror_figures import (
+from ledgermq.members.mirrors.mirror_figures import (
     EntriesLag,
     HeldMirror,
     OwnMirror,
@@ -20,6 +15,11 @@ from ledgermq.observer.metrics.mirror_figures import (
     mirror_of_mark,
     own_mirror,
 )
+from ledgermq.members.mirrors.mirror_report import read_mirror_report
+from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.ids import Position
+from ledgermq.observer.metrics.member_lag import index_held, member_lag
 from ledgermq.observer.metrics.scrapes import Scrapes
 from ledgermq.process.runtime_paths import RuntimePaths
 

@@ -12,9 +12,9 @@ import ctypes
 import os
 from pathlib import Path
 
-from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.errors import NO_SPACE, CorruptLogError, StorageError
 from ledgermq.store.files.descriptor_cache import with_descriptors
-from ledgermq.store.files.disk_space import NO_SPACE, storage_error
+from ledgermq.store.files.disk_space import storage_error
 from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory, sync_file
 from ledgermq.store.files.file_names import file_name, own_names
 

@@ -7,13 +7,13 @@ are taken.
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
+from ledgermq.model.errors import OUT_OF_DESCRIPTORS
 from ledgermq.store.files.disk_space import storage_error
 
 DESCRIPTORS_MAX = 512
@@ -36,10 +36,6 @@ def descriptors_allowed() -> int:
         return min(DESCRIPTORS_MAX, soft // 2)
     return min(3 * soft // 4, DESCRIPTORS_OF_MANY)
 
-
-OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
-"""Errors that mean that the process or the machine has no descriptor left, and no disk has
-failed."""
 
 FILES_MIN = 64
 """Fewest descriptors that connections leave to files, and to what processes share."""

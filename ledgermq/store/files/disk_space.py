@@ -7,7 +7,6 @@ again. Any process of a node may make it shorter; the writer alone fills it agai
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,9 +14,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from ledgermq.model.config.amounts import FileSystem
-from ledgermq.model.errors import DiskFullError, StorageError
+from ledgermq.model.errors import NO_SPACE, DiskFullError, StorageError
 
-NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 BLOCK_SIZE = 512
 """Unit of ``st_blocks``, whatever the file system's own blocks are."""
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from ledgermq.members.mirrors.mirror_report import MirrorReport
-from ledgermq.observer.metrics.mirror_figures import (
+from ledgermq.members.mirrors.mirror_figures import (
     SILENT_MS,
     STALE_MS,
     EntriesLag,
@@ -15,6 +14,7 @@ from ledgermq.observer.metrics.mirror_figures import (
     mirror_of_mark,
     own_mirror,
 )
+from ledgermq.members.mirrors.mirror_report import MirrorReport
 
 NOW_MS = 1_700_000_000_000
 

@@ -13,17 +13,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ledgermq.cli.admin.mirror_promotion import add_promotion_verbs
+from ledgermq.cli.late_command import LateCommand
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell, time_text
 from ledgermq.client.admin.broker_admins import ArchiveAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
+from ledgermq.members.mirrors.mirror_figures import OwnMirror, mirror_of_mark, own_mirror
 from ledgermq.members.mirrors.mirror_report import read_mirror_report
 from ledgermq.model.config.amounts import size_text
 from ledgermq.model.config.settings import ListenSection
 from ledgermq.model.errors import ConfigError, StorageError
-from ledgermq.observer.metrics.mirror_figures import OwnMirror, mirror_of_mark, own_mirror
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.settings.settings_loading import load_settings
 from ledgermq.rules.tables.archives import MIRROR_PREFIX, is_mirror_name
@@ -57,7 +57,61 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     where.add_argument("--config", type=Path, metavar="FILE", help="settings of the node")
     status.add_argument("--json", action="store_true", help="print JSON")
     status.set_defaults(func=_status)
-    add_promotion_verbs(verbs)
+    _add_promotion_verbs(verbs)
+
+
+def _add_promotion_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``promote``, ``missing`` and ``rejoin`` to the verbs of ``mirror``."""
+    promote = verbs.add_parser(
+        "promote",
+        help="make a group of the mirror on this machine, which does not run",
+        description="Takes the mark of a mirror from the store, and begins the next group epoch. "
+        "The node is stopped before, and started afterwards with settings that have no [mirror]. "
+        "Says where the copy ends, and what is known to be missing.",
+    )
+    promote.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="settings of the node"
+    )
+    promote.add_argument("--yes", action="store_true", help="do not ask")
+    promote.add_argument("--json", action="store_true", help="print JSON")
+    promote.set_defaults(func=LateCommand("node.mirror_promotion", "promote"))
+    missing = verbs.add_parser(
+        "missing",
+        help="list what the old group had stored and a promoted mirror lacks, queue by queue",
+        description="Reads the store of a member of the old group, which does not run, from where "
+        "the copy ended. Nothing is changed.",
+    )
+    missing.add_argument("directory", type=Path, metavar="STORE", help="storePathRootDir")
+    missing.add_argument(
+        "--promoted",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="ledgermq/promoted of the promoted store, or a copy of it",
+    )
+    missing.add_argument("--self-id", help="whose DLedger log, where there are several")
+    missing.add_argument("--json", action="store_true", help="print JSON")
+    missing.set_defaults(func=LateCommand("node.mirror_promotion", "list_missing"))
+    rejoin = verbs.add_parser(
+        "rejoin",
+        help="make a mirror of the new group out of the old one's store, which does not run",
+        description="Lists what the store has behind the end of the copy, as missing does, moves it"
+        " to ledgermq/set-aside, and marks the store a mirror's. Started with [mirror] it gets from"
+        " the new group only what it lacks. Run again where it was killed.",
+    )
+    rejoin.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="settings of the node"
+    )
+    rejoin.add_argument(
+        "--promoted",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="ledgermq/promoted of the new group's store, or a copy of it",
+    )
+    rejoin.add_argument("--yes", action="store_true", help="do not ask")
+    rejoin.add_argument("--json", action="store_true", help="print JSON")
+    rejoin.set_defaults(func=LateCommand("node.mirror_promotion", "rejoin"))
 
 
 def _add(broker: Broker, arguments: argparse.Namespace) -> int:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ledgermq.cli.admin.user_import import left_over_line, take_users
 from ledgermq.cli.node_options import add_cluster_option
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell
+from ledgermq.cli.setup.user_import import left_over_line, take_users
 from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
@@ -123,7 +123,7 @@ def _remove(broker: Broker, arguments: argparse.Namespace) -> int:
 
 def _import(broker: Broker, arguments: argparse.Namespace) -> int:
     # Needs a package that no other command does.
-    from ledgermq.cli.admin.plain_acl import read_plain_acl
+    from ledgermq.cli.setup.plain_acl import read_plain_acl
 
     found = read_plain_acl(arguments.file)
     left_over = take_users(broker, found.users, is_trial=arguments.dry_run)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import yaml
+
 from ledgermq.model.errors import ConfigError
 from ledgermq.rules.access.access import PLAIN_LISTS, PLAIN_TEXTS, PUBLIC_KEYS, User
 
@@ -34,8 +36,6 @@ def read_plain_acl(path: Path) -> PlainAcl:
     Raises:
         ConfigError: it cannot be read, or has another shape; names account and key.
     """
-    import yaml
-
     try:
         content = path.read_bytes()
     except OSError as error:

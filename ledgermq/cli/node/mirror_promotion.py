@@ -9,83 +9,26 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ledgermq.cli.node_verbs import confirm
 from ledgermq.cli.output import tell, time_text
+from ledgermq.conversion.missing_messages import Missing, MissingQueue, common_end, missing_behind
 from ledgermq.daemon.store_lock import stopped_store
+from ledgermq.members.mirrors.mirror_promotion import copy_end, promote_mirror
+from ledgermq.members.mirrors.mirror_rejoin import Rejoin, carry_out_rejoin, plan_rejoin
+from ledgermq.members.mirrors.mirror_report import MirrorReport, latest_word, read_mirror_report
+from ledgermq.members.mirrors.promotion_note import Promotion, read_promotion
 from ledgermq.model.config.amounts import size_text
 from ledgermq.model.group_epoch import epoch_of
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.settings.settings_loading import load_settings
-
-if TYPE_CHECKING:
-    from ledgermq.conversion.missing_messages import Missing, MissingQueue
-    from ledgermq.members.mirrors.mirror_rejoin import Rejoin
-    from ledgermq.members.mirrors.mirror_report import MirrorReport
-    from ledgermq.members.mirrors.promotion_note import Promotion
+from ledgermq.store.log_reader import LogReader
+from ledgermq.store.store_directory import open_directory
 
 
-def add_promotion_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``promote``, ``missing`` and ``rejoin`` to the verbs of ``mirror``."""
-    promote = verbs.add_parser(
-        "promote",
-        help="make a group of the mirror on this machine, which does not run",
-        description="Takes the mark of a mirror from the store, and begins the next group epoch. "
-        "The node is stopped before, and started afterwards with settings that have no [mirror]. "
-        "Says where the copy ends, and what is known to be missing.",
-    )
-    promote.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="settings of the node"
-    )
-    promote.add_argument("--yes", action="store_true", help="do not ask")
-    promote.add_argument("--json", action="store_true", help="print JSON")
-    promote.set_defaults(func=_promote)
-    missing = verbs.add_parser(
-        "missing",
-        help="list what the old group had stored and a promoted mirror lacks, queue by queue",
-        description="Reads the store of a member of the old group, which does not run, from where "
-        "the copy ended. Nothing is changed.",
-    )
-    missing.add_argument("directory", type=Path, metavar="STORE", help="storePathRootDir")
-    missing.add_argument(
-        "--promoted",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="ledgermq/promoted of the promoted store, or a copy of it",
-    )
-    missing.add_argument("--self-id", help="whose DLedger log, where there are several")
-    missing.add_argument("--json", action="store_true", help="print JSON")
-    missing.set_defaults(func=_missing)
-    rejoin = verbs.add_parser(
-        "rejoin",
-        help="make a mirror of the new group out of the old one's store, which does not run",
-        description="Lists what the store has behind the end of the copy, as missing does, moves it"
-        " to ledgermq/set-aside, and marks the store a mirror's. Started with [mirror] it gets from"
-        " the new group only what it lacks. Run again where it was killed.",
-    )
-    rejoin.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="settings of the node"
-    )
-    rejoin.add_argument(
-        "--promoted",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="ledgermq/promoted of the new group's store, or a copy of it",
-    )
-    rejoin.add_argument("--yes", action="store_true", help="do not ask")
-    rejoin.add_argument("--json", action="store_true", help="print JSON")
-    rejoin.set_defaults(func=_rejoin)
-
-
-def _promote(arguments: argparse.Namespace) -> int:
-    from ledgermq.members.mirrors.mirror_promotion import promote_mirror
-    from ledgermq.members.mirrors.mirror_report import latest_word, read_mirror_report
-
+def promote(arguments: argparse.Namespace) -> int:
+    """Make a group of the mirror on this machine."""
     settings = load_settings(arguments.config)
     root = settings.store.path_root_dir
     confirm(arguments, f"make a group of the mirror in {root}: the old one must not run any more")
@@ -128,13 +71,8 @@ def _last_word(promotion: Promotion, report: MirrorReport) -> Iterator[str]:
     yield "what the source acknowledged after its last word is missing beside"
 
 
-def _missing(arguments: argparse.Namespace) -> int:
-    from ledgermq.conversion.missing_messages import common_end, missing_behind
-    from ledgermq.members.mirrors.mirror_promotion import copy_end
-    from ledgermq.members.mirrors.promotion_note import read_promotion
-    from ledgermq.store.log_reader import LogReader
-    from ledgermq.store.store_directory import open_directory
-
+def list_missing(arguments: argparse.Namespace) -> int:
+    """List what the old group had stored and a promoted mirror lacks."""
     promotion = read_promotion(arguments.promoted)
     with stopped_store(arguments.directory):
         reader = LogReader(open_directory(arguments.directory, self_id=arguments.self_id))
@@ -151,10 +89,8 @@ def _missing(arguments: argparse.Namespace) -> int:
     return tell(arguments, _document(missing), "\n".join(lines))
 
 
-def _rejoin(arguments: argparse.Namespace) -> int:
-    from ledgermq.members.mirrors.mirror_rejoin import carry_out_rejoin, plan_rejoin
-    from ledgermq.members.mirrors.promotion_note import read_promotion
-
+def rejoin(arguments: argparse.Namespace) -> int:
+    """Make a mirror of the new group out of the old one's store."""
     promotion = read_promotion(arguments.promoted)
     settings = load_settings(arguments.config)
     root = settings.store.path_root_dir
