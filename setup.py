@@ -1,14 +1,20 @@
-"""Builds the kernels, each with its plain Python as the fallback, and copies the documents."""
+"""Builds the kernels, each with its plain Python as the fallback, and copies the documents.
+
+The build files of distributions/ take from here what they share.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 from setuptools.errors import ExecError
+
+ROOT = Path(__file__).resolve().parent
 
 KERNELS = (
     "_scan",
@@ -26,10 +32,30 @@ KERNELS = (
 )
 
 
-def kernels() -> list[Extension]:
+def version() -> str:
+    """The version that all distributions have."""
+    text = (ROOT / "ledgermq" / "__init__.py").read_text(encoding="utf-8")
+    found = re.search(r'^__version__ = "(.*)"$', text, re.M)
+    assert found is not None
+    return found[1]
+
+
+def same_version(distribution: str) -> str:
+    """The requirement of another distribution in this very version."""
+    return f"{distribution}=={version()}"
+
+
+def needs(name: str) -> list[str]:
+    """The requirements in a file of the folder that is built."""
+    lines = Path(name).read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def kernels(root: str = ".") -> list[Extension]:
     """The kernels as Cython extensions, each of which may fail to compile.
 
-    There are none when ``LEDGERMQ_PURE=1``, or Cython is missing.
+    There are none when ``LEDGERMQ_PURE=1``, or Cython is missing. ``root`` is the way to the
+    checkout, for setuptools takes no absolute paths of sources.
     """
     if os.environ.get("LEDGERMQ_PURE") == "1":
         return []
@@ -40,16 +66,17 @@ def kernels() -> list[Extension]:
     extensions = [
         Extension(
             f"ledgermq.formats.kernels.{name}",
-            [f"ledgermq/formats/kernels/{name}.py"],
+            [f"{root}/ledgermq/formats/kernels/{name}.py"],
             extra_compile_args=["-O3"],
         )
         for name in KERNELS
-        if Path(f"ledgermq/formats/kernels/{name}.py").exists()
+        if (ROOT / f"ledgermq/formats/kernels/{name}.py").exists()
     ]
     built: list[Extension] = cythonize(
         extensions,
         language_level=3,
-        build_dir="build/cython",
+        # Two folders deep: what lies two above the folder that is built lands in build/, too.
+        build_dir="build/cython/c",
         annotate=False,
     )
     for one in built:
@@ -80,9 +107,10 @@ class CopyDocuments(build_py):
             return
         folder = Path(self.build_lib) / "ledgermq" / "observer" / "console" / "documents"
         folder.mkdir(parents=True, exist_ok=True)
-        for page in sorted(Path("docs/operating").glob("*.md")):
+        for page in sorted((ROOT / "docs" / "operating").glob("*.md")):
             if page.name != "README.md":
                 self.copy_file(str(page), str(folder / page.name))
 
 
-setup(ext_modules=kernels(), cmdclass={"build_ext": BuildKernels, "build_py": CopyDocuments})
+if __name__ == "__main__":
+    setup(ext_modules=kernels(), cmdclass={"build_ext": BuildKernels, "build_py": CopyDocuments})

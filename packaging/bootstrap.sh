@@ -107,7 +107,7 @@ make_venv() {
 # Also when only a kernel has changed, the kernels are compiled.
 install_project() {
     local inputs compiling
-    inputs=$(digest pyproject.toml setup.py packaging/constraints.txt)
+    inputs=$(digest pyproject.toml setup.py distributions/*/*.txt packaging/constraints.txt)
     # Who has all has what a node needs, too.
     if is_done installed "$PWD $all $inputs" || is_done installed "$PWD $extras $inputs"; then
         compile_kernels

@@ -23,7 +23,7 @@ export SOURCE_DATE_EPOCH
 "$tools/python" -m venv --without-pip "$scratch/node"
 "$tools/python" -m pip --python "$scratch/node/bin/python" install --quiet --no-compile \
     --disable-pip-version-check --constraint packaging/constraints.txt \
-    "$folder/ledgermq-$version-py3-none-any.whl[server,compression]" >&2
+    --find-links "$folder" "$folder/ledgermq-$version-py3-none-any.whl[server,compression]" >&2
 # The root of the list, and what it asks for by name.
 "$tools/python" - "$version" >"$scratch/pyproject.toml" <<'PROGRAM'
 import json
@@ -31,13 +31,21 @@ import pathlib
 import sys
 import tomllib
 
-project = tomllib.loads(pathlib.Path("pyproject.toml").read_text())["project"]
-extras = project["optional-dependencies"]
+written = tomllib.loads(pathlib.Path("pyproject.toml").read_text())
+project = written["project"]
+files = written["tool"]["setuptools"]["dynamic"]["optional-dependencies"]
+needed = [
+    line
+    for extra in ("server", "compression")
+    for name in files[extra]["file"]
+    for line in pathlib.Path(name).read_text().splitlines()
+    if line and not line.startswith("#")
+]
 print("[project]")
 for key in ("name", "description", "license"):
     print(f"{key} = {json.dumps(project[key])}")
 print(f"version = {json.dumps(sys.argv[1])}")
-print("dependencies =", project["dependencies"] + extras["server"] + extras["compression"])
+print("dependencies =", project["dependencies"] + needed)
 PROGRAM
 "$tools/cyclonedx-py" environment --pyproject "$scratch/pyproject.toml" --output-reproducible \
     --output-file "$scratch/list.json" "$scratch/node/bin/python"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the source archive, and from it a wheel for any machine and one with compiled kernels for each
-# Python that is found here with its headers; looks at them with twine, and prints where they are.
+# Builds the source archive, and from it the wheels of all distributions (distributions/): those for any
+# machine, and the node's with compiled kernels for each Python that is found here with its headers.
+# Looks at them with twine, and prints where they are.
 #
 #   make-wheels.sh [--output FOLDER]
 #
@@ -70,14 +71,18 @@ check_kernels() {
     done
 }
 
+# The wheel of one distribution, from the sources of the archive.
 build_wheel() {
-    local python=$1 archive=$2 folder=$3
+    local python=$1 distribution=$2 folder=$3
+    rm -rf "$scratch/sources"
+    mkdir "$scratch/sources"
+    tar -x --strip-components 1 --file "$archive" --directory "$scratch/sources"
     "$python" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-cache-dir \
-        --wheel-dir "$folder" "$archive" >&2
+        --wheel-dir "$folder" "$scratch/sources/distributions/$distribution" >&2
 }
 
 main() {
-    local tools scratch archive python wheel
+    local tools scratch archive distribution python wheel
     command -v "${CC:-cc}" >/dev/null || { say 'no C compiler'; exit 1; }
     tools=$(packaging/release-tools.sh)
     PATH=$tools:$PATH
@@ -92,15 +97,17 @@ main() {
     trap "rm -rf '$scratch'" EXIT
     mkdir -p "$scratch/tree" "$output"
     copy_tree "$scratch/tree"
-    say 'the source archive, and from it the wheel for any machine'
+    say 'the source archive, and from it the wheels for any machine'
     "$tools/python" -m build --sdist --outdir "$scratch/done" "$scratch/tree" >"$scratch/log" 2>&1 ||
         { cat "$scratch/log" >&2; exit 1; }
     archive=$(echo "$scratch"/done/*.tar.gz)
-    LEDGERMQ_PURE=1 build_wheel "$tools/python" "$archive" "$scratch/done"
+    for distribution in client node web spark; do
+        LEDGERMQ_PURE=1 build_wheel "$tools/python" "$distribution" "$scratch/done"
+    done
     for python in $(interpreters); do
         say "a wheel with kernels for $python"
         rm -rf "$scratch/raw"
-        build_wheel "$python" "$archive" "$scratch/raw"
+        build_wheel "$python" node "$scratch/raw"
         wheel=$(echo "$scratch"/raw/*.whl)
         check_kernels "$wheel"
         auditwheel repair --strip --wheel-dir "$scratch/done" "$wheel" >"$scratch/log" 2>&1 ||

@@ -14,7 +14,7 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
 def documents() -> list[str]:
-    folders = ("docs", "changelog.d", "bench")
+    folders = ("docs", "changelog.d", "bench", "distributions")
     found = [
         *ROOT.glob("*.md"),
         *(path for name in folders for path in (ROOT / name).rglob("*.md")),

@@ -14,6 +14,7 @@ import pytest
 import tomli
 
 from ledgermq.cli.main import EXTRA_OF_PACKAGE
+from tests.suite.extras import extras
 from tests.suite.parsed import parsed
 
 ROOT = Path(__file__).parents[1]
@@ -207,11 +208,11 @@ def test_the_layers_name_exactly_these_packages() -> None:
 
 
 def test_whoever_lacks_a_library_is_told_of_the_extra_that_brings_it() -> None:
-    extras = PROJECT["project"]["optional-dependencies"]
+    asked = extras()
     wanted = {
         IMPORTED_AS.get(name, name): extra
         for extra in ("spark", "buckets", "compression", "server")
-        for name in (re.split(r"[<>=]", requirement)[0] for requirement in extras[extra])
+        for name in (re.split(r"[<>=]", requirement)[0] for requirement in asked[extra])
         if name not in PROGRAMS
     }
 

@@ -72,6 +72,18 @@ EXTRA_OF_PACKAGE = {
 }
 """Which optional extra of the distribution brings an import name."""
 
+EXTRA_OF_PART = {
+    "ledgermq.cli.clusters": "server",
+    "ledgermq.cli.node": "server",
+    "ledgermq.cli.setup": "server",
+    "ledgermq.cli.spark": "spark",
+    "ledgermq.cli.store": "server",
+    "ledgermq.cli.top": "server",
+    "ledgermq.observer": "server",
+}
+"""Which one brings a package of ours that another distribution has than this module
+(``distributions/``)."""
+
 _REFUSALS = (
     NO_SPACE | OUT_OF_DESCRIPTORS | {errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
 )
@@ -308,7 +320,7 @@ def _failed(error: Exception, *, as_json: bool) -> int:
     if isinstance(error, LedgerError):
         status = exit_status_of(error)
     elif isinstance(error, ModuleNotFoundError) and (package := _foreign_package(error)):
-        extra = EXTRA_OF_PACKAGE.get(package)
+        extra = (EXTRA_OF_PACKAGE | EXTRA_OF_PART).get(package)
         wanted = f"ledgermq[{extra}]" if extra else package
         text = f"this command needs the Python package {package}: pip install '{wanted}'"
     elif isinstance(error, OSError) and error.errno in _REFUSALS:
@@ -330,9 +342,13 @@ def _failed(error: Exception, *, as_json: bool) -> int:
 
 
 def _foreign_package(error: ModuleNotFoundError) -> str | None:
-    """The package of others that is not installed; ``None`` when a module of ours is missing."""
-    package = (error.name or "").partition(".")[0]
-    return None if package in ("", "ledgermq") else package
+    """The package that is not installed: of others, or of ours where a distribution brings it;
+    ``None`` when a module of ours is missing."""
+    name = error.name or ""
+    package = name.partition(".")[0]
+    if package == "ledgermq":
+        return name if name in EXTRA_OF_PART else None
+    return package or None
 
 
 def _described(error: Exception, text: str, status: int) -> dict[str, object]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, Self, cast
@@ -47,8 +47,13 @@ class ProcessTable:
     entries: Mapping[Role, Entry]
 
     @classmethod
-    def load(cls) -> Self:
-        """Import the processes; no ZeroMQ context and no thread may come of it."""
+    def load(cls, roles: Collection[Role] = (*MODULES, *PORTS)) -> Self:
+        """Import the processes of ``roles``; no ZeroMQ context and no thread may come of it.
+
+        Raises:
+            ModuleNotFoundError: a distribution that brings one of them is not installed, as
+                ``ledgermq-web``, which a node without ``listen.http`` does not need.
+        """
         for name in _THREAD_VARIABLES:
             # Read once, when numpy is imported: threads of its library would not survive a fork.
             os.environ[name] = "1"
@@ -56,11 +61,13 @@ class ProcessTable:
         # Modules are no garbage: to look for some again and again is an eighth of the imports.
         gc.disable()
         try:
-            for role, module_name in MODULES.items():
-                module = importlib.import_module(module_name)
-                entries[role] = cast("_ProcessModule", module).run
-            ports = cast("_PortModule", importlib.import_module(PORT_MODULE))
+            for role in roles:
+                if role in PORTS:
+                    ports = cast("_PortModule", importlib.import_module(PORT_MODULE))
+                    entries[role] = partial(ports.run, role)
+                else:
+                    module = importlib.import_module(MODULES[role])
+                    entries[role] = cast("_ProcessModule", module).run
         finally:
             gc.enable()
-        entries |= {role: partial(ports.run, role) for role in PORTS}
         return cls(entries)

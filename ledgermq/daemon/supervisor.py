@@ -489,7 +489,7 @@ def run(settings: Settings, config_file: Path, *, table: ProcessTable | None = N
     take_inherited(os.environ)
     check_inherited(settings.listen)
     if table is None:
-        table = ProcessTable.load()
+        table = ProcessTable.load(start_order(settings))
     with ExitStack() as resources:
         page = _open_node(settings, resources)
         stop = StopFlag()

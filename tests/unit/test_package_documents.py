@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from ledgermq.cli.main import COMMANDS
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.config.settings_file import keys_of, read_settings, tables
+from tests.suite.extras import extras
 
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
@@ -140,10 +141,9 @@ def test_locked_versions_are_those_that_the_checkout_is_tested_with() -> None:
 
 
 def test_the_package_has_what_a_node_and_the_command_line_need() -> None:
-    extras = tomli.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*extras["dependencies"]]
+    wanted = [*tomli.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]]
     for extra in ("server", "compression", "buckets"):
-        wanted += extras["optional-dependencies"][extra]
+        wanted += extras()[extra]
     needed: set[str] = set()
     while wanted:
         requirement = wanted.pop()

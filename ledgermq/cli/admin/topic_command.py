@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from ledgermq.cli.clusters.topic_spread import add_fails_over, create_over, register_spread
+from ledgermq.cli.admin.topic_spread import add_fails_over, create_over, register_spread
 from ledgermq.cli.node_verbs import add_command, add_verb, confirm
 from ledgermq.cli.output import print_table, tell, when
 from ledgermq.cli.verb_options import add_options, given

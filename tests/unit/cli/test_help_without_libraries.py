@@ -58,18 +58,3 @@ def test_every_command_and_verb_explains_itself_without_any_optional_library() -
         if status or err or not out.startswith(f"usage: ledgermq {name}".rstrip())
     } == {}
     assert {"spark audit", "store check", "backup create", "top", "serve"} <= told.keys()
-
-
-def test_the_optional_libraries_are_those_of_the_extras() -> None:
-    import tomli
-
-    text = (SOURCE / "pyproject.toml").read_text()
-    extras = tomli.loads(text)["project"]["optional-dependencies"]
-    named = {
-        requirement.partition(">")[0].lower().replace("-", "_")
-        for extra in ("server", "spark", "compression")
-        for requirement in extras[extra]
-        if not requirement.startswith("py-spy")  # which is run, and not imported
-    }
-
-    assert {NAMED_AS.get(one, one) for one in EXTRA_OF_PACKAGE} == named

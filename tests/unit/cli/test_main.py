@@ -112,7 +112,12 @@ def test_a_bug_shows_where_it_is(failing: Failing, capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize(
     ("package", "wanted"),
-    [("numpy", "ledgermq[server]"), ("numpy.random", "ledgermq[server]"), ("zzz", "zzz")],
+    [
+        ("numpy", "ledgermq[server]"),
+        ("numpy.random", "ledgermq[server]"),
+        ("zzz", "zzz"),
+        ("ledgermq.cli.spark", "ledgermq[spark]"),
+    ],
 )
 def test_a_missing_package_is_named_with_what_to_install(
     failing: Failing, capsys: pytest.CaptureFixture[str], package: str, wanted: str
@@ -120,7 +125,7 @@ def test_a_missing_package_is_named_with_what_to_install(
     failing(ModuleNotFoundError(f"No module named '{package}'", name=package))
 
     assert door.main(["fail"]) == 1
-    name = package.partition(".")[0]
+    name = package.removesuffix(".random")
     assert capsys.readouterr().err == (
         f"ledgermq: this command needs the Python package {name}: pip install '{wanted}'\n"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from ledgermq.cli.clusters.strict_spread import add_strict, reopen, spread_strictly
+from ledgermq.cli.admin.strict_spread import add_strict, reopen, spread_strictly
 from ledgermq.cli.node_options import NAME
 from ledgermq.cli.node_verbs import ON_OFF, asks
 from ledgermq.cli.output import print_table, tell
