@@ -114,8 +114,8 @@ COMMANDS = {
     "upgrade": Subcommand("node.upgrade_command", "say which node may get another version next"),
     "config": Subcommand("setup.config_commands", "make, check, show and translate settings"),
     "keys": Subcommand("setup.keys_command", "make the keys of a group's members"),
-    "send": Subcommand("messages.client_commands", "send messages"),
-    "receive": Subcommand("messages.client_commands", "print messages"),
+    "send": Subcommand("messages.send_command", "send messages"),
+    "receive": Subcommand("messages.receive_command", "print messages"),
     "topic": Subcommand("admin.topic_command", "list, show, create, alter and delete topics"),
     "group": Subcommand(
         "admin.group_command", "list, show, create, alter and delete groups; their lag"

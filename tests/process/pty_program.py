@@ -15,7 +15,7 @@ from typing import Self
 
 import pyte
 
-from ledgermq.cli.top.top_terminal import DRAWING, DRAWN
+from ledgermq.cli.top.top_live import DRAWING, DRAWN
 from tests.process.conftest import SOURCES, wait_until
 from tests.readable import is_readable
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.cli.message_json import plain_body
+from ledgermq.cli.store.store_reading import plain_body
 from ledgermq.client import Consumer
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.store.store_view import StoreView

@@ -8,7 +8,9 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 
+from ledgermq.cli.leader_hint import naming_the_leader
 from ledgermq.cli.message_text import print_body
+from ledgermq.cli.node_options import NAME, add_node_options
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.core.received import ReceivedMessage
@@ -23,9 +25,7 @@ PULLED_AT_ONCE = 1_024
 PLACES = ("first", "last", "stored")
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
-) -> argparse.ArgumentParser:
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``receive``."""
     parser = subparsers.add_parser(
         "receive",
@@ -63,8 +63,8 @@ def add_parser(
         "--queue", type=int, action="append", metavar="N", help="only this one; may be repeated"
     )
     parser.add_argument("--follow", action="store_true", help="wait for messages to come")
-    parser.set_defaults(func=run)
-    return parser
+    add_node_options(parser)
+    parser.set_defaults(name=NAME, func=naming_the_leader(run))
 
 
 def run(arguments: argparse.Namespace) -> int:

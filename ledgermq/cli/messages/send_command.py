@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat
 from typing import NamedTuple
 
-from ledgermq.cli.node_options import parse_time
+from ledgermq.cli.leader_hint import naming_the_leader
+from ledgermq.cli.node_options import NAME, add_node_options, parse_time
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.core.results import BatchResult, SendResult
@@ -33,9 +34,7 @@ class Bodies(NamedTuple):
     total: int | None
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
-) -> argparse.ArgumentParser:
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``send``."""
     parser = subparsers.add_parser(
         "send",
@@ -71,8 +70,8 @@ def add_parser(
     when.add_argument(
         "--deliver-at", metavar="TIME", help="deliver it then: epoch ms, or as 2025-12-31T23:59"
     )
-    parser.set_defaults(func=run)
-    return parser
+    add_node_options(parser)
+    parser.set_defaults(name=NAME, func=naming_the_leader(run))
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,23 +1,34 @@
-"""``ledgermq config``: check of a settings file, settings in force, translation of RocketMQ's.
-
-``config_init_command`` has the verb ``init``.
-"""
+"""``ledgermq config``: settings are made, checked, shown, and translated from RocketMQ's."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import json
+import shlex
+import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from ledgermq.cli.output import tell
-from ledgermq.cli.setup.config_init_command import add_init
+from ledgermq.cli.setup.access_command import add_further_users, add_place, first_users
 from ledgermq.model.config.broker_conf import Untranslated, translate_broker_conf, write_translation
-from ledgermq.model.config.settings import Settings
+from ledgermq.model.config.settings import AckMode, Settings, StoreSection
 from ledgermq.model.config.settings_change import cluster_fingerprint
 from ledgermq.model.config.settings_file import write_settings
 from ledgermq.process.settings.settings_loading import load_settings, read_properties_text
+from ledgermq.sessions.keys.first_access import (
+    CERTIFICATES,
+    CLIENTS,
+    MEMBERS_CERTIFICATES,
+    WHOLE_SETTINGS,
+    AccessWish,
+    ClientPorts,
+    NewNode,
+    make_first_access,
+)
+from ledgermq.sessions.keys.first_group import FIRST_PORT, GroupWish, plan_group
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -83,3 +94,186 @@ def _remark(path: Path, entry: Untranslated) -> str:
 
 def _as_json(settings: Settings) -> str:
     return json.dumps(dataclasses.asdict(settings), default=str, indent=2)
+
+
+ACCOUNT = "ledgermq"
+"""What the package has the service run as."""
+
+_DATA = StoreSection().path_root_dir
+_PORT = ClientPorts().remoting
+
+
+def add_init(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``init`` to the verbs of ``config``."""
+    init = verbs.add_parser(
+        "init",
+        help="make settings, keys, certificates and users of a group of one, three or five hosts,"
+        " or of two or four and a witness",
+        description="Makes a folder with all that each host needs in /etc/ledgermq, and says what"
+        " to copy where. Nothing is sent anywhere, and nothing overwritten.",
+    )
+    init.add_argument(
+        "hosts", nargs="+", metavar="HOST", help="name or address by which all others reach it"
+    )
+    init.add_argument(
+        "--witness",
+        metavar="HOST",
+        help="one host more, which votes and holds no messages: a third vote for two sites, beside"
+        " two hosts or four",
+    )
+    init.add_argument(
+        "--output",
+        type=Path,
+        default=Path("ledgermq-setup"),
+        metavar="DIR",
+        help="what is made (default: ./%(default)s)",
+    )
+    init.add_argument(
+        "--name", default="broker-a", help="of group and broker (default: %(default)s)"
+    )
+    init.add_argument(
+        "--port",
+        type=int,
+        default=FIRST_PORT,
+        metavar="N",
+        help="members' port; producers have the next one, consumers the one behind it, and members"
+        " a fourth for their direct connections (default: %(default)s)",
+    )
+    remoting = init.add_mutually_exclusive_group()
+    remoting.add_argument(
+        "--rocketmq-port",
+        type=int,
+        default=_PORT,
+        metavar="N",
+        help="for RocketMQ's clients (default: %(default)s)",
+    )
+    remoting.add_argument(
+        "--no-rocketmq", action="store_true", help="they do not come: no port, no certificates"
+    )
+    init.add_argument(
+        "--data",
+        type=Path,
+        default=_DATA,
+        metavar="DIR",
+        help="the store's directory on each host (default: %(default)s)",
+    )
+    init.add_argument(
+        "--durability",
+        type=AckMode,
+        choices=list(AckMode),
+        default=AckMode.MAJORITY_FSYNC,
+        help="when a message is acknowledged (default: %(default)s)",
+    )
+    _add_users(init)
+    add_place(init)
+    init.add_argument("--json", action="store_true", help="print JSON")
+    init.set_defaults(func=_init)
+
+
+def _add_users(init: argparse.ArgumentParser) -> None:
+    init.add_argument(
+        "--users",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="only users come in, over TLS or with keys (default); with --no-users everybody does"
+        " who reaches the ports, in clear",
+    )
+    init.add_argument(
+        "--admin", default="admin", metavar="USER", help="may do everything (default: %(default)s)"
+    )
+    add_further_users(init)
+    init.add_argument(
+        "--admin-over-clients",
+        action="store_true",
+        help="admins may change topics, groups and users from anywhere, as mqadmin does",
+    )
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    folder: Path = arguments.output.absolute()
+    plan = plan_group(
+        GroupWish(
+            hosts=arguments.hosts,
+            name=arguments.name,
+            first_port=arguments.port,
+            remoting_port=None if arguments.no_rocketmq else arguments.rocketmq_port,
+            data=arguments.data,
+            durability=arguments.durability,
+            users=first_users(arguments.admin, arguments.user) if arguments.users else {},
+            admin_over_clients=arguments.admin_over_clients,
+            place=arguments.place,
+            witness=arguments.witness,
+        )
+    )
+    make_first_access(folder, plan.access)
+    for warning in plan.warnings:
+        print(f"ledgermq: warning: {warning}", file=sys.stderr)
+    document = {
+        "folder": str(folder),
+        "hosts": {node.name: node.address for node in plan.access.nodes},
+        "users": sorted(plan.access.users),
+        "warnings": plan.warnings,
+    }
+    return tell(arguments, document, "\n".join(_next_steps(folder, arguments, plan.access)))
+
+
+def _next_steps(folder: Path, arguments: argparse.Namespace, made: AccessWish) -> Iterator[str]:
+    """What to type next: fifteen lines at most, also for five hosts; two more with a witness."""
+    place, quoted, data = made.place, shlex.quote(str(folder)), arguments.data
+    members = ", ".join(
+        f"{node.name} {node.address}{' (witness)' if node.is_witness else ''}"
+        for node in made.nodes
+    )
+    yield f"{folder}: settings, keys, certificates of {members}"
+    yield "1. as root, to each host what is its own, and to no other:"
+    for node in made.nodes:
+        copy, target = ("cp", "") if _is_here(node) else ("scp", f"{node.host}:")
+        yield f"   {copy} -r {quoted}/{node.name}/* {target}{shlex.quote(str(place))}/"
+    yield "2. on each host, with an empty store:"
+    yield from _owners(made)
+    if data != _DATA:
+        yield f"   systemctl edit {ACCOUNT}, with [Service] and ReadWritePaths={data}"
+    yield f"   systemctl unmask {ACCOUNT}; systemctl enable --now --no-block {ACCOUNT}"
+    settings = shlex.quote(str(place / WHOLE_SETTINGS))
+    yield f"   ledgermq status --config {settings} --wait-ready 60"
+    if made.users:
+        yield f"3. here, or where another host is said to lead: ledgermq access apply {quoted}"
+    for node in made.nodes:
+        if node.is_witness:
+            yield (
+                f"{4 if made.users else 3}. there, too: ledgermq raft add {node.name}"
+                f" {node.host}:{arguments.port} --witness --without-bodies --config {settings}"
+            )
+    if made.has_remoting:
+        ports = ";".join(f"{node.host}:{made.ports.remoting}" for node in made.serving)
+        yield f"RocketMQ's clients have as name servers {ports}"
+    if made.users:
+        file = f", {CERTIFICATES}" if made.has_certificates else ""
+        yield f"Keys and secrets of users are in {folder / CLIENTS}{file}; then remove {folder}"
+
+
+def _owners(made: AccessWish) -> Iterator[str]:
+    """What the account of the service is to own, where it was copied."""
+    keys = ["keys"] if len(made.nodes) > 1 else []
+    others = ["clients.key"] if made.users else []
+    others += ["tls.key", "tls.pem"] if made.has_certificates else []
+    others += [MEMBERS_CERTIFICATES] if made.hands_on else []
+    witness = next((f"  # not on {one.name}" for one in made.nodes if one.is_witness), "")
+    for names, where in ((keys, ""), (others, witness)) if witness else ((keys + others, ""),):
+        paths = " ".join(shlex.quote(str(made.place / name)) for name in names)
+        if paths:
+            yield f"   chown -R {ACCOUNT}: {paths}{where}"
+
+
+def _is_here(node: NewNode) -> bool:
+    """Whether this machine has the address: packets to it would come from itself."""
+    if not node.is_address:
+        return node.address == "localhost"
+    family = socket.AF_INET6 if ":" in node.address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            # Nothing is sent: the kernel looks for the way alone.
+            probe.connect((node.address, 9))
+        except OSError:
+            return False
+        return str(probe.getsockname()[0]) == node.address

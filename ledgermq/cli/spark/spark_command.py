@@ -7,13 +7,13 @@ from pathlib import Path
 
 from ledgermq.cli.late_command import LateCommand
 from ledgermq.cli.size_options import add_size_options
-from ledgermq.cli.spark import (
-    spark_archive_command,
-    spark_replay_command,
-    spark_stats_command,
-    spark_table_command,
-)
-from ledgermq.cli.spark.spark_options import add_job_options
+from ledgermq.cli.spark.spark_options import add_job_options, add_source_options
+from ledgermq.cli.spark.table_options import add_catalog_options
+from ledgermq.pipeline.job_defaults import LEVEL_DEFAULT, LEVELS, TYPED
+
+SMALL_MIB = 32
+SNAPSHOT_DAYS = 7.0
+BUCKET_S = 60
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,10 +26,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     jobs = parser.add_subparsers(title="jobs", metavar="JOB", required=True)
     _register_rebuild(jobs)
     _register_audit(jobs)
-    spark_archive_command.register(jobs)
-    spark_table_command.register(jobs)
-    spark_replay_command.register(jobs)
-    spark_stats_command.register(jobs)
+    _register_archive(jobs)
+    _register_tidy(jobs)
+    _register_replay(jobs)
+    _register_stats(jobs)
 
 
 def _register_rebuild(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -78,3 +78,170 @@ def _register_audit(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -
     add_size_options(parser)
     add_job_options(parser)
     parser.set_defaults(func=LateCommand("spark.store_jobs", "audit_replicas"))
+
+
+def _register_archive(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = jobs.add_parser(
+        "archive",
+        help="write what is new as Parquet files",
+        description="Add what a store or a running cluster has beyond the archive to it: Parquet "
+        "files by topic and day of the store time, and a manifest, or a snapshot of a table. A run "
+        "that is repeated, or was killed, adds nothing twice.",
+    )
+    add_source_options(parser)
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument(
+        "--to",
+        metavar="DIR",
+        help="the archive; workers must see it: a directory, or s3a://BUCKET/PREFIX, gs://…, abfss://…",
+    )
+    place.add_argument(
+        "--iceberg",
+        metavar="CATALOG.NAMESPACE.TABLE",
+        help="a table of Apache Iceberg, one snapshot a run; catalogs are those of PyIceberg",
+    )
+    add_catalog_options(parser)
+    parser.add_argument(
+        "--columns",
+        choices=[TYPED],
+        help="bodies are fields, too, by the schema of the one topic that is archived",
+    )
+    parser.add_argument(
+        "--subject", metavar="NAME", help="whose schema that is (default: the topic's)"
+    )
+    parser.add_argument(
+        "--stored-bodies",
+        action="store_true",
+        help="keep compressed bodies as they are stored, and not as they were sent",
+    )
+    parser.add_argument(
+        "--level",
+        type=int,
+        default=LEVEL_DEFAULT,
+        metavar="N",
+        help=f"of zstd, {LEVELS[0]} (fast) to {LEVELS[-1]} (small) (%(default)s)",
+    )
+    parser.add_argument(
+        "--watermark", metavar="NAME", help="let retention wait for this archive, by this name"
+    )
+    parser.add_argument(
+        "--commit-to", metavar="ADDRESSES", help="who is told of it (default: those of --nodes)"
+    )
+    add_job_options(parser)
+    parser.set_defaults(func=LateCommand("spark.archive_jobs", "archive_messages"))
+    verify = jobs.add_parser(
+        "archive-verify",
+        help="compare the files of an archive with its manifest",
+        description="Read all files of an archive, and compare them with its manifest. Exit status:"
+        " 0 they are the same, 5 they are not.",
+    )
+    verify.add_argument(
+        "directory", metavar="DIR", help="the archive, or s3a://BUCKET/PREFIX, gs://…, abfss://…"
+    )
+    add_job_options(verify)
+    verify.set_defaults(func=LateCommand("spark.archive_jobs", "verify_archive"))
+
+
+def _register_tidy(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = jobs.add_parser(
+        "table-tidy",
+        help="put the files of a table in order",
+        description="Put small files of a table together, let old snapshots expire, and delete "
+        "files that no snapshot names. Rows stay as they are, and so does how far the table has "
+        "the log.",
+    )
+    parser.add_argument("table", metavar="CATALOG.NAMESPACE.TABLE", help="as of archive --iceberg")
+    add_catalog_options(parser)
+    parser.add_argument(
+        "--small-mib",
+        type=int,
+        default=SMALL_MIB,
+        metavar="N",
+        help="files of less are put together (%(default)s)",
+    )
+    parser.add_argument(
+        "--keep-days",
+        type=float,
+        default=SNAPSHOT_DAYS,
+        metavar="N",
+        help="snapshots, and files that none names, stay as long (%(default)s)",
+    )
+    parser.add_argument(
+        "--level",
+        type=int,
+        default=LEVEL_DEFAULT,
+        metavar="N",
+        help=f"of zstd, {LEVELS[0]} (fast) to {LEVELS[-1]} (small) (%(default)s)",
+    )
+    add_job_options(parser)
+    parser.set_defaults(func=LateCommand("spark.table_jobs", "tidy_table"))
+
+
+def _register_replay(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = jobs.add_parser(
+        "replay",
+        help="send an archive into topics",
+        description="Send messages of an archive into the topic that they were in, or into another "
+        "one, with body, tag, keys, properties and flag, and new offsets. A run that was stopped "
+        "goes on by its name, and sends nothing twice.",
+    )
+    parser.add_argument(
+        "directory", metavar="DIR", help="the archive, or s3a://BUCKET/PREFIX, gs://…, abfss://…"
+    )
+    parser.add_argument(
+        "--nodes", required=True, metavar="ADDRESSES", help="of the cluster, with commas"
+    )
+    parser.add_argument("--to-topic", metavar="TOPIC", help="instead of the message's own")
+    parser.add_argument("--topics", metavar="NAMES", help="only these, with commas between them")
+    parser.add_argument("--queues", metavar="NUMBERS", help="only these, with commas")
+    parser.add_argument("--from", dest="begin", metavar="TIME", help="stored then or later")
+    parser.add_argument("--to", dest="end", metavar="TIME", help="stored before")
+    parser.add_argument("--tag", help="only messages of this tag")
+    parser.add_argument("--key", help="only messages of this key")
+    parser.add_argument(
+        "--by-sink",
+        action="store_true",
+        help="store each run of the archive as a whole, and know by its number that it is stored",
+    )
+    parser.add_argument(
+        "--progress",
+        type=Path,
+        metavar="DIR",
+        help="a directory for notes of how far it is, which workers must see (default: in the "
+        "archive, which must be a directory then)",
+    )
+    parser.add_argument("--name", default="replay", help="of the replay (%(default)s)")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=120.0,
+        metavar="SECONDS",
+        help="how long the cluster may be away (default: 120)",
+    )
+    add_job_options(parser)
+    parser.set_defaults(func=LateCommand("spark.replay_jobs", "replay_archive"))
+
+
+def _register_stats(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = jobs.add_parser(
+        "stats",
+        help="rates, sizes, latencies, keys and lags",
+        description="Count the messages of a store or a running cluster: rates by topic and tag, "
+        "sizes, the time from born to stored, the most frequent keys, and how far groups are "
+        "behind. Nothing in it is changed.",
+    )
+    add_source_options(parser)
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="for tables as Parquet, stats.json and stats.html"
+    )
+    parser.add_argument("--from", dest="begin", metavar="TIME", help="stored then or later")
+    parser.add_argument("--to", dest="end", metavar="TIME", help="stored before")
+    parser.add_argument(
+        "--bucket",
+        type=int,
+        default=BUCKET_S,
+        metavar="SECONDS",
+        help="how long a bucket of the rates is (%(default)s)",
+    )
+    add_job_options(parser)
+    parser.set_defaults(func=LateCommand("spark.stats_jobs", "count_messages"))

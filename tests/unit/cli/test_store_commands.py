@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ledgermq.cli.main import main
-from ledgermq.cli.message_json import java_address, message_as_json
+from ledgermq.cli.store.store_reading import java_address, message_as_json
 from ledgermq.formats.records.message import COMPRESSED, Message
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.exit_status import EXIT_CONFIG, EXIT_OK, EXIT_STORAGE
