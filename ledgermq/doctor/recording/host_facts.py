@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 import ledgermq
-from ledgermq.doctor.recording.node_processes import PROC, NodeProcess
+from ledgermq.doctor.recording.node_processes import PROC, NodeProcess, kernel_text
 
 ABOUT_HOST = (
     "kernel, processors, memory, clock source, disks and mounts, network interfaces (without"
@@ -59,17 +59,18 @@ def host_facts(places: Iterable[Path]) -> dict[str, object]:
         "booted": psutil.boot_time(),
         "processors": _processors(),
         "clock_source": {
-            name: _text(_CLOCK / name) for name in ("current_clocksource", "available_clocksource")
+            name: kernel_text(_CLOCK / name)
+            for name in ("current_clocksource", "available_clocksource")
         },
         "memory": psutil.virtual_memory()._asdict(),
         "swap": psutil.swap_memory()._asdict(),
-        "huge_pages": _text(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
+        "huge_pages": kernel_text(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
         "settings": {
-            name: _text(PROC / "sys" / name.replace(".", "/")).split() for name in _SETTINGS
+            name: kernel_text(PROC / "sys" / name.replace(".", "/")).split() for name in _SETTINGS
         },
         "mounts": [
             line.split()[: 4 if line.split()[2] in _WITH_OPTIONS else 3]
-            for line in _text(PROC / "mounts").splitlines()
+            for line in kernel_text(PROC / "mounts").splitlines()
             if line.split()[2] not in _NOT_ON_DISKS
         ],
         "disks": {path.name: _disk(path) for path in _listed(_BLOCKS)},
@@ -90,9 +91,9 @@ def limits_of(processes: Iterable[NodeProcess]) -> str:
             one = psutil.Process(process.pid)
             parts += [
                 f"== {process.title}",
-                _text(folder / "limits"),
+                kernel_text(folder / "limits"),
                 f"nice {one.nice()}, processors {sorted(one.cpu_affinity() or ())},"
-                f" oom_score_adj {_text(folder / 'oom_score_adj')}",
+                f" oom_score_adj {kernel_text(folder / 'oom_score_adj')}",
                 *_control_group(folder),
                 "",
             ]
@@ -103,11 +104,11 @@ def _control_group(folder: Path) -> list[str]:
     """Lines about the process's group in the unified hierarchy of control groups, which systemd
     uses.
     """
-    for line in _text(folder / "cgroup").splitlines():
+    for line in kernel_text(folder / "cgroup").splitlines():
         number, _, path = line.partition("::")
         if number == "0":
             group = Path("/sys/fs/cgroup") / path.lstrip("/")
-            told = [f"  {name}: {_text(group / name)}" for name in _GROUP_FILES]
+            told = [f"  {name}: {kernel_text(group / name)}" for name in _GROUP_FILES]
             return [f"control group {path}", *(one for one in told if not one.endswith(": "))]
     return []
 
@@ -115,7 +116,7 @@ def _control_group(folder: Path) -> list[str]:
 def _processors() -> dict[str, object]:
     models = {
         line.partition(":")[2].strip()
-        for line in _text(PROC / "cpuinfo").splitlines()
+        for line in kernel_text(PROC / "cpuinfo").splitlines()
         if line.startswith(("model name", "CPU part"))
     }
     return {
@@ -123,13 +124,17 @@ def _processors() -> dict[str, object]:
         "count": psutil.cpu_count(),
         "cores": psutil.cpu_count(logical=False),
         "usable": len(os.sched_getaffinity(0)),
-        "governor": _text(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+        "governor": kernel_text(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
     }
 
 
 def _disk(path: Path) -> dict[str, str]:
-    found = {name: _text(path / "queue" / name) for name in _QUEUE}
-    return {"size_512": _text(path / "size"), "model": _text(path / "device" / "model"), **found}
+    found = {name: kernel_text(path / "queue" / name) for name in _QUEUE}
+    return {
+        "size_512": kernel_text(path / "size"),
+        "model": kernel_text(path / "device" / "model"),
+        **found,
+    }
 
 
 def _place(path: Path) -> dict[str, object]:
@@ -148,7 +153,7 @@ def _place(path: Path) -> dict[str, object]:
 
 
 def _pairs(path: Path) -> dict[str, str]:
-    lines = (line.partition("=") for line in _text(path).splitlines())
+    lines = (line.partition("=") for line in kernel_text(path).splitlines())
     return {name: value.strip('"') for name, _, value in lines}
 
 
@@ -157,11 +162,3 @@ def _listed(folder: Path) -> list[Path]:
         return sorted(folder.iterdir())
     except OSError:
         return []
-
-
-def _text(path: Path) -> str:
-    """One of the kernel's files; empty when there is none, or it is for others."""
-    try:
-        return path.read_text(errors="replace").strip()
-    except (OSError, ValueError):
-        return ""

@@ -13,8 +13,8 @@ from ledgermq.doctor.recording import log_excerpts, record_folder, stack_samples
 from ledgermq.doctor.recording.far_nodes import files_of
 from ledgermq.doctor.recording.node_processes import NodeProcess
 from ledgermq.doctor.recording.record_folder import RecordFolder
+from ledgermq.doctor.recording.recorder import listing
 from ledgermq.doctor.recording.stack_samples import StackSampler, described, stacks_in
-from ledgermq.doctor.recording.store_listing import listing
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.errors import StorageError
 from tests.process.conftest import wait_until
