@@ -423,9 +423,8 @@ def prove_point(
     point = _drawn_point(repository, chance)
     (scratch / "ledgermq").mkdir(exist_ok=True)
     _, messages = restore_point(
-        repository, about, point, scratch,
-        self_id=None, cluster=None, prepare=prepare, told=told,
-    )  # fmt: skip
+        repository, about, point, scratch, self_id=None, cluster=None, prepare=prepare, told=told
+    )
     reader = LogReader(open_directory(scratch))
     try:
         end = verify_log(reader).end

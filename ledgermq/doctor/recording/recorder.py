@@ -25,8 +25,15 @@ import ledgermq
 from ledgermq.doctor.examination import examine
 from ledgermq.doctor.finding import Diagnosis
 from ledgermq.doctor.recording.far_nodes import FarNodes
-from ledgermq.doctor.recording.host_facts import ABOUT_HOST, ABOUT_LIMITS, host_facts, limits_of
-from ledgermq.doctor.recording.log_excerpts import journal_of, kernel_log, log_file_of
+from ledgermq.doctor.recording.host_facts import (
+    ABOUT_HOST,
+    ABOUT_LIMITS,
+    host_facts,
+    journal_of,
+    kernel_log,
+    limits_of,
+    log_file_of,
+)
 from ledgermq.doctor.recording.node_processes import (
     ABOUT_CONNECTIONS,
     PageWatch,
