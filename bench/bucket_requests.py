@@ -10,8 +10,8 @@ from math import ceil
 
 from ledgermq.buckets.amazon_bucket import PART_BYTES
 from ledgermq.buckets.bucket import LIST_MAX
-from ledgermq.buckets.object_reader import FIRST_BYTES
 from ledgermq.conversion.stream.log_stream import PIECES_MAX
+from ledgermq.conversion.stream.piece_bucket import FIRST_BYTES
 
 GB = 10**9
 

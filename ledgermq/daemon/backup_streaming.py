@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ledgermq.conversion.last_backup import STREAM_NAME, LastBackup, write_last_backup
-from ledgermq.conversion.stream.log_stream import LogStream, Streamed, Told
+from ledgermq.conversion.stream.log_stream import LogStream, Streamed, Told, keep_since, newest_ms
 from ledgermq.conversion.stream.repository import Repository, StreamAbout
-from ledgermq.conversion.stream.stream_keep import keep_since, newest_ms
 from ledgermq.conversion.stream.table_pieces import put_tables
 from ledgermq.daemon.backup_source import committed_end, committed_position, describe_running
 from ledgermq.daemon.store_lock import acting_as_owner

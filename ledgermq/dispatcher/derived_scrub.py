@@ -31,9 +31,8 @@ from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import DamagedLogError, StorageError
 from ledgermq.model.events import Event
 from ledgermq.model.ids import Position
-from ledgermq.repair.index_scrub import IndexFault, IndexScrub
+from ledgermq.repair.derived_scrub import IndexFault, IndexScrub, UnitPatch, UnitScrub
 from ledgermq.repair.scrub_pace import ScrubPace
-from ledgermq.repair.unit_scrub import UnitPatch, UnitScrub
 from ledgermq.store.queues.dispatch_build import DispatchBuilder
 from ledgermq.store.queues.dispatch_tables import DispatchTables
 

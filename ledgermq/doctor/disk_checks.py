@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.doctor.finding import Diagnosis, fail, ok, warn
+from ledgermq.doctor.finding import Check, Diagnosis, warn
 from ledgermq.doctor.subject import Subject, account_name, nearest
 from ledgermq.model.config.amounts import amount, size_text
 from ledgermq.store.files.disk_space import measure
@@ -57,25 +57,23 @@ def disk_checks(subject: Subject) -> Iterator[Diagnosis]:
     yield _runtime_space(subject)
 
 
-def _writable(check: str, folder: Path, setting: str) -> Diagnosis:
+def _writable(name: str, folder: Path, setting: str) -> Diagnosis:
     """Whether files can be made in ``folder``: one is made and removed; the folder itself is not
     made.
     """
     there = nearest(folder)
-    limit = f"files can be made in {setting}"
+    check = Check(name, f"files can be made in {setting}")
     try:
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
-        return fail(
-            check,
+        return check.fail(
             f"{there}: {error.strerror}",
-            limit=limit,
-            change=f"let the node's account write there, or name another folder in {setting}",
+            f"let the node's account write there, or name another folder in {setting}",
         )
     if there == folder:
-        return ok(check, f"{folder} can be written", limit=limit)
-    return ok(check, f"{folder} is not there; it can be made in {there}", limit=limit)
+        return check.ok(f"{folder} can be written")
+    return check.ok(f"{folder} is not there; it can be made in {there}")
 
 
 def _owners(subject: Subject) -> Iterator[Diagnosis]:
@@ -86,16 +84,14 @@ def _owners(subject: Subject) -> Iterator[Diagnosis]:
     found = [root, *root.iterdir(), *(root / "config").glob("*"), *subject.paths.own.glob("*")]
     looked_at = [path for path in found if not is_of_others(path.name)]
     strange = [path for path in looked_at if _owner(path) not in (None, owner)]
-    limit = f"all of it belongs to {account_name(owner)}"
+    check = Check("disk.owner", f"all of it belongs to {account_name(owner)}")
     if strange:
-        yield fail(
-            "disk.owner",
+        yield check.fail(
             f"{len(strange)} files of others, as {strange[0]}",
-            limit=limit,
-            change=f"chown -R {account_name(owner)} {root} while the node is stopped",
+            f"chown -R {account_name(owner)} {root} while the node is stopped",
         )
     else:
-        yield ok("disk.owner", f"{len(looked_at)} files looked at", limit=limit)
+        yield check.ok(f"{len(looked_at)} files looked at")
 
 
 def _owner(path: Path) -> int | None:
@@ -109,36 +105,22 @@ def _owner(path: Path) -> int | None:
 def _system(folder: Path) -> Diagnosis:
     mount = mount_of(folder)
     measured = f"{mount.system} at {mount.point} ({mount.options})"
-    limit = "ext4 or xfs, on a disk of its own, with barriers"
+    check = Check("disk.file-system", "ext4 or xfs, on a disk of its own, with barriers")
     if mount.system in REMOTE_SYSTEMS:
-        return fail(
-            "disk.file-system",
-            measured,
-            limit=limit,
-            change="move the store to a local disk: locks, mapped files and syncs need one",
+        return check.fail(
+            measured, "move the store to a local disk: locks, mapped files and syncs need one"
         )
     if mount.system in MEMORY_SYSTEMS:
-        return warn(
-            "disk.file-system",
-            measured,
-            limit=limit,
-            change="move the store to a disk: this one is empty after a restart of the machine",
+        return check.warn(
+            measured, "move the store to a disk: this one is empty after a restart of the machine"
         )
     if {"nobarrier", "barrier=0"} & set(mount.options.split(",")):
-        return fail(
-            "disk.file-system",
-            measured,
-            limit=limit,
-            change="mount it with barriers: without, a sync that returned is lost in a power cut",
+        return check.fail(
+            measured, "mount it with barriers: without, a sync that returned is lost in a power cut"
         )
     if mount.system not in GOOD_SYSTEMS:
-        return warn(
-            "disk.file-system",
-            measured,
-            limit=limit,
-            change="use ext4 or xfs: others are not tested",
-        )
-    return ok("disk.file-system", measured, limit=limit)
+        return check.warn(measured, "use ext4 or xfs: others are not tested")
+    return check.ok(measured)
 
 
 def mount_of(path: Path) -> Mount:
@@ -160,40 +142,33 @@ def _space(subject: Subject) -> Diagnosis:
     retention = subject.settings.retention
     disk = measure(nearest(subject.paths.root))
     measured = f"{size_text(disk.free)} of {size_text(disk.total)} free, {disk.used_percent} % used"
-    limit = f"retention.clean_above = {retention.clean_above}, refuse_above = " + (
-        retention.refuse_above
+    check = Check(
+        "disk.space",
+        f"retention.clean_above = {retention.clean_above}, refuse_above = {retention.refuse_above}",
     )
     if amount(retention.refuse_above).is_passed(disk):
-        return fail(
-            "disk.space",
+        return check.fail(
             measured,
-            limit=limit,
-            change="make room, or keep less (retention.file_reserved_time, retention.bytes_max):"
+            "make room, or keep less (retention.file_reserved_time, retention.bytes_max):"
             " producers are refused",
         )
     if amount(retention.clean_above).is_passed(disk):
-        return warn(
-            "disk.space",
-            measured,
-            limit=limit,
-            change="keep less, or give the store a larger disk, before producers are refused",
+        return check.warn(
+            measured, "keep less, or give the store a larger disk, before producers are refused"
         )
-    return ok("disk.space", measured, limit=limit)
+    return check.ok(measured)
 
 
 def _inodes(folder: Path) -> Diagnosis:
     found = os.statvfs(folder)
-    limit = f"at least {INODES_MIN}"
+    check = Check("disk.inodes", f"at least {INODES_MIN}")
     if not found.f_files:
-        return ok("disk.inodes", "this file system has no fixed number", limit=limit)
+        return check.ok("this file system has no fixed number")
     measured = f"{found.f_favail} of {found.f_files} files can still be made"
     if found.f_favail >= INODES_MIN:
-        return ok("disk.inodes", measured, limit=limit)
-    return warn(
-        "disk.inodes",
-        measured,
-        limit=limit,
-        change="each queue has a file: remove files of others, or make the file system anew",
+        return check.ok(measured)
+    return check.warn(
+        measured, "each queue has a file: remove files of others, or make the file system anew"
     )
 
 
@@ -202,22 +177,18 @@ def _sync_latency(subject: Subject) -> Diagnosis:
     median, longest = statistics.median(times_ms), max(times_ms)
     sick_ms = subject.settings.raft.disk_sick_after_ms
     measured = f"{SYNCS} syncs of 4 KiB: median {median:.2f} ms, longest {longest:.2f} ms"
-    limit = f"median at most {SYNC_MEDIAN_MAX_MS:.0f} ms, none of raft.disk_sick_after_ms = " + (
-        f"{sick_ms} ms"
+    check = Check(
+        "disk.sync",
+        f"median at most {SYNC_MEDIAN_MAX_MS:.0f} ms,"
+        f" none of raft.disk_sick_after_ms = {sick_ms} ms",
     )
     if longest >= sick_ms:
-        return fail(
-            "disk.sync",
-            measured,
-            limit=limit,
-            change="the disk hangs: look at the kernel's log, at SMART, at other users of it",
+        return check.fail(
+            measured, "the disk hangs: look at the kernel's log, at SMART, at other users of it"
         )
     if median > SYNC_MEDIAN_MAX_MS:
-        return warn(
-            "disk.sync",
-            measured,
-            limit=limit,
-            change="every acknowledgement waits for a sync: take a disk with a protected cache",
+        return check.warn(
+            measured, "every acknowledgement waits for a sync: take a disk with a protected cache"
         )
     if median < SYNC_MEDIAN_MIN_MS:
         return warn(
@@ -226,7 +197,7 @@ def _sync_latency(subject: Subject) -> Diagnosis:
             limit=f"at least {SYNC_MEDIAN_MIN_MS} ms",
             change="so short a sync is none: see what the hypervisor or the file system does",
         )
-    return ok("disk.sync", measured, limit=limit)
+    return check.ok(measured)
 
 
 def measure_syncs(folder: Path) -> list[float]:
@@ -249,13 +220,10 @@ def measure_syncs(folder: Path) -> list[float]:
 def _runtime_space(subject: Subject) -> Diagnosis:
     there = nearest(subject.settings.listen.runtime_dir)
     free = measure(there).free
-    limit = f"at least {size_text(RUNTIME_FREE_MIN)}"
+    check = Check("disk.runtime-space", f"at least {size_text(RUNTIME_FREE_MIN)}")
     measured = f"{size_text(free)} free at {there}"
     if free >= RUNTIME_FREE_MIN or subject.status is not None:
-        return ok("disk.runtime-space", measured, limit=limit)
-    return fail(
-        "disk.runtime-space",
-        measured,
-        limit=limit,
-        change="make room there, or name another folder in listen.runtime_dir: no start without",
+        return check.ok(measured)
+    return check.fail(
+        measured, "make room there, or name another folder in listen.runtime_dir: no start without"
     )

@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from ledgermq.doctor.disk_checks import disk_checks
-from ledgermq.doctor.finding import PARTS, Diagnosis, fail, ok, warn
-from ledgermq.doctor.host_checks import host_checks
-from ledgermq.doctor.key_checks import key_checks
+from ledgermq.doctor.finding import PARTS, Check, Diagnosis, fail, ok, warn
+from ledgermq.doctor.host_checks import host_checks, port_checks
 from ledgermq.doctor.peer_checks import peer_checks
-from ledgermq.doctor.port_checks import port_checks
-from ledgermq.doctor.settings_checks import read_checked, settings_checks
+from ledgermq.doctor.settings_checks import key_checks, read_checked, settings_checks
 from ledgermq.doctor.store_checks import store_checks
 from ledgermq.doctor.subject import Subject
 from ledgermq.members.level_report import read_levels
@@ -27,6 +25,11 @@ FILES_WISE = 65_536
 LOCKED_MIN = 64 * 1024
 _NAME_WIDTH = 25
 """Characters of the first column in ``/proc/PID/limits``."""
+
+ERROR_MAX_MS = 1_000
+_TIME_ERROR = 5
+_STA_UNSYNC = 0x40
+Checks = Callable[[Subject], Iterator[Diagnosis]]
 
 
 def limit_checks(subject: Subject) -> Iterator[Diagnosis]:
@@ -56,24 +59,25 @@ def _files(subject: Subject, soft: int | None, whose: str) -> Diagnosis:
     queues = count_queues(subject.paths.consume_queues)
     measured = f"{_number(soft)} open files for {whose}; {queues} queues"
     wanted = max(FILES_WISE, 2 * queues)
-    limit = f"at least {FILES_MIN}, better {wanted}"
+    check = Check("limits.open-files", f"at least {FILES_MIN}, better {wanted}")
     if soft is None or soft >= wanted:
-        return ok("limits.open-files", measured, limit=limit)
+        return check.ok(measured)
     change = f"LimitNOFILE={4 * FILES_WISE} in the unit, or ulimit -n for a node of a shell"
     if soft < FILES_MIN:
-        return fail("limits.open-files", measured, limit=limit, change=change)
-    return warn("limits.open-files", measured, limit=limit, change=change)
+        return check.fail(measured, change)
+    return check.warn(measured, change)
 
 
 def _locked(soft: int | None, whose: str) -> Diagnosis:
     text = "unlimited" if soft is None else size_text(soft)
     measured = f"{text} of locked memory for {whose}"
-    limit = f"at least {size_text(LOCKED_MIN)}, for keys; the node locks nothing else"
-    if soft is None or soft >= LOCKED_MIN:
-        return ok("limits.locked-memory", measured, limit=limit)
-    return warn(
-        "limits.locked-memory", measured, limit=limit, change="LimitMEMLOCK=64K in the unit"
+    check = Check(
+        "limits.locked-memory",
+        f"at least {size_text(LOCKED_MIN)}, for keys; the node locks nothing else",
     )
+    if soft is None or soft >= LOCKED_MIN:
+        return check.ok(measured)
+    return check.warn(measured, "LimitMEMLOCK=64K in the unit")
 
 
 def count_queues(folder: Path) -> int:
@@ -103,39 +107,27 @@ def level_checks(subject: Subject) -> Iterator[Diagnosis]:
 
 
 def _members(members: list[MemberLevel], in_force: int) -> Diagnosis:
-    check, measured = "levels.members", f"{described(members)}; level {in_force} is in force"
+    measured = f"{described(members)}; level {in_force} is in force"
     newest = max(one["level"] or 0 for one in members)
-    limit = f"all know level {newest}"
+    check = Check("levels.members", f"all know level {newest}")
     reasons = holding_back(members, newest)
     if reasons:
-        return warn(
-            check,
-            measured,
-            limit=limit,
-            change=f"{'; '.join(reasons)}: see docs/operating/new-version.md",
-        )
+        return check.warn(measured, f"{'; '.join(reasons)}: see docs/operating/new-version.md")
     if newest > in_force:
         measured += ": the next step is `ledgermq cluster features --enable`"
-    return ok(check, measured, limit=limit)
+    return check.ok(measured)
 
 
 def _log(counters: Mapping[str, int]) -> Diagnosis:
-    check, limit = "levels.log", "every command in it is understood"
+    check = Check("levels.log", "every command in it is understood")
     needed = counters["level_needed"]
     if not needed:
-        return ok(check, "what it has is known to this version", limit=limit)
-    return fail(
-        check,
+        return check.ok("what it has is known to this version")
+    return check.fail(
         f"its next command needs level {needed}: the tables stand still, and this node does"
         " not lead",
-        limit=limit,
-        change=f"install version {version_of(needed)}, and restart the node",
+        f"install version {version_of(needed)}, and restart the node",
     )
-
-
-ERROR_MAX_MS = 1_000
-_TIME_ERROR = 5
-_STA_UNSYNC = 0x40
 
 
 class _Timex(ctypes.Structure):
@@ -155,17 +147,17 @@ class _Timex(ctypes.Structure):
 def clock_checks(_subject: Subject) -> Iterator[Diagnosis]:
     """One finding: synchronised, and how far off the clock may be."""
     state, error_ms, is_unsynced = kernel_clock()
-    limit = f"synchronised, at most {ERROR_MAX_MS} ms off"
+    check = Check("clock.synchronised", f"synchronised, at most {ERROR_MAX_MS} ms off")
     change = (
         "install chrony or systemd-timesyncd and let it run: the times of messages, delays and"
         " retention are those of the leader's clock"
     )
     if state == _TIME_ERROR or is_unsynced:
-        yield warn("clock.synchronised", "nothing synchronises it", limit=limit, change=change)
+        yield check.warn("nothing synchronises it", change)
     elif error_ms > ERROR_MAX_MS:
-        yield warn("clock.synchronised", f"up to {error_ms} ms off", limit=limit, change=change)
+        yield check.warn(f"up to {error_ms} ms off", change)
     else:
-        yield ok("clock.synchronised", f"synchronised, at most {error_ms} ms off", limit=limit)
+        yield check.ok(f"synchronised, at most {error_ms} ms off")
 
 
 def kernel_clock() -> tuple[int, int, bool]:
@@ -182,18 +174,11 @@ def kernel_clock() -> tuple[int, int, bool]:
     return state, asked.maxerror // 1_000, bool(asked.status & _STA_UNSYNC)
 
 
-Checks = Callable[[Subject], Iterator[Diagnosis]]
-
-GROUPS: dict[str, Checks] = dict(
-    zip(
-        PARTS,
-        (
-            host_checks, limit_checks, disk_checks, clock_checks, port_checks, key_checks,
-            peer_checks, level_checks, settings_checks, store_checks,
-        ),
-        strict=True,
-    )
-)  # fmt: skip
+_CHECKS: tuple[Checks, ...] = (
+    *(host_checks, limit_checks, disk_checks, clock_checks, port_checks, key_checks),
+    *(peer_checks, level_checks, settings_checks, store_checks),
+)
+GROUPS = dict(zip(PARTS, _CHECKS, strict=True))
 """What is run for each part."""
 
 

@@ -51,6 +51,29 @@ def fail(check: str, measured: str, *, limit: str = "", change: str) -> Diagnosi
     return Diagnosis(check, Weight.FAIL, measured, limit, change)
 
 
+class Check(NamedTuple):
+    """One thing that is looked at, and what it should be; how it is says a finding.
+
+    Attributes:
+        name: ``group.name``.
+    """
+
+    name: str
+    limit: str
+
+    def ok(self, measured: str) -> Diagnosis:
+        """All is well."""
+        return ok(self.name, measured, limit=self.limit)
+
+    def warn(self, measured: str, change: str) -> Diagnosis:
+        """Works, but …"""
+        return warn(self.name, measured, limit=self.limit, change=change)
+
+    def fail(self, measured: str, change: str) -> Diagnosis:
+        """Does not work."""
+        return fail(self.name, measured, limit=self.limit, change=change)
+
+
 def worst(findings: list[Diagnosis]) -> Weight:
     """The verdict about the whole."""
     return max((finding.verdict for finding in findings), default=Weight.OK)

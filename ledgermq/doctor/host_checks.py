@@ -1,19 +1,28 @@
-"""Host checks: kernel, processors, memory, and how the kernel treats memory."""
+"""Host checks: kernel, processors, memory, how the kernel treats memory, and the node's ports."""
 
 from __future__ import annotations
 
+import errno
+import ipaddress
 import os
 import platform
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
-from ledgermq.doctor.finding import Diagnosis, ok, warn
+from ledgermq.doctor.finding import Check, Diagnosis, ok, warn
 from ledgermq.doctor.subject import Subject
 from ledgermq.formats.kernels import kernel
+from ledgermq.members.peer_addresses import parse_peer
 from ledgermq.model.config.amounts import size_text
+from ledgermq.model.config.settings_rules import HTTP_UNIX
+from ledgermq.model.errors import LedgerError
+from ledgermq.process.systemd.port_addresses import VIP_SETTING, addresses_by_setting
+from ledgermq.process.systemd.systemd_tools import listening_units
 
 KERNEL_MIN = (5, 10)
 CPUS_MIN = 2
@@ -23,6 +32,12 @@ NODE_BYTES = 192 * 1024 * 1024
 SWAPPINESS_MAX = 10
 STRICT_OVERCOMMIT = "2"
 STRICT_ROOM = 512 * 1024 * 1024
+
+SOCKET_UNITS = "ledgermq-remoting"
+"""How the names of the package's socket units begin."""
+
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_RESERVED = Path("/proc/sys/net/ipv4/ip_local_reserved_ports")
 
 
 def host_checks(subject: Subject) -> Iterator[Diagnosis]:
@@ -43,39 +58,33 @@ def _kernel() -> Diagnosis:
     release = platform.release()
     version = tuple(int(part) for part in re.findall(r"\d+", release)[:2])
     least = ".".join(map(str, KERNEL_MIN))
+    check = Check("host.kernel", f"at least {least}")
     if version >= KERNEL_MIN:
-        return ok("host.kernel", f"Linux {release}", limit=f"at least {least}")
-    return warn(
-        "host.kernel",
-        f"Linux {release}",
-        limit=f"at least {least}",
-        change="install the kernel of Debian 12 or later: older ones are not tested",
+        return check.ok(f"Linux {release}")
+    return check.warn(
+        f"Linux {release}", "install the kernel of Debian 12 or later: older ones are not tested"
     )
 
 
 def _kernels() -> Diagnosis:
-    limit = "compiled"
+    check = Check("host.kernels", "compiled")
     if kernel.compiled:
-        return ok("host.kernels", "kernels are compiled", limit=limit)
-    return warn(
-        "host.kernels",
+        return check.ok("kernels are compiled")
+    return check.warn(
         "kernels are plain Python",
-        limit=limit,
-        change="install a package or a wheel of this platform, or a C compiler before pip install:"
+        "install a package or a wheel of this platform, or a C compiler before pip install:"
         " the node works, and takes and gives a small part of the messages a second",
     )
 
 
 def _processors() -> Diagnosis:
     count = len(os.sched_getaffinity(0))
-    limit = f"at least {CPUS_MIN}"
+    check = Check("host.processors", f"at least {CPUS_MIN}")
     if count >= CPUS_MIN:
-        return ok("host.processors", f"{count} processors", limit=limit)
-    return warn(
-        "host.processors",
+        return check.ok(f"{count} processors")
+    return check.warn(
         f"{count} processor",
-        limit=limit,
-        change="give the machine a second one: raft waits while the writer or a client computes",
+        "give the machine a second one: raft waits while the writer or a client computes",
     )
 
 
@@ -83,14 +92,11 @@ def _load() -> Diagnosis:
     count = len(os.sched_getaffinity(0))
     load = os.getloadavg()[1]
     measured = f"{load:.1f} runnable on {count} processors, over five minutes"
-    limit = f"below {4 * count}"
+    check = Check("host.load", f"below {4 * count}")
     if load < 4 * count:
-        return ok("host.load", measured, limit=limit)
-    return warn(
-        "host.load",
-        measured,
-        limit=limit,
-        change="heartbeats come late on a machine that is this busy: see with top what runs here",
+        return check.ok(measured)
+    return check.warn(
+        measured, "heartbeats come late on a machine that is this busy: see with top what runs here"
     )
 
 
@@ -109,14 +115,13 @@ def _memory(subject: Subject) -> Diagnosis:
         else 0
     )
     measured = f"{size_text(memory.available)} of {size_text(memory.total)} available"
-    limit = f"{size_text(needed)}, which the limits of the settings allow the node"
+    check = Check(
+        "host.memory", f"{size_text(needed)}, which the limits of the settings allow the node"
+    )
     if memory.available + used >= needed:
-        return ok("host.memory", measured, limit=limit)
-    return warn(
-        "host.memory",
-        measured,
-        limit=limit,
-        change="add memory, or lower limits.total_window_bytes and limits.total_answers_bytes",
+        return check.ok(measured)
+    return check.warn(
+        measured, "add memory, or lower limits.total_window_bytes and limits.total_answers_bytes"
     )
 
 
@@ -135,14 +140,12 @@ def _swap(subject: Subject) -> Diagnosis:
     if not swap.total:
         return ok("host.swap", "no swap")
     measured = f"{size_text(swap.total)} of swap, vm.swappiness = {swappiness}"
-    limit = f"vm.swappiness at most {SWAPPINESS_MAX}"
+    check = Check("host.swap", f"vm.swappiness at most {SWAPPINESS_MAX}")
     if swappiness <= SWAPPINESS_MAX:
-        return ok("host.swap", measured, limit=limit)
-    return warn(
-        "host.swap",
+        return check.ok(measured)
+    return check.warn(
         measured,
-        limit=limit,
-        change="set vm.swappiness = 1 in /etc/sysctl.d: the page cache of the log is not to push "
+        "set vm.swappiness = 1 in /etc/sysctl.d: the page cache of the log is not to push "
         "processes out",
     )
 
@@ -155,14 +158,12 @@ def _overcommit() -> Diagnosis:
     info = dict(re.findall(r"^(\w+):\s+(\d+) kB", _read("/proc/meminfo"), re.M))
     room = (int(info["CommitLimit"]) - int(info["Committed_AS"])) * 1024
     measured = f"{measured}, {size_text(room)} may still be promised"
-    limit = f"at least {size_text(STRICT_ROOM)} with mode 2"
+    check = Check("host.overcommit", f"at least {size_text(STRICT_ROOM)} with mode 2")
     if room >= STRICT_ROOM:
-        return ok("host.overcommit", measured, limit=limit)
-    return warn(
-        "host.overcommit",
+        return check.ok(measured)
+    return check.warn(
         measured,
-        limit=limit,
-        change="set vm.overcommit_memory = 0, or raise vm.overcommit_ratio: a process that is "
+        "set vm.overcommit_memory = 0, or raise vm.overcommit_ratio: a process that is "
         "started again is a fork",
     )
 
@@ -187,3 +188,160 @@ def _read(path: str) -> str:
         return Path(path).read_text().strip()
     except (FileNotFoundError, ProcessLookupError):
         return ""
+
+
+class Endpoint(NamedTuple):
+    """A port that the node listens at."""
+
+    setting: str
+    host: str
+    port: int
+
+
+def port_checks(subject: Subject) -> Iterator[Diagnosis]:
+    """A finding a port, and one about the ports that the system gives away itself."""
+    endpoints = list(endpoints_of(subject))
+    for endpoint in endpoints:
+        yield _port(subject, endpoint)
+    if endpoints:
+        yield _given_away(endpoints)
+
+
+def endpoints_of(subject: Subject) -> Iterator[Endpoint]:
+    """The tcp ports that the settings have the node listen at."""
+    node, listen = subject.settings.node, subject.settings.listen
+    for text in node.peers:
+        name, address = parse_peer(text)
+        if name == node.self_id:
+            yield Endpoint("node.peers", address.host.strip("[]"), address.port)
+    if node.witness:
+        # It listens to members alone, whatever the settings of a group's nodes have in common.
+        return
+    for setting, endpoint in (("produce", listen.produce), ("consume", listen.consume)):
+        if endpoint is not None:
+            host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+            yield Endpoint(f"listen.{setting}", host.strip("[]"), int(port))
+    if listen.http not in (None, HTTP_UNIX):
+        host, _, port = listen.http.rpartition(":")
+        yield Endpoint("listen.http", host.strip("[]"), int(port))
+    for setting, (host, number) in addresses_by_setting(listen).items():
+        yield Endpoint(setting, host, number)
+
+
+def _port(subject: Subject, endpoint: Endpoint) -> Diagnosis:
+    check = Check(f"ports.{endpoint.setting}", "this node's" if subject.pids else "free")
+    holders = listeners(endpoint.port)
+    own = set(subject.pids)
+    unit = _unit_at(endpoint)
+    if holders & own:
+        whose = f", and {unit} holds it" if unit else ""
+        return check.ok(f"port {endpoint.port} is this node's{whose}")
+    if unit and subject.status is None:
+        return check.ok(f"port {endpoint.port} is held for the node by {unit}")
+    if holders or (not subject.pids and not _is_free(endpoint)):
+        who = ", ".join(_program(pid) for pid in sorted(holders)) or "a program of another account"
+        return _taken(check, endpoint, who)
+    if subject.status is None:
+        return check.ok(f"port {endpoint.port} is free")
+    if subject.status["state"] != "ready":
+        return check.warn(
+            f"nobody listens at port {endpoint.port}; the node is not ready",
+            f"wait for {subject.status['waits_for'] or 'it: see node.state'}",
+        )
+    return check.warn(
+        f"no process of this node is seen at port {endpoint.port}",
+        "run doctor as root or as the node's account; else restart the node: its settings"
+        " are others",
+    )
+
+
+def _taken(check: Check, endpoint: Endpoint, who: str) -> Diagnosis:
+    finding = f"port {endpoint.port} is taken by {who}"
+    if endpoint.setting == VIP_SETTING:
+        return check.warn(
+            f"{finding}: RocketMQ's clients with vipChannelEnabled do not find this node",
+            f"stop that program, or set {VIP_SETTING} to false",
+        )
+    return check.fail(
+        finding,
+        f"stop that program, or take another port in {endpoint.setting} (of members:"
+        " on all of them)",
+    )
+
+
+def _unit_at(endpoint: Endpoint) -> str:
+    """Name of our socket unit by which systemd holds the port; empty where none does."""
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    try:
+        unit = listening_units().get(f"{host}:{endpoint.port}", "")
+    except LedgerError:
+        # Whoever holds the port is told of by what the kernel says.
+        return ""
+    return unit if unit.startswith(SOCKET_UNITS) else ""
+
+
+def listeners(port: int) -> set[int]:
+    """Pids that listen at a tcp port; those of other accounts are seen by root alone."""
+    found = set()
+    for connection in psutil.net_connections(kind="tcp"):
+        address = connection.laddr
+        # Without one it is an empty tuple.
+        if not address or connection.status != psutil.CONN_LISTEN:
+            continue
+        if address.port == port and connection.pid:
+            found.add(connection.pid)
+    return found
+
+
+def _is_free(endpoint: Endpoint) -> bool:
+    """Whether the port can be bound; a host that is none of this machine's stands for all."""
+    host = endpoint.host
+    try:
+        host = str(ipaddress.ip_address(host))
+    except ValueError:
+        host = "0.0.0.0"  # noqa: S104 - tried, and listened at never
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for tried in (host, "::" if family == socket.AF_INET6 else "0.0.0.0"):  # noqa: S104 - tried, and listened at never
+            try:
+                probe.bind((tried, endpoint.port))
+            except OSError as error:
+                if error.errno == errno.EADDRNOTAVAIL:
+                    continue
+                return False
+            return True
+    return True
+
+
+def _program(pid: int) -> str:
+    try:
+        return f"{psutil.Process(pid).name()} (pid {pid})"
+    except psutil.Error:
+        return f"pid {pid}"
+
+
+def _given_away(endpoints: list[Endpoint]) -> Diagnosis:
+    low, high = map(int, _RANGE.read_text().split())
+    reserved = _RESERVED.read_text().strip() if _RESERVED.exists() else ""
+    within = sorted(
+        {
+            endpoint.port
+            for endpoint in endpoints
+            if low <= endpoint.port <= high and not _is_in(reserved, endpoint.port)
+        }
+    )
+    check = Check("ports.reserved", f"outside {low} to {high}, or reserved")
+    if not within:
+        return check.ok("no connection of others is given one of them")
+    ports = ",".join(map(str, within))
+    return check.warn(
+        f"the system may give {ports} to any connection",
+        f"set net.ipv4.ip_local_reserved_ports = {ports} in /etc/sysctl.d, or the node may"
+        " find its port taken at a start",
+    )
+
+
+def _is_in(ranges: str, port: int) -> bool:
+    found = re.findall(r"(\d+)(?:-(\d+))?", ranges)
+    return any(int(low) <= port <= int(high or low) for low, high in found)

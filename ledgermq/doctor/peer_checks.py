@@ -14,7 +14,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.doctor.finding import Diagnosis, fail, ok, warn
+from ledgermq.doctor.finding import Check, Diagnosis, fail, ok
 from ledgermq.doctor.subject import Subject, host_of
 from ledgermq.members.peer_addresses import PeerAddress, parse_peer
 from ledgermq.members.roster import RosterFile
@@ -96,11 +96,11 @@ def _home(subject: Subject) -> Iterator[Diagnosis]:
     elif current_ms:
         silent_s = time.time() - current_ms / 1_000
         measured = f"all rows of the cluster were here {silent_s:.0f} s ago"
-        limit = f"{HOME_SILENT_MAX_S} s"
+        check = Check("peers.home", f"{HOME_SILENT_MAX_S} s")
         if silent_s > HOME_SILENT_MAX_S:
-            yield warn("peers.home", measured, limit=limit, change=change)
+            yield check.warn(measured, change)
         else:
-            yield ok("peers.home", measured, limit=limit)
+            yield check.ok(measured)
 
 
 def members_of(subject: Subject) -> dict[NodeId, PeerAddress]:
@@ -118,22 +118,17 @@ def members_of(subject: Subject) -> dict[NodeId, PeerAddress]:
 def _reached(
     subject: Subject, node: NodeId, address: PeerAddress, keys: PeerKeys | None
 ) -> Iterator[Diagnosis]:
-    check = f"peers.{node}.reached"
-    limit = f"a handshake within {HANDSHAKE_MAX_S:.0f} s"
+    check = Check(f"peers.{node}.reached", f"a handshake within {HANDSHAKE_MAX_S:.0f} s")
     if keys is not None and node not in keys.public:
-        yield warn(
-            check, "not tried: no public key of it here", limit=limit, change="see keys.roster"
-        )
+        yield check.warn("not tried: no public key of it here", "see keys.roster")
         return
     shake = shake_hands(NodeId(subject.settings.node.self_id), node, address, keys)
     if not shake.trouble:
-        yield ok(check, f"{address.endpoint}: handshake in {shake.took_ms:.0f} ms", limit=limit)
+        yield check.ok(f"{address.endpoint}: handshake in {shake.took_ms:.0f} ms")
         return
-    yield fail(
-        check,
+    yield check.fail(
         f"{address.endpoint}: {shake.trouble}",
-        limit=limit,
-        change="compare the keys of both (raft.keys_dir), and raft.curve"
+        "compare the keys of both (raft.keys_dir), and raft.curve"
         if shake.is_connected
         else "start that member; or see what between the two closes the port",
     )
@@ -192,47 +187,40 @@ def _outcome(monitor: zmq.Socket[bytes], began: float) -> Shake:
 
 def _admitted(raft: Mapping[str, object], node: NodeId) -> Diagnosis:
     """What the running node knows."""
-    check = f"peers.{node}.admitted"
-    limit = "lets this node in, and is let in"
+    check = Check(f"peers.{node}.admitted", "lets this node in, and is let in")
     refusal = cast("Mapping[str, str]", raft["refusals"]).get(node)
     if refusal is not None:
-        return fail(
-            check,
-            refusal,
-            limit=limit,
-            change="as the reason says: key, settings that must be alike, disk, or membership",
+        return check.fail(
+            refusal, "as the reason says: key, settings that must be alike, disk, or membership"
         )
     peers = cast("list[Mapping[str, object]]", raft["peers"])
     known = next((peer for peer in peers if peer["node"] == node), None)
     if known is None or raft["role"] != "leader":
         leader = raft["leader"] or "nobody"
-        return ok(check, f"no refusal; {leader} leads", limit=limit)
+        return check.ok(f"no refusal; {leader} leads")
     silent_ms = cast("int", known["silent_ms"])
     behind = "without messages" if node in _bodiless(raft) else f"{known['behind']} entries behind"
     measured = f"{behind}, heard of {silent_ms} ms ago"
     if silent_ms > SILENT_MAX_MS:
-        return fail(
-            check,
+        within = check._replace(limit=f"heard of within {SILENT_MAX_MS} ms")
+        return within.fail(
             measured,
-            limit=f"heard of within {SILENT_MAX_MS} ms",
-            change="start that member, or see why it does not answer",
+            "start that member, or see why it does not answer",
         )
-    return ok(check, measured, limit=limit)
+    return check.ok(measured)
 
 
 def _copies(raft: Mapping[str, object]) -> Diagnosis:
     """Whether a leader whose group has a witness without bodies leans on it."""
-    check, limit = "peers.copies", "the leader leans on no witness"
+    check = Check("peers.copies", "the leader leans on no witness")
     measured = f"{raft['copies']} members hold all that is committed"
     if raft["leans_on_witness"]:
-        return warn(
-            check,
+        return check.warn(
             f"{measured}, and the leader leans on a witness",
-            limit=limit,
-            change="bring the member back that is away, or replace it; leave the others alone"
+            "bring the member back that is away, or replace it; leave the others alone"
             " (docs/operating/two-sites.md)",
         )
-    return ok(check, measured, limit=limit)
+    return check.ok(measured)
 
 
 def _bodiless(raft: Mapping[str, object] | None) -> Sequence[str]:
@@ -242,26 +230,23 @@ def _bodiless(raft: Mapping[str, object] | None) -> Sequence[str]:
 
 def _same_time(subject: Subject, node: NodeId, address: PeerAddress) -> Diagnosis:
     """Asked of the member's socket for consumers, where it listens over tcp as this node does."""
-    check = f"peers.{node}.clock"
-    limit = f"at most {CLOCKS_MAX_MS} ms apart"
+    check = Check(f"peers.{node}.clock", f"at most {CLOCKS_MAX_MS} ms apart")
     consume = subject.settings.listen.consume
     if consume is None or subject.settings.listen.curve_secret_file is not None:
-        return ok(check, "not measured: members listen to no client in the clear", limit=limit)
+        return check.ok("not measured: members listen to no client in the clear")
     endpoint = f"tcp://{address.host}:{consume.rpartition(':')[2]}"
     if address.host == host_of(consume):
-        return ok(check, "not measured: on the same host", limit=limit)
+        return check.ok("not measured: on the same host")
     try:
         apart_ms, within_ms = clock_difference(endpoint)
     except LedgerError as error:
-        return ok(check, f"not measured: {endpoint}: {error.message}", limit=limit)
+        return check.ok(f"not measured: {endpoint}: {error.message}")
     measured = f"{apart_ms:+.0f} ms, measured to {within_ms:.0f} ms"
     if abs(apart_ms) - within_ms <= CLOCKS_MAX_MS:
-        return ok(check, measured, limit=limit)
-    return warn(
-        check,
+        return check.ok(measured)
+    return check.warn(
         measured,
-        limit=limit,
-        change="synchronise the clocks of both: after a change of leaders, delays and the times of"
+        "synchronise the clocks of both: after a change of leaders, delays and the times of"
         " messages jump by that much",
     )
 

@@ -12,7 +12,7 @@ import psutil
 
 from ledgermq.conversion.last_backup import STREAM_NAME, read_last_backup
 from ledgermq.daemon.directory_check import check_directory
-from ledgermq.doctor.finding import Diagnosis, fail, ok, warn
+from ledgermq.doctor.finding import Check, Diagnosis, fail, ok
 from ledgermq.doctor.subject import Subject
 from ledgermq.members.roster import RosterFile
 from ledgermq.model.config.amounts import size_text
@@ -48,28 +48,23 @@ def store_checks(subject: Subject) -> Iterator[Diagnosis]:
 
 def _backup_stream(subject: Subject) -> Diagnosis:
     """Where one was begun, how long ago it had all that was committed."""
-    limit = f"{STREAM_BEHIND_MAX_S} s behind"
+    check = Check("store.backup-stream", f"{STREAM_BEHIND_MAX_S} s behind")
     try:
         last = read_last_backup(subject.paths.root, name=STREAM_NAME)
     except LedgerError as error:
-        return warn(
-            "store.backup-stream",
-            str(error),
-            limit=limit,
-            change="delete ledgermq/last-stream in the store; the stream writes it anew",
+        return check.warn(
+            str(error), "delete ledgermq/last-stream in the store; the stream writes it anew"
         )
     if last is None:
-        return ok("store.backup-stream", "none of this store", limit=limit)
+        return check.ok("none of this store")
     behind_s = max(0, time.time_ns() // 1_000_000 - last.created_ms) // 1_000
     if behind_s > STREAM_BEHIND_MAX_S:
-        return warn(
-            "store.backup-stream",
+        return check.warn(
             f"{behind_s:,} s behind",
-            limit=limit,
-            change="start it, or see what it waits for in its journal; where none is wanted any"
+            "start it, or see what it waits for in its journal; where none is wanted any"
             " more, delete ledgermq/last-stream in the store",
         )
-    return ok("store.backup-stream", f"{behind_s:,} s behind", limit=limit)
+    return check.ok(f"{behind_s:,} s behind")
 
 
 def _files(subject: Subject) -> Diagnosis:
@@ -94,17 +89,14 @@ def _locks(subject: Subject) -> Diagnosis:
     root = subject.paths.root
     holders = holders_of(root / "lock") | holders_of(subject.paths.own / "lock")
     strange = holders - set(subject.pids)
-    limit = "this node's" if subject.pids else "free"
+    check = Check("store.lock", "this node's" if subject.pids else "free")
     if not strange:
-        return ok("store.lock", "held by this node" if holders else "free", limit=limit)
+        return check.ok("held by this node" if holders else "free")
     names = ", ".join(_program(pid) for pid in sorted(strange))
     if subject.pids:
-        return ok("store.lock", f"held by this node, and {names}", limit=limit)
-    return fail(
-        "store.lock",
-        f"held by {names}",
-        limit=limit,
-        change="a broker, another node or what is left of one has the store: stop it",
+        return check.ok(f"held by this node, and {names}")
+    return check.fail(
+        f"held by {names}", "a broker, another node or what is left of one has the store: stop it"
     )
 
 
@@ -133,45 +125,37 @@ def _last_stop(subject: Subject) -> Diagnosis:
     is_marked = (subject.paths.root / "abort").exists()
     if subject.pids:
         return ok("store.last-stop", "the node runs")
+    check = Check("store.last-stop", "no abort")
     if is_marked:
-        return warn(
-            "store.last-stop",
+        return check.warn(
             "not in order: abort is there",
-            limit="no abort",
-            change="nothing: the next start checks the end of the log. Find out what killed it",
+            "nothing: the next start checks the end of the log. Find out what killed it",
         )
-    return ok("store.last-stop", "in order, or never started", limit="no abort")
+    return check.ok("in order, or never started")
 
 
 def _damage(subject: Subject) -> Diagnosis:
-    limit = "none"
+    check = Check("store.damage", "none")
     path = damage_path(subject.paths.root)
     try:
         mark = read_damage(path)
     except CorruptLogError as error:
-        return fail(
-            "store.damage",
-            str(error),
-            limit=limit,
-            change="treat it as a member with a new disk: docs/operating/group.md",
+        return check.fail(
+            str(error), "treat it as a member with a new disk: docs/operating/group.md"
         )
     if mark is not None:
-        return fail(
-            "store.damage",
+        return check.fail(
             f"the log is {mark.describe()}",
-            limit=limit,
-            change="start it in its group, which has what it lacks; look at the disk. Alone: a"
+            "start it in its group, which has what it lacks; look at the disk. Alone: a"
             " backup, or ledgermq store accept-loss",
         )
     places = subject.status["damages"] if subject.status else []
     if places:
-        return fail(
-            "store.damage",
+        return check.fail(
             f"{len(places)} places, as {places[0]['file']}",
-            limit=limit,
-            change="see docs/operating/check-and-repair.md; ledgermq status lists them",
+            "see docs/operating/check-and-repair.md; ledgermq status lists them",
         )
-    return ok("store.damage", "none is known; `ledgermq store check` reads all", limit=limit)
+    return check.ok("none is known; `ledgermq store check` reads all")
 
 
 def _own_files(subject: Subject) -> Diagnosis:
@@ -186,27 +170,23 @@ def _own_files(subject: Subject) -> Diagnosis:
             read()
         except LedgerError as error:
             wrong.append(str(error))
-    limit = "whole, or with a whole copy beside it"
+    check = Check("store.small-files", "whole, or with a whole copy beside it")
     if wrong:
-        return fail(
-            "store.small-files",
-            "; ".join(wrong),
-            limit=limit,
-            change="as the message says; docs/operating/check-and-repair.md, «Repair»",
+        return check.fail(
+            "; ".join(wrong), "as the message says; docs/operating/check-and-repair.md, «Repair»"
         )
-    return ok("store.small-files", "members and tables can be read", limit=limit)
+    return check.ok("members and tables can be read")
 
 
 def _aside(subject: Subject) -> Diagnosis:
     folder = subject.paths.own / FOLDER
     count = sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0
+    check = Check("store.set-aside", "nothing")
     if not count:
-        return ok("store.set-aside", "nothing", limit="nothing")
-    return warn(
-        "store.set-aside",
+        return check.ok("nothing")
+    return check.warn(
         f"{count} files or folders in {folder}",
-        limit="nothing",
-        change="a start or a repair found them of no use: look at them, then delete them",
+        "a start or a repair found them of no use: look at them, then delete them",
     )
 
 
@@ -217,11 +197,7 @@ def _reserve(subject: Subject) -> Diagnosis:
     except FileNotFoundError:
         return ok("store.reserve", "none yet: the first start makes it")
     measured, limit = size_text(there), f"retention.reserve_bytes = {size_text(wanted)}"
+    check = Check("store.reserve", limit)
     if there >= wanted:
-        return ok("store.reserve", measured, limit=limit)
-    return warn(
-        "store.reserve",
-        measured,
-        limit=limit,
-        change="make room: it is being used, and filled again when there is space",
-    )
+        return check.ok(measured)
+    return check.warn(measured, "make room: it is being used, and filled again when there is space")

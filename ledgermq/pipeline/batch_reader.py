@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from itertools import chain, pairwise
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
 
 from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.pipeline.chosen_columns import ChosenColumns
-from ledgermq.pipeline.clusters.cluster_batch import planned_by_group
-from ledgermq.pipeline.clusters.cluster_groups import GroupPlace
+from ledgermq.pipeline.clusters.cluster_groups import (
+    GROUPS_AT_ONCE,
+    ClusterGroups,
+    GroupPlace,
+    dead_group,
+)
 from ledgermq.pipeline.columns.queued_records import walked_rows, wanted_rows
-from ledgermq.pipeline.columns.row_filter import RowFilter, at_least, at_most
+from ledgermq.pipeline.columns.row_filter import LIMITED, Limits, RowFilter, at_least, at_most
 from ledgermq.pipeline.queue_ranges import MessageRange, Queue
 from ledgermq.pipeline.source.file_source import FileSource, steady
-from ledgermq.pipeline.source.pushed_filters import pushed
 from ledgermq.pipeline.source.row_source import RowSource, chosen_ranges, open_source, open_to_plan
 from ledgermq.pipeline.source.sent_ahead import sent_ahead
 from ledgermq.pipeline.source_options import SourceOptions
+
+logger = logging.getLogger(__name__)
+Parts = list[tuple[MessageRange, ...]]
+NEVER_NULL = LIMITED | {"topic", "sysFlag", "flag", "body", "bornTimestamp", "bodyCrc", "crcOk"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass
@@ -173,3 +198,125 @@ class FilteringReader(BatchReader):
                 yield filter_
             else:
                 self._wanted = wanted
+
+
+def planned_by_group(
+    options: SourceOptions, plan: Callable[[RowSource, SourceOptions], Parts]
+) -> list[tuple[GroupPlace, Parts]]:
+    """What ``plan`` makes of each group, in the order of their names.
+
+    Raises:
+        LedgerError: the options do not fit what there is, or it cannot be read; a group does not
+            answer, and that is to fail.
+    """
+    assert options.groups is not None, "groups are chosen"
+    queues: set[Queue] = set()
+
+    def planned(place: GroupPlace) -> Parts | LedgerError:
+        of_group = options.of_group(*place)
+        source = open_to_plan(of_group)
+        try:
+            queues.update(source.queues())
+            return plan(source, of_group)
+        except LedgerError as error:
+            error.details["broker_group"] = place.name
+            return error
+        finally:
+            source.close()
+
+    with closing(ClusterGroups(options)) as groups:
+        places = [GroupPlace(*one) for one in sorted(groups.all_places().items())]
+    with ThreadPoolExecutor(GROUPS_AT_ONCE, thread_name_prefix="spark-groups") as threads:
+        found = list(zip(places, threads.map(planned, places), strict=True))
+    parts: list[tuple[GroupPlace, Parts]] = []
+    for place, one in found:
+        if not isinstance(one, LedgerError):
+            parts.append((place, one))
+        elif not one.retriable:
+            raise one
+        elif options.groups.fails_on_dead:
+            raise dead_group(place.name, one) from one
+        else:
+            logger.warning(
+                "group does not answer, and is left out: broker_group=%s: %s", place.name, one
+            )
+    if len(parts) == len(found):
+        options.choice.check_found(queues)
+    return parts
+
+
+def pushed(wanted: RowFilter, filter_: Filter) -> RowFilter | None:
+    """``wanted`` and ``filter_``; None when Spark must apply that one itself."""
+    path: tuple[str, ...] = getattr(filter_, "attribute", ())
+    name = ".".join(path)
+    if isinstance(filter_, IsNotNull):
+        return wanted if name in NEVER_NULL else None
+    if isinstance(filter_, In):
+        return _among(wanted, name, filter_.value)
+    if isinstance(filter_, EqualTo | EqualNullSafe) and name == "topic":
+        return _among(wanted, name, (filter_.value,))
+    for kind, limits in _COMPARED.items():
+        if isinstance(filter_, kind) and name in LIMITED:
+            found = limits(name, getattr(filter_, "value", None))
+            return None if found is None else wanted.narrowed(found)
+    return None
+
+
+def _among(wanted: RowFilter, name: str, values: tuple[object, ...]) -> RowFilter | None:
+    if name == "topic" and all(isinstance(value, str) for value in values):
+        topics = frozenset(str(value) for value in values)
+        kept = topics if wanted.topics is None else wanted.topics & topics
+        return replace(wanted, topics=kept)
+    if name == "queueId" and all(isinstance(value, int) for value in values):
+        ids = frozenset(value for value in values if isinstance(value, int))
+        kept_ids = ids if wanted.queue_ids is None else wanted.queue_ids & ids
+        return replace(wanted, queue_ids=kept_ids)
+    return None
+
+
+def _bound(name: str, value: object) -> tuple[int, bool] | None:
+    """The largest whole number at or below ``value``, and whether it is ``value``."""
+    if name == "storeTimestamp":
+        if not isinstance(value, datetime):
+            return None
+        aware = value if value.tzinfo is not None else value.astimezone()
+        whole, rest = divmod(aware - _EPOCH, _MILLISECOND)
+        return whole, not rest
+    return (value, True) if isinstance(value, int) else None
+
+
+def _equal(name: str, value: object) -> Limits | None:
+    bound = _bound(name, value)
+    if bound is None:
+        return None
+    return {name: (bound[0], bound[0] if bound[1] else bound[0] - 1)}
+
+
+def _from(name: str, value: object) -> Limits | None:
+    bound = _bound(name, value)
+    return None if bound is None else at_least(name, bound[0] if bound[1] else bound[0] + 1)
+
+
+def _behind(name: str, value: object) -> Limits | None:
+    bound = _bound(name, value)
+    return None if bound is None else at_least(name, bound[0] + 1)
+
+
+def _upto(name: str, value: object) -> Limits | None:
+    bound = _bound(name, value)
+    return None if bound is None else at_most(name, bound[0])
+
+
+def _before(name: str, value: object) -> Limits | None:
+    bound = _bound(name, value)
+    return None if bound is None else at_most(name, bound[0] - 1 if bound[1] else bound[0])
+
+
+_COMPARED: dict[type[Filter], Callable[[str, object], Limits | None]] = {
+    EqualTo: _equal,
+    EqualNullSafe: _equal,
+    GreaterThanOrEqual: _from,
+    GreaterThan: _behind,
+    LessThanOrEqual: _upto,
+    LessThan: _before,
+}

@@ -33,9 +33,8 @@ from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
 from ledgermq.raft.membership import Membership
 from ledgermq.sim.checks.checker import Checker, NodeEntry
-from ledgermq.sim.checks.observer import Holder, Observer
+from ledgermq.sim.checks.observer import Holder, Observer, WitnessObserver
 from ledgermq.sim.checks.settled import QUEUE_FILE_SIZE
-from ledgermq.sim.checks.witness_observer import WitnessObserver
 from ledgermq.sim.clients.producer import SimulatedProducer
 from ledgermq.sim.machine.clock import NodeClock
 from ledgermq.sim.machine.disk import PAGE_SIZE, Disk, Disks

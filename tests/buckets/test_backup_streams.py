@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ledgermq.buckets import amazon_bucket, azure_bucket, google_bucket, object_reader
+from ledgermq.buckets import amazon_bucket, azure_bucket, google_bucket
 from ledgermq.buckets.amazon_bucket import S3Bucket
 from ledgermq.buckets.bucket_address import BucketPlace
 from ledgermq.cli.main import main
@@ -212,11 +212,11 @@ def test_an_object_that_is_cut_off_is_read_on_from_there(
     with place.opened("data/large") as file:
         assert file.read() == content
     begins = [int(one.partition(b"=")[2].partition(b"-")[0]) for one in ranges]
-    assert begins[:2] == [0, object_reader.FIRST_BYTES]
+    assert begins[:2] == [0, piece_bucket.FIRST_BYTES]
     assert len(begins) == 3
-    assert object_reader.FIRST_BYTES < begins[2] < len(content)
+    assert piece_bucket.FIRST_BYTES < begins[2] < len(content)
 
-    monkeypatch.setattr(object_reader, "TRIES", 3)
+    monkeypatch.setattr(piece_bucket, "TRIES", 3)
     ranges.clear()
     cut_off = {2, 3}
     with place.opened("data/large") as file, pytest.raises(StorageError, match="not read") as found:

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from ledgermq.sim.runs.repeat_runs import RepeatRun
+from ledgermq.sim.__main__ import RepeatRun
 from ledgermq.sim.runs.runs import run_seed
 from ledgermq.writer.duplicates.earlier_attempts import EarlierAttempts
 from tests.sim.search import find

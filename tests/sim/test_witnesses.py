@@ -1,6 +1,6 @@
 """Groups of real processes with a witness without bodies, and the mutants that are found there.
 
-A full member is lost for good in most runs (``sim/runs/witness_runs.py``): nothing that was
+A full member is lost for good in most runs (``sim/runs/runs.py``): nothing that was
 acknowledged may be left with a witness alone. ``tests/raft_group/test_witnesses.py`` tries more,
 with the core alone.
 """
@@ -22,8 +22,7 @@ from ledgermq.raft.roles.node_state import NodeState
 from ledgermq.raft.roles.witness import WitnessCore
 from ledgermq.raft_node import slots_file
 from ledgermq.sim.__main__ import main
-from ledgermq.sim.runs.runs import run_seed
-from ledgermq.sim.runs.witness_runs import WitnessRun
+from ledgermq.sim.runs.runs import WitnessRun, run_seed
 from tests.sim.search import find
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))

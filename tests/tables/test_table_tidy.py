@@ -17,7 +17,7 @@ from pyiceberg.types import LongType, StringType
 
 from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError
 from ledgermq.pipeline.columns.message_schema import COLUMNS
-from ledgermq.pipeline.tables import table_columns, table_merge, table_tidy_job
+from ledgermq.pipeline.tables import table_columns, table_tidy_job
 from ledgermq.pipeline.tables.iceberg_table import IcebergTable
 from tests.process.full_disk import SmallMemory, why_not
 from tests.tables.lake import NAME, Lake, by_place, places, seen_by_duck
@@ -65,7 +65,7 @@ def test_what_is_too_much_for_one_file_becomes_several(
 ) -> None:
     filled(lake, tmp_path / "store", 20, 31, 42)
     before = len(files_of(lake))
-    monkeypatch.setattr(table_merge, "MERGED_BYTES", 5_000)
+    monkeypatch.setattr(table_tidy_job, "MERGED_BYTES", 5_000)
     monkeypatch.setattr(table_tidy_job, "TASK_BYTES", 40_000)
     done = lake.tidied()
 

@@ -34,8 +34,13 @@ from ledgermq.conversion.last_backup import LastBackup, write_last_backup
 from ledgermq.conversion.stream.repository import Repository, StreamAbout
 from ledgermq.conversion.stream.sealed_piece import PIECE_KEY_SIZE
 from ledgermq.conversion.stream.stream_places import places_at
-from ledgermq.conversion.stream.stream_restore import Wanted, find_point, restore_point
-from ledgermq.conversion.stream.stream_verify import prove_point, verify_pieces
+from ledgermq.conversion.stream.stream_restore import (
+    Wanted,
+    find_point,
+    prove_point,
+    restore_point,
+    verify_pieces,
+)
 from ledgermq.daemon.backup_source import (
     describe_running,
     describe_stopped,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.config.settings import LogKind
-from ledgermq.repair.accept_loss import Loss, accept_loss, find_loss
+from ledgermq.repair.log_repair import Loss, accept_loss, find_loss
 from ledgermq.store.store_directory import open_directory
 
 

@@ -6,17 +6,18 @@ that would have to be swept up.
 
 from __future__ import annotations
 
+import io
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from io import BytesIO, RawIOBase
+from io import BufferedReader, BytesIO, RawIOBase
+from itertools import accumulate
 from tempfile import TemporaryFile, gettempdir
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, cast
 
-from ledgermq.buckets.bucket import NO_CONDITIONS
+from ledgermq.buckets.bucket import NO_CONDITIONS, TRIES, Bucket
 from ledgermq.buckets.bucket_address import BucketPlace
 from ledgermq.buckets.bucket_opening import open_bucket
-from ledgermq.buckets.object_reader import open_object
-from ledgermq.buckets.parts_file import PartsFile
 from ledgermq.conversion.stream.piece_folder import missing_piece
 from ledgermq.conversion.stream.sealed_piece import Bytes
 from ledgermq.formats.kernels.crc32 import crc32
@@ -32,6 +33,11 @@ memory."""
 
 _TRIAL = ".conditions"
 """An object that every stream puts if there is none."""
+
+FIRST_BYTES = 64 << 10
+"""Bytes of the first stretch: a small object is one request."""
+
+BUFFER_BYTES = 1 << 20
 
 
 class PieceBucket:
@@ -148,3 +154,114 @@ def _readable(parts: Iterable[Bytes]) -> tuple[RawIOBase | IO[bytes], int]:
         file.close()
         raise
     return file, crc
+
+
+def open_object(bucket: Bucket, key: str) -> BufferedReader:
+    """The object ``key``, to be read once and closed.
+
+    Raises:
+        FileNotFoundError: there is none; while it is read, too:
+        StorageError: the store refused, or has another object there meanwhile.
+    """
+    return BufferedReader(_ObjectBytes(bucket, key), BUFFER_BYTES)
+
+
+class _ObjectBytes(RawIOBase):
+    """Invariant: what was read ends at ``_at``, where ``_stretch`` goes on, or nothing does."""
+
+    def __init__(self, bucket: Bucket, key: str) -> None:
+        self._bucket = bucket
+        self._key = key
+        self._at = 0
+        self._stretches_left = TRIES
+        self._reason = "it ends too early"
+        self._stretch = bucket.stretch(key, 0, FIRST_BYTES, version=None)
+        self._size = self._stretch.size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(cast("bytearray", buffer)).cast("B")
+        while self._at < self._size:
+            try:
+                chunk = self._stretch.read(len(view))
+            except ConnectionError as error:
+                chunk = b""
+                self._reason = str(error)
+            if chunk:
+                view[: len(chunk)] = chunk
+                self._at += len(chunk)
+                return len(chunk)
+            self._go_on()
+        return 0
+
+    def _go_on(self) -> None:
+        """Have all behind ``_at`` sent."""
+        self._stretch.close()
+        self._stretches_left -= 1
+        if self._stretches_left == 0:
+            file = self._bucket.as_text(self._key)
+            raise StorageError("object not read", file=file, reason=self._reason)
+        version = self._stretch.version
+        self._stretch = self._bucket.stretch(self._key, self._at, None, version=version)
+
+    def close(self) -> None:
+        self._stretch.close()
+        super().close()
+
+
+class PartsFile(io.RawIOBase):
+    """Reads parts one after the other, and again after a ``seek``; copies what is read alone."""
+
+    def __init__(self, parts: Iterable[bytes | memoryview]) -> None:
+        """The parts stay where they are, and must stay what they are until it is closed."""
+        super().__init__()
+        self._parts = [memoryview(part) for part in parts if len(part)]
+        self._ends = list(accumulate(len(part) for part in self._parts))
+        self._at = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of all parts."""
+        return self._ends[-1] if self._ends else 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """Where the next byte is read."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Read on elsewhere.
+
+        Raises:
+            ValueError: before the beginning.
+        """
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
+        if begin + offset < 0:
+            raise ValueError(f"no place before the beginning: {begin + offset}")
+        self._at = begin + offset
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill ``buffer`` with what is left, over the borders of parts; the number of bytes, 0 at
+        the end.
+        """
+        target = memoryview(buffer).cast("B")
+        number, done = bisect_right(self._ends, self._at), 0
+        while done < len(target) and number < len(self._parts):
+            part, end = self._parts[number], self._ends[number]
+            begin = self._at - (end - len(part))
+            taken = part[begin : begin + len(target) - done]
+            target[done : done + len(taken)] = taken
+            done += len(taken)
+            self._at += len(taken)
+            number += self._at == end
+        return done

@@ -1,4 +1,4 @@
-"""Facts about the host and how the node's processes stand on it, which do not change in a minute.
+"""Facts that do not change in a minute: the host, limits of processes, and what logs have said.
 
 Addresses of interfaces, names of other programs and of accounts are left out: they say little about
 a broker, and much about a machine.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
+import stat
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -17,7 +19,10 @@ from pathlib import Path
 import psutil
 
 import ledgermq
-from ledgermq.doctor.recording.node_processes import PROC, NodeProcess
+from ledgermq.doctor.recording.node_processes import PROC, NodeProcess, kernel_text
+from ledgermq.model.config.amounts import size_text
+from ledgermq.model.errors import StorageError
+from ledgermq.process.systemd.systemd_tools import BOOTED, run_tool
 
 ABOUT_HOST = (
     "kernel, processors, memory, clock source, disks and mounts, network interfaces (without"
@@ -29,20 +34,35 @@ _BLOCKS = Path("/sys/block")
 _CLOCK = Path("/sys/devices/system/clocksource/clocksource0")
 _QUEUE = ("rotational", "scheduler", "write_cache", "nr_requests", "fua", "logical_block_size")
 _SETTINGS = (
-    "vm.swappiness", "vm.dirty_ratio", "vm.dirty_background_ratio", "vm.dirty_expire_centisecs",
-    "vm.overcommit_memory", "vm.max_map_count", "vm.min_free_kbytes", "net.core.somaxconn",
-    "net.core.rmem_max", "net.core.wmem_max", "net.ipv4.tcp_retries2",
-    "net.ipv4.tcp_keepalive_time", "net.ipv4.ip_local_port_range", "fs.file-max", "fs.file-nr",
-    "kernel.pid_max", "kernel.yama.ptrace_scope",
-)  # fmt: skip
+    *("vm.swappiness", "vm.dirty_ratio", "vm.dirty_background_ratio"),
+    *("vm.dirty_expire_centisecs", "vm.overcommit_memory", "vm.max_map_count"),
+    *("vm.min_free_kbytes", "net.core.somaxconn", "net.core.rmem_max", "net.core.wmem_max"),
+    *("net.ipv4.tcp_retries2", "net.ipv4.tcp_keepalive_time", "net.ipv4.ip_local_port_range"),
+    *("fs.file-max", "fs.file-nr", "kernel.pid_max", "kernel.yama.ptrace_scope"),
+)
 _GROUP_FILES = (
-    "memory.max", "memory.high", "memory.current", "memory.events", "cpu.max", "cpu.stat",
-    "io.max", "io.pressure", "pids.max", "pids.current",
-)  # fmt: skip
+    *("memory.max", "memory.high", "memory.current", "memory.events", "cpu.max", "cpu.stat"),
+    *("io.max", "io.pressure", "pids.max", "pids.current"),
+)
 _WITH_OPTIONS = ("ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "nfs", "nfs4")
 """Those of others may name who mounted them."""
 
 _NOT_ON_DISKS = ("proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "debugfs", "tracefs")
+
+JOURNAL_LINES = 20_000
+KERNEL_LINES = 5_000
+TAIL_BYTES = 4 * 1024 * 1024
+KERNEL_SECONDS = "-24h"
+_STDERR = 2
+
+_OF_HOST = re.compile(
+    r"out of memory|oom|i/o error|blk_|buffer i/o|ext4|xfs|btrfs|nvme|\bata\d|\bscsi|\bsd[a-z]\b"
+    r"|\bmd\d|segfault|general protection|hung task|blocked for more|soft lockup|rcu.*stall"
+    r"|clocksource|throttl|mce:|nf_conntrack: table full|link is (?:up|down)|possible syn flood"
+    r"|ledgermq|python",
+    re.IGNORECASE,
+)
+"""Lines of the kernel that say something of a host under a broker; a firewall's do not."""
 
 
 def host_facts(places: Iterable[Path]) -> dict[str, object]:
@@ -59,17 +79,18 @@ def host_facts(places: Iterable[Path]) -> dict[str, object]:
         "booted": psutil.boot_time(),
         "processors": _processors(),
         "clock_source": {
-            name: _text(_CLOCK / name) for name in ("current_clocksource", "available_clocksource")
+            name: kernel_text(_CLOCK / name)
+            for name in ("current_clocksource", "available_clocksource")
         },
         "memory": psutil.virtual_memory()._asdict(),
         "swap": psutil.swap_memory()._asdict(),
-        "huge_pages": _text(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
+        "huge_pages": kernel_text(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
         "settings": {
-            name: _text(PROC / "sys" / name.replace(".", "/")).split() for name in _SETTINGS
+            name: kernel_text(PROC / "sys" / name.replace(".", "/")).split() for name in _SETTINGS
         },
         "mounts": [
             line.split()[: 4 if line.split()[2] in _WITH_OPTIONS else 3]
-            for line in _text(PROC / "mounts").splitlines()
+            for line in kernel_text(PROC / "mounts").splitlines()
             if line.split()[2] not in _NOT_ON_DISKS
         ],
         "disks": {path.name: _disk(path) for path in _listed(_BLOCKS)},
@@ -90,9 +111,9 @@ def limits_of(processes: Iterable[NodeProcess]) -> str:
             one = psutil.Process(process.pid)
             parts += [
                 f"== {process.title}",
-                _text(folder / "limits"),
+                kernel_text(folder / "limits"),
                 f"nice {one.nice()}, processors {sorted(one.cpu_affinity() or ())},"
-                f" oom_score_adj {_text(folder / 'oom_score_adj')}",
+                f" oom_score_adj {kernel_text(folder / 'oom_score_adj')}",
                 *_control_group(folder),
                 "",
             ]
@@ -103,11 +124,11 @@ def _control_group(folder: Path) -> list[str]:
     """Lines about the process's group in the unified hierarchy of control groups, which systemd
     uses.
     """
-    for line in _text(folder / "cgroup").splitlines():
+    for line in kernel_text(folder / "cgroup").splitlines():
         number, _, path = line.partition("::")
         if number == "0":
             group = Path("/sys/fs/cgroup") / path.lstrip("/")
-            told = [f"  {name}: {_text(group / name)}" for name in _GROUP_FILES]
+            told = [f"  {name}: {kernel_text(group / name)}" for name in _GROUP_FILES]
             return [f"control group {path}", *(one for one in told if not one.endswith(": "))]
     return []
 
@@ -115,7 +136,7 @@ def _control_group(folder: Path) -> list[str]:
 def _processors() -> dict[str, object]:
     models = {
         line.partition(":")[2].strip()
-        for line in _text(PROC / "cpuinfo").splitlines()
+        for line in kernel_text(PROC / "cpuinfo").splitlines()
         if line.startswith(("model name", "CPU part"))
     }
     return {
@@ -123,13 +144,17 @@ def _processors() -> dict[str, object]:
         "count": psutil.cpu_count(),
         "cores": psutil.cpu_count(logical=False),
         "usable": len(os.sched_getaffinity(0)),
-        "governor": _text(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+        "governor": kernel_text(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
     }
 
 
 def _disk(path: Path) -> dict[str, str]:
-    found = {name: _text(path / "queue" / name) for name in _QUEUE}
-    return {"size_512": _text(path / "size"), "model": _text(path / "device" / "model"), **found}
+    found = {name: kernel_text(path / "queue" / name) for name in _QUEUE}
+    return {
+        "size_512": kernel_text(path / "size"),
+        "model": kernel_text(path / "device" / "model"),
+        **found,
+    }
 
 
 def _place(path: Path) -> dict[str, object]:
@@ -148,7 +173,7 @@ def _place(path: Path) -> dict[str, object]:
 
 
 def _pairs(path: Path) -> dict[str, str]:
-    lines = (line.partition("=") for line in _text(path).splitlines())
+    lines = (line.partition("=") for line in kernel_text(path).splitlines())
     return {name: value.strip('"') for name, _, value in lines}
 
 
@@ -159,9 +184,59 @@ def _listed(folder: Path) -> list[Path]:
         return []
 
 
-def _text(path: Path) -> str:
-    """One of the kernel's files; empty when there is none, or it is for others."""
+def journal_of(unit: str) -> str:
+    """The end of what a unit has said.
+
+    Raises:
+        StorageError: it cannot be had.
+        TimedOutError: journalctl does not answer.
+    """
+    return _journal(f"--unit={unit}", f"--lines={JOURNAL_LINES}")
+
+
+def kernel_log() -> str:
+    """What the kernel has said within a day of memory, disks, processes that died, and clocks.
+
+    Raises:
+        StorageError: it cannot be had.
+        TimedOutError: journalctl does not answer.
+    """
+    told = _journal("--dmesg", f"--lines={KERNEL_LINES}", f"--since={KERNEL_SECONDS}")
+    return "".join(line + "\n" for line in told.splitlines() if _OF_HOST.search(line))
+
+
+def log_file_of(pid: int) -> tuple[Path, str]:
+    """The file to which a process writes its log lines, and the end of it.
+
+    Raises:
+        StorageError: it writes to none, or this account may not read it.
+    """
+    link = PROC / str(pid) / "fd" / str(_STDERR)
     try:
-        return path.read_text(errors="replace").strip()
-    except (OSError, ValueError):
-        return ""
+        # Through the process, so that a file is found that has been moved or removed meanwhile.
+        with open(os.open(link, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise StorageError("the node does not log to a file", logs_to=str(link.readlink()))
+            file.seek(max(0, found.st_size - TAIL_BYTES))
+            text = file.read(TAIL_BYTES).decode(errors="replace")
+        path = link.readlink()
+    except OSError as error:
+        raise StorageError(
+            f"the log cannot be read: {error.strerror}", errno=error.errno, path=str(link)
+        ) from error
+    if found.st_size > TAIL_BYTES:
+        text = f"[the last {size_text(TAIL_BYTES)} of {size_text(found.st_size)}]\n{text}"
+    return path, text
+
+
+def _journal(*which: str) -> str:
+    how = ("--output=short-iso-precise", "--no-pager", "--no-hostname", "--quiet")
+    return run_tool([_journalctl(), *which, *how])
+
+
+def _journalctl() -> str:
+    tool = shutil.which("journalctl")
+    if tool is None or not BOOTED.is_dir():
+        raise StorageError("there is no journal: systemd is not PID 1 here")
+    return tool

@@ -104,17 +104,18 @@ class RecordFolder:
         with self._lock:
             self._about.pop(name, None)
 
-    def put(self, name: str, about: str, content: str | bytes) -> None:
-        """A whole file. Text that is too long loses its beginning: what came last tells more."""
+    def put(self, name: str, about: str, content: object) -> None:
+        """A whole file: bytes and text as they are, a document of another type as JSON.
+
+        What is too long loses its beginning: what came last tells more.
+        """
+        if not isinstance(content, str | bytes):
+            content = json.dumps(content, indent=1, default=str) + "\n"
         data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
         if len(data) > FILE_BYTES_MAX:
             cut = f"[{len(data) - FILE_BYTES_MAX} bytes before this are left out]\n".encode()
             data = cut + data[-FILE_BYTES_MAX:]
         self.place(name, about).write_bytes(data)
-
-    def put_json(self, name: str, about: str, document: object) -> None:
-        """A whole file, of JSON."""
-        self.put(name, about, json.dumps(document, indent=1, default=str) + "\n")
 
     def add_line(self, name: str, about: str, document: Mapping[str, object]) -> None:
         """One more line of JSON at the end of a file; none once the file is full."""

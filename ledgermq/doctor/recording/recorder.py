@@ -7,6 +7,7 @@ end from wherever it comes.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import threading
@@ -23,10 +24,22 @@ import psutil
 import ledgermq
 from ledgermq.doctor.examination import examine
 from ledgermq.doctor.finding import Diagnosis
-from ledgermq.doctor.recording import connection_counts, host_facts, store_listing
 from ledgermq.doctor.recording.far_nodes import FarNodes
-from ledgermq.doctor.recording.log_excerpts import journal_of, kernel_log, log_file_of
-from ledgermq.doctor.recording.node_processes import PageWatch, processes_now
+from ledgermq.doctor.recording.host_facts import (
+    ABOUT_HOST,
+    ABOUT_LIMITS,
+    host_facts,
+    journal_of,
+    kernel_log,
+    limits_of,
+    log_file_of,
+)
+from ledgermq.doctor.recording.node_processes import (
+    ABOUT_CONNECTIONS,
+    PageWatch,
+    connection_counts,
+    processes_now,
+)
 from ledgermq.doctor.recording.record_folder import RecordFolder
 from ledgermq.doctor.recording.record_summary import README, SUMMARY, RecordTold, readme, summary
 from ledgermq.doctor.recording.timed_samples import TimedSamples
@@ -44,6 +57,20 @@ from ledgermq.store.files.store_paths import StorePaths
 SECONDS_MAX = 600
 _FIRST = (README, SUMMARY)
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+ABOUT_STORE = (
+    "files of the store: bytes, bytes on disk, last change, mode, name; a folder with more than"
+    " 200 files is summed up"
+)
+
+ALONE_MAX = 200
+LINES_MAX = 50_000
+
+LISTING_MAX_S = 20.0
+"""A store on a disk that is ill, or with millions of files, is not listed to its end."""
+
+QUEUES = "consumequeue"
+_BLOCK = 512
 
 
 class RecordWanted(NamedTuple):
@@ -163,91 +190,42 @@ class _Recorder:
 
     def _look_once(self) -> None:
         """What is looked at once, the quickest first; an interruption ends it anywhere."""
-        put, asked = self._folder.put, self._asked
+        asked = self._asked
         if self._settings is not None:
             self._look_at_node(self._settings)
-        self._try(
-            "kernel.txt",
-            lambda: put(
-                "kernel.txt",
-                "the kernel's log of a day: memory, disks, clocks, programs that died",
-                kernel_log(),
-            ),
-        )
+        about = "the kernel's log of a day: memory, disks, clocks, programs that died"
+        self._keep("kernel.txt", about, kernel_log)
         self._try("the log", self._log)
         self._try("findings.json", lambda: self._findings(examine(asked.config, asked.parts)))
         if self._settings is not None:
             root = StorePaths.of(self._settings).root
-            self._try(
-                "store.txt",
-                lambda: put(
-                    "store.txt", store_listing.ABOUT, "\n".join(store_listing.listing(root)) + "\n"
-                ),
-            )
+            self._keep("store.txt", ABOUT_STORE, lambda: "\n".join(listing(root)) + "\n")
 
     def _look_at_node(self, settings: Settings) -> None:
-        folder, paths = self._folder, RuntimePaths(settings.listen.runtime_dir)
+        paths = RuntimePaths(settings.listen.runtime_dir)
         own = settings.node.self_id
         members = (peer.partition("-")[0] for peer in settings.node.peers)
         self._told.others = [member for member in members if member != own]
-        self._try(
-            "settings.toml",
-            lambda: folder.put(
-                "settings.toml",
-                "settings of the file; of secrets they have the paths alone",
-                write_settings(settings),
-            ),
-        )
+        about = "settings of the file; of secrets they have the paths alone"
+        self._keep("settings.toml", about, lambda: write_settings(settings))
         places = (settings.store.path_root_dir, settings.listen.runtime_dir)
-        self._try(
-            "host.json",
-            lambda: folder.put_json(
-                "host.json", host_facts.ABOUT_HOST, host_facts.host_facts(places)
-            ),
-        )
-        self._try(
-            "cursors",
-            lambda: folder.put(
-                "cursors",
-                "the cursor page itself, as it was at first (ipc/cursor_page.py)",
-                paths.cursors.read_bytes(),
-            ),
-        )
+        self._keep("host.json", ABOUT_HOST, lambda: host_facts(places))
+        about = "the cursor page itself, as it was at first (ipc/cursor_page.py)"
+        self._keep("cursors", about, paths.cursors.read_bytes)
         # Each of its own: samples use theirs in another thread.
         watch = PageWatch(paths.cursors)
         processes = processes_now(watch, settings)
         watch.close()
-        self._try(
-            "limits.txt",
-            lambda: folder.put(
-                "limits.txt", host_facts.ABOUT_LIMITS, host_facts.limits_of(processes)
-            ),
-        )
-        self._try(
-            "connections.json",
-            lambda: folder.put_json(
-                "connections.json",
-                connection_counts.ABOUT,
-                connection_counts.connection_counts(processes),
-            ),
-        )
-        self._try(
+        self._keep("limits.txt", ABOUT_LIMITS, lambda: limits_of(processes))
+        self._keep("connections.json", ABOUT_CONNECTIONS, lambda: connection_counts(processes))
+        self._keep(
             "settings-in-force.toml",
-            lambda: folder.put(
-                "settings-in-force.toml",
-                "settings of the running node",
-                write_settings(load_settings(published_path(settings.listen.runtime_dir))),
-            ),
+            "settings of the running node",
+            lambda: write_settings(load_settings(published_path(settings.listen.runtime_dir))),
         )
         self._told.why_silent = self._status("status.json", "at first")
-        self._try(
-            "raft.json",
-            lambda: folder.put_json(
-                "raft.json",
-                "what the raft process says of the group (`ledgermq raft status`)",
-                control.ask(paths.raft_control, "status"),
-            ),
-        )
+        about = "what the raft process says of the group (`ledgermq raft status`)"
+        self._keep("raft.json", about, lambda: control.ask(paths.raft_control, "status"))
 
     def _look_last(self) -> None:
         """Also of a record that was interrupted."""
@@ -259,13 +237,8 @@ class _Recorder:
         """Write the node's status; why there is none, else empty."""
         assert self._settings is not None
         path = RuntimePaths(self._settings.listen.runtime_dir).control
-        why = self._try(
-            name,
-            lambda: self._folder.put_json(
-                name, f"`ledgermq status --json`, {when}", control.ask(path, "status")
-            ),
-        )
-        return why
+        about = f"`ledgermq status --json`, {when}"
+        return self._keep(name, about, lambda: control.ask(path, "status"))
 
     def _log(self) -> None:
         """The journal of the unit; where there is none, the file to which the node's log goes."""
@@ -305,11 +278,15 @@ class _Recorder:
         try:
             found.extend(findings)
         finally:
-            self._folder.put_json(
+            self._folder.put(
                 "findings.json",
                 "`ledgermq doctor --json`: all findings",
                 [{**one._asdict(), "verdict": one.verdict.name} for one in found],
             )
+
+    def _keep(self, name: str, about: str, look: Callable[[], object]) -> str:
+        """Put what is found into a file; why it could not be had, which is noted, else empty."""
+        return self._try(name, lambda: self._folder.put(name, about, look()))
 
     def _try(self, what: str, look: Callable[[], object]) -> str:
         """Look at one thing; why it could not be had, which is noted, else empty."""
@@ -369,3 +346,51 @@ class _Signals:
         if self._is_armed:
             self._is_armed = False
             raise _InterruptedError(signal.Signals(number).name)
+
+
+def listing(root: Path) -> Iterator[str]:
+    """Lines about what is below ``root``; the last one says where it ended too early."""
+    deadline = time.monotonic() + LISTING_MAX_S
+    lines = 0
+    for folder, folders, files in os.walk(root, onerror=None):
+        # The queues last: they are many, and what they hold follows from the log.
+        folders.sort(key=lambda name: (name == QUEUES, name))
+        for line in _folder(Path(folder), root, sorted(files)):
+            yield line
+            lines += 1
+        if lines >= LINES_MAX or time.monotonic() > deadline:
+            yield f"[ended here: after {lines} lines, or {LISTING_MAX_S:.0f} s]"
+            return
+
+
+def _folder(folder: Path, root: Path, files: list[str]) -> Iterator[str]:
+    name = folder.relative_to(root)
+    if len(files) <= ALONE_MAX:
+        for file in files:
+            found = _stat(folder / file)
+            if found is not None:
+                yield _line(found, str(name / file))
+        return
+    all_of_them = [found for file in files if (found := _stat(folder / file)) is not None]
+    size = sum(found.st_size for found in all_of_them)
+    on_disk = sum(found.st_blocks for found in all_of_them) * _BLOCK
+    yield f"{size:>15} {on_disk:>15} {'':20} {'':10} {name}/ ({len(all_of_them)} files)"
+    for file in (*files[:2], *files[-2:]):
+        found = _stat(folder / file)
+        if found is not None:
+            yield _line(found, str(name / file))
+
+
+def _line(found: os.stat_result, name: str) -> str:
+    changed = datetime.fromtimestamp(found.st_mtime, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (
+        f"{found.st_size:>15} {found.st_blocks * _BLOCK:>15} {changed} {found.st_mode:>10o} {name}"
+    )
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except OSError:
+        # Deleted meanwhile: a log file that retention has taken.
+        return None

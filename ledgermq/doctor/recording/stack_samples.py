@@ -81,16 +81,17 @@ class StackSampler:
             " drop it on speedscope (speedscope.app, which uploads nothing), view Time Order",
         )
         said = self._folder.place(f"stacks/{process.title}.log", f"what {PROGRAM} said of it")
+        how = ("--nonblocking", "--idle", "--threads", "--format", "speedscope")
+        asked = ("--pid", str(process.pid), "--rate", str(RATE_HZ), "--output", str(output))
         with said.open("wb") as file:
             # In a session of its own: a terminal's Ctrl-C is for whoever ends it, in order.
             return subprocess.Popen(  # noqa: S603 - a program of ours, without a shell
-                [
-                    program, "record", "--pid", str(process.pid), "--rate", str(RATE_HZ),
-                    "--nonblocking", "--idle", "--threads", "--format", "speedscope",
-                    "--output", str(output),
-                ],
-                stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
-            )  # fmt: skip
+                [program, "record", *how, *asked],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
 
     def _finished(
         self, process: NodeProcess, sampler: subprocess.Popen[bytes]

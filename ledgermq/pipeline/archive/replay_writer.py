@@ -54,6 +54,7 @@ from ledgermq.pipeline.columns.message_schema import MILLISECONDS
 from ledgermq.pipeline.columns.queued_records import columns_of
 from ledgermq.pipeline.queue_ranges import MessageRange, Queue
 from ledgermq.pipeline.source.node_source import NodeSource
+from ledgermq.pipeline.source.split_plan import packed
 
 BATCH_MESSAGES = 256
 """Messages of one frame."""
@@ -177,7 +178,13 @@ class _QueueSender:
         wanted = [row for row in rows if row.place >= mark.next]
         new = [row for row in wanted if row.place not in stored]
         self.found += len(wanted) - len(new)
-        for batch in _frames(new):
+        frames = packed(
+            new,
+            lambda row: len(row.message.body),
+            size_max=_BATCH_BYTES,
+            count_max=BATCH_MESSAGES,
+        )
+        for batch in frames:
             future = self._producer.send_batch(
                 self._topic, [row.message for row in batch], queue_id=mark.target_queue
             )
@@ -344,17 +351,3 @@ def _unique_id(text: str) -> str | None:
     """The message's own unique id, as far as a producer may give it."""
     is_good = 0 < len(text) <= UNIQUE_ID_SIZE_MAX and text.isascii() and text.isprintable()
     return text if is_good and " " not in text else None
-
-
-def _frames(rows: Sequence[Outgoing]) -> Iterator[list[Outgoing]]:
-    """``rows`` in parts that fit into a frame."""
-    frame: list[Outgoing] = []
-    size = 0
-    for row in rows:
-        if frame and (len(frame) == BATCH_MESSAGES or size + len(row.message.body) > _BATCH_BYTES):
-            yield frame
-            frame, size = [], 0
-        frame.append(row)
-        size += len(row.message.body)
-    if frame:
-        yield frame

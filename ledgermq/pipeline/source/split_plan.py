@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ledgermq.pipeline.queue_ranges import MessageRange
+
+_Item = TypeVar("_Item")
 
 
 class RangeExtent(NamedTuple):
@@ -76,6 +78,31 @@ def split_by_count(ranges: Sequence[MessageRange], count: int) -> list[tuple[Mes
             done += end - first
             first = end
     return [tuple(part) for part in parts if part]
+
+
+def packed(
+    items: Iterable[_Item],
+    size_of: Callable[[_Item], int],
+    *,
+    size_max: int,
+    count_max: int = 1 << 62,
+) -> Iterator[list[_Item]]:
+    """``items``, in their order, in packs; a larger one comes alone.
+
+    Args:
+        size_max: of a pack's items together, which has at most ``count_max`` of them.
+    """
+    pack: list[_Item] = []
+    total = 0
+    for item in items:
+        size = size_of(item)
+        if pack and (len(pack) == count_max or total + size > size_max):
+            yield pack
+            pack, total = [], 0
+        pack.append(item)
+        total += size
+    if pack:
+        yield pack
 
 
 def _cuts(extents: Sequence[RangeExtent], count: int) -> list[int]:

@@ -6,31 +6,46 @@ rows, and what runs say of themselves, as they are; who dies in the midst has lo
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.fs as file_systems
+import pyarrow.parquet as pq
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO
 from pyiceberg.manifest import DataFile, FileFormat
-from pyiceberg.table import Table
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 
-from ledgermq.model.errors import ConfigError, StoreLockedError
+from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError
+from ledgermq.pipeline.archive.archive_layout import ArchivedFile, day_text, escaped
+from ledgermq.pipeline.archive.archive_writer import FileForm, parquet_writer, write_sorted
 from ledgermq.pipeline.jobs.job_session import Tasks
+from ledgermq.pipeline.source.split_plan import packed
 from ledgermq.pipeline.tables.iceberg_table import IcebergTable
 from ledgermq.pipeline.tables.table_catalog import asked
 from ledgermq.pipeline.tables.table_columns import (
+    DAY,
     data_file,
     place_of,
     whole_form_of,
 )
-from ledgermq.pipeline.tables.table_merge import MergeTask, merge_files
+from ledgermq.pipeline.tables.table_files import TableFiles
 from ledgermq.store.steady_time import confirmed_ms
 
 TASK_BYTES = 128 << 20
 """Bytes of files, as they are, for one task."""
+
+MERGED_BYTES = 128 << 20
+"""Bytes of rows, before they are compressed, that become one file: they are sorted at once."""
 
 
 class Tidied(NamedTuple):
@@ -120,15 +135,8 @@ def _groups(
         if is_ours and file.file_size_in_bytes < small_bytes:
             by_partition.setdefault(place_of(metadata, file), []).append(file)
     for of_partition in by_partition.values():
-        group: list[DataFile] = []
-        size = 0
-        for file in of_partition:
-            if group and size + file.file_size_in_bytes > TASK_BYTES:
-                yield from [group] if len(group) > 1 else []
-                group, size = [], 0
-            group.append(file)
-            size += file.file_size_in_bytes
-        yield from [group] if len(group) > 1 else []
+        groups = packed(of_partition, lambda file: file.file_size_in_bytes, size_max=TASK_BYTES)
+        yield from (group for group in groups if len(group) > 1)
 
 
 def _without_snapshots(metadata: TableMetadata) -> TableMetadata:
@@ -223,3 +231,94 @@ def _named(table: Table) -> Iterator[str]:
             yield manifest.manifest_path
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
                 yield entry.data_file.file_path
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """Files to put together.
+
+    Attributes:
+        metadata: of the table, without snapshots.
+        place: day and topic of all of them.
+    """
+
+    number: int
+    metadata: TableMetadata
+    files: tuple[DataFile, ...]
+    place: tuple[int, str]
+    form: FileForm
+    staging: TableFiles
+    level: int
+
+
+class Merged(NamedTuple):
+    """One new file, and the locations of those whose rows it has."""
+
+    old: tuple[str, ...]
+    file: ArchivedFile
+
+
+def merge_files(task: MergeTask) -> list[Merged]:
+    """Write the rows of a task's files into others; those that would stay alone are left out.
+
+    Raises:
+        StorageError: something cannot be read or written.
+    """
+    io = task.staging.io()
+    try:
+        packs = packed(task.files, partial(_row_bytes, io), size_max=MERGED_BYTES)
+        groups = [group for group in packs if len(group) > 1]
+        merged = [_merged(task, io, number, group) for number, group in enumerate(groups)]
+        task.staging.finish(one.file.path for one in merged)
+        return merged
+    except (OSError, pa.ArrowInvalid) as error:
+        raise StorageError(
+            "files of the table not put together",
+            errno=error.errno if isinstance(error, OSError) else None,
+            table=task.staging.as_text(),
+            reason=str(error)[:300],
+        ) from error
+
+
+def _row_bytes(io: FileIO, file: DataFile) -> int:
+    with io.new_input(file.file_path).open() as opened, pq.ParquetFile(opened) as parquet:
+        footer = parquet.metadata
+        return sum(
+            footer.row_group(number).total_byte_size for number in range(footer.num_row_groups)
+        )
+
+
+def _merged(task: MergeTask, io: FileIO, number: int, group: list[DataFile]) -> Merged:
+    # PyIceberg gives files of earlier columns the ones that the table has now.
+    scan = ArrowScan(task.metadata, io, task.metadata.schema(), AlwaysTrue())
+    table = scan.to_table([FileScanTask(file) for file in group])
+    times = pc.min_max(table.column(DAY).cast(pa.int64())).as_py()
+    day, topic = task.place
+    name = f"tidied-{task.number:05d}-{number:05d}-{uuid.uuid4().hex}.parquet"
+    path = f"topic={escaped(topic)}/day={day_text(day)}/{name}"
+    footers: list[pq.FileMetaData] = []
+    file = task.staging.create(path)
+    try:
+        with parquet_writer(file, task.form, topic, level=task.level, footers=footers) as writer:
+            write_sorted(writer, table, task.form)
+    except BaseException:
+        file.abandon()
+        raise
+    finally:
+        file.close()
+    return Merged(
+        tuple(one.file_path for one in group),
+        ArchivedFile(
+            path=path,
+            topic=topic,
+            day=day,
+            rows=table.num_rows,
+            bytes=file.size,
+            sha256=file.sha256,
+            first_stored=times["min"] // 1_000,
+            last_stored=times["max"] // 1_000,
+            damaged=0,
+            spans=(),
+            footer=footers[0],
+        ),
+    )

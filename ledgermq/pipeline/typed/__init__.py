@@ -1,4 +1,4 @@
 """Typed columns: bodies as fields, by the schemas of their topic.
 
-Begin with ``typed_columns.py``.
+Begin with ``value_columns.py``.
 """

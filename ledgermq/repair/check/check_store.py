@@ -22,25 +22,31 @@ from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX
 from ledgermq.repair.check import check_files
-from ledgermq.repair.check.check_index import IndexSummary, IndexTask, check_index_file, read_header
-from ledgermq.repair.check.check_log import (
-    LogFileReport,
-    LogFileTask,
-    check_items_behind,
-    check_log_file,
-    check_seams,
+from ledgermq.repair.check.check_index import (
+    IndexSummary,
+    IndexTask,
+    check_index_file,
+    find_geometry,
+    index_files,
+    read_header,
 )
-from ledgermq.repair.check.check_queues import (
+from ledgermq.repair.check.check_units import (
+    QueueKey,
     QueueReport,
     QueueTask,
     check_queue,
     describe_wrong_units,
     queue_log_end,
 )
-from ledgermq.repair.check.check_units import QueueKey
 from ledgermq.repair.check.file_family import FileFamily, FoundFile, find_family, size_of
-from ledgermq.repair.check.index_geometry import find_geometry, index_files
-from ledgermq.repair.check.log_walk import WalkRules
+from ledgermq.repair.check.log_walk import (
+    LogFileReport,
+    LogFileTask,
+    WalkRules,
+    check_items_behind,
+    check_log_file,
+    check_seams,
+)
 from ledgermq.repair.file_workers import FileWorkers, Runner, Told, Work
 from ledgermq.store.files.file_names import is_index_name, own_names, queue_files, queue_folders
 from ledgermq.store.files.properties_file import decode_dledger_checkpoint

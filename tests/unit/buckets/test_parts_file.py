@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.buckets.parts_file import PartsFile
+from ledgermq.conversion.stream.piece_bucket import PartsFile
 
 STEPS = st.lists(
     st.one_of(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.doctor.finding import Weight
-from ledgermq.doctor.key_checks import key_checks
+from ledgermq.doctor.settings_checks import key_checks
 from ledgermq.members.roster import Roster, RosterEntry, RosterFile
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.membership import Membership

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.doctor import port_checks as checked
+from ledgermq.doctor import host_checks as checked
 from ledgermq.doctor.finding import Weight
-from ledgermq.doctor.port_checks import endpoints_of, listeners, port_checks
+from ledgermq.doctor.host_checks import endpoints_of, listeners, port_checks
 from tests.unit.doctor.subjects import by_check, listener, member_in, subject_in
 
 

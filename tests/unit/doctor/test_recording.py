@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.doctor.recording import log_excerpts, record_folder, stack_samples
+from ledgermq.doctor.recording import host_facts, record_folder, stack_samples
 from ledgermq.doctor.recording.far_nodes import files_of
 from ledgermq.doctor.recording.node_processes import NodeProcess
 from ledgermq.doctor.recording.record_folder import RecordFolder
+from ledgermq.doctor.recording.recorder import listing
 from ledgermq.doctor.recording.stack_samples import StackSampler, described, stacks_in
-from ledgermq.doctor.recording.store_listing import listing
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.errors import StorageError
 from tests.process.conftest import wait_until
@@ -168,7 +168,7 @@ def test_of_the_kernels_log_lines_about_a_firewall_are_left_out(
         "t kernel: Out of memory: Killed process 7 (ledgermq)\n"
         "t kernel: nvme0n1: I/O error\n"
     )
-    monkeypatch.setattr(log_excerpts, "_journalctl", lambda: "journalctl")
-    monkeypatch.setattr(log_excerpts, "run_tool", lambda _: told)
+    monkeypatch.setattr(host_facts, "_journalctl", lambda: "journalctl")
+    monkeypatch.setattr(host_facts, "run_tool", lambda _: told)
 
-    assert log_excerpts.kernel_log().splitlines() == told.splitlines()[1:]
+    assert host_facts.kernel_log().splitlines() == told.splitlines()[1:]

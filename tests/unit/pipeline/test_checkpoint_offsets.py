@@ -9,8 +9,8 @@ import pytest
 
 from ledgermq.client.staging import ConsumedQueues
 from ledgermq.model.errors import ConfigError
-from ledgermq.pipeline.sink.checkpoint_offsets import FILE_SIZE_MAX, consumed_by
 from ledgermq.pipeline.sink.sink_options import parse_sink_options
+from ledgermq.pipeline.sink.spark_sink import FILE_SIZE_MAX, consumed_by
 from ledgermq.pipeline.source_options import parse_options
 from ledgermq.pipeline.stream_reader import lag
 

@@ -24,12 +24,12 @@ from ledgermq.formats.records.message import COMPRESSED, Message
 from ledgermq.formats.records.properties import encode_properties
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.schemas import SCHEMA_PROPERTY
+from ledgermq.pipeline.chosen_columns import TypedColumns
 from ledgermq.pipeline.columns.message_schema import TYPED_COLUMNS
 from ledgermq.pipeline.columns.record_columns import RecordColumns
 from ledgermq.pipeline.source_options import columns_of, parse_options, subjects_of
 from ledgermq.pipeline.typed import schema_source
 from ledgermq.pipeline.typed.schema_source import StoreSchemas
-from ledgermq.pipeline.typed.typed_columns import TypedColumns
 from ledgermq.pipeline.typed.value_columns import arrow_values, value_column
 from ledgermq.pipeline.typed.value_types import notation, spark_type_of
 from ledgermq.verbs.schemas import RegisteredSchema

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.pipeline.columns.value_histogram import ValueHistogram, bins_of, end_of, first_of
+from ledgermq.pipeline.jobs.stats_counts import ValueHistogram, bins_of, end_of, first_of
 
 
 @given(st.lists(st.integers(0, 2**50), min_size=1, max_size=50))

@@ -9,7 +9,7 @@ import pytest
 from ledgermq.cli.main import main
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position, Term
-from ledgermq.repair.accept_loss import accept_loss, find_loss
+from ledgermq.repair.log_repair import accept_loss, find_loss
 from ledgermq.store.recovery.log_checkpoint import LogCheckpoint, encode, read
 from ledgermq.store.recovery.log_damage import LogDamage, damage_path, mark_damage, read_damage
 from ledgermq.store.recovery.recovery import recover_log

@@ -9,7 +9,7 @@ import pytest
 
 from ledgermq.formats.findings import Finding, Severity
 from ledgermq.formats.index_file import HEADER_SIZE, SLOT_SIZE
-from ledgermq.repair.check.index_geometry import find_geometry
+from ledgermq.repair.check.check_index import find_geometry
 from tests.unit.store.test_index_reader import LAYOUT, put_files
 
 

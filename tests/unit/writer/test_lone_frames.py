@@ -33,7 +33,7 @@ from ledgermq.model.config.settings import (
 )
 from ledgermq.model.ids import Position, Term
 from ledgermq.sessions.client_rights import Peer
-from ledgermq.sim.runs.idle_member import StepEnvironment
+from ledgermq.sim.runs.idle_queues import StepEnvironment
 from ledgermq.wire.header import FLAG_RESUME, FLAG_RETRY
 from ledgermq.wire.send_frame import SendRun, encode_send, encode_tables
 from ledgermq.wire.session import LEADER, Standing, encode_hello
