@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from ledgermq.broker.call_arguments import text
+from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.reading.known_topics import KnownTopics
+from ledgermq.broker.state.state_log import StateLog
+from ledgermq.broker.state.state_requests import submit_call
 from ledgermq.model.config.settings import TopicsSection
 from ledgermq.model.names.group_topics import retry_topic
 from ledgermq.rules.messages.retries import DEAD_LETTER_QUEUES, check_writable
 from ledgermq.rules.tables.groups import SubscriptionGroup
 from ledgermq.rules.tables.table_changes import Change, GroupSet, TopicSet
 from ledgermq.rules.tables.topics import Topic
+from ledgermq.verbs.needs import ADMIN_ANYWHERE
 
 
 class RetryTopics:
@@ -54,3 +59,24 @@ class RetryTopics:
         made = Topic(name, queues, queues)
         fields = (made.beginning_at(begins) if begins else made).to_fields()
         return [*changes, TopicSet(name, fields)]
+
+
+class PreparedGroups:
+    """Creation of a group and its retry topic on first use.
+
+    RocketMQ's clients want the retry topic to be there when they begin.
+    """
+
+    def __init__(self, known: KnownTopics, rules: TopicsSection, log: StateLog) -> None:
+        self._topics = RetryTopics(known, rules)
+        self._log = log
+        self.verbs: Verbs = (AnsweredVerb("group_prepare", self._prepare, ADMIN_ANYWHERE),)
+
+    def _prepare(self, call: Call) -> Result | None:
+        """The group and its retry topic; a group without retry queues has none."""
+        group = text(call.arguments, "group")
+        name = retry_topic(group)
+        touches = {f"group {group}", f"topic {name}"}
+        return submit_call(
+            self._log, call, lambda: self._topics.lacking(group, name), touches, lambda: {}
+        )
