@@ -22,7 +22,6 @@ from ledgermq.broker.deliveries.delay_service import DelayService
 from ledgermq.broker.deliveries.moves import Moves
 from ledgermq.broker.deliveries.timer_calls import TimerCalls
 from ledgermq.broker.deliveries.timer_service import TimerService
-from ledgermq.broker.pulls.holds import Holds
 from ledgermq.broker.pulls.pull_service import PullService
 from ledgermq.broker.pulls.query_service import QueryService
 from ledgermq.broker.reading.known_topics import KnownTopics
@@ -37,8 +36,6 @@ from ledgermq.broker.state.writer_notice import WriterNotice
 from ledgermq.broker.transactions.transaction_calls import TransactionCalls
 from ledgermq.broker.transactions.transaction_service import TransactionService
 from ledgermq.ipc.counters import Counts
-from ledgermq.model.config.settings import Settings
-from ledgermq.process.clock import Clock
 from ledgermq.process.environment import Environment
 from ledgermq.sessions.request_faults import Contain
 
@@ -94,7 +91,7 @@ class BrokerServices:
             mailbox=mailbox, clock=clock, counts=counts, contain=contain,
         )  # fmt: skip
         dead_letters = DeadLetterCalls(known, log, moves, settings, mailbox=mailbox, counts=counts)
-        self.pulls = _pull_service(known, settings, counts=counts, contain=contain, clock=clock)
+        self.pulls = PullService.made(known, settings, counts=counts, contain=contain, clock=clock)
         rules = settings.topics
         topics = TopicCalls(known, rules, log, self.notice, self.slices)
         groups = GroupCalls(
@@ -142,18 +139,3 @@ class BrokerServices:
             mailbox,
             contain,
         )  # fmt: skip
-
-
-def _pull_service(
-    known: KnownTopics, settings: Settings, *, counts: Counts, contain: Contain, clock: Clock
-) -> PullService:
-    limits = settings.limits
-    return PullService(
-        known.store,
-        Holds(limit=limits.held_pulls_max, share=limits.held_pulls_per_client),
-        known.check_queue,
-        filters_properties=settings.reads.enable_property_filter,
-        counts=counts,
-        contain=contain,
-        clock=clock,
-    )

@@ -7,7 +7,6 @@ from functools import partial
 
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.gateway.administration.encoded_tables import EncodedTables, shown_fields
-from ledgermq.gateway.clients.client_groups import ClientGroups
 from ledgermq.gateway.code_rights import ADMIN, USER, topic_right
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import PortPart
@@ -31,7 +30,7 @@ class TopicCodes(PortPart):
         self._encoded = EncodedTables(context.tables.state)
         self._tables = context.tables
         self._figures = context.figures
-        self._clients = ClientGroups(context.clients)
+        self._clients = context.clients
         self._changes = context.changes
         self.codes = (
             Code(RequestCode.UPDATE_AND_CREATE_TOPIC, self._put, ADMIN),

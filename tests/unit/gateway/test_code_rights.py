@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from ledgermq.gateway.code_rights import CodeNeed
-from ledgermq.gateway.port_access import PortAccess
+from ledgermq.gateway.dispatcher import PortAccess
 from ledgermq.model.config.settings import AccessSection
 from ledgermq.model.errors import NoPermissionError
 from ledgermq.remoting.codes import RequestCode as Code
