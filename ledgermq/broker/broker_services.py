@@ -16,8 +16,7 @@ from ledgermq.broker.cluster.home_questions import HomeLine
 from ledgermq.broker.consumers.dead_letter_calls import DeadLetterCalls
 from ledgermq.broker.consumers.member_calls import MemberCalls
 from ledgermq.broker.consumers.other_members import OtherMembers
-from ledgermq.broker.consumers.retry_calls import RetryCalls
-from ledgermq.broker.consumers.retry_topics import PreparedGroups
+from ledgermq.broker.consumers.retry_topics import PreparedGroups, RetryCalls
 from ledgermq.broker.deliveries.delay_service import DelayService
 from ledgermq.broker.deliveries.moves import Moves
 from ledgermq.broker.deliveries.timer_calls import TimerCalls
@@ -33,8 +32,7 @@ from ledgermq.broker.sliced_answers import SlicedAnswers
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.writer_notice import WriterNotice
-from ledgermq.broker.transactions.transaction_calls import TransactionCalls
-from ledgermq.broker.transactions.transaction_service import TransactionService
+from ledgermq.broker.transactions.transaction_service import TransactionCalls, TransactionService
 from ledgermq.ipc.counters import Counts
 from ledgermq.process.environment import Environment
 from ledgermq.sessions.request_faults import Contain

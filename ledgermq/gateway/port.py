@@ -14,15 +14,13 @@ from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_requests import Reply
 from ledgermq.gateway.administration.broker_codes import AclCodes, BrokerCodes
 from ledgermq.gateway.administration.group_codes import ConsumerCodes, GroupCodes
-from ledgermq.gateway.administration.queue_codes import QueueCodes
 from ledgermq.gateway.administration.queue_figures import QueueFigures
-from ledgermq.gateway.administration.topic_codes import TopicCodes
+from ledgermq.gateway.administration.topic_codes import QueueCodes, TopicCodes
 from ledgermq.gateway.changes import Changes
 from ledgermq.gateway.clients.callbacks import ClientRequests
 from ledgermq.gateway.clients.client_table import ClientTable
 from ledgermq.gateway.clients.member_codes import ConnectionCodes, MemberCodes
-from ledgermq.gateway.consuming.lookup_codes import LookupCodes
-from ledgermq.gateway.consuming.offset_codes import LockCodes, OffsetCodes, ReturnCodes
+from ledgermq.gateway.consuming.offset_codes import LockCodes, LookupCodes, OffsetCodes, ReturnCodes
 from ledgermq.gateway.consuming.offset_commits import NotesOffsets, OffsetCommits
 from ledgermq.gateway.consuming.pull_codes import PullCodes
 from ledgermq.gateway.context import BrokerContext

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ledgermq.broker.callers import Client
-from ledgermq.broker.pulls.holds import Hold, Holds
-from ledgermq.broker.pulls.pull_answers import Answer, Held, Later, nothing, refusal
+from ledgermq.broker.pulls.pull_answers import Answer, Held, Hold, Holds, Later, nothing, refusal
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.reading.poison_messages import PoisonMessages
 from ledgermq.broker.reading.property_scan import Wanted, sql_filter

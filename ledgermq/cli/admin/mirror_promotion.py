@@ -23,7 +23,7 @@ from ledgermq.process.settings.settings_loading import load_settings
 
 if TYPE_CHECKING:
     from ledgermq.conversion.missing_messages import Missing, MissingQueue
-    from ledgermq.members.mirrors.mirror_rejoin import Rejoin
+    from ledgermq.members.mirrors.mirror_promotion import Rejoin
     from ledgermq.members.mirrors.mirror_report import MirrorReport
     from ledgermq.members.mirrors.promotion_note import Promotion
 
@@ -152,7 +152,7 @@ def _missing(arguments: argparse.Namespace) -> int:
 
 
 def _rejoin(arguments: argparse.Namespace) -> int:
-    from ledgermq.members.mirrors.mirror_rejoin import carry_out_rejoin, plan_rejoin
+    from ledgermq.members.mirrors.mirror_promotion import carry_out_rejoin, plan_rejoin
     from ledgermq.members.mirrors.promotion_note import read_promotion
 
     promotion = read_promotion(arguments.promoted)

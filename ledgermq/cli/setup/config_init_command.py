@@ -18,14 +18,16 @@ from ledgermq.model.config.settings import AckMode, StoreSection
 from ledgermq.sessions.keys.first_access import (
     CERTIFICATES,
     CLIENTS,
+    FIRST_PORT,
     MEMBERS_CERTIFICATES,
     WHOLE_SETTINGS,
     AccessWish,
     ClientPorts,
+    GroupWish,
     NewNode,
     make_first_access,
+    plan_group,
 )
-from ledgermq.sessions.keys.first_group import FIRST_PORT, GroupWish, plan_group
 
 ACCOUNT = "ledgermq"
 """What the package has the service run as."""

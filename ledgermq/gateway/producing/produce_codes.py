@@ -41,8 +41,13 @@ from ledgermq.model.errors import (
 from ledgermq.model.names.group_topics import RETRY_PREFIX, dead_letter_topic
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import ONEWAY, RETRIES_VERSION, Command, SendCommand
-from ledgermq.remoting.send_reply import TRACED, encode_json_reply, encode_send_reply
-from ledgermq.remoting.send_request import SendRequest, decode_send
+from ledgermq.remoting.send_request import (
+    TRACED,
+    SendRequest,
+    decode_send,
+    encode_json_reply,
+    encode_send_reply,
+)
 from ledgermq.rules.messages.transactions import check_half
 from ledgermq.wire.session import Standing, Welcome
 
