@@ -24,8 +24,7 @@ from ledgermq.broker.reading.damage_reports import DamageReports
 from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.reading.store_upkeep import StoreUpkeep
 from ledgermq.broker.service import Mailbox
-from ledgermq.broker.state.broker_tables import BrokerTables
-from ledgermq.broker.state.position_check import PositionCheck
+from ledgermq.broker.state.broker_tables import BrokerTables, PositionCheck
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import Generations
 from ledgermq.ipc.counters import BrokerCounter

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from ledgermq.broker.administration.archive_calls import ArchiveCalls
-from ledgermq.broker.administration.feature_calls import FeatureCalls
-from ledgermq.broker.administration.group_lags import GroupLags
+from ledgermq.broker.administration.access_calls import AccessCalls
+from ledgermq.broker.administration.group_calls import GroupCalls, GroupLags
 from ledgermq.broker.administration.node_calls import NodeCalls
+from ledgermq.broker.administration.offset_calls import OffsetCalls
+from ledgermq.broker.administration.schema_calls import SchemaCalls
+from ledgermq.broker.administration.topic_calls import QueueCalls, SendTopicCalls, TopicCalls
+from ledgermq.broker.administration.upkeep_calls import ArchiveCalls, FeatureCalls, NameCalls
 from ledgermq.broker.call_service import CallService
 from ledgermq.broker.cluster.cluster_service import ClusterService
 from ledgermq.broker.cluster.drain_calls import DrainCalls, Unfinished
@@ -13,29 +16,24 @@ from ledgermq.broker.cluster.home_questions import HomeLine
 from ledgermq.broker.consumers.dead_letter_calls import DeadLetterCalls
 from ledgermq.broker.consumers.member_calls import MemberCalls
 from ledgermq.broker.consumers.other_members import OtherMembers
-from ledgermq.broker.consumers.retry_calls import RetryCalls
+from ledgermq.broker.consumers.retry_topics import PreparedGroups, RetryCalls
 from ledgermq.broker.deliveries.delay_service import DelayService
 from ledgermq.broker.deliveries.moves import Moves
 from ledgermq.broker.deliveries.timer_calls import TimerCalls
 from ledgermq.broker.deliveries.timer_service import TimerService
-from ledgermq.broker.pulls.holds import Holds
 from ledgermq.broker.pulls.pull_service import PullService
 from ledgermq.broker.pulls.query_service import QueryService
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.reading.readable_store import ReadableStore
-from ledgermq.broker.service import Mailbox
-from ledgermq.broker.services import Services
+from ledgermq.broker.service import Mailbox, Services
 from ledgermq.broker.sinks.sink_calls import SinkCalls
 from ledgermq.broker.sinks.sink_service import SinkService
 from ledgermq.broker.sliced_answers import SlicedAnswers
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.writer_notice import WriterNotice
-from ledgermq.broker.transactions.transaction_calls import TransactionCalls
-from ledgermq.broker.transactions.transaction_service import TransactionService
+from ledgermq.broker.transactions.transaction_service import TransactionCalls, TransactionService
 from ledgermq.ipc.counters import Counts
-from ledgermq.model.config.settings import Settings
-from ledgermq.process.clock import Clock
 from ledgermq.process.environment import Environment
 from ledgermq.sessions.request_faults import Contain
 
@@ -91,24 +89,38 @@ class BrokerServices:
             mailbox=mailbox, clock=clock, counts=counts, contain=contain,
         )  # fmt: skip
         dead_letters = DeadLetterCalls(known, log, moves, settings, mailbox=mailbox, counts=counts)
-        self.pulls = _pull_service(known, settings, counts=counts, contain=contain, clock=clock)
-        self.calls = calls = CallService(
-            known, tables, settings.topics, log,
-            notice=self.notice, slices=self.slices, others=others, members=members, counts=counts,
-        )  # fmt: skip
+        self.pulls = PullService.made(known, settings, counts=counts, contain=contain, clock=clock)
+        rules = settings.topics
+        topics = TopicCalls(known, rules, log, self.notice, self.slices)
+        groups = GroupCalls(
+            known, rules, log, self.slices, members=members.clients, warnings=members.warnings
+        )
+        self.calls = CallService(
+            known, log, topics=topics, groups=groups, slices=self.slices, others=others
+        )
         retries = RetryCalls(
             known, log, queries.record_at, settings, mailbox=mailbox, clock=clock, counts=counts
         )
         cluster = ClusterService(
             known, tables, log, line, settings.access, mailbox=mailbox, clock=clock, counts=counts
         )
-        lags = GroupLags(tables.offsets, calls.groups.lag)
+        lags = GroupLags(tables.offsets, groups.lag)
         for answering in (
+            topics,
+            SendTopicCalls(known, rules, log, self.notice),
+            QueueCalls(known),
+            groups,
+            members,
+            OffsetCalls(known, rules, log, members.consuming, counts),
+            PreparedGroups(known, rules, log),
+            AccessCalls(tables, log, self.notice),
+            NameCalls(tables, log),
+            SchemaCalls(tables, log),
             TransactionCalls(self.transactions),
             TimerCalls(self.timers, log, queries.with_key, settings, clock=clock, counts=counts),
             retries,
             dead_letters,
-            SinkCalls(sinks, known, settings.topics),
+            SinkCalls(sinks, known, rules),
             ArchiveCalls(known.store, tables, log, clock),
             cluster,
             DrainCalls(
@@ -117,7 +129,7 @@ class BrokerServices:
             features := FeatureCalls(environment, tables, log, counts),
             NodeCalls(environment, lags, members=members.counts, differing=members.differing),
         ):
-            calls.register(answering.verbs)
+            self.calls.register(answering.verbs)
         # Those that ask for moves have their turn before the log proposes what it is asked for.
         self.listed = Services(
             (self.pulls, dead_letters, moves, self.transactions, sinks, self.delays, self.timers,
@@ -125,18 +137,3 @@ class BrokerServices:
             mailbox,
             contain,
         )  # fmt: skip
-
-
-def _pull_service(
-    known: KnownTopics, settings: Settings, *, counts: Counts, contain: Contain, clock: Clock
-) -> PullService:
-    limits = settings.limits
-    return PullService(
-        known.store,
-        Holds(limit=limits.held_pulls_max, share=limits.held_pulls_per_client),
-        known.check_queue,
-        filters_properties=settings.reads.enable_property_filter,
-        counts=counts,
-        contain=contain,
-        clock=clock,
-    )

@@ -9,14 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledgermq.broker.administration.access_calls import AccessCalls
 from ledgermq.broker.administration.group_calls import GroupCalls
-from ledgermq.broker.administration.name_calls import NameCalls
-from ledgermq.broker.administration.offset_batches import OffsetBatches
-from ledgermq.broker.administration.offset_calls import OffsetCalls
-from ledgermq.broker.administration.queue_calls import QueueCalls
-from ledgermq.broker.administration.schema_calls import SchemaCalls
-from ledgermq.broker.administration.send_topic_calls import SendTopicCalls
 from ledgermq.broker.administration.topic_calls import TopicCalls
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import (
@@ -29,16 +22,10 @@ from ledgermq.broker.calls import (
     Verbs,
     anybody,
 )
-from ledgermq.broker.consumers.member_calls import MemberCalls
 from ledgermq.broker.consumers.other_members import OtherMembers
-from ledgermq.broker.consumers.prepared_groups import PreparedGroups
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.sliced_answers import SlicedAnswers
-from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.writer_notice import WriterNotice
-from ledgermq.ipc.counters import Counts
-from ledgermq.model.config.settings import TopicsSection
 from ledgermq.model.errors import ProtocolError
 from ledgermq.process.clock import NS_PER_MS
 
@@ -48,8 +35,7 @@ class CallService:
 
     Attributes:
         known: the topics that there are.
-        topics: answers calls about them.
-        groups: answers calls about groups.
+        topics, groups: answer calls about them.
         slices: answers that take several turns.
         others: members of groups that are not our own clients.
     """
@@ -57,39 +43,24 @@ class CallService:
     def __init__(
         self,
         known: KnownTopics,
-        tables: BrokerTables,
-        rules: TopicsSection,
         log: StateLog,
         *,
-        notice: WriterNotice,
+        topics: TopicCalls,
+        groups: GroupCalls,
         slices: SlicedAnswers,
         others: OtherMembers,
-        members: MemberCalls,
-        counts: Counts,
     ) -> None:
+        """Nothing is answered yet."""
         self.known = known
+        self.topics = topics
+        self.groups = groups
         self.slices = slices
         self.others = others
-        self.topics = TopicCalls(known, rules, log, notice, slices)
         self._log = log
         self._verbs: dict[str, AnsweredVerb] = {}
-        self.register(self.topics.verbs)
-        self.register(SendTopicCalls(known, rules, log, notice).verbs)
-        self.register(QueueCalls(known).verbs)
-        self.groups = GroupCalls(
-            known, rules, log, slices, members=members.clients, warnings=members.warnings
-        )
-        self.register(self.groups.verbs)
-        self.register(members.verbs)
-        self.register(OffsetCalls(known, rules, log, members.consuming, counts).verbs)
-        self.register(OffsetBatches(known, rules, log, counts).verbs)
-        self.register(PreparedGroups(known, rules, log).verbs)
-        self.register(AccessCalls(tables, log, notice).verbs)
-        self.register(NameCalls(tables, log).verbs)
-        self.register(SchemaCalls(tables, log).verbs)
 
     def register(self, verbs: Verbs) -> None:
-        """Answer these verbs, too."""
+        """Answer these verbs, which nobody answers yet."""
         for verb in verbs:
             assert verb.name not in self._verbs, verb
             self._verbs[verb.name] = verb

@@ -12,39 +12,29 @@ from ledgermq.broker.pulls.pull_service import PullService
 from ledgermq.broker.pulls.query_service import QueryService
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_requests import Reply
-from ledgermq.gateway.administration.acl_codes import AclCodes
-from ledgermq.gateway.administration.broker_codes import BrokerCodes
-from ledgermq.gateway.administration.consumer_codes import ConsumerCodes
-from ledgermq.gateway.administration.group_codes import GroupCodes
-from ledgermq.gateway.administration.queue_codes import QueueCodes
+from ledgermq.gateway.administration.broker_codes import AclCodes, BrokerCodes
+from ledgermq.gateway.administration.group_codes import ConsumerCodes, GroupCodes
 from ledgermq.gateway.administration.queue_figures import QueueFigures
-from ledgermq.gateway.administration.topic_codes import TopicCodes
+from ledgermq.gateway.administration.topic_codes import QueueCodes, TopicCodes
 from ledgermq.gateway.changes import Changes
 from ledgermq.gateway.clients.callbacks import ClientRequests
 from ledgermq.gateway.clients.client_table import ClientTable
-from ledgermq.gateway.clients.connection_codes import ConnectionCodes
-from ledgermq.gateway.clients.member_codes import MemberCodes
-from ledgermq.gateway.consuming.lock_codes import LockCodes
-from ledgermq.gateway.consuming.lookup_codes import LookupCodes
-from ledgermq.gateway.consuming.offset_codes import OffsetCodes
+from ledgermq.gateway.clients.member_codes import ConnectionCodes, MemberCodes
+from ledgermq.gateway.consuming.offset_codes import LockCodes, LookupCodes, OffsetCodes, ReturnCodes
 from ledgermq.gateway.consuming.offset_commits import NotesOffsets, OffsetCommits
 from ledgermq.gateway.consuming.pull_codes import PullCodes
-from ledgermq.gateway.consuming.return_codes import ReturnCodes
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.dispatcher import Dispatcher
 from ledgermq.gateway.far_sockets import FarSockets
 from ledgermq.gateway.leader_relay import LeaderRelay, Relayed
-from ledgermq.gateway.names.name_value_codes import NameValueCodes
 from ledgermq.gateway.names.registered_brokers import RegisteredBrokers
-from ledgermq.gateway.names.registration_codes import RegistrationCodes
 from ledgermq.gateway.names.registrations import Registrations
-from ledgermq.gateway.names.route_codes import RouteCodes
+from ledgermq.gateway.names.route_codes import NameValueCodes, RegistrationCodes, RouteCodes
 from ledgermq.gateway.parts import PortParts
 from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.gateway.producing.port_producer import PortProducer
 from ledgermq.gateway.producing.port_quotas import PortQuotas
-from ledgermq.gateway.producing.produce_codes import ProduceCodes
-from ledgermq.gateway.producing.reply_codes import ReplyCodes
+from ledgermq.gateway.producing.produce_codes import ProduceCodes, ReplyCodes
 from ledgermq.gateway.producing.transaction_codes import TransactionCodes
 from ledgermq.gateway.requests import Asked, Code, Codes, Freshness
 from ledgermq.gateway.transport.addresses import GroupAddresses

@@ -1,25 +1,34 @@
-"""Send requests: the three forms of their fields.
+"""Send requests in the three forms of their fields, and replies without the general codec.
 
 A batch's body is its units one behind the other (``formats/records/batch_payload.py``).
 """
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import NamedTuple
 
+from ledgermq.formats.records.trace_record import REGION
 from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.command import (
+    VERSION,
+    Command,
+    HeaderKind,
+    encode_command,
+)
 from ledgermq.remoting.fields import flag, int32, int64, text
 
 _LONG_CODES = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE))
-SEND_CODES = frozenset(
-    (
-        RequestCode.SEND_MESSAGE,
-        RequestCode.SEND_MESSAGE_V2,
-        RequestCode.SEND_BATCH_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE_V2,
-    )
+
+TRACED = {"MSG_REGION": REGION, "TRACE_ON": "true"}
+"""Fields of every reply to a send, whatever came of it: Java's client reads them unasked."""
+
+_LENGTHS = Struct(">II")
+
+_HEAD = (
+    f'{{"code":0,"extFields":{{"MSG_REGION":"{REGION}","TRACE_ON":"true","msgId":"%s",'
+    f'"queueId":"%d","queueOffset":"%d"}},"flag":1,"language":"JAVA","opaque":%d,'
+    f'"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
 )
 
 
@@ -95,3 +104,30 @@ def decode_send(command: Command) -> SendRequest:
         int32(fields, times_max) if times_max in fields else None,
         command.code == RequestCode.SEND_BATCH_MESSAGE or flag(fields, batch),
     )
+
+
+def encode_send_reply(
+    request: Command, *, message_ids: str, queue_id: int, queue_offset: int
+) -> bytes:
+    """The frame that tells where the messages of ``request`` are.
+
+    Args:
+        message_ids: their offset ids, with commas between them.
+        queue_offset: of the first one.
+    """
+    if request.kind is not HeaderKind.JSON:
+        fields = {
+            **TRACED,
+            "msgId": message_ids,
+            "queueId": str(queue_id),
+            "queueOffset": str(queue_offset),
+        }
+        return b"".join(encode_command(request.reply(fields=fields)))
+    return encode_json_reply(message_ids, queue_id, queue_offset, request.opaque)
+
+
+def encode_json_reply(message_ids: str, queue_id: int, queue_offset: int, opaque: int) -> bytes:
+    """The same for a request whose header is of JSON, and whose number is ``opaque``."""
+    header = (_HEAD % (message_ids, queue_id, queue_offset, opaque)).encode("ascii")
+    # The high byte of the second number is the kind of header: 0, JSON.
+    return _LENGTHS.pack(4 + len(header), len(header)) + header

@@ -57,7 +57,7 @@ from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentReply, Do
 from ledgermq.rules.cluster.numbered_rows import NOWHERE, RowKey
 from ledgermq.rules.cluster.signatures import SIGNATURE_SIZE, SigningKey
 from ledgermq.rules.given_back import MessageGivenBack
-from ledgermq.rules.schemas.compatibility import conflicts
+from ledgermq.rules.schemas.schema_plans import conflicts
 from ledgermq.rules.schemas.schema_table import SchemaVersion
 from ledgermq.rules.sql.sql_filter import parse_sql
 from ledgermq.rules.state import state_commands

@@ -9,7 +9,7 @@ from ledgermq.broker.call_arguments import Arguments, fields
 from ledgermq.broker.calls import Call, Result, Verbs
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import StateRequest
+from ledgermq.broker.state.state_requests import submit_call
 from ledgermq.broker.state.writer_notice import WriterNotice
 from ledgermq.broker.verb_arguments import answered
 from ledgermq.model.errors import ConfigError
@@ -171,17 +171,15 @@ class AccessCalls:
         plan: Callable[[], Sequence[Change]],
         result: Callable[[], Result],
     ) -> Result | None:
-        self._log.check_leads()
-        plan()  # refuses at once what cannot be made
-
-        def answer() -> Result | None:
-            self._notice.expect(what)
-            return self._notice.answer(call.caller, what, result, call.now_ms)
-
         # Two users must not get one key with one command, nor two rows of a cluster one number.
-        request = StateRequest(call.caller, plan, _TOUCHES_ACCESS, answer)
-        self._log.submit(request, call.now_ms)
-        return None
+        return submit_call(
+            self._log,
+            call,
+            plan,
+            _TOUCHES_ACCESS,
+            lambda: self._notice.answer_changed(call, what, result),
+            tries=True,
+        )
 
 
 def _shown(user: User) -> dict[str, object]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
+from typing import NamedTuple
 
 from ledgermq.broker.call_arguments import optional_text
 from ledgermq.broker.calls import AnsweredVerb, Call, Members, Result, Verbs
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.sliced_answers import SlicedAnswers
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import StateRequest
+from ledgermq.broker.state.state_requests import submit_call
 from ledgermq.broker.verb_arguments import answered
 from ledgermq.model.config.settings import TopicsSection
 from ledgermq.model.errors import ProtocolError
@@ -24,7 +25,7 @@ from ledgermq.rules.consumers.group_plans import (
     plan_delete,
 )
 from ledgermq.rules.given_back import TOKEN_SIZE_MAX, MessageGivenBack
-from ledgermq.rules.tables.group_offsets import GroupTopic
+from ledgermq.rules.tables.group_offsets import GroupOffsets, GroupTopic
 from ledgermq.rules.tables.groups import SubscriptionGroup
 from ledgermq.rules.tables.table_changes import Change, GroupSet, TopicSet
 from ledgermq.verbs.groups import (
@@ -36,6 +37,72 @@ from ledgermq.verbs.groups import (
     ShowLag,
 )
 from ledgermq.verbs.needs import USER, shown
+
+TOPICS_PER_LOOK_MAX = 250
+"""Pairs of group and topic that one question looks at: some thousand queues at most."""
+
+
+class TopicLag(NamedTuple):
+    """A group in a topic: messages that wait for it, and the sum of its offsets."""
+
+    lag: int
+    consumed: int
+
+
+Lag = Callable[[str, Mapping[int, int]], int]
+
+
+class GroupLags:
+    """What is known of all groups' lag, found a part at a time.
+
+    There may be thousands of groups, and to look at a queue takes microseconds: whoever asks gets
+    the figures that are known, and makes this look at the next few, in turn.
+
+    Invariant: ``_found`` has no group of which no offset was known when the last round began.
+    """
+
+    def __init__(self, offsets: GroupOffsets, lag: Lag) -> None:
+        """Nothing is known yet.
+
+        Args:
+            offsets: of all groups.
+            lag: messages that wait in a topic, behind offsets by queue.
+        """
+        self._offsets = offsets
+        self._lag = lag
+        self._found: dict[GroupTopic, TopicLag] = {}
+        self._waiting: list[GroupTopic] = []
+        self.is_complete = False
+        """Whether every group was looked at once."""
+
+    def look(self) -> None:
+        """Look at the next few."""
+        left = TOPICS_PER_LOOK_MAX
+        if not self._waiting:
+            self._begin_round()
+        while self._waiting and left:
+            owner = self._waiting.pop()
+            offsets = self._offsets.offsets(owner.group, owner.topic)
+            if offsets:
+                lag = self._lag(owner.topic, offsets)
+                self._found[owner] = TopicLag(lag, sum(offsets.values()))
+            else:
+                self._found.pop(owner, None)
+            left -= 1
+        if not self._waiting:
+            self.is_complete = True
+
+    def by_group(self) -> dict[str, dict[str, TopicLag]]:
+        """What was found last, by group and topic."""
+        groups: dict[str, dict[str, TopicLag]] = {}
+        for owner, found in self._found.items():
+            groups.setdefault(owner.group, {})[owner.topic] = found
+        return groups
+
+    def _begin_round(self) -> None:
+        self._waiting = [owner for owner, _ in self._offsets]
+        for gone in self._found.keys() - set(self._waiting):
+            del self._found[gone]
 
 
 class GroupCalls:
@@ -154,10 +221,9 @@ class GroupCalls:
                 return []
             return [GroupSet(name, group.to_fields())]
 
-        touches = frozenset({f"group {name}"})
-        request = StateRequest(call.caller, changes, touches, lambda: self._described(name))
-        self._log.submit(request, call.now_ms)
-        return None
+        return submit_call(
+            self._log, call, changes, {f"group {name}"}, lambda: self._described(name)
+        )
 
     def _delete(self, call: Call, asked: DeleteGroup) -> Result | None:
         """The group, ``with_offsets`` what it has consumed, ``with_topics`` its retry topics.
@@ -189,10 +255,7 @@ class GroupCalls:
         def answer() -> Result:
             return {"group": name, "topics": deleted}
 
-        self._log.submit(
-            StateRequest(call.caller, changes, frozenset(touches), answer), call.now_ms
-        )
-        return None
+        return submit_call(self._log, call, changes, touches, answer)
 
     def _lag_rows(self, call: Call, asked: ShowLag) -> Result | None:
         """Queue by queue, of the topics that the group has consumed, or of one."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypedDict
 
 import ledgermq
-from ledgermq.broker.administration.group_lags import GroupLags, TopicLag
+from ledgermq.broker.administration.group_calls import GroupLags, TopicLag
 from ledgermq.broker.call_arguments import integer
 from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.ipc.cursor_page import Role

@@ -9,7 +9,7 @@ from itertools import islice
 from ledgermq.broker.calls import Call, Result, Verbs
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import StateRequest
+from ledgermq.broker.state.state_requests import submit_call
 from ledgermq.broker.verb_arguments import answered
 from ledgermq.model.errors import ConfigError, NoPermissionError, ProtocolError
 from ledgermq.model.names.schemas import (
@@ -153,8 +153,7 @@ class SchemaCalls:
             # To compare schemas takes a while: once, unless there was another change meanwhile.
             return made if self._table.revision == revision else plan()
 
-        self._log.submit(StateRequest(call.caller, changes, _TOUCHES, answer), call.now_ms)
-        return None
+        return submit_call(self._log, call, changes, _TOUCHES, answer)
 
 
 def _steps() -> StepBudget:

@@ -1,19 +1,25 @@
-"""Calls about topics: lists, and changes."""
+"""Calls about topics and the content of their queues: lists, and changes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 
-from ledgermq.broker.call_arguments import flag, text
+from ledgermq.broker.call_arguments import flag, integer, text
 from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
+from ledgermq.broker.consumers.retry_topics import RetryTopics
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.sliced_answers import SlicedAnswers
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.state.state_requests import StateRequest
+from ledgermq.broker.state.state_requests import submit_call
 from ledgermq.broker.state.writer_notice import WriterNotice
 from ledgermq.broker.verb_arguments import answered
 from ledgermq.model.config.settings import NodeSection, TopicsSection
+from ledgermq.model.errors import NoPermissionError, TopicUnknownError
+from ledgermq.model.limits import FORBIDDEN_TOPICS, QUEUE_ID_MAX
+from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.model.rights import Right
 from ledgermq.rules.messages.topic_plans import (
@@ -23,9 +29,10 @@ from ledgermq.rules.messages.topic_plans import (
     plan_delete,
     warnings_of,
 )
+from ledgermq.rules.tables.groups import check_group_name
 from ledgermq.rules.tables.table_changes import Change, OffsetsSet, TopicSet
-from ledgermq.rules.tables.topics import Topic, check_topic_name
-from ledgermq.verbs.needs import ANY, topic_right
+from ledgermq.rules.tables.topics import Permission, Topic, check_topic_name
+from ledgermq.verbs.needs import ADMIN_ANYWHERE, ANY, shown, topic_right
 from ledgermq.verbs.topics import (
     AlterTopic,
     CreateTopic,
@@ -34,6 +41,9 @@ from ledgermq.verbs.topics import (
     ShowTopic,
     TopicFields,
 )
+
+UNIT_MODE = 1
+"""Bit of a topic's flags (``TopicSysFlag``)."""
 
 
 class TopicCalls:
@@ -137,9 +147,7 @@ class TopicCalls:
                     first_offsets=self._known.first_offsets(name),
                 )
 
-            self._log.check_leads()
-            plan()  # refuses at once what cannot be made
-            return self._change(call, name, plan, route_of)
+            return self._change(call, name, plan, route_of, tries=True)
         return self._notice.answer(
             call.caller, name, lambda: route_of(self._known.topic(name)), call.now_ms
         )
@@ -179,13 +187,10 @@ class TopicCalls:
             return [TopicSet(name, None), *(OffsetsSet(group, name, None) for group in groups)]
 
         def answer() -> Result | None:
-            self._notice.expect(name)
             deleted = {"topic": name, "groups": groups}
-            return self._notice.answer(call.caller, name, lambda: deleted, call.now_ms)
+            return self._notice.answer_changed(call, name, lambda: deleted)
 
-        request = StateRequest(call.caller, changes, frozenset({f"topic {name}"}), answer)
-        self._log.submit(request, call.now_ms)
-        return None
+        return submit_call(self._log, call, changes, {f"topic {name}"}, answer)
 
     def _change(
         self,
@@ -193,6 +198,8 @@ class TopicCalls:
         name: str,
         plan: Callable[[], Topic],
         describe: Callable[[Topic], Result],
+        *,
+        tries: bool = False,
     ) -> Result | None:
         """Have a topic in the log; whoever asked is told once producers can use it."""
 
@@ -203,14 +210,11 @@ class TopicCalls:
             return [TopicSet(name, topic.to_fields())]
 
         def answer() -> Result | None:
-            self._notice.expect(name)
-            return self._notice.answer(
-                call.caller, name, lambda: describe(self._known.topic(name)), call.now_ms
+            return self._notice.answer_changed(
+                call, name, lambda: describe(self._known.topic(name))
             )
 
-        request = StateRequest(call.caller, changes, frozenset({f"topic {name}"}), answer)
-        self._log.submit(request, call.now_ms)
-        return None
+        return submit_call(self._log, call, changes, {f"topic {name}"}, answer, tries=tries)
 
     def _described(self, topic: Topic) -> Result:
         """All that the table says of a topic, and what an operator should know of it.
@@ -259,3 +263,131 @@ def route_of(topic: Topic) -> Result:
         "write_queues": topic.write_queues,
         "perm": int(topic.permission),
     }
+
+
+class SendTopicCalls:
+    """Creation of a topic on a RocketMQ client's first send (``createTopicInSendMessage``).
+
+    RocketMQ's clients name a *template*: a topic whose settings the new one gets, if it may be
+    inherited from. A group's own topics are made as its other users make them. Whoever asked is
+    told once producers can rely on it.
+    """
+
+    def __init__(
+        self, known: KnownTopics, rules: TopicsSection, log: StateLog, notice: WriterNotice
+    ) -> None:
+        self._known = known
+        self._tables = known.tables
+        self._rules = rules
+        self._log = log
+        self._notice = notice
+        self._of_groups = RetryTopics(known, rules)
+        self.verbs: Verbs = (AnsweredVerb("topic_for_send", self._make, ADMIN_ANYWHERE),)
+
+    def _make(self, call: Call) -> Result | None:
+        arguments = call.arguments
+        name, template = text(arguments, "topic"), text(arguments, "template")
+        queues = integer(arguments, "queues", 0, QUEUE_ID_MAX)
+        is_unit = flag(arguments, "unit_mode")
+        check_topic_name(name)
+        if name in FORBIDDEN_TOPICS:
+            raise NoPermissionError("topic is the broker's own", topic=name)
+        group = _group_of(name)
+
+        def changes() -> list[Change]:
+            if group is None:
+                is_there = self._tables.topics.get(name) is not None
+                return [] if is_there else [set_of(self._inherit(name, template, queues))]
+            lacking = self._of_groups.lacking(group, name)
+            # Like any other one that is sent to first; of what its group gets back itself it is
+            # another topic, with the group's number of queues.
+            with suppress(TopicUnknownError):
+                made = set_of(self._inherit(name, template, queues))
+                return [made if isinstance(one, TopicSet) else one for one in lacking]
+            return lacking
+
+        def set_of(made: Topic) -> TopicSet:
+            if is_unit:
+                made = replace(made, sys_flag=made.sys_flag | UNIT_MODE)
+            return TopicSet(name, made.to_fields())
+
+        def answer() -> Result | None:
+            return self._notice.answer_changed(
+                call, name, lambda: route_of(self._known.topic(name))
+            )
+
+        touched = {f"topic {name}"} if group is None else {f"topic {name}", f"group {group}"}
+        return submit_call(self._log, call, changes, touched, answer, tries=True)
+
+    def _inherit(self, name: str, template: str, queues: int) -> Topic:
+        """A new topic with the settings of ``template``.
+
+        Raises:
+            TopicUnknownError: no topic may be made on first use, or none from that template.
+        """
+        if not self._rules.auto_create_topic_enable:
+            raise TopicUnknownError(
+                "topic does not exist, and is not created on first use",
+                topic=name,
+                setting="topics.auto_create_topic_enable",
+            )
+        source = self._tables.topics.get(template)
+        if source is None or not source.permission & Permission.INHERIT:
+            raise TopicUnknownError(
+                "topic does not exist, and its template is no topic to inherit from",
+                topic=name,
+                template=template,
+            )
+        count = max(1, min(queues, source.write_queues), self._known.queues_found(name))
+        made = replace(
+            Topic(name, count, count),
+            permission=source.permission & ~Permission.INHERIT,
+            unknown=source.unknown,
+        )
+        begins = self._known.first_offsets(name)
+        return made.beginning_at(begins) if begins else made
+
+
+def _group_of(name: str) -> str | None:
+    """The group whose own topic that is; None when it is nobody's."""
+    for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
+        if name.startswith(prefix):
+            group = name.removeprefix(prefix)
+            check_group_name(group)
+            return group
+    return None
+
+
+class QueueCalls:
+    """The content of one queue: answered at once, by any node, from its own store."""
+
+    def __init__(self, known: KnownTopics) -> None:
+        self._store = known.store
+        self._known = known
+        self.verbs: Verbs = (
+            AnsweredVerb("queue", self._queue, shown(topic_right(ANY)), whatever_tables=True),
+            AnsweredVerb(
+                "offset_by_time",
+                self._offset_by_time,
+                shown(topic_right(ANY)),
+                whatever_tables=True,
+            ),
+            AnsweredVerb(
+                "earliest_time", self._earliest_time, shown(topic_right(ANY)), whatever_tables=True
+            ),
+        )
+
+    def _queue(self, call: Call) -> Result:
+        bounds = self._store.bounds(self._known.queue_of(call.arguments))
+        return {"min": bounds.first, "max": bounds.end}
+
+    def _offset_by_time(self, call: Call) -> Result:
+        queue = self._known.queue_of(call.arguments)
+        timestamp_ms = integer(call.arguments, "timestamp", 0, 2**63 - 1)
+        if flag(call.arguments, "since"):
+            return {"offset": self._store.first_since(queue, timestamp_ms)}
+        return {"offset": self._store.offset_by_time(queue, timestamp_ms)}
+
+    def _earliest_time(self, call: Call) -> Result:
+        queue = self._known.queue_of(call.arguments) if "topic" in call.arguments else None
+        return {"timestamp": self._store.earliest_time(queue)}

@@ -39,8 +39,8 @@ from ledgermq.model.names.queue_name import QueueName
 from ledgermq.process.clock import Clock
 from ledgermq.rules.consumers.enrolment import MODELS, Enrolment, Member
 from ledgermq.rules.consumers.offset_plans import MEMBERS_NAMED_MAX
-from ledgermq.rules.consumers.queue_leases import QueueLeases
 from ledgermq.rules.tables.groups import check_group_name
+from ledgermq.rules.tables.queue_locks import QueueLeases
 from ledgermq.rules.tables.table_changes import Change, GroupSet, Lock, LocksSet
 from ledgermq.rules.tables.topics import check_topic_name
 from ledgermq.sessions.refusal_lines import RefusalLines

@@ -154,7 +154,7 @@ class DelayService(Service):
 
     def _next_offset(self, level: _Level, bounds: ReadableRange) -> int:
         # As Java corrects it: what is gone is gone. Beyond the end it is on a node alone that does
-        # not lead; who begins to lead has put it right (``position_check``).
+        # not lead; who begins to lead has put it right (``PositionCheck``).
         wanted = self._moves.source(level.queue).next_offset
         return min(max(wanted, bounds.first), bounds.end)
 

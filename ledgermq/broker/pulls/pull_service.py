@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ledgermq.broker.callers import Client
-from ledgermq.broker.pulls.holds import Hold, Holds
-from ledgermq.broker.pulls.pull_answers import Answer, Held, Later, nothing, refusal
+from ledgermq.broker.pulls.pull_answers import Answer, Held, Hold, Holds, Later, nothing, refusal
+from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.reading.poison_messages import PoisonMessages
 from ledgermq.broker.reading.property_scan import Wanted, sql_filter
 from ledgermq.broker.reading.readable_store import ReadableStore
@@ -138,6 +138,28 @@ class PullService(Service):
         self._displaced: deque[Hold[Client, Held]] = deque()
         self._paced: list[_Paced] = []
         self._paced_count = 0
+
+    @classmethod
+    def made(
+        cls,
+        known: KnownTopics,
+        settings: Settings,
+        *,
+        counts: Counts,
+        contain: Contain,
+        clock: Clock,
+    ) -> PullService:
+        """The one of a process, as the settings say."""
+        limits = settings.limits
+        return cls(
+            known.store,
+            Holds(limit=limits.held_pulls_max, share=limits.held_pulls_per_client),
+            known.check_queue,
+            filters_properties=settings.reads.enable_property_filter,
+            counts=counts,
+            contain=contain,
+            clock=clock,
+        )
 
     def know_hosts(self, host_of: Callable[[Client], str]) -> None:
         """Be told by ``host_of``, too, of which host a client is; of others it says nothing."""

@@ -10,21 +10,36 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from ledgermq.broker.reading.applied_tables import AppliedTables
+from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.formats.config_json import encode_document, encode_in_steps
+from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.ipc.orders import TopicsChanged, WritableTopic, encode
-from ledgermq.model.config.settings import Settings
-from ledgermq.model.errors import CorruptLogError, DiskFullError, StorageError
+from ledgermq.model.config.settings import LimitsSection, Settings
+from ledgermq.model.errors import (
+    CorruptLogError,
+    DiskFullError,
+    MessageIllegalError,
+    QuotaError,
+    StorageError,
+)
 from ledgermq.model.events import Event
+from ledgermq.model.names.queue_name import QueueName
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
+from ledgermq.process.table_files import tell_outliers
 from ledgermq.rules.access import access
+from ledgermq.rules.messages.token_bucket import TokenBucket
+from ledgermq.rules.state.outlying_positions import Outlier, find_outliers, put_right
 from ledgermq.rules.tables import delays, moves, quotas, sinks, topics
-from ledgermq.rules.tables.documents import Document
-from ledgermq.rules.tables.topics import queues_for_writing
+from ledgermq.rules.tables.documents import Document, Steps
+from ledgermq.rules.tables.groups import GroupTable
+from ledgermq.rules.tables.table_changes import Change, GroupSet, TopicSet
+from ledgermq.rules.tables.topics import TopicTable, queues_for_writing
 from ledgermq.store.queues.queue_ends import (
     NAME,
     Queue,
@@ -35,6 +50,16 @@ from ledgermq.store.queues.queue_ends import (
     told_ends_path,
     write_queue_ends,
 )
+
+BURST_S = 20
+"""Seconds whose creations may come at once: a client that starts has all its groups made."""
+
+OWNERS_MAX = 10_000
+"""Who has created something lately; those longest ago are forgotten."""
+
+CHECK_NS = 10_000_000
+"""Positions are looked at for so long in one turn: a queue that nobody has read yet costs a tenth
+of a millisecond."""
 
 
 class ToldEnds:
@@ -415,3 +440,149 @@ class BrokerTables(AppliedTables):
             self._due_ns = now_ns + RETRY_NS
             return
         self._saved_revisions |= writing
+
+
+class TableRoom:
+    """What one command may add to the tables: of topics and groups, which stay until deleted.
+
+    Attributes:
+        limits: of the settings; may be replaced.
+    """
+
+    def __init__(
+        self, tables: BrokerTables, limits: LimitsSection, *, clock: Clock, counts: Counts
+    ) -> None:
+        self.limits = limits
+        self._clock = clock
+        self._counts = counts
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._tables = tables
+        self._topics: set[str] = set()
+        self._groups: set[str] = set()
+
+    def begin(self) -> None:
+        """Another command: the tables have what those before it have added."""
+        self._topics.clear()
+        self._groups.clear()
+
+    def check(self, planned: Sequence[Change], owner: str = "") -> None:
+        """Take what is to be changed, too, or refuse it as a whole.
+
+        What is there already can be changed and deleted whatever the limits are.
+
+        Args:
+            owner: whose creations it counts among; empty: an operator's, or the node's own.
+
+        Raises:
+            MessageIllegalError: names what is too many, the limit and the setting.
+            QuotaError: the owner creates too many a second.
+        """
+        topics = self._fresh(planned, TopicSet, self._tables.topics, self._topics)
+        groups = self._fresh(planned, GroupSet, self._tables.groups, self._groups)
+        tables, limits = self._tables, self.limits
+        for what, there, fresh, limit in (
+            ("topics", len(tables.topics) + len(self._topics), topics, limits.topics_max),
+            ("groups", len(tables.groups) + len(self._groups), groups, limits.groups_max),
+        ):
+            if fresh and there + len(fresh) > limit:
+                raise MessageIllegalError(
+                    f"too many {what}: delete some that nobody uses",
+                    there=there,
+                    new=min(fresh),
+                    limit=limit,
+                    setting=f"limits.{what}_max",
+                )
+        self._charge(owner, len(topics) + len(groups))
+        self._topics |= topics
+        self._groups |= groups
+
+    def _charge(self, owner: str, count: int) -> None:
+        rate = self.limits.creations_per_s
+        if not (owner and count and rate):
+            return
+        now_ns = self._clock.monotonic_ns()
+        bucket = self._buckets.pop(owner, None)
+        if bucket is None or bucket.rate != rate:
+            bucket = TokenBucket(rate, burst=BURST_S * rate, now_ns=now_ns, is_full=True)
+        self._buckets[owner] = bucket
+        if len(self._buckets) > OWNERS_MAX:
+            self._buckets.popitem(last=False)
+        wait_ms = bucket.wait_ms(now_ns)
+        if wait_ms:
+            self._counts[BrokerCounter.CREATIONS_REFUSED] += 1
+            raise QuotaError(
+                "too many topics and groups are made by one client: nothing was changed",
+                owner=owner,
+                limit_per_s=rate,
+                setting="limits.creations_per_s",
+                retry_after_ms=wait_ms,
+            )
+        bucket.take(count)
+
+    @staticmethod
+    def _fresh(
+        planned: Sequence[Change],
+        kind: type[TopicSet] | type[GroupSet],
+        table: TopicTable | GroupTable,
+        taken: set[str],
+    ) -> set[str]:
+        return {
+            change.name
+            for change in planned
+            if isinstance(change, kind)
+            and change.fields is not None
+            and change.name not in taken
+            and table.get(change.name) is None
+        }
+
+
+class PositionCheck:
+    """Owned by the broker process.
+
+    RocketMQ's files were put right when they were taken over (``process/table_files.py``); others
+    were not: those of an older version, of a log that was cut or replaced, or ones that an operator
+    has changed and left their place in. What members commit is within its queue.
+    """
+
+    def __init__(
+        self, store: ReadableStore, tables: BrokerTables, *, clock: Clock = MACHINE_CLOCK
+    ) -> None:
+        self._store = store
+        self._tables = tables
+        self._clock = clock
+        self._term = 0
+        self._steps: Steps[list[Outlier]] | None = None
+
+    def is_done(self, term: int) -> bool:
+        """Look on, for a bounded time; whether all positions are within their queues.
+
+        To be called when everything is applied that was in the log at the begin of ``term``, which
+        this node leads, and again until it is true.
+        """
+        if self._steps is None or term != self._term:
+            state = self._tables.state
+            self._term = term
+            ends = self._tables.known_ends()
+            self._steps = find_outliers(
+                state.offsets, (state.delays, state.moves), self._end_of, at_least=ends
+            )
+        until_ns = self._clock.monotonic_ns() + CHECK_NS
+        try:
+            while True:
+                next(self._steps)
+                if self._clock.monotonic_ns() >= until_ns:
+                    return False
+        except StopIteration as ended:
+            found: list[Outlier] = ended.value
+        self._steps = None
+        state = self._tables.state
+        put_right(found, state.offsets, (state.delays, state.moves))
+        tell_outliers(found)
+        return True
+
+    def _end_of(self, queue: QueueName) -> int | None:
+        try:
+            return self._store.end(queue)
+        except CorruptLogError:
+            # Whoever reads it says so; it is repaired, and a later leader looks again.
+            return None

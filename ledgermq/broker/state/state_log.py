@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.service import Mailbox, Service
-from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.broker.state.broker_tables import BrokerTables, TableRoom
 from ledgermq.broker.state.state_reader import StateReader
 from ledgermq.broker.state.state_requests import (
     BatchPlan,
@@ -29,7 +29,6 @@ from ledgermq.broker.state.state_requests import (
     StateRequest,
     WaitingRequest,
 )
-from ledgermq.broker.state.table_room import TableRoom
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.ipc.counters import Counts, no_counts
 from ledgermq.ipc.orders import ProposeState, encode

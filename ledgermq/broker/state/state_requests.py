@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 from ledgermq.broker.callers import Caller
+from ledgermq.broker.calls import Call, Result
 from ledgermq.ipc.orders import PackRows
 from ledgermq.model.errors import LedgerError
 from ledgermq.rules.tables.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved, record_sum
 from ledgermq.rules.tables.table_changes import Change
-
-Result = Mapping[str, object]
 
 GroupPart = bytes | PackRows
 """What follows a command: a record with its entry header hole, or the rows of a pack."""
@@ -58,6 +57,39 @@ class StateRequest(NamedTuple):
     answer: Callable[[], Result | None]
     records: Callable[[], Sequence[GroupPart]] | None = None
     refused: Callable[[LedgerError], None] | None = None
+
+
+class TakesRequests(Protocol):
+    """Has what is asked for in the log; ``StateLog`` does."""
+
+    def check_leads(self) -> None: ...
+
+    def submit(self, request: StateRequest, now_ms: int, /) -> None: ...
+
+
+def submit_call(
+    log: TakesRequests,
+    call: Call,
+    plan: Callable[[], Sequence[Change]],
+    touches: Iterable[str],
+    answer: Callable[[], Result | None],
+    *,
+    tries: bool = False,
+) -> Result | None:
+    """Have what a call wants in the log; None: it is answered once that is applied.
+
+    Args:
+        plan, touches, answer: see ``StateRequest``.
+        tries: what cannot be planned now, or not by this node, is refused at once.
+
+    Raises:
+        LedgerError: as ``StateLog.submit``, and as the plan where it is tried.
+    """
+    if tries:
+        log.check_leads()
+        plan()
+    log.submit(StateRequest(call.caller, plan, frozenset(touches), answer), call.now_ms)
+    return None
 
 
 def count_of(parts: Sequence[GroupPart]) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from ledgermq.broker.callers import Caller
-from ledgermq.broker.calls import Result
+from ledgermq.broker.calls import Call, Result
 from ledgermq.broker.service import Mailbox, Service
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_requests import Reply
@@ -107,6 +107,11 @@ class WriterNotice(Service):
         revision = self._tables.topics_revision + self._tables.has_news
         if revision > self._loaded_revision:
             self._unconfirmed[topic] = revision
+
+    def answer_changed(self, call: Call, topic: str, answer: Callable[[], Result]) -> Result | None:
+        """The answer to a call whose command, that is being applied, has changed ``topic``."""
+        self.expect(topic)
+        return self.answer(call.caller, topic, answer, call.now_ms)
 
     def answer(
         self, caller: Caller, topic: str, answer: Callable[[], Result], now_ms: int

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ledgermq.broker.call_arguments import WAIT_MS_MAX, integer, text
 from ledgermq.broker.callers import Caller
+from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.deliveries.moves import Buffer, Moves
 from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.service import Mailbox, Service
@@ -23,6 +25,7 @@ from ledgermq.broker.state.state_log import RETRY_MS, StateLog
 from ledgermq.broker.state.state_requests import Reply
 from ledgermq.broker.transactions.half_reader import HalfReader
 from ledgermq.broker.transactions.transaction_checks import CheckDesk, May, checks_of
+from ledgermq.broker.verb_arguments import answered
 from ledgermq.formats.records.message import decode_message, encode_message
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.config.settings import Settings
@@ -39,12 +42,14 @@ from ledgermq.model.errors import (
 from ledgermq.model.events import Event
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.model.names.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC, Decision
+from ledgermq.model.rights import Right
 from ledgermq.model.units import HOUR_MS
 from ledgermq.process.clock import Clock, epoch_ms
 from ledgermq.rules.messages.half_table import CheckRules, HalfTable, TransactionKey, unknown
 from ledgermq.rules.messages.transactions import (
     GROUP,
     HALF_QUEUE,
+    NAME_SIZE_MAX,
     OP_QUEUE,
     RECORDS_OF,
     WAY_OF,
@@ -59,9 +64,13 @@ from ledgermq.rules.tables.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved
 from ledgermq.rules.tables.table_changes import Change, OffsetsSet, TopicSet
 from ledgermq.rules.tables.topics import Topic
 from ledgermq.store.steady_time import SteadyTime
+from ledgermq.verbs.needs import USER
+from ledgermq.verbs.waiting import EndTransaction, ListTransactions
 
 Find = Callable[[str, str], Iterable[memoryview]]
 """The records of a topic that have a key or a unique id."""
+
+assert NAME_SIZE_MAX == 255  # what ``call_arguments.text`` takes
 
 
 def check_ended(find: Find, key: TransactionKey, decision: Decision) -> None:
@@ -561,4 +570,68 @@ def _ended(end: End, messages: int) -> dict[str, object]:
         "transaction": end.key.transaction,
         "decision": end.decision.value,
         "messages": messages,
+    }
+
+
+class TransactionCalls:
+    """What changes something goes through the log, and is answered from there."""
+
+    def __init__(self, service: TransactionService) -> None:
+        self._service = service
+        self.verbs: Verbs = (
+            answered(EndTransaction, self._end),
+            AnsweredVerb("transaction_checks", self._checks, USER),
+            answered(ListTransactions, self._list),
+        )
+
+    def _end(self, call: Call, asked: EndTransaction) -> Result | None:
+        end = End(
+            call.caller,
+            TransactionKey(asked.group, asked.transaction),
+            Decision(asked.decision),
+            asked.messages,
+            asked.offset,
+            call.now_ms + END_MS,
+            lambda topic: call.check_topic(topic, Right.PUB),
+        )
+        self._service.end(end)
+        return None
+
+    def _checks(self, call: Call) -> Result | None:
+        group = text(call.arguments, "group")
+        wait_ms = integer(call.arguments, "wait_ms", 0, WAIT_MS_MAX)
+        self._service.wait_for_checks(
+            call.caller, group, call.now_ms + wait_ms, lambda topic: call.may(topic, Right.PUB)
+        )
+        return None
+
+    def _list(self, call: Call, asked: ListTransactions) -> Result:
+        """The transactions that wait for their end, the oldest first."""
+        table = self._service.table()
+        found: dict[TransactionKey, list[Half]] = {}
+        for half in table:
+            key = TransactionKey(half.group, half.transaction)
+            if key in found:
+                found[key].append(half)
+            elif len(found) < asked.count:
+                found[key] = [half]
+        return {
+            "half_messages": len(table),
+            "transactions": [
+                _row(key, halves)
+                for key, halves in found.items()
+                if all(call.may(topic, Right.PUB) for topic in {half.topic for half in halves})
+            ],
+        }
+
+
+def _row(key: TransactionKey, halves: list[Half]) -> dict[str, object]:
+    return {
+        "transaction": key.transaction,
+        "group": key.group,
+        "messages": len(halves),
+        "offset": halves[-1].offset,
+        "topics": sorted({half.topic for half in halves}),
+        "born": halves[0].born_ms,
+        "checks": max(half.checks for half in halves),
     }

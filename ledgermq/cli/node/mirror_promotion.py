@@ -14,8 +14,13 @@ from ledgermq.cli.node_verbs import confirm
 from ledgermq.cli.output import tell, time_text
 from ledgermq.conversion.missing_messages import Missing, MissingQueue, common_end, missing_behind
 from ledgermq.daemon.store_lock import stopped_store
-from ledgermq.members.mirrors.mirror_promotion import copy_end, promote_mirror
-from ledgermq.members.mirrors.mirror_rejoin import Rejoin, carry_out_rejoin, plan_rejoin
+from ledgermq.members.mirrors.mirror_promotion import (
+    Rejoin,
+    carry_out_rejoin,
+    copy_end,
+    plan_rejoin,
+    promote_mirror,
+)
 from ledgermq.members.mirrors.mirror_report import MirrorReport, latest_word, read_mirror_report
 from ledgermq.members.mirrors.promotion_note import Promotion, read_promotion
 from ledgermq.model.config.amounts import size_text

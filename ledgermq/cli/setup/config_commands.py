@@ -21,14 +21,16 @@ from ledgermq.process.settings.settings_loading import load_settings, read_prope
 from ledgermq.sessions.keys.first_access import (
     CERTIFICATES,
     CLIENTS,
+    FIRST_PORT,
     MEMBERS_CERTIFICATES,
     WHOLE_SETTINGS,
     AccessWish,
     ClientPorts,
+    GroupWish,
     NewNode,
     make_first_access,
+    plan_group,
 )
-from ledgermq.sessions.keys.first_group import FIRST_PORT, GroupWish, plan_group
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -1,4 +1,4 @@
-"""Codes about topics, for RocketMQ's administrators."""
+"""Codes about topics and the units of a queue, for RocketMQ's tools."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from functools import partial
 
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.gateway.administration.encoded_tables import EncodedTables, shown_fields
-from ledgermq.gateway.clients.client_groups import ClientGroups
 from ledgermq.gateway.code_rights import ADMIN, USER, topic_right
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import LedgerError, ProtocolError, TopicUnknownError
 from ledgermq.model.names.queue_name import QueueName
+from ledgermq.model.rights import Right
 from ledgermq.remoting.body_fields import json_field, objects_in
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body
-from ledgermq.remoting.fields import flag, int32, text
+from ledgermq.remoting.fields import flag, int32, int64, text
 from ledgermq.rules.tables.topics import Topic
 from ledgermq.verbs.needs import ANY
+
+UNITS_MAX = 1_000
+"""Units that are shown at once."""
 
 
 class TopicCodes(PortPart):
@@ -31,7 +34,7 @@ class TopicCodes(PortPart):
         self._encoded = EncodedTables(context.tables.state)
         self._tables = context.tables
         self._figures = context.figures
-        self._clients = ClientGroups(context.clients)
+        self._clients = context.clients
         self._changes = context.changes
         self.codes = (
             Code(RequestCode.UPDATE_AND_CREATE_TOPIC, self._put, ADMIN),
@@ -157,3 +160,50 @@ def queue_of(asked: Asked, topic: Topic) -> QueueName:
     if not 0 <= queue_id < max(topic.read_queues, topic.write_queues):
         raise ProtocolError("topic has no such queue", topic=topic.name, queue=queue_id)
     return QueueName(topic.name, queue_id)
+
+
+class QueueCodes(PortPart):
+    """Answered by every node, from its own queue."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._store = context.service.known.store
+        self._tables = context.tables
+        self._clients = context.clients
+        self.codes = (Code(RequestCode.QUERY_CONSUME_QUEUE, self._units, topic_right(Right.SUB)),)
+
+    def _units(self, asked: Asked) -> Command:
+        fields = asked.command.fields
+        queue = queue_of(asked, topic_of(asked, self._tables))
+        index, count = int64(fields, "index"), int32(fields, "count")
+        first, end, _ = self._store.bounds(queue)
+        bounds: dict[str, object] = {"maxQueueIndex": end, "minQueueIndex": first}
+        if index < 0:
+            index = end - count
+        index = max(first, index)
+        count = max(0, min(count, UNITS_MAX, end - index))
+        units = self._store.units(queue, index, count) if count else None
+        if units is None:
+            remark = f"queue has no units from {index} on: minimum {first}, end {end}"
+            return asked.command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+        codes = self._codes(fields.get("consumerGroup", ""), queue.topic)
+        rows = [
+            {
+                "eval": codes is None or int(unit["tags"]) in codes,
+                "physicOffset": int(unit["position"]),
+                "physicSize": int(unit["size"]),
+                "tagsCode": int(unit["tags"]),
+            }
+            for unit in units
+        ]
+        return asked.command.reply(body=encode_body({**bounds, "queueData": rows}))
+
+    def _codes(self, group: str, topic: str) -> set[int] | None:
+        """Hashes of the tags that a group wants; None for all."""
+        found: set[int] = set()
+        for member in self._clients.consumers(group):
+            for one in member.group.subscriptions:
+                if one.topic == topic:
+                    if not one.codes:
+                        return None
+                    found |= one.codes
+        return found or None

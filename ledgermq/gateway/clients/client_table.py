@@ -29,8 +29,6 @@ ID_SHOWN_MAX = 100
 EXPIRY_MS = 120_000
 """``CHANNEL_EXPIRED_TIMEOUT``: four heartbeats of a client."""
 
-"""For each of them a question about transactions waits (``transaction_checks.py``)."""
-
 
 class Client(NamedTuple):
     """Who a connection says it is.
@@ -166,6 +164,17 @@ class ClientTable:
                 consumer.client_id for consumer in self._consumers.get(group, {}).values()
             )
         )
+
+    def consuming(self, topic: str) -> list[str]:
+        """Groups of which a member subscribes to a topic now."""
+        return [name for name in self._consumers if topic in (self.topics_of(name) or ())]
+
+    def topics_of(self, group: str) -> set[str] | None:
+        """Topics that the members of a group subscribe to; None when it has no member."""
+        members = self._consumers.get(group)
+        if members is None:
+            return None
+        return {one.topic for member in members.values() for one in member.group.subscriptions}
 
     def twins(self, group: str) -> list[Twins]:
         """Consumers of a group that have one client id."""

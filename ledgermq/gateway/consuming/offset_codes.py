@@ -1,4 +1,4 @@
-"""Codes of offsets: those consumed by groups, and the bounds of queues.
+"""Codes of consumers beside pulls: offsets, bounds of queues, locks, messages given back, look-ups.
 
 What is asked about a queue is answered by any node, from its own store; a queue that is not there
 is an empty one, as in RocketMQ.
@@ -6,20 +6,44 @@ is an empty one, as in RocketMQ.
 
 from __future__ import annotations
 
-from ledgermq.gateway.code_rights import both_rights, topic_right
+from typing import NamedTuple
+
+from ledgermq.broker.calls import Result
+from ledgermq.broker.consumers.other_members import OTHER_OWNER_PREFIX
+from ledgermq.broker.pulls.query_service import QueryAnswer
+from ledgermq.gateway.code_rights import USER, Named, both_rights, group_right, named, topic_right
+from ledgermq.gateway.consuming.pull_checks import PullChecks
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code, Freshness
 from ledgermq.gateway.transport.refusals import refusal
-from ledgermq.model.errors import LedgerError, MessageIllegalError, TopicUnknownError
+from ledgermq.model.errors import (
+    GroupUnknownError,
+    LedgerError,
+    MessageIllegalError,
+    NoPermissionError,
+    ProtocolError,
+    TopicUnknownError,
+)
+from ledgermq.model.limits import LEVEL_MAX, TIMES_MAX
 from ledgermq.model.names.queue_name import QueueName
+from ledgermq.model.rights import Right
 from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.command import RETRIES_VERSION, Command
+from ledgermq.remoting.fastjson import decode_body, encode_body
 from ledgermq.remoting.fields import int32, int64, text
+from ledgermq.remoting.pull_request import TAG
 from ledgermq.rules.messages.pull_rules import ReadableRange
 from ledgermq.verbs.needs import ANY
+from ledgermq.wire.query_frame import KeyQuery, PositionQuery, decode_queried
 
 NOTHING = ReadableRange(0, 0)
+
+MESSAGES_MAX = 64
+"""RocketMQ's ``maxMsgsNumBatch``: most messages of one reply."""
+
+UNIQUE_MAX = 32
+"""Messages that have one unique id: few, and the client wants all."""
 
 
 class OffsetCodes(PortPart):
@@ -154,3 +178,219 @@ class OffsetCodes(PortPart):
 
 def _queue(command: Command) -> QueueName:
     return QueueName(text(command.fields, "topic"), int32(command.fields, "queueId"))
+
+
+class ReturnCodes(PortPart):
+    """Messages given back (36): answered when the copy is in the log; RocketMQ says so before."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._calls = context.calls
+        self._tables = context.tables
+        self.codes = (
+            Code(RequestCode.CONSUMER_SEND_MSG_BACK, self._send_back, group_right("group")),
+        )
+
+    def _send_back(self, asked: Asked) -> None:
+        command = asked.command
+        group = text(command.fields, "group")
+        arguments: dict[str, object] = {
+            "group": group,
+            "position": int64(command.fields, "offset"),
+            "delay_level": min(max(int32(command.fields, "delayLevel"), -1), LEVEL_MAX),
+        }
+        times = int32(command.fields, "maxReconsumeTimes", -1)
+        if command.version >= RETRIES_VERSION and times >= 0:
+            arguments["max_reconsume_times"] = min(times, TIMES_MAX)
+
+        def refused(error: LedgerError) -> Command | None:
+            is_about_group = error.details.get("group") == group
+            is_unknown = is_about_group and self._tables.groups.get(group) is None
+            if not (isinstance(error, NoPermissionError) and is_unknown):
+                return None
+            return refusal(command, GroupUnknownError(error.message, **error.details))
+
+        self._calls.answer(asked, "send_back", arguments, refused=refused)
+
+
+class _Queue(NamedTuple):
+    topic: str
+    broker: str
+    queue_id: int
+
+
+class _Wish(NamedTuple):
+    group: str
+    client: str
+    queues: list[_Queue]
+
+    def arguments(self) -> dict[str, object]:
+        """Arguments of the broker's own verbs."""
+        by_topic: dict[str, list[int]] = {}
+        for one in self.queues:
+            by_topic.setdefault(one.topic, []).append(one.queue_id)
+        return {
+            "group": self.group,
+            "client": OTHER_OWNER_PREFIX + self.client,
+            "queues": by_topic,
+            "ordered": True,
+        }
+
+
+class LockCodes(PortPart):
+    """Queue locks of ordered consumers (41, 42).
+
+    They are those of our own consumers, and in the log: neither an election nor a restart gives a
+    queue to two. What RocketMQ's clients own bears their mark, so that nobody takes them for ours.
+    Answered when the lock is in the log, or is known to be refused; a follower hands it on.
+    """
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._calls = context.calls
+        self._relay = context.consumer_relay
+        self.codes = (
+            Code(RequestCode.LOCK_BATCH_MQ, self._lock, named(_group_that_locks)),
+            Code(RequestCode.UNLOCK_BATCH_MQ, self._unlock, named(_group_that_locks)),
+        )
+
+    def _lock(self, asked: Asked) -> None:
+        wish = _wish(asked.command)
+        if self._relay.hand_on(asked):
+            return
+
+        def made(result: Result) -> Command:
+            owned = result["owned"]
+            assert isinstance(owned, dict)
+            locked = [
+                {"brokerName": one.broker, "queueId": one.queue_id, "topic": one.topic}
+                for one in wish.queues
+                if one.queue_id in owned.get(one.topic, ())
+            ]
+            return asked.command.reply(body=encode_body({"lockOKMQSet": locked}))
+
+        self._calls.answer(asked, "queue_lock", wish.arguments(), made)
+
+    def _unlock(self, asked: Asked) -> None:
+        wish = _wish(asked.command)
+        if not self._relay.hand_on(asked):
+            self._calls.answer(asked, "queue_unlock", wish.arguments())
+
+
+def _group_that_locks(command: Command) -> Named:
+    yield str(decode_body(command.body).get("consumerGroup", "")), None
+
+
+def _wish(command: Command) -> _Wish:
+    """What a body asks for.
+
+    Raises:
+        ProtocolError: it is none; names the field.
+    """
+    body = decode_body(command.body)
+    group, client, queues = (body.get(name) for name in ("consumerGroup", "clientId", "mqSet"))
+    if not isinstance(group, str) or not isinstance(client, str):
+        raise ProtocolError("body names no group or no client", field="consumerGroup, clientId")
+    if not isinstance(queues, list):
+        raise ProtocolError("body has no list of queues", field="mqSet")
+    return _Wish(group, client, [_locked_queue(one) for one in queues])
+
+
+def _locked_queue(value: object) -> _Queue:
+    if isinstance(value, dict):
+        topic, broker, queue_id = (value.get(name) for name in ("topic", "brokerName", "queueId"))
+        if isinstance(topic, str) and isinstance(broker, str) and type(queue_id) is int:
+            return _Queue(topic, broker, queue_id)
+    raise ProtocolError("not a queue", field="mqSet", value=str(value)[:64])
+
+
+class LookupCodes(PortPart):
+    """Queries by key, unique id and offset id (12, 33), and checks of filters (46).
+
+    Answered by any node, from its own store.
+    """
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._quotas = context.quotas
+        self._queries = context.queries
+        self._checks = PullChecks(context)
+        self.codes = (
+            Code(
+                RequestCode.QUERY_MESSAGE, self._by_key, topic_right(Right.SUB), is_for_sender=True
+            ),
+            Code(RequestCode.VIEW_MESSAGE_BY_ID, self._by_position, USER, is_for_sender=True),
+            Code(RequestCode.CHECK_CLIENT_CONFIG, self._check_filter, USER, is_for_sender=True),
+        )
+
+    def _by_key(self, asked: Asked) -> Command:
+        fields = asked.command.fields
+        is_unique = fields.get("_UNIQUE_KEY_QUERY") == "true"
+        wanted = UNIQUE_MAX if is_unique else int32(fields, "maxNum")
+        query = KeyQuery(
+            text(fields, "topic"),
+            text(fields, "key"),
+            min(max(wanted, 1), MESSAGES_MAX),
+            max(0, int64(fields, "beginTimestamp")),
+            max(0, int64(fields, "endTimestamp")),
+        )
+        try:
+            found = self._answer(asked, query)
+        except TopicUnknownError:
+            return _not_found(asked.command)
+        if not found.payload:
+            return _not_found(asked.command)
+        queried = decode_queried(found.head, records_size=len(found.payload))
+        return asked.command.reply(
+            fields=_index_fields(queried.index_timestamp, queried.index_position),
+            body=found.payload,
+        )
+
+    def _by_position(self, asked: Asked) -> Command:
+        position = int64(asked.command.fields, "offset")
+        if position >= 0:
+            found = self._answer(asked, PositionQuery(position))
+            if found.payload:
+                return asked.command.reply(body=found.payload)
+        remark = f"can not find message by the offset, {position}"
+        return asked.command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+
+    def _answer(self, asked: Asked, query: KeyQuery | PositionQuery) -> QueryAnswer:
+        topics = []
+
+        def check(topic: str) -> None:
+            asked.check(topic, Right.SUB)
+            self._quotas.check_read(asked, topic)
+            topics.append(topic)
+
+        found = self._queries.answer(0, query, check)
+        if found.payload and topics:
+            queried = decode_queried(found.head, records_size=len(found.payload))
+            count = len(queried.starts)
+            self._quotas.note_read(asked, topics[0], size=len(found.payload), messages=count)
+        return found
+
+    def _check_filter(self, asked: Asked) -> Command:
+        """Consumers that filter by properties ask before they start."""
+        subscription = decode_body(asked.command.body).get("subscriptionData")
+        if not isinstance(subscription, dict):
+            raise ProtocolError("body has no subscription", field="subscriptionData")
+        kind = subscription.get("expressionType") or TAG
+        expression = subscription.get("subString")
+        if not isinstance(kind, str) or not isinstance(expression, str):
+            raise ProtocolError("subscription has no expression", field="subString")
+        if kind != TAG:
+            self._checks.check_filter(expression, kind)
+        return asked.command.reply()
+
+
+def _not_found(command: Command) -> Command:
+    return command.reply(
+        ResponseCode.QUERY_NOT_FOUND,
+        fields=_index_fields(0, 0),
+        remark="can not find message, maybe time range not correct",
+    )
+
+
+def _index_fields(timestamp_ms: int, position: int) -> dict[str, str]:
+    return {
+        "indexLastUpdateTimestamp": str(timestamp_ms),
+        "indexLastUpdatePhyoffset": str(position),
+    }

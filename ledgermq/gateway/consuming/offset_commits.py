@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from ledgermq.broker.administration.offset_batches import ROWS_MAX, OffsetCommit
+from ledgermq.broker.administration.offset_calls import ROWS_MAX, OffsetCommit
 from ledgermq.broker.calls import Result
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.gateway.parts import PortPart

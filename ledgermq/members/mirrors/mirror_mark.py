@@ -4,8 +4,8 @@ Text: a line of JSON, and its CRC-32 (``store/files/checked_document.py``):
 
     {"cluster": NAME, "group": NAME}
 
-While the store of a group is made a mirror's (``mirror_rejoin.py``), it has ``"rejoining"``, too:
-the folder that has what was cut off; until that is done nobody opens the store.
+While the store of a group is made a mirror's (``mirror_promotion.py``), it has ``"rejoining"``,
+too: the folder that has what was cut off; until that is done nobody opens the store.
 
 Neither a forgotten line of the settings nor a wrong folder is to make two groups of one: a store
 with the mark is opened by a mirror alone, and one with a log and without the mark by none.

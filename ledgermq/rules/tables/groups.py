@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from ledgermq.formats.config_json import Rows, with_field_names
+from ledgermq.formats.config_json import with_field_names
 from ledgermq.model.config.settings import TopicsSection
 from ledgermq.model.errors import ConfigError, MessageIllegalError, NoPermissionError
 from ledgermq.model.limits import GROUP_SIZE_MAX, TOPIC_CHARACTERS, TOPIC_NAME
 from ledgermq.rules.tables.documents import (
-    DataVersion,
-    Document,
-    Steps,
     cast_flag,
     cast_integer,
-    finish,
-    read_table,
-    rows_in_steps,
 )
-from ledgermq.rules.tables.table import Table
+from ledgermq.rules.tables.table import VersionedTable
 from ledgermq.rules.tables.table_changes import GroupSet
 
 FILE = "subscriptionGroup.json"
@@ -49,7 +43,6 @@ _DEFAULTS: Mapping[str, int] = {
 
 
 _NAMES = frozenset({*_DEFAULTS, "groupName"})
-_TABLES = frozenset({"dataVersion", "subscriptionGroupTable"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,84 +106,19 @@ def check_group_name(name: str) -> None:
         )
 
 
-class GroupTable(Table[GroupSet]):
-    """All subscription groups by name, and the version of the table.
-
-    Invariant: ``version`` grows by one with every change that must be written to the file.
-    """
+class GroupTable(VersionedTable[SubscriptionGroup, GroupSet]):
+    """All subscription groups by name."""
 
     file = FILE
     takes = (GroupSet,)
-    is_own = is_younger = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._groups: dict[str, SubscriptionGroup] = {}
-        self._version = DataVersion()
-        self._unknown: dict[str, object] = {}
-
-    @classmethod
-    def read(cls, document: Document) -> Self:
-        """The table in the document of ``subscriptionGroup.json``.
-
-        Raises:
-            ConfigError: it has another shape; names the group and the field.
-        """
-        return finish(cls.read_in_steps(document))
-
-    @classmethod
-    def read_in_steps(cls, document: Document) -> Steps[Self]:
-        table = cls()
-        document = with_field_names(document, _TABLES)
-        table._version = DataVersion.read(document, file=FILE)
-        groups = read_table(document, "subscriptionGroupTable", file=FILE)
-        table._groups = yield from rows_in_steps(groups, SubscriptionGroup.read)
-        known = {"dataVersion", "subscriptionGroupTable"}
-        table._unknown = {key: document[key] for key in document.keys() - known}
-        return table
-
-    def to_document(self) -> dict[str, object]:
-        """The document to write to ``subscriptionGroup.json``."""
-        return {
-            "dataVersion": self._version.to_fields(),
-            "subscriptionGroupTable": {
-                name: group.to_fields() for name, group in self._groups.items()
-            },
-            **self._unknown,
-        }
-
-    def to_document_later(self) -> dict[str, object]:
-        """The same document, whose rows are made when they are written, by whichever thread."""
-        groups = list(self._groups.values())
-        rows = Rows((group.name, group.to_fields()) for group in groups)
-        version = self._version.to_fields()
-        return {"dataVersion": version, "subscriptionGroupTable": rows, **self._unknown}
-
-    @property
-    def version(self) -> int:
-        """How many changes the table has seen."""
-        return self._version.counter
-
-    @property
-    def data_version(self) -> dict[str, object]:
-        """The version as RocketMQ writes it."""
-        return self._version.to_fields()
-
-    def __iter__(self) -> Iterator[SubscriptionGroup]:
-        return iter(self._groups.values())
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    def get(self, name: str) -> SubscriptionGroup | None:
-        """The group called ``name``, if there is one."""
-        return self._groups.get(name)
+    rows_key = "subscriptionGroupTable"
+    read_row = SubscriptionGroup.read
 
     def add_builtin(self, now_ms: int) -> bool:
         """Make sure of the broker's own groups; true when one was missing."""
-        missing = [name for name in BUILTIN_GROUPS if name not in self._groups]
+        missing = [name for name in BUILTIN_GROUPS if name not in self._rows]
         for name in missing:
-            self._groups[name] = SubscriptionGroup(name)
+            self._rows[name] = SubscriptionGroup(name)
         if missing:
             self._advance(now_ms)
         return bool(missing)
@@ -203,7 +131,7 @@ class GroupTable(Table[GroupSet]):
             NoPermissionError: the group is unknown and not made on first use, or it is switched
                 off in the table.
         """
-        group = self._groups.get(name)
+        group = self._rows.get(name)
         if group is None:
             check_group_name(name)
             if not (rules.auto_create_subscription_group or name.startswith(SYSTEM_GROUP_PREFIX)):
@@ -225,25 +153,15 @@ class GroupTable(Table[GroupSet]):
 
     def put(self, group: SubscriptionGroup, now_ms: int) -> bool:
         """The table has ``group`` from now on; true when that is a change."""
-        known = self._groups.get(group.name)
-        if known is not None and known.to_fields() == group.to_fields():
+        if not self._is_news(group):
             return False
-        self._groups[group.name] = group
+        self._rows[group.name] = group
         self._advance(now_ms)
         return True
 
     def delete(self, name: str, now_ms: int) -> bool:
         """The table has no group called ``name`` from now on; true when that is a change."""
-        if self._groups.pop(name, None) is None:
+        if self._rows.pop(name, None) is None:
             return False
         self._advance(now_ms)
         return True
-
-    def replace_with(self, other: GroupTable) -> None:
-        """Have what ``other`` has."""
-        self._groups, self._version, self._unknown = other._groups, other._version, other._unknown
-        self.revision += 1
-
-    def _advance(self, now_ms: int) -> None:
-        self._version = self._version.next_version(now_ms)
-        self.revision += 1

@@ -5,12 +5,12 @@ The fields are those of RocketMQ's ``TopicConfig``; the table is ``config/topics
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from typing import Self
 
-from ledgermq.formats.config_json import Rows, with_field_names
+from ledgermq.formats.config_json import with_field_names
 from ledgermq.model.config.settings import NodeSection, TopicsSection
 from ledgermq.model.errors import (
     ConfigError,
@@ -32,17 +32,13 @@ from ledgermq.model.names.system_topics import (
     is_system_topic,
 )
 from ledgermq.rules.tables.documents import (
-    DataVersion,
     Document,
-    Steps,
     cast_flag,
     cast_integer,
-    finish,
     read_integer,
     read_table,
-    rows_in_steps,
 )
-from ledgermq.rules.tables.table import Table
+from ledgermq.rules.tables.table import VersionedTable
 from ledgermq.rules.tables.table_changes import TopicSet
 
 FILE = "topics.json"
@@ -61,7 +57,6 @@ _READ = frozenset(
     }
 )  # fmt: skip
 _NAMES = _READ | {"topicFilterType"}
-_TABLES = frozenset({"dataVersion", "topicConfigTable"})
 
 _DELETED = "ledgermqDeleted"
 """Name in the file, beside the topics, of those that were deleted, with the time of it. RocketMQ
@@ -239,10 +234,8 @@ def builtin_topics(node: NodeSection, rules: TopicsSection) -> list[Topic]:
     return topics
 
 
-class TopicTable(Table[TopicSet]):
-    """All topics by name, and the version of the table.
-
-    Invariant: ``version`` grows by one with every change that must be written to the file.
+class TopicTable(VersionedTable[Topic, TopicSet]):
+    """All topics by name.
 
     Attributes:
         changes: how many topics became another one since the table was read.
@@ -250,79 +243,25 @@ class TopicTable(Table[TopicSet]):
 
     file = FILE
     takes = (TopicSet,)
-    is_own = is_younger = False
+    rows_key = "topicConfigTable"
+    own_keys = frozenset({_DELETED})
+    read_row = Topic.read
 
     def __init__(self) -> None:
         super().__init__()
-        self._topics: dict[str, Topic] = {}
-        self._version = DataVersion()
-        self._unknown: dict[str, object] = {}
         self._reserved: set[str] = set()
         self._deleted: dict[str, int] = {}
         self.changes = 0
         self._changed: dict[str, int] = {}
 
-    @classmethod
-    def read(cls, document: Document) -> Self:
-        """The table in the document of ``topics.json``.
-
-        Raises:
-            ConfigError: it has another shape; names the topic and the field.
-        """
-        return finish(cls.read_in_steps(document))
-
-    @classmethod
-    def read_in_steps(cls, document: Document) -> Steps[Self]:
-        table = cls()
-        document = with_field_names(document, _TABLES)
-        table._version = DataVersion.read(document, file=FILE)
-        topics = read_table(document, "topicConfigTable", file=FILE)
-        table._topics = yield from rows_in_steps(topics, Topic.read)
+    def _read_own(self, document: Document) -> None:
         deleted = read_table(document, _DELETED, file=FILE)
-        table._deleted = {
+        self._deleted = {
             name: read_integer(deleted, name, 0, file=FILE, owner=_DELETED) for name in deleted
         }
-        known = {"dataVersion", "topicConfigTable", _DELETED}
-        table._unknown = {key: document[key] for key in document.keys() - known}
-        return table
 
-    def to_document(self) -> dict[str, object]:
-        """The document to write to ``topics.json``."""
-        table = {name: topic.to_fields() for name, topic in self._topics.items()}
-        return {**self._without_topics(), "topicConfigTable": table}
-
-    def to_document_later(self) -> dict[str, object]:
-        """The same document, whose rows are made when they are written, by whichever thread."""
-        topics = list(self._topics.values())
-        rows = Rows((topic.name, topic.to_fields()) for topic in topics)
-        return {**self._without_topics(), "topicConfigTable": rows}
-
-    def _without_topics(self) -> dict[str, object]:
-        return {
-            "dataVersion": self._version.to_fields(),
-            **({_DELETED: dict(self._deleted)} if self._deleted else {}),
-            **self._unknown,
-        }
-
-    @property
-    def version(self) -> int:
-        """How many changes the table has seen."""
-        return self._version.counter
-
-    @property
-    def data_version(self) -> dict[str, object]:
-        """The version as RocketMQ writes it."""
-        return self._version.to_fields()
-
-    def __iter__(self) -> Iterator[Topic]:
-        return iter(self._topics.values())
-
-    def __len__(self) -> int:
-        return len(self._topics)
-
-    def get(self, name: str) -> Topic | None:
-        """The topic called ``name``, if there is one."""
-        return self._topics.get(name)
+    def _own(self) -> dict[str, object]:
+        return {_DELETED: dict(self._deleted)} if self._deleted else {}
 
     def is_system(self, name: str) -> bool:
         """Whether the topic is the broker's own; clients may neither make nor change it."""
@@ -341,9 +280,9 @@ class TopicTable(Table[TopicSet]):
     def add_builtin(self, node: NodeSection, rules: TopicsSection, now_ms: int) -> bool:
         """Make sure of the broker's own topics; true when one was missing."""
         builtin = self.reserve_builtin(node, rules)
-        missing = [topic for topic in builtin if topic.name not in self._topics]
+        missing = [topic for topic in builtin if topic.name not in self._rows]
         for topic in missing:
-            self._topics[topic.name] = topic
+            self._rows[topic.name] = topic
             self._note_change(topic.name)
         if missing:
             self._advance(now_ms)
@@ -369,7 +308,7 @@ class TopicTable(Table[TopicSet]):
             NoPermissionError: the name is reserved for the broker; the trace topic's is not for
                 this: its first writer makes it, as in RocketMQ.
         """
-        existing = self._topics.get(name)
+        existing = self._rows.get(name)
         if existing is not None:
             return existing
         check_topic_name(name)
@@ -400,7 +339,7 @@ class TopicTable(Table[TopicSet]):
             raise MessageIllegalError(
                 "number of queues out of range", topic=name, queues=queues, limit=QUEUE_ID_MAX
             )
-        existing = self._topics.get(name)
+        existing = self._rows.get(name)
         if existing is None:
             return Topic(name, queues, queues)
         most = max(existing.read_queues, existing.write_queues)
@@ -420,10 +359,9 @@ class TopicTable(Table[TopicSet]):
 
     def put(self, topic: Topic, now_ms: int) -> bool:
         """The table has ``topic`` from now on; true when that is a change."""
-        known = self._topics.get(topic.name)
-        if known is not None and known.to_fields() == topic.to_fields():
+        if not self._is_news(topic):
             return False
-        self._topics[topic.name] = topic
+        self._rows[topic.name] = topic
         self._deleted.pop(topic.name, None)
         self._note_change(topic.name)
         self._advance(now_ms)
@@ -438,7 +376,7 @@ class TopicTable(Table[TopicSet]):
 
         One that only the store knows is remembered as deleted, too.
         """
-        if self._topics.pop(name, None) is None and name in self._deleted:
+        if self._rows.pop(name, None) is None and name in self._deleted:
             return False
         self._deleted[name] = now_ms
         self._note_change(name)
@@ -454,10 +392,6 @@ class TopicTable(Table[TopicSet]):
             found.append(name)
         return found
 
-    def _advance(self, now_ms: int) -> None:
-        self._version = self._version.next_version(now_ms)
-        self.revision += 1
-
     def _note_change(self, name: str) -> None:
         self._changed.pop(name, None)
         self._changed[name] = self.changes
@@ -465,12 +399,11 @@ class TopicTable(Table[TopicSet]):
 
     def replace_with(self, other: TopicTable) -> None:
         """Have what ``other`` has; what is reserved for the broker stays so."""
-        for name in self._topics.keys() | other._topics.keys():
-            if self._topics.get(name) != other._topics.get(name):
+        for name in self._rows.keys() | other._rows.keys():
+            if self._rows.get(name) != other._rows.get(name):
                 self._note_change(name)
-        self._topics, self._version, self._unknown = other._topics, other._version, other._unknown
         self._deleted = other._deleted
-        self.revision += 1
+        super().replace_with(other)
 
 
 assert SYSTEM_TOPIC in SYSTEM_TOPICS

@@ -9,7 +9,7 @@ from typing import Any
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import Call, CheckTopic, anybody
 from ledgermq.broker.consumers.dead_letter_calls import DeadLetterCalls
-from ledgermq.broker.consumers.retry_calls import RetryCalls
+from ledgermq.broker.consumers.retry_topics import RetryCalls
 from ledgermq.broker.deliveries.moves import Moves
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.service import Mailbox

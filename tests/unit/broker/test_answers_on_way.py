@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq.broker.pulls.answers_on_way import AnswersOnWay
+from ledgermq.broker.pulls.consume_service import AnswersOnWay
 from ledgermq.model.errors import BusyError
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledgermq.broker.administration import group_lags
-from ledgermq.broker.administration.group_lags import GroupLags, TopicLag
+from ledgermq.broker.administration.group_calls import TOPICS_PER_LOOK_MAX, GroupLags, TopicLag
 from ledgermq.rules.tables.group_offsets import GroupOffsets
 
 END = 100
@@ -38,11 +37,11 @@ def test_a_group_lags_by_what_it_has_not_consumed_in_all_queues() -> None:
 
 
 def test_one_question_looks_at_so_many_and_the_next_ones_at_the_rest() -> None:
-    topics, count = Topics(), 2 * group_lags.TOPICS_PER_LOOK_MAX + 1
+    topics, count = Topics(), 2 * TOPICS_PER_LOOK_MAX + 1
     lags = GroupLags(table(count), topics.lag)
     lags.look()
 
-    assert topics.looked == group_lags.TOPICS_PER_LOOK_MAX
+    assert topics.looked == TOPICS_PER_LOOK_MAX
     assert not lags.is_complete
     lags.look()
     lags.look()

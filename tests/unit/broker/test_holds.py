@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from ledgermq.broker.pulls.holds import Hold, Holds
+from ledgermq.broker.pulls.pull_answers import Hold, Holds
 from ledgermq.model.names.queue_name import QueueName
 
 FIRST = QueueName("t", 0)

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from ledgermq.broker.pulls import pull_service
-from ledgermq.broker.pulls.holds import Holds
-from ledgermq.broker.pulls.pull_answers import Answer, Held
+from ledgermq.broker.pulls.pull_answers import Answer, Held, Holds
 from ledgermq.broker.pulls.pull_service import ANSWERS_NS, TAKEN_AT_ONCE, PullService
 from ledgermq.broker.reading import property_scan, readable_store
 from ledgermq.broker.reading.readable_store import ReadableStore

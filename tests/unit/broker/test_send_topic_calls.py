@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ledgermq.broker.administration.send_topic_calls import SendTopicCalls
+from ledgermq.broker.administration.topic_calls import SendTopicCalls
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import Call
 from ledgermq.model.config.settings import NodeSection, TopicsSection

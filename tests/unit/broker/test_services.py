@@ -11,8 +11,7 @@ import pytest
 
 from ledgermq.broker.broker_process import BrokerWorker
 from ledgermq.broker.callers import Caller
-from ledgermq.broker.service import Mailbox, Service
-from ledgermq.broker.services import REST_MS, REST_MS_MAX, Services
+from ledgermq.broker.service import REST_MS, REST_MS_MAX, Mailbox, Service, Services
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_requests import Reply
 from ledgermq.ipc.cursor_page import CursorPage, Role

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.broker.state.broker_tables import BrokerTables
-from ledgermq.broker.state.table_room import BURST_S, TableRoom
+from ledgermq.broker.state.broker_tables import BURST_S, BrokerTables, TableRoom
 from ledgermq.ipc.counters import BrokerCounter, no_counts
 from ledgermq.model.config.settings import LimitsSection, Settings, StoreSection
 from ledgermq.model.errors import QuotaError

@@ -15,8 +15,11 @@ from ledgermq.broker.deliveries.moves import Moves
 from ledgermq.broker.service import Mailbox
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.transactions.transaction_calls import TransactionCalls
-from ledgermq.broker.transactions.transaction_service import END_MS, TransactionService
+from ledgermq.broker.transactions.transaction_service import (
+    END_MS,
+    TransactionCalls,
+    TransactionService,
+)
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
 from ledgermq.ipc.counters import no_counts

@@ -15,7 +15,7 @@ from ledgermq.cli.main import main
 from ledgermq.model.config.settings import AckMode, ClusterState, Settings, TlsMode
 from ledgermq.model.config.settings_change import cluster_fingerprint
 from ledgermq.process.settings.settings_loading import load_settings
-from ledgermq.sessions.keys import first_group
+from ledgermq.sessions.keys import first_access
 from ledgermq.sessions.keys.first_access import read_first_users
 from ledgermq.sessions.keys.peer_keys import load_keys
 
@@ -199,7 +199,7 @@ def test_hosts_may_have_names_and_what_these_stand_for_is_told_where_it_matters(
             raise OSError(name)
         return [(2, 1, 6, "", (found[name], 0))]
 
-    monkeypatch.setattr(first_group.socket, "getaddrinfo", resolved)
+    monkeypatch.setattr(first_access.socket, "getaddrinfo", resolved)
     made = tmp_path / "made"
     names = ("One.example", "two.example", "three.example")
     status, out, err = run(capsys, *names, "--output", made, "--no-users", "--json")
@@ -218,7 +218,7 @@ def test_two_names_of_one_host_are_warned_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     same = [(2, 1, 6, "", ("10.0.0.1", 0))]
-    monkeypatch.setattr(first_group.socket, "getaddrinfo", lambda *_rest, **_more: same)
+    monkeypatch.setattr(first_access.socket, "getaddrinfo", lambda *_rest, **_more: same)
     status, _, err = run(capsys, "a", "b", "10.0.0.3", "--output", tmp_path / "made", "--no-users")
 
     assert status == 0

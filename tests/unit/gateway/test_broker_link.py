@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ledgermq.gateway.far_sockets import FarSockets
-from ledgermq.gateway.transport.broker_link import OFFSETS_MS, RETRY_MS, BrokerLink
 from ledgermq.gateway.transport.listening import open_listeners
+from ledgermq.gateway.transport.port_link import OFFSETS_MS, RETRY_MS, BrokerLink
 from ledgermq.gateway.transport.remoting_sockets import (
     Arrival,
     Connection,

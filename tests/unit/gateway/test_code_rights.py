@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from ledgermq.gateway.code_rights import CodeNeed
-from ledgermq.gateway.port_access import PortAccess
+from ledgermq.gateway.dispatcher import PortAccess
 from ledgermq.model.config.settings import AccessSection
 from ledgermq.model.errors import NoPermissionError
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.command import Command
-from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, signature
+from ledgermq.remoting.fields import ACCESS_KEY, SIGNATURE, signature
 from ledgermq.rules.access.access import User, UserTable
 from tests.process.remoting_requests import TO_CLIENTS
 from tests.whole_broker import codes

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from ledgermq.broker.administration.offset_batches import OffsetCommit
+from ledgermq.broker.administration.offset_calls import OffsetCommit
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.state.state_requests import Reply
 from ledgermq.gateway.consuming.offset_commits import (

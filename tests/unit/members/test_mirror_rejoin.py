@@ -12,8 +12,14 @@ import pytest
 from ledgermq.conversion.missing_messages import MissingQueue, missing_behind
 from ledgermq.members.mirrors import mirror_promotion
 from ledgermq.members.mirrors.mirror_mark import check_mirror_mark
-from ledgermq.members.mirrors.mirror_promotion import copy_end, promote_mirror
-from ledgermq.members.mirrors.mirror_rejoin import LISTING, Rejoin, carry_out_rejoin, plan_rejoin
+from ledgermq.members.mirrors.mirror_promotion import (
+    LISTING,
+    Rejoin,
+    carry_out_rejoin,
+    copy_end,
+    plan_rejoin,
+    promote_mirror,
+)
 from ledgermq.members.mirrors.promotion_note import Promotion
 from ledgermq.model.config.settings import MirrorSection, NodeSection, Settings
 from ledgermq.model.errors import ConfigError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ledgermq.remoting.command import Command, HeaderKind, decode_command
-from ledgermq.remoting.send_reply import TRACED, encode_send_reply
+from ledgermq.remoting.send_request import TRACED, encode_send_reply
 
 
 @pytest.mark.parametrize("kind", list(HeaderKind))

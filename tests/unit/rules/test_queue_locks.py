@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.rules.consumers.queue_leases import QueueLeases
-from ledgermq.rules.tables.queue_locks import QueueLocks
+from ledgermq.rules.tables.queue_locks import QueueLeases, QueueLocks
 from ledgermq.rules.tables.table_changes import Lock
 
 MINUTE = 60_000

@@ -20,9 +20,9 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.schemas import TEXT_SIZE_MAX, Compatibility, SchemaType
 from ledgermq.rules.schemas.avro_schema import avro_type, check_avro_reads
 from ledgermq.rules.schemas.comparison import StepBudget, UnreadableError, shown
-from ledgermq.rules.schemas.compatibility import conflicts
 from ledgermq.rules.schemas.json_schema import check_json_reads
 from ledgermq.rules.schemas.protobuf_schema import check_proto_reads, proto_file
+from ledgermq.rules.schemas.schema_plans import conflicts
 from ledgermq.rules.schemas.schema_table import SchemaVersion
 
 _PRIMITIVES = st.sampled_from(
