@@ -55,8 +55,7 @@ from ledgermq.writer.duplicates.recent_messages import RecentMessages
 from ledgermq.writer.duplicates.stored_ids import IdsUnknownError
 from ledgermq.writer.duplicates.unique_ids import Deduplication, LogReach
 from ledgermq.writer.log.log_opening import OpenLog, entry_before
-from ledgermq.writer.log.own_entries import append_own, own_records
-from ledgermq.writer.log.put_batch import PutBatch
+from ledgermq.writer.log.put_batch import PutBatch, append_own, own_records
 from ledgermq.writer.log.put_lock import PutLockHolder
 from ledgermq.writer.lone_frames import LoneFrames
 from ledgermq.writer.retention.space_gate import NoRoomError, SpaceGate

@@ -63,17 +63,15 @@ from ledgermq.sessions.leadership.standing import standing_of
 from ledgermq.store.files.append_files import overwrite
 from ledgermq.store.files.disk_space import with_reserve
 from ledgermq.store.log.log_writer import LogEnd
+from ledgermq.store.recovery.log_checkpoint import write_checkpoints
 from ledgermq.store.recovery.log_damage import LogDamage, damage_path, read_damage, remove_damage
 from ledgermq.wire.session import LEADER, Standing
 from ledgermq.writer.admission.frame_admission import FrameAdmission
 from ledgermq.writer.admission.writable_topics import WritableTopics
-from ledgermq.writer.log.checkpoints import write_checkpoints
-from ledgermq.writer.log.flush_rule import FlushPlan
-from ledgermq.writer.log.flusher import Flusher, MakeFlusher
+from ledgermq.writer.log.flusher import Flusher, FlushPlan, MakeFlusher
 from ledgermq.writer.log.log_opening import OpenLog, entry_files, open_log, open_queue_offsets
 from ledgermq.writer.log.put_lock import PutLockHolder
-from ledgermq.writer.log.resume import dispatched_position
-from ledgermq.writer.log.state_end import certain_state_end, ends_of_queues
+from ledgermq.writer.log.resume import certain_state_end, dispatched_position, ends_of_queues
 from ledgermq.writer.produce_service import ProduceService
 from ledgermq.writer.retention.log_retention import LogRetention, Retention
 from ledgermq.writer.retention.rare_looks import RareLooks
