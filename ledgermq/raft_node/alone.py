@@ -20,7 +20,7 @@ from ledgermq.ipc.counters import RaftCounter
 from ledgermq.ipc.cursor_page import LogCursor, Role
 from ledgermq.ipc.loop import Pollable
 from ledgermq.ipc.orders import Damaged, Repaired
-from ledgermq.ipc.space_slots import HeldBy
+from ledgermq.ipc.page_slots import HeldBy
 from ledgermq.members.damage_report import LISTED_MAX, DamageStatus, write_report
 from ledgermq.members.roster import Roster, roster_of
 from ledgermq.model.config.settings import Settings

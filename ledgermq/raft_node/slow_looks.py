@@ -12,8 +12,7 @@ from pathlib import Path
 
 from ledgermq.ipc.counters import BrokerCounter, Counts, RaftCounter
 from ledgermq.ipc.cursor_page import CursorPage, Role
-from ledgermq.ipc.process_slots import Proof
-from ledgermq.ipc.space_slots import HeldBy, SpaceState
+from ledgermq.ipc.page_slots import HeldBy, Proof, SpaceState
 from ledgermq.members.level_report import write_levels
 from ledgermq.model.config.amounts import amount
 from ledgermq.model.config.settings import RetentionSection, Settings

@@ -11,7 +11,7 @@ from __future__ import annotations
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import read_lone
 from ledgermq.ipc.counters import Counts, WriterCounter
-from ledgermq.ipc.space_slots import SpaceState
+from ledgermq.ipc.page_slots import SpaceState
 from ledgermq.model.limits import FRAME_SIZE_MAX
 from ledgermq.sessions.session_server import SessionServer
 from ledgermq.writer.admission.frame_admission import FrameAdmission

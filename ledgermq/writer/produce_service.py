@@ -13,7 +13,7 @@ from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.ipc.counters import WriterCounter
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.orders import PackRows
-from ledgermq.ipc.space_slots import SpaceState
+from ledgermq.ipc.page_slots import SpaceState
 from ledgermq.members.log_trouble import LogDamagedError, report
 from ledgermq.model.config.settings import AckMode, Settings
 from ledgermq.model.delay_levels import delay_levels_ms

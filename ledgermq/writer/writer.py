@@ -42,7 +42,7 @@ from ledgermq.ipc.orders import (
     kind_of,
     parse,
 )
-from ledgermq.ipc.space_slots import SpaceState
+from ledgermq.ipc.page_slots import SpaceState
 from ledgermq.members.log_trouble import report
 from ledgermq.model.config.settings import AckMode, Settings
 from ledgermq.model.errors import (
@@ -73,8 +73,7 @@ from ledgermq.writer.log.log_opening import OpenLog, entry_files, open_log, open
 from ledgermq.writer.log.put_lock import PutLockHolder
 from ledgermq.writer.log.resume import certain_state_end, dispatched_position, ends_of_queues
 from ledgermq.writer.produce_service import ProduceService
-from ledgermq.writer.retention.log_retention import LogRetention, Retention
-from ledgermq.writer.retention.rare_looks import RareLooks
+from ledgermq.writer.retention.log_retention import LogRetention, RareLooks, Retention
 from ledgermq.writer.retention.space_gate import SpaceGate
 
 logger = logging.getLogger(__name__)

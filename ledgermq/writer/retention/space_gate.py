@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.ipc.space_slots import SpaceState
+from ledgermq.ipc.page_slots import SpaceState
 from ledgermq.members.log_trouble import has_others
 from ledgermq.model.config.amounts import FileSystem, amount
 from ledgermq.model.config.settings import RetentionSection

@@ -22,7 +22,7 @@ from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.orders import WritableTopic
-from ledgermq.ipc.space_slots import SpaceState
+from ledgermq.ipc.page_slots import SpaceState
 from ledgermq.model.config.settings import (
     LimitsSection,
     LogKind,
