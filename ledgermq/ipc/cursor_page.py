@@ -54,8 +54,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
-from ledgermq.ipc.page_file import MAGIC, make_file, map_file
 from ledgermq.ipc.page_slots import (
+    MAGIC,
     NAMES_MAX,
     HeldBy,
     LogBegin,
@@ -65,6 +65,8 @@ from ledgermq.ipc.page_slots import (
     QueueBegin,
     Space,
     SpaceState,
+    make_file,
+    map_file,
     name_cells,
     name_of,
     names_cells,

@@ -73,8 +73,8 @@ from ledgermq.writer.log.log_opening import OpenLog, entry_files, open_log, open
 from ledgermq.writer.log.put_lock import PutLockHolder
 from ledgermq.writer.log.resume import certain_state_end, dispatched_position, ends_of_queues
 from ledgermq.writer.produce_service import ProduceService
-from ledgermq.writer.retention.log_retention import LogRetention, RareLooks, Retention
-from ledgermq.writer.retention.space_gate import SpaceGate
+from ledgermq.writer.retention.log_retention import LogRetention, Retention
+from ledgermq.writer.retention.space_gate import RareLooks, SpaceGate
 
 logger = logging.getLogger(__name__)
 
