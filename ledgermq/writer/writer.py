@@ -413,11 +413,12 @@ class WriterWorker:
         self._change_ring(attach=True)
         if isinstance(order, GrantTerm):
             end = self._log.end
-            if (end.index_, end.term) != (order.last_index, order.last_term):
+            found, granted = (end.index_, end.term), (order.last_index, order.last_term)
+            if found != granted:
                 logger.warning(
                     "grant not used: the log ends with index=%d term=%d and not index=%d term=%d",
-                    end.index_, end.term, order.last_index, order.last_term,
-                )  # fmt: skip
+                    *(*found, *granted),
+                )
                 return
             try:
                 offsets = open_queue_offsets(
@@ -482,8 +483,9 @@ class WriterWorker:
         self._publish_written()
         logger.info(
             "log cut: index=%d term=%d instead of index=%d term=%d",
-            end.index_, end.term, before.index_, before.term, extra={"event": Event.LOG_CUT},
-        )  # fmt: skip
+            *(end.index_, end.term, before.index_, before.term),
+            extra={"event": Event.LOG_CUT},
+        )
 
     def _take_entries(self, ring: AppendRing) -> None:
         """What raft has put into the ring, as long as the disk has room for it."""
@@ -553,8 +555,8 @@ class WriterWorker:
         if position < 0 or position + len(data) > end:
             logger.error(
                 "repair refused: not of committed bytes: position=%d size=%d end=%d",
-                position, len(data), end,
-            )  # fmt: skip
+                *(position, len(data), end),
+            )
             return
         try:
             overwrite(folder, size, position, data)

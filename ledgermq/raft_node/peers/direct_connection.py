@@ -124,10 +124,10 @@ class OwnCertificate:
         # A name of its own for each life: two certificates of one name are taken for one another.
         name = f"{self._node}-{secrets.token_hex(8)}"
         command = [
-            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
-            "ec_paramgen_curve:prime256v1", "-nodes", "-days", _DAYS,
-            "-subj", f"/CN={name}", "-keyout", "-", "-out", "-",
-        ]  # fmt: skip
+            *("openssl", "req", "-x509", "-nodes", "-days", _DAYS, "-subj", f"/CN={name}"),
+            *("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
+            *("-keyout", "-", "-out", "-"),
+        ]
         try:
             self._making = subprocess.Popen(  # noqa: S603 - openssl, with words of our own
                 command,

@@ -477,10 +477,8 @@ class MissingRecords:
         rest, rest_payload = _part(frame, payload, rows)
         if frame.is_retry:
             attempt = AttemptReach(frame.first_position, recent, log, now_ms)
-            missing = Resend.of(
-                rest, rest_payload, self._header_size, self._earlier, attempt,
-                counts_ids=self._unique.counts_ids,
-            )  # fmt: skip
+            sent = rest, rest_payload, self._header_size
+            missing = Resend.of(*sent, self._earlier, attempt, counts_ids=self._unique.counts_ids)
         else:
             missing = Resend.whole(rest, rest_payload)
         return FramePlan(frame, looked, _known(looked, frame), rows, rest, missing)
