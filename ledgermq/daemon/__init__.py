@@ -1,5 +1,5 @@
 """The supervisor: it starts, watches and stops the processes of a node, and tells systemd.
 
-Begin with ``supervisor.py`` and ``children.py``; ``process_modules.py`` says which module is which
-process: they are started by name. It may import ``process`` and below, and no process of a node.
+Begin with ``supervisor.py`` and ``children.py``, which says which module is which process: they are
+started by name. It may import ``process`` and below, and no process of a node.
 """

@@ -1,4 +1,4 @@
-"""Child processes of the supervisor: forked, watched, counted.
+"""Child processes of the supervisor: what each runs, forked, watched, counted, reloaded.
 
 A child is forked from a supervisor that has one thread, no ZeroMQ context, and all modules
 imported; so a restart takes milliseconds, and the pages of code are shared.
@@ -6,22 +6,36 @@ imported; so a restart takes milliseconds, and the pages of code are shared.
 
 from __future__ import annotations
 
+import gc
+import importlib
+import logging
 import os
+import select
 import signal
 import sys
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn, Protocol, Self, cast
+
+import setproctitle
 
 from ledgermq.ipc.cursor_page import PORTS, CursorPage, Role
+from ledgermq.ipc.loop import StopFlag
 from ledgermq.model.config.settings import Settings
+from ledgermq.model.events import Event
 from ledgermq.model.exit_status import EXIT_BUG, EXIT_CONFIG, EXIT_OUTDATED, EXIT_STORAGE
 from ledgermq.process import child_process
-from ledgermq.process.child_process import Entry
+from ledgermq.process.child_process import Entry, die_with
 from ledgermq.process.port_roles import port_roles
+from ledgermq.store.files.disk_space import bytes_on_disk
+
+logger = logging.getLogger(__name__)
 
 EntryPoints = Mapping[Role, Entry]
 
@@ -241,3 +255,228 @@ class Deaths:
 def _thread_count() -> int:
     # Also those that no Python code knows of, such as a linear algebra library's.
     return sum(1 for _ in Path("/proc/self/task").iterdir())
+
+
+MODULES = {
+    Role.RAFT: "ledgermq.raft_node.raft_process",
+    Role.WRITER: "ledgermq.writer.writer",
+    Role.DISPATCHER: "ledgermq.dispatcher.dispatcher",
+    Role.BROKER: "ledgermq.gateway.broker_with_port",
+    Role.OBSERVER: "ledgermq.observer.observer_process",
+}
+
+PORT_MODULE = "ledgermq.gateway.port_process"
+"""One module for all port processes: its ``run`` is told first which of them to be."""
+
+_THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class _ProcessModule(Protocol):
+    run: Entry
+
+
+class _PortModule(Protocol):
+    run: Callable[[Role, Settings, StopFlag], int]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessTable:
+    """Process modules, imported before the first fork: each has ``run``, its exit status."""
+
+    entries: Mapping[Role, Entry]
+
+    @classmethod
+    def load(cls, roles: Collection[Role] = (*MODULES, *PORTS)) -> Self:
+        """Import the processes of ``roles``; no ZeroMQ context and no thread may come of it.
+
+        Raises:
+            ModuleNotFoundError: a distribution that brings one of them is not installed, as
+                ``ledgermq-web``, which a node without ``listen.http`` does not need.
+        """
+        for name in _THREAD_VARIABLES:
+            # Read once, when numpy is imported: threads of its library would not survive a fork.
+            os.environ[name] = "1"
+        entries: dict[Role, Entry] = {}
+        # Modules are no garbage: to look for some again and again is an eighth of the imports.
+        gc.disable()
+        try:
+            for role in roles:
+                if role in PORTS:
+                    ports = cast("_PortModule", importlib.import_module(PORT_MODULE))
+                    entries[role] = partial(ports.run, role)
+                else:
+                    module = importlib.import_module(MODULES[role])
+                    entries[role] = cast("_ProcessModule", module).run
+        finally:
+            gc.enable()
+        return cls(entries)
+
+
+PATIENCE = 2
+"""A reload is waited for ``supervision.beat_timeout_ms`` times this. A process that turns no more
+is killed before that, and the next one is forked with the new settings."""
+
+
+class Reloading:
+    """Reload of settings: from SIGHUP until every process has taken what was published.
+
+    Invariants: ``is_awaited`` implies ``is_going_on``; ``late`` is empty while ``is_awaited``.
+
+    Attributes:
+        is_going_on: some process may lack the newest settings.
+        is_awaited: and that is what the end of the reload waits for.
+        late: the processes that lack them and are waited for no more, in words.
+    """
+
+    def __init__(self, page: CursorPage) -> None:
+        self._page = page
+        self._number = 0
+        self._begun_ns = 0
+        self._deadline_ns = 0
+        self._patience_ms = 0
+        self.is_going_on = False
+        self.is_awaited = False
+        self.late = ""
+
+    def begin(self, settings: Settings, now_ns: int) -> None:
+        """Settings are published; call it before the processes are told, who look at the number."""
+        self._number = self._page.count_settings()
+        self._begun_ns = time.monotonic_ns()
+        self._patience_ms = PATIENCE * settings.supervision.beat_timeout_ms
+        self._deadline_ns = now_ns + self._patience_ms * 1_000_000
+        self.is_going_on = self.is_awaited = True
+        self.late = ""
+
+    def look(self, children: Iterable[Child], now_ns: int) -> None:
+        """Look who has taken the settings; who has not in time is told of in the log, once, and
+        looked at on.
+        """
+        lacking = [child.role.title for child in children if self._lacks(child)]
+        if not lacking:
+            if self.late:
+                logger.info("settings are taken by all processes")
+            self.is_going_on = self.is_awaited = False
+            self.late = ""
+            return
+        if self.is_awaited and now_ns >= self._deadline_ns:
+            self.is_awaited = False
+            logger.warning(
+                "settings are not taken by every process",
+                extra={
+                    "event": Event.SETTINGS_LATE,
+                    "processes": ",".join(lacking),
+                    "waited_ms": self._patience_ms,
+                },
+            )
+        if not self.is_awaited:
+            self.late = " and ".join(lacking)
+
+    def _lacks(self, child: Child) -> bool:
+        # One that is down, or was forked since, begins with what the supervisor has.
+        if child.pid == 0 or child.forked_ns >= self._begun_ns:
+            return False
+        slot = self._page.read_process(child.role)
+        return slot.pid != child.pid or slot.settings < self._number
+
+
+MAX_AGE_NS = 30_000_000_000
+"""Greatest age of a count that is told; an older one is counted anew."""
+
+SMALL_S = 0.1
+"""A count is waited for so long when it begins: a small store is told at once."""
+
+_NICE = 5
+_TOLD_SIZE_MAX = 32
+
+
+class StoreMeter:
+    """Meter of a store's size: files are counted by a process of its own, however many there are.
+
+    A store of ten thousand topics has a hundred thousand files: to look at them takes seconds, and
+    on a disk that hangs for ever. The supervisor answers for the health of the node meanwhile.
+    Nothing goes on while nobody asks.
+    """
+
+    def __init__(self, root: Path, *, count: Callable[[Path], int] = bytes_on_disk) -> None:
+        """Nothing is counted yet.
+
+        Args:
+            count: gives the bytes on disk below ``root``.
+        """
+        self._root = root
+        self._count = count
+        self._size: int | None = None
+        self._begun_ns: int | None = None
+        self._pid = 0
+        self._told = -1
+
+    def ask(self, now_ns: int) -> int | None:
+        """Bytes that the store occupied when it was counted last, mostly in the last half minute;
+        None before the first count has ended.
+        """
+        self.look()
+        begun_ns = self._begun_ns
+        if not self._pid and (begun_ns is None or now_ns - begun_ns > MAX_AGE_NS):
+            self._begin(now_ns)
+            select.select([self._told], [], [], SMALL_S)
+            self._take()
+        return self._size
+
+    def look(self) -> None:
+        """Take what was counted, if a count has ended; call it in each turn."""
+        self._take()
+        if self._pid and os.waitpid(self._pid, os.WNOHANG)[0]:
+            self._pid = 0
+
+    def close(self) -> None:
+        """End a count that is going on, without waiting: on a disk that hangs nothing ends it."""
+        self._close_pipe()
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, os.WNOHANG)
+            self._pid = 0
+
+    def close_in_child(self) -> None:
+        """Close what a child of the supervisor does not need: the count under way is not for it."""
+        self._close_pipe()
+
+    def _begin(self, now_ns: int) -> None:
+        self._begun_ns = now_ns
+        told, tells = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        parent = os.getpid()
+        # Handlers of the supervisor are not for the other process, which is never asked to stop.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        pid = os.fork()
+        if pid == 0:
+            self._be_counting(parent, tells)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(tells)
+        self._pid, self._told = pid, told
+
+    def _be_counting(self, parent: int, tells: int) -> NoReturn:
+        status = 1
+        try:
+            die_with(parent)
+            # Locks and sockets of the node: should this process not end, they are not held by it.
+            os.closerange(3, tells)
+            os.closerange(tells + 1, os.sysconf("SC_OPEN_MAX"))
+            os.nice(_NICE)
+            setproctitle.setproctitle(f"ledgermq: size of {self._root}")
+            os.write(tells, str(self._count(self._root)).encode())
+            status = 0
+        finally:
+            os._exit(status)
+
+    def _take(self) -> None:
+        if self._told < 0:
+            return
+        with suppress(BlockingIOError):
+            told = os.read(self._told, _TOLD_SIZE_MAX)
+            self._close_pipe()
+            if told:
+                self._size = int(told)
+
+    def _close_pipe(self) -> None:
+        if self._told >= 0:
+            os.close(self._told)
+            self._told = -1

@@ -30,23 +30,18 @@ from ledgermq.daemon.children import (
     Child,
     Deaths,
     Exit,
+    ProcessTable,
+    Reloading,
+    StoreMeter,
     start_order,
     stopped_with,
 )
-from ledgermq.daemon.descriptor_limit import raise_and_tell
-from ledgermq.daemon.hand_over import HandOver
 from ledgermq.daemon.health import notify
-from ledgermq.daemon.health.health import Readiness, silent_children
+from ledgermq.daemon.health.health import HandOver, Readiness, Watchdog, silent_children
 from ledgermq.daemon.health.notify import Notifier
-from ledgermq.daemon.health.sentence import sentence
-from ledgermq.daemon.health.status import collect
-from ledgermq.daemon.health.watch import HealthWatch
-from ledgermq.daemon.health.watchdog import Watchdog
-from ledgermq.daemon.process_modules import ProcessTable
-from ledgermq.daemon.reloading import Reloading
-from ledgermq.daemon.runtime_directory import make_directory, make_runtime_directory
-from ledgermq.daemon.store_lock import FamilyLock, JavaLock
-from ledgermq.daemon.store_meter import StoreMeter
+from ledgermq.daemon.health.status import collect, sentence
+from ledgermq.daemon.health.verdict import HealthWatch
+from ledgermq.daemon.store_lock import FamilyLock, JavaLock, make_directory, make_runtime_directory
 from ledgermq.ipc.cursor_page import CursorPage, PublishedRole, Role
 from ledgermq.ipc.loop import StopFlag
 from ledgermq.members.log_replacement import replace_log
@@ -69,6 +64,7 @@ from ledgermq.process.settings import reload
 from ledgermq.process.systemd.inherited_sockets import take_inherited
 from ledgermq.process.systemd.port_addresses import check_inherited
 from ledgermq.sessions.keys.peer_keys import load_keys
+from ledgermq.store.files.descriptor_cache import raise_and_tell
 from ledgermq.store.files.disk_space import use_reserve, with_reserve
 from ledgermq.store.files.disk_sync import sync_directory
 from ledgermq.store.files.store_paths import StorePaths

@@ -25,7 +25,7 @@ the sequence up, so a reader never waits, not even for a writer that died inside
     16    proof       raft        S majority_ns, disk_is_sick (0/1), lacks_entries (0/1)
     17    alone       raft        until_ns: before it no other member is elected
     26    released    raft        S position, reason
-    27    absent      raft        S names of up to seven members (``ipc/name_cells.py``)
+    27    absent      raft        S names of up to seven members (``ipc/page_slots.py``)
     31    queues      dispatcher  S position
     32-63                         second copies of 1 to 7, 13 to 16, 26, 27 and 31
     64-231 counters   that one    64 counters, eight slots a process (``ipc/counters.py``)
@@ -54,10 +54,24 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
-from ledgermq.ipc.name_cells import NAMES_MAX, name_cells, name_of, names_cells, names_of
-from ledgermq.ipc.page_file import MAGIC, make_file, map_file
-from ledgermq.ipc.process_slots import ProcessSlot, Proof, PutLock
-from ledgermq.ipc.space_slots import HeldBy, LogBegin, QueueBegin, Space, SpaceState
+from ledgermq.ipc.page_slots import (
+    MAGIC,
+    NAMES_MAX,
+    HeldBy,
+    LogBegin,
+    ProcessSlot,
+    Proof,
+    PutLock,
+    QueueBegin,
+    Space,
+    SpaceState,
+    make_file,
+    map_file,
+    name_cells,
+    name_of,
+    names_cells,
+    names_of,
+)
 from ledgermq.model.errors import StaleGenerationError
 from ledgermq.model.ids import Index, NodeId, Position, Term
 

@@ -27,8 +27,8 @@ class FeatureLevel(NamedTuple):
     number: int
     adds: str
     version: str
-    changes: tuple[str, ...]
-    tables: tuple[str, ...]
+    changes: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
 
 
 class MemberLevel(TypedDict):
@@ -48,59 +48,39 @@ LEVELS = (
         0,
         "all that 0.1.0 writes and says",
         "0.1.0",
-        changes=(
-            "topic", "group", "consumed", "user", "quota", "archive", "names", "owned",
-            "moved", "ended", "sink", "sink_moved", "given_back",
+        (
+            *("topic", "group", "consumed", "user", "quota", "archive", "names", "owned"),
+            *("moved", "ended", "sink", "sink_moved", "given_back"),
         ),
-        tables=(
-            "topics.json", "subscriptionGroup.json", "consumerOffset.json", "queue-locks.json",
-            "access.json", "quotas.json", "delayOffset.json", "moves.json", "sinks.json",
-            "archives.json", "name-values.json",
+        (
+            *("topics.json", "subscriptionGroup.json", "consumerOffset.json", "queue-locks.json"),
+            *("access.json", "quotas.json", "delayOffset.json", "moves.json", "sinks.json"),
+            *("archives.json", "name-values.json"),
         ),
     ),
     FeatureLevel(
         1,
         "the level itself in the log: members that know less are not let in",
         "0.2.0",
-        changes=("level",),
-        tables=("features.json",),
+        ("level",),
+        ("features.json",),
     ),
     FeatureLevel(
-        2,
-        "direct connections between members, between any two that know of them",
-        "0.3.0",
-        changes=(),
-        tables=(),
+        2, "direct connections between members, between any two that know of them", "0.3.0"
     ),
     FeatureLevel(
         3,
         "clusters of several groups: who is the home, and its signed documents",
         "0.3.0",
-        changes=("cluster", "cluster_document"),
-        tables=("cluster.json",),
+        ("cluster", "cluster_document"),
+        ("cluster.json",),
     ),
+    FeatureLevel(4, "witnesses without bodies, and what is said to them", "0.3.0"),
+    FeatureLevel(5, "schemas of topics", "0.3.0", ("schema",), ("schemas.json",)),
     FeatureLevel(
-        4,
-        "witnesses without bodies, and what is said to them",
-        "0.3.0",
-        changes=(),
-        tables=(),
+        6, "topics over the groups of a cluster: rows of its home that each group follows", "0.3.0"
     ),
-    FeatureLevel(
-        5,
-        "schemas of topics",
-        "0.3.0",
-        changes=("schema",),
-        tables=("schemas.json",),
-    ),
-    FeatureLevel(
-        6,
-        "topics over the groups of a cluster: rows of its home that each group follows",
-        "0.3.0",
-        changes=(),
-        tables=(),
-    ),
-)  # fmt: skip
+)
 """Each kind of change and each table stands at one of them: below that it does not come into the
 log. What a level adds otherwise, as a field of a row, whoever writes it asks for the level."""
 

@@ -18,11 +18,11 @@ members count for nothing.
 from __future__ import annotations
 
 from ledgermq.formats.kernels.kernel import SteadyLine
+from ledgermq.model.errors import BusyError, ConfigError, NotLeaderError
 from ledgermq.model.ids import Index, NodeId, Term
-from ledgermq.raft import requests
 from ledgermq.raft.effects import NO_EFFECTS, Effects, LeaderChange, Outbox, ReadAnswer, ReplicateTo
 from ledgermq.raft.entry_terms import EntryTerms
-from ledgermq.raft.membership import Membership, MembershipHistory
+from ledgermq.raft.membership import Membership, MembershipHistory, change_problem
 from ledgermq.raft.messages import (
     Append,
     AppendReply,
@@ -39,7 +39,9 @@ from ledgermq.raft.messages import (
     Vote,
     VoteReply,
 )
+from ledgermq.raft.quorum import has_majority
 from ledgermq.raft.roles import candidate, follower, leader, transfer
+from ledgermq.raft.roles.leadership import Leadership
 from ledgermq.raft.roles.node_state import NodeState, Policy, WriterState
 from ledgermq.raft.roles.progress import ProgressMode
 from ledgermq.raft.status import CoreStatus, majority_heard, status, why_no_leader
@@ -401,7 +403,16 @@ class RaftCore:
             BusyError: a hand-over is under way, or the target does not answer or could not lead.
             ConfigError: ``target`` may never lead.
         """
-        requests.transfer_to(self._state, target)
+        state, lead = self._state, self._leading()
+        if target == state.node:
+            return self._effects()
+        if target not in state.membership.electable:
+            raise ConfigError("target is no voter that can lead", target=target)
+        if lead.transfer is not None:
+            raise BusyError("a hand-over is under way", target=lead.transfer.target)
+        if not transfer.is_able(state, lead.progress[target]):
+            raise BusyError("target does not answer or cannot lead now", target=target)
+        transfer.start(state, lead, target, hurried=False)
         return self._effects()
 
     def propose_membership(self, membership: Membership) -> Effects:
@@ -413,7 +424,29 @@ class RaftCore:
                 writer does not stamp, or the new voter has not caught up.
             ConfigError: the change is none that is allowed, or this node would leave.
         """
-        requests.change_members(self._state, membership)
+        state, lead = self._state, self._leading()
+        problem = change_problem(state.membership, membership)
+        if problem is not None:
+            raise ConfigError(problem)
+        if state.node not in membership.electable:
+            # It would go with entries that a witness has, and no one who could lead.
+            raise ConfigError("the leader cannot leave: hand over first", leader=state.node)
+        if not leader.has_committed(state, lead) or lead.transfer is not None:
+            # Two leaders that each begin a change without this could both reach a majority.
+            raise BusyError("nothing of this term is committed yet, or a hand-over is under way")
+        if state.writer is not WriterState.GRANTED:
+            # What was proposed before the grant counts as lost when the answer to it comes.
+            raise BusyError("the writer is about to begin anew")
+        if lead.change_proposed or state.history.index > state.commit:
+            raise BusyError("a change of the membership is under way")
+        for voter in membership.full - state.membership.voters:
+            if not transfer.is_near(state, lead.progress[voter]):
+                raise BusyError("learner has not caught up", learner=voter)
+        heard = leader.heard_since(state, lead, state.now - state.policy.timing.election_max)
+        if not has_majority(membership.voters, heard):
+            raise BusyError("a majority of the new voters does not answer")
+        lead.change_proposed = True
+        state.out.propose_membership = membership
         return self._effects()
 
     def membership_appended(self, index: Index, membership: Membership) -> Effects:
@@ -499,6 +532,12 @@ class RaftCore:
         state = self._state
         state.now = max(state.now, now)
         return state
+
+    def _leading(self) -> Leadership:
+        state = self._state
+        if state.leadership is None:
+            raise NotLeaderError("this node does not lead", leader=state.leader, term=state.term)
+        return state.leadership
 
     def _read_for(self, reader: NodeId, read: int) -> None:
         state = self._state

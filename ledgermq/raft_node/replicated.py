@@ -13,7 +13,7 @@ from ledgermq.ipc.counters import RaftCounter
 from ledgermq.ipc.cursor_page import LogCursor, Role
 from ledgermq.ipc.loop import Pollable
 from ledgermq.ipc.orders import Damaged, Repaired
-from ledgermq.ipc.space_slots import HeldBy
+from ledgermq.ipc.page_slots import HeldBy
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import Index, NodeId, Position

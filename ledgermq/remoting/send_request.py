@@ -1,6 +1,6 @@
 """Send requests in the three forms of their fields, and replies without the general codec.
 
-A batch's body is its units one behind the other (``formats/records/batch_payload.py``).
+A batch's body is its units one behind the other (``formats/records/message.py``).
 """
 
 from __future__ import annotations

@@ -5,17 +5,74 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.ipc.time_histogram import TimeHistogram, TimeKind
+from ledgermq.model.errors import BusyError
 from ledgermq.model.ids import Position, Term
+from ledgermq.sessions.client_rights import Peer
 from ledgermq.sessions.session_server import SessionServer
 from ledgermq.wire.header import decode_header
 from ledgermq.wire.send_frame import DUPLICATES_VERSION, encode_sent
 from ledgermq.writer.admission.producer_session import ProducerSession
-from ledgermq.writer.admission.unanswered import Unanswered
 from ledgermq.writer.log.put_batch import Put
+
+
+@dataclass(slots=True)
+class _Owed:
+    peer: Peer
+    frames: int = 0
+    size: int = 0
+
+
+class Unanswered:
+    """Unanswered frames and bytes of producers, by identity: the measure of their windows.
+
+    They outlive the session that they were sent in.
+
+    Attributes:
+        total: bytes of all clients.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._owed: dict[bytes, _Owed] = {}
+
+    def of(self, identity: bytes, peer: Peer) -> int:
+        """Bytes of a client that says HELLO.
+
+        Raises:
+            BusyError: answers to another client are due, which had the identity before: they would
+                go to this one, and say where the other one's messages are.
+        """
+        owed = self._owed.get(identity)
+        if owed is None:
+            return 0
+        if owed.peer != peer:
+            raise BusyError("answers are due to another client of this identity: say HELLO again")
+        return owed.size
+
+    def add(self, identity: bytes, peer: Peer, size: int) -> int:
+        """A frame was taken; bytes of its client now."""
+        owed = self._owed.get(identity)
+        if owed is None:
+            owed = self._owed[identity] = _Owed(peer)
+        owed.frames += 1
+        owed.size += size
+        self.total += size
+        return owed.size
+
+    def release(self, identity: bytes, size: int) -> int:
+        """A frame has its answer; bytes of its client that are left."""
+        owed = self._owed[identity]
+        owed.frames -= 1
+        owed.size -= size
+        self.total -= size
+        if not owed.frames:
+            del self._owed[identity]
+        return owed.size
 
 
 class Due(NamedTuple):

@@ -42,7 +42,7 @@ from ledgermq.ipc.orders import (
     kind_of,
     parse,
 )
-from ledgermq.ipc.space_slots import SpaceState
+from ledgermq.ipc.page_slots import SpaceState
 from ledgermq.members.log_trouble import report
 from ledgermq.model.config.settings import AckMode, Settings
 from ledgermq.model.errors import (
@@ -63,21 +63,18 @@ from ledgermq.sessions.leadership.standing import standing_of
 from ledgermq.store.files.append_files import overwrite
 from ledgermq.store.files.disk_space import with_reserve
 from ledgermq.store.log.log_writer import LogEnd
+from ledgermq.store.recovery.log_checkpoint import write_checkpoints
 from ledgermq.store.recovery.log_damage import LogDamage, damage_path, read_damage, remove_damage
 from ledgermq.wire.session import LEADER, Standing
 from ledgermq.writer.admission.frame_admission import FrameAdmission
 from ledgermq.writer.admission.writable_topics import WritableTopics
-from ledgermq.writer.log.checkpoints import write_checkpoints
-from ledgermq.writer.log.flush_rule import FlushPlan
-from ledgermq.writer.log.flusher import Flusher, MakeFlusher
+from ledgermq.writer.log.flusher import Flusher, FlushPlan, MakeFlusher
 from ledgermq.writer.log.log_opening import OpenLog, entry_files, open_log, open_queue_offsets
 from ledgermq.writer.log.put_lock import PutLockHolder
-from ledgermq.writer.log.resume import dispatched_position
-from ledgermq.writer.log.state_end import certain_state_end, ends_of_queues
+from ledgermq.writer.log.resume import certain_state_end, dispatched_position, ends_of_queues
 from ledgermq.writer.produce_service import ProduceService
 from ledgermq.writer.retention.log_retention import LogRetention, Retention
-from ledgermq.writer.retention.rare_looks import RareLooks
-from ledgermq.writer.retention.space_gate import SpaceGate
+from ledgermq.writer.retention.space_gate import RareLooks, SpaceGate
 
 logger = logging.getLogger(__name__)
 
@@ -416,11 +413,12 @@ class WriterWorker:
         self._change_ring(attach=True)
         if isinstance(order, GrantTerm):
             end = self._log.end
-            if (end.index_, end.term) != (order.last_index, order.last_term):
+            found, granted = (end.index_, end.term), (order.last_index, order.last_term)
+            if found != granted:
                 logger.warning(
                     "grant not used: the log ends with index=%d term=%d and not index=%d term=%d",
-                    end.index_, end.term, order.last_index, order.last_term,
-                )  # fmt: skip
+                    *(*found, *granted),
+                )
                 return
             try:
                 offsets = open_queue_offsets(
@@ -485,8 +483,9 @@ class WriterWorker:
         self._publish_written()
         logger.info(
             "log cut: index=%d term=%d instead of index=%d term=%d",
-            end.index_, end.term, before.index_, before.term, extra={"event": Event.LOG_CUT},
-        )  # fmt: skip
+            *(end.index_, end.term, before.index_, before.term),
+            extra={"event": Event.LOG_CUT},
+        )
 
     def _take_entries(self, ring: AppendRing) -> None:
         """What raft has put into the ring, as long as the disk has room for it."""
@@ -556,8 +555,8 @@ class WriterWorker:
         if position < 0 or position + len(data) > end:
             logger.error(
                 "repair refused: not of committed bytes: position=%d size=%d end=%d",
-                position, len(data), end,
-            )  # fmt: skip
+                *(position, len(data), end),
+            )
             return
         try:
             overwrite(folder, size, position, data)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.formats.records.batch_payload import BatchItem, decode_batch, encode_batch
+from ledgermq.formats.records.message import BatchItem, decode_batch, encode_batch
 from ledgermq.model.errors import MessageIllegalError, ProtocolError
 
 ITEMS = [BatchItem(7, b"hello", b"TAGS\x01TagA"), BatchItem(-1, b"", b"")]

@@ -17,8 +17,7 @@ from ledgermq.broker.cluster.document_messages import (
     reply_fields,
 )
 from ledgermq.formats.config_json import decode_document as decode_config
-from ledgermq.formats.records.batch_payload import decode_batch
-from ledgermq.formats.records.message import Message, decode_message, encode_message
+from ledgermq.formats.records.message import Message, decode_batch, decode_message, encode_message
 from ledgermq.formats.records.message_id import decode_offset_id
 from ledgermq.formats.records.properties import decode_properties, encode_properties
 from ledgermq.members.roster import ToldGroup, decode_group, encode_group

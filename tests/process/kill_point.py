@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ledgermq.cli.main import main
-from ledgermq.daemon.process_modules import ProcessTable
+from ledgermq.daemon.children import ProcessTable
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.process import child_process
 

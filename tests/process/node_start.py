@@ -236,7 +236,7 @@ def serve(orders: socket.socket) -> None:
     import setproctitle
 
     import ledgermq.cli.node.serve_command
-    from ledgermq.daemon.process_modules import ProcessTable
+    from ledgermq.daemon.children import ProcessTable
 
     del ledgermq
     ProcessTable.load()

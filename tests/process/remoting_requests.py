@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from ledgermq.formats.records.batch_payload import BatchItem, encode_batch
+from ledgermq.formats.records.message import BatchItem, encode_batch
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.pull_request import SUBSCRIPTION
 from tests.process.remoting_steps import GROUP, NOW_MS, heartbeat_body

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ledgermq.daemon import supervisor
-from ledgermq.daemon.process_modules import ProcessTable
+from ledgermq.daemon.children import ProcessTable
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import (
     CursorPage,
@@ -34,7 +34,7 @@ from ledgermq.ipc.cursor_page import (
     Role,
 )
 from ledgermq.ipc.loop import StopFlag
-from ledgermq.ipc.process_slots import Proof
+from ledgermq.ipc.page_slots import Proof
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, LedgerError, StorageError
 from ledgermq.model.ids import Index, Position, Term

@@ -15,8 +15,8 @@ import pytest
 
 from ledgermq.model.ids import NodeId
 from ledgermq.raft_node.peers import peer_admission
+from ledgermq.raft_node.peers.direct_connection import OwnCertificate
 from ledgermq.raft_node.peers.direct_peers import ACCEPTED_MAX, DirectPeers
-from ledgermq.raft_node.peers.own_certificate import OwnCertificate
 from ledgermq.raft_node.peers.peer_sockets import PART_SIZE_MAX
 from ledgermq.sessions.keys.peer_keys import init_keys
 from tests.certificates import make_certificate

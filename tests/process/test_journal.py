@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from ledgermq.model.events import Event
-from ledgermq.process.log_lines import LineFormatter
-from ledgermq.process.systemd.journal import Journal
+from ledgermq.process.log_lines import Journal, LineFormatter
 from tests.process.conftest import Node, wait_until
 from tests.process.console_client import ConsoleClient
 from tests.process.http_client import listens

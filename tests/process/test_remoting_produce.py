@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.reading.queries import Queries
-from ledgermq.formats.records.batch_payload import BatchItem, encode_batch
+from ledgermq.formats.records.message import BatchItem, encode_batch
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import ONEWAY, Command, HeaderKind
 from tests.process.conftest import Node, nodes_made, wait_until

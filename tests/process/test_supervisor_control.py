@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.ipc.process_slots import PutLock
+from ledgermq.ipc.page_slots import PutLock
 from ledgermq.model.errors import ConfigError, ProtocolError, StorageError
 from ledgermq.process import control
 from tests.process.conftest import Node, StartNode, wait_until

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ledgermq.dispatcher.end_table import EndTable
+from ledgermq.dispatcher.dispatcher import EndTable
 from ledgermq.raft_node.shipping.file_receiver import FileReceiver
 from ledgermq.sim.runs.idle_queues import run_idle_seed
 from ledgermq.store.queues.queue_files import QueueFiles

@@ -22,7 +22,7 @@ from ledgermq.raft_node.term_file import TermFile
 from ledgermq.sim.runs.runs import run_seed
 from ledgermq.store.log.log_writer import LogEnd
 from ledgermq.store.recovery import recovery
-from ledgermq.writer.log.flush_rule import FlushRule
+from ledgermq.writer.log.flusher import FlushRule
 from tests.sim.search import find
 
 SEEDS = 500

@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.sim.__main__ import RepeatRun
 from ledgermq.sim.runs.runs import run_seed
-from ledgermq.writer.duplicates.earlier_attempts import EarlierAttempts
+from ledgermq.writer.duplicates.missing_records import EarlierAttempts
 from tests.sim.search import find
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))

@@ -17,7 +17,7 @@ from ledgermq.rules.messages.timer_index import TimerIndex, Watermark
 from ledgermq.rules.state.broker_state import BrokerState
 from ledgermq.sim.runs.runs import run_seed
 from ledgermq.sim.runs.service_runs import ServiceRun
-from ledgermq.writer.duplicates import resend
+from ledgermq.writer.duplicates import missing_records
 from ledgermq.writer.duplicates.unique_ids import Deduplication
 from ledgermq.writer.writer import WriterWorker
 from tests.sim.search import find
@@ -120,7 +120,7 @@ def windows_are_not_looked_at(patch: Patch) -> None:
 
 def what_is_behind_a_record_that_was_left_out_is_taken_for_new(patch: Patch) -> None:
     """A frame of which one record was a duplicate is sent again, when its window is off."""
-    patch.setattr(resend._Lookup, "_may_be_left_out", lambda lookup, message, topic: False)
+    patch.setattr(missing_records._Lookup, "_may_be_left_out", lambda lookup, message, topic: False)
 
 
 MUTATIONS: tuple[Callable[[Patch], None], ...] = (

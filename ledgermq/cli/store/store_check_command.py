@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store.store_sizes import index_layout
-from ledgermq.daemon.check_own_files import check_own_files
+from ledgermq.daemon.directory_check import check_own_files
 from ledgermq.formats.findings import Severity, worst
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.units import MIB

@@ -1,14 +1,24 @@
-"""Readiness of the node, and its watchdog for systemd."""
+"""Readiness of the node, its watchdog for systemd, and the hand-over before it stops."""
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterable
 
 from ledgermq.daemon.children import Child
+from ledgermq.daemon.health.notify import Notifier
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import PORTS, CursorPage, PublishedRole, Role
-from ledgermq.ipc.space_slots import SpaceState
+from ledgermq.ipc.page_slots import SpaceState
 from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import LedgerError
+from ledgermq.model.events import Event
+from ledgermq.process import control
+from ledgermq.process.flush_watch import FlushWatch
+from ledgermq.process.runtime_paths import RuntimePaths
+
+logger = logging.getLogger(__name__)
 
 SERVING = (Role.WRITER, Role.DISPATCHER, Role.BROKER, *PORTS)
 
@@ -133,3 +143,96 @@ def _has_role(page: CursorPage, settings: Settings) -> bool:
         # Who is too old for its log never leads: it serves what it has, and says so.
         return True
     return grant.role is PublishedRole.FOLLOWER and grant.term > 0 and others_can_lead(settings)
+
+
+_WITHHELD = 3
+"""Which counter of the supervisor counts how often it was not fed."""
+
+
+class Watchdog:
+    """Feeds systemd's watchdog for one node; ``trouble`` says why it is not fed, and is empty while
+    it is.
+    """
+
+    def __init__(self, page: CursorPage, notifier: Notifier) -> None:
+        self.trouble = ""
+        self._page = page
+        self._notifier = notifier
+        self._counters = page.counters(Role.SUPERVISOR)
+        self._flush_watch = FlushWatch()
+
+    def reopened(self) -> None:
+        """Another log is in place: what was not durable of the old one counts no more."""
+        self._flush_watch = FlushWatch()
+
+    def look(self, settings: Settings, now_ns: int, *, is_silent: bool, is_down: bool) -> None:
+        """Feed systemd's watchdog, if it is due and nothing is wrong.
+
+        Args:
+            is_silent: a process gives no sign of life.
+            is_down: a process is dead, and nobody is about to start it.
+        """
+        waiting_ms = self._flush_watch.waiting_ms(self._page, now_ns)
+        is_late = waiting_ms > settings.supervision.flush_age_max_ms
+        trouble = ", ".join(
+            text
+            for text, is_so in (
+                ("a process is silent", is_silent),
+                ("a process is down", is_down),
+                ("nothing becomes durable", is_late),
+            )
+            if is_so
+        )
+        if trouble and not self.trouble:
+            self._counters[_WITHHELD] += 1
+            logger.warning(
+                "node is not well: the watchdog is not fed",
+                extra={
+                    "event": Event.WATCHDOG_WITHHELD,
+                    "child_silent": is_silent,
+                    "not_durable_ms": waiting_ms,
+                    "down": is_down,
+                },
+            )
+        elif self.trouble and not trouble:
+            logger.info(
+                "node is well again: the watchdog is fed", extra={"event": Event.WATCHDOG_FED}
+            )
+        self.trouble = trouble
+        if not trouble and self._notifier.watchdog_due(now_ns):
+            self._notifier.feed_watchdog(now_ns)
+
+
+RESIGN_TIMEOUT_S = 0.5
+"""Raft answers at once, or is in no state to hand anything over."""
+
+
+class HandOver:
+    """Hand-over of leadership before a leader stops, so that producers need not wait."""
+
+    def __init__(self, page: CursorPage) -> None:
+        self._page = page
+        self._until_ns = 0
+
+    def begin(self, settings: Settings) -> None:
+        """Have raft find a leader; a failure is told, and the node stops as it is."""
+        path = RuntimePaths(settings.listen.runtime_dir).raft_control
+        try:
+            if not others_can_lead(settings):
+                return
+            answer = control.ask(path, "resign", timeout_s=RESIGN_TIMEOUT_S)
+        except LedgerError as error:
+            logger.warning(
+                "leadership not handed over: %s", error, extra={"event": Event.HAND_OVER_FAILED}
+            )
+            return
+        logger.info(
+            "leadership is handed over: to=%s",
+            answer.get("target"),
+            extra={"event": Event.LEADERSHIP_HANDED_OVER},
+        )
+        self._until_ns = time.monotonic_ns() + settings.raft.transfer_timeout_ms * 1_000_000
+
+    def is_going_on(self, now_ns: int) -> bool:
+        """Whether this node still leads, and another may be about to."""
+        return now_ns < self._until_ns and self._page.read_grant().role is PublishedRole.LEADER

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Kernel of batches: units of a RocketMQ client's batch become records of the log, in one call.
 
-Cython in pure-Python mode, as ``_stamp`` is. The layout of a unit is in ``batch_payload.py``, that
+Cython in pure-Python mode, as ``_stamp`` is. The layout of a unit is in ``message.py``, that
 of a record in ``message.py``. First ``measure_units`` looks at every size, then ``write_units``
 fills a buffer of the size that it has told.
 """

@@ -16,9 +16,9 @@ message's keys are the ids and the keys of the messages that it tells of.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.limits import TIMESTAMP_MAX
@@ -77,11 +77,7 @@ class TracedSend(NamedTuple):
 
     def encode(self) -> str:
         """The record."""
-        return _record(
-            "Pub", self.time, REGION, self.group, self.topic, self.id,
-            _or_nothing(self.tags), _or_nothing(self.keys), self.store_host, self.body_size,
-            self.cost, int(self.kind), _or_nothing(self.offset_id), _boolean(self.is_success),
-        )  # fmt: skip
+        return _encoded("Pub", self)
 
 
 class TracedDelivery(NamedTuple):
@@ -96,10 +92,7 @@ class TracedDelivery(NamedTuple):
 
     def encode(self) -> str:
         """The record."""
-        return _record(
-            "SubBefore", self.time, REGION, self.group, self.request_id, self.id, self.retries,
-            _or_nothing(self.keys),
-        )  # fmt: skip
+        return _encoded("SubBefore", self)
 
 
 class TracedProcessing(NamedTuple):
@@ -120,10 +113,7 @@ class TracedProcessing(NamedTuple):
 
     def encode(self) -> str:
         """The record."""
-        return _record(
-            "SubAfter", self.request_id, self.id, self.cost, _boolean(self.is_success),
-            _or_nothing(self.keys), self.code, self.time, self.group,
-        )  # fmt: skip
+        return _encoded("SubAfter", self)
 
 
 class TracedEnd(NamedTuple):
@@ -143,11 +133,7 @@ class TracedEnd(NamedTuple):
 
     def encode(self) -> str:
         """The record."""
-        return _record(
-            "EndTransaction", self.time, REGION, self.group, self.topic, self.id,
-            _or_nothing(self.tags), _or_nothing(self.keys), self.store_host, int(self.kind),
-            self.transaction_id, self.state, _boolean(self.is_from_check),
-        )  # fmt: skip
+        return _encoded("EndTransaction", self)
 
 
 TraceRecord = TracedSend | TracedDelivery | TracedProcessing | TracedEnd
@@ -196,60 +182,34 @@ def traces_naming(body: bytes | memoryview, name: str) -> Iterator[TraceRecord]:
 
 def _decoded(fields: list[str]) -> TraceRecord | None:
     try:
-        return _DECODERS[fields[0]](fields)
-    except (KeyError, IndexError, ValueError):
+        kind, *rest = fields
+        make, columns = _KINDS[kind]
+        rest = rest[: len(columns)]
+        if make is TracedSend and len(rest) == len(columns) - 1:
+            # Old clients have no offset id: the success stands in its place.
+            rest.insert(-1, NOTHING)
+        elif make is TracedProcessing and _OLD_PROCESSING <= len(rest) < len(columns):
+            # They do not say when the work ended, and for which group.
+            rest = rest[:-1] if len(rest) == len(columns) - 1 else rest
+            rest += _UNSAID[len(rest) - _OLD_PROCESSING :]
+        pairs = zip(columns, rest, strict=True)
+        return make(*(column.read(text) for column, text in pairs if column is not _REGION))
+    except (KeyError, ValueError):
         # Another version's, or nobody's: it says nothing about the others.
         return None
 
 
-def _send(fields: list[str]) -> TraceRecord:
-    # Old clients have no offset id: the success stands in its place.
-    offset_id, is_success = fields[12:14] if len(fields) > 13 else ("", fields[12])
-    return TracedSend(
-        _number(fields[1]), fields[3], fields[4], fields[5], _text(fields[6]), _text(fields[7]),
-        fields[8], _number(fields[9]), _number(fields[10]), TracedKind(int(fields[11])),
-        _text(offset_id), _is_true(is_success),
-    )  # fmt: skip
-
-
-def _delivery(fields: list[str]) -> TraceRecord:
-    return TracedDelivery(
-        _number(fields[1]), fields[3], fields[4], fields[5], _number(fields[6]), _text(fields[7])
-    )
-
-
-def _processing(fields: list[str]) -> TraceRecord:
-    code = _number(fields[6]) if len(fields) > 6 else 0
-    time, group = (_number(fields[7]), fields[8]) if len(fields) > 8 else (0, "")
-    keys = _text(fields[5]) if len(fields) > 5 else ""
-    return TracedProcessing(
-        fields[1], fields[2], _number(fields[3]), _is_true(fields[4]), keys, code, time, group
-    )
-
-
-def _end(fields: list[str]) -> TraceRecord:
-    return TracedEnd(
-        _number(fields[1]), fields[3], fields[4], fields[5], _text(fields[6]), _text(fields[7]),
-        fields[8], TracedKind(int(fields[9])), fields[10], fields[11], _is_true(fields[12]),
-    )  # fmt: skip
-
-
-_DECODERS = {
-    "Pub": _send,
-    "SubBefore": _delivery,
-    "SubAfter": _processing,
-    "EndTransaction": _end,
-}
-
-
-def _record(*fields: object) -> str:
-    texts = [str(field) for field in fields]
-    record = FIELD_END.join(texts)
-    if record.count(FIELD_END) >= len(texts) or RECORD_END in record:
+def _encoded(kind: str, record: TraceRecord) -> str:
+    values = iter(record)
+    texts = [kind]
+    for column in _KINDS[kind][1]:
+        texts.append(REGION if column is _REGION else column.write(next(values)))
+    text = FIELD_END.join(texts)
+    if text.count(FIELD_END) >= len(texts) or RECORD_END in text:
         # A name that an application made up: it must not look like several fields.
-        texts = [text.replace(FIELD_END, " ").replace(RECORD_END, " ") for text in texts]
-        record = FIELD_END.join(texts)
-    return record + RECORD_END
+        texts = [one.replace(FIELD_END, " ").replace(RECORD_END, " ") for one in texts]
+        text = FIELD_END.join(texts)
+    return text + RECORD_END
 
 
 def _number(field: str) -> int:
@@ -259,17 +219,32 @@ def _number(field: str) -> int:
     return number
 
 
-def _text(field: str) -> str:
-    return "" if field == NOTHING else field
+class _Column(NamedTuple):
+    """How a field stands in a record."""
+
+    write: Callable[[Any], str]
+    read: Callable[[str], object]
 
 
-def _or_nothing(value: str) -> str:
-    return value or NOTHING
+_PLAIN = _Column(str, str)
+_REGION = _Column(str, str)
+_NUMBER = _Column(str, _number)
+_TEXT = _Column(lambda value: value or NOTHING, lambda text: "" if text == NOTHING else text)
+_FLAG = _Column(lambda value: "true" if value else "false", lambda text: text == "true")
+_KIND = _Column(lambda kind: str(int(kind)), lambda text: TracedKind(int(text)))
 
+_SENT = _NUMBER, _REGION, _PLAIN, _PLAIN, _PLAIN, _TEXT, _TEXT, _PLAIN
+_KINDS: Mapping[str, tuple[Callable[..., TraceRecord], tuple[_Column, ...]]] = {
+    "Pub": (TracedSend, (*_SENT, _NUMBER, _NUMBER, _KIND, _TEXT, _FLAG)),
+    "SubBefore": (TracedDelivery, (_NUMBER, _REGION, _PLAIN, _PLAIN, _PLAIN, _NUMBER, _TEXT)),
+    "SubAfter": (
+        TracedProcessing,
+        (_PLAIN, _PLAIN, _NUMBER, _FLAG, _TEXT, _NUMBER, _NUMBER, _PLAIN),
+    ),
+    "EndTransaction": (TracedEnd, (*_SENT, _KIND, _PLAIN, _PLAIN, _FLAG)),
+}
+"""What makes the records of a kind, and their columns: the order of both is that of its fields."""
 
-def _boolean(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def _is_true(text: str) -> bool:
-    return text == "true"
+_OLD_PROCESSING = 4
+_UNSAID = ["", "0", "0", ""]
+"""Keys, code, time and group: the first clients had none of them."""

@@ -19,7 +19,6 @@ from ledgermq.formats.kernels.kernel import (
     send_record,
     write_units,
 )
-from ledgermq.formats.records.batch_payload import ITEM_SIZE_MIN as UNIT_SIZE_MIN
 from ledgermq.formats.records.host_address import HOST_V6_SIZE, encode_host, plain_address
 from ledgermq.formats.records.message import (
     BORN_HOST_V6,
@@ -32,6 +31,7 @@ from ledgermq.formats.records.message import (
     NEED_UNWRAP,
     STORE_HOST_V6,
 )
+from ledgermq.formats.records.message import ITEM_SIZE_MIN as UNIT_SIZE_MIN
 from ledgermq.gateway.producing.port_producer import ToStore
 from ledgermq.gateway.producing.send_topics import SendTopic
 from ledgermq.gateway.producing.sent_properties import SentProperties

@@ -17,7 +17,7 @@ from ledgermq.conversion.last_backup import STREAM_NAME, read_last_backup
 from ledgermq.formats.kernels import kernel
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import PORTS, CursorPage, PublishedRole, Role
-from ledgermq.ipc.space_slots import HeldBy, SpaceState
+from ledgermq.ipc.page_slots import HeldBy, SpaceState
 from ledgermq.ipc.time_histogram import TimeKind, read_times
 from ledgermq.members.damage_report import read_report
 from ledgermq.model.config.settings import Settings

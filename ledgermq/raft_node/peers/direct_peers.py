@@ -20,8 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from ledgermq.hosts.host_name import socket_address
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import NodeId
-from ledgermq.raft_node.peers.direct_connection import DirectConnection
-from ledgermq.raft_node.peers.own_certificate import OwnCertificate
+from ledgermq.raft_node.peers.direct_connection import DirectConnection, OwnCertificate
 from ledgermq.raft_node.peers.peers import Arrived, PeerMessage
 from ledgermq.wire.direct_offer import DirectOffer, OfferKind, decode_offer, encode_offer
 

@@ -28,22 +28,20 @@ from ledgermq.model.features import LEVEL_OF_DIRECT
 from ledgermq.model.ids import NodeId
 from ledgermq.raft_node.peers.direct_peers import DirectPeers
 from ledgermq.raft_node.peers.peer_admission import Admission, PeerVerdict
-from ledgermq.raft_node.peers.peer_frames import (
-    PARTS_MAX,
-    address_of,
-    bound_host,
-    property_of,
-    take_frames,
-)
-from ledgermq.raft_node.peers.peer_outlets import PeerOutlets, Trouble
-from ledgermq.raft_node.peers.peer_presence import PeerPresence
-from ledgermq.raft_node.peers.peer_refusals import Refusals
+from ledgermq.raft_node.peers.peer_presence import PeerPresence, Refusals
 from ledgermq.raft_node.peers.peer_sockets import (
     HANDSHAKE_FAILURES,
     HEARTBEATS_QUEUED_MAX,
+    PARTS_MAX,
     PeerGuard,
+    PeerOutlets,
+    Trouble,
+    address_of,
+    bound_host,
     last_failure,
     open_inbox,
+    property_of,
+    take_frames,
 )
 from ledgermq.raft_node.peers.peers import Arrived, PeerMessage
 from ledgermq.sessions.keys.peer_keys import PeerKeys, is_alone, keys_directory, load_keys

@@ -11,23 +11,30 @@ import errno
 import ipaddress
 import logging
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
 
 import zmq
+import zmq.backend
 from zmq.utils.monitor import parse_monitor_message
 
+from ledgermq.formats.records.host_address import plain_address
 from ledgermq.hosts.host_name import HostName, is_name
 from ledgermq.ipc.doorbell import Context
-from ledgermq.ipc.zmq_flags import NOBLOCK, has_input
+from ledgermq.ipc.zmq_flags import MORE, NOBLOCK, has_input
 from ledgermq.members.peer_addresses import PeerAddress
-from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.model.errors import ConfigError, LedgerError, StorageError
 from ledgermq.model.ids import NodeId
-from ledgermq.raft_node.peers.peer_name import PeerName
 from ledgermq.sessions.connection_names import draw_seed
 from ledgermq.sessions.keys.key_guard import KeyGuard
-from ledgermq.sessions.keys.peer_keys import PeerKeys
+from ledgermq.sessions.keys.peer_keys import PeerKeys, read_public_key
 
 logger = logging.getLogger(__name__)
+
+PARTS_MAX = 8
+"""Most parts of a message behind its preamble; raft's have two."""
 
 PART_SIZE_MAX = 8 * 1024 * 1024 + 64 * 1024
 """The largest ``raft.frame_bytes``, and some; a peer that sends more is disconnected."""
@@ -59,6 +66,138 @@ HANDSHAKE_FAILURES = (
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
 REFUSALS = (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
+
+
+GREET_S = 1.0
+"""Followers have nothing to say to one another for days. Without greetings one whose disk is wiped
+would be trusted, and could vote twice, by those who had never heard of the old disk."""
+
+HANDSHAKE_AGAIN_S = 1.0
+KEY_AGAIN_S = 1.0
+"""A new member's key may come to this machine later than the member to the group."""
+
+FAREWELL_MS = 1_000
+"""A member that leaves is still sent what says so."""
+
+# What ``zmq.Socket.send`` calls, without a look at what servers and radios have.
+_SEND = zmq.backend.Socket.send
+
+
+def take_frames(socket: zmq.Socket[bytes]) -> tuple[list[zmq.Frame], int]:
+    """The parts of the next message, which is there; of too many, a few too many, and how many."""
+    frame = socket.recv(NOBLOCK, copy=False)
+    frames = [frame]
+    count = 1
+    while frame.more:
+        frame = socket.recv(NOBLOCK, copy=False)
+        if count <= PARTS_MAX + 2:
+            frames += (frame,)
+            count += 1
+    return frames, count
+
+
+def property_of(frame: zmq.Frame, name: str) -> str:
+    """What ZeroMQ says of the connection that brought the frame.
+
+    Empty when it says nothing: bytes that are no ZeroMQ may pass for its very first protocol, which
+    had no properties.
+    """
+    try:
+        return str(frame.get(name))
+    except zmq.ZMQError:
+        return ""
+
+
+def bound_host(inbox: zmq.Socket[bytes]) -> str:
+    """The numeric address that it listens at."""
+    endpoint = inbox.getsockopt(zmq.LAST_ENDPOINT)
+    assert isinstance(endpoint, bytes)
+    host = endpoint.rstrip(b"\0").decode().removeprefix("tcp://").rpartition(":")[0]
+    return host.strip("[]")
+
+
+def address_of(frame: zmq.Frame) -> str:
+    """Address of the machine that has sent it."""
+    return plain_address(property_of(frame, "Peer-Address")) or "unknown"
+
+
+NAME_PAUSE_S, NAME_PAUSE_S_MAX = 1.0, 10.0
+"""Seconds between an answer and the next question while there is no connection, and the most:
+doubled each time."""
+
+
+class PeerName:
+    """Asked for when the connection is lost, until it stands again; nothing here blocks.
+
+    Attributes:
+        host: the address that is to be connected to, numeric; empty: none is known yet.
+    """
+
+    def __init__(self, peer: NodeId, name: str) -> None:
+        """Nothing is asked yet."""
+        self.host = ""
+        self._peer = peer
+        self._name = HostName(name)
+        self._ask_at = 0.0
+        self._pause_s = NAME_PAUSE_S
+        self._failure = ""
+        self._is_doubted = False
+
+    def doubt(self) -> None:
+        """Who answers at ``host`` may be another node by now."""
+        self._is_doubted = True
+
+    def look(self, now: float, *, is_connected: bool) -> bool:
+        """Take an answer, and ask when it is time; true when ``host`` is another one.
+
+        A few times a second.
+        """
+        name = self._name
+        has_moved = False
+        if name.take(now):
+            self._note_failure()
+            if not name.is_asked:
+                has_moved = self._take_turn(now, is_needed=not is_connected or self._is_doubted)
+        if is_connected and not self._is_doubted:
+            # When it is lost the name is asked for at once.
+            self._ask_at, self._pause_s = 0.0, NAME_PAUSE_S
+        elif now >= self._ask_at:
+            name.ask(now)
+        return has_moved
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._name.close()
+
+    def _take_turn(self, now: float, *, is_needed: bool) -> bool:
+        """Take the next one of the addresses after an answer, if another one is needed; whether it
+        is another.
+        """
+        self._ask_at = now + self._pause_s
+        self._pause_s = min(2 * self._pause_s, NAME_PAUSE_S_MAX)
+        self._is_doubted = False
+        addresses = self._name.addresses
+        if not is_needed or not addresses:
+            return False
+        at = addresses.index(self.host) + 1 if self.host in addresses else 0
+        host = addresses[at % len(addresses)]
+        if host == self.host:
+            return False
+        logger.info("peer is looked for at an address: peer=%s address=%s", self._peer, host)
+        self.host = host
+        return True
+
+    def _note_failure(self) -> None:
+        name = self._name
+        if name.failure != self._failure:
+            self._failure = name.failure
+            if name.failure:
+                logger.warning(
+                    "name of a peer not resolved: peer=%s name=%s reason=%s",
+                    self._peer,
+                    name.name,
+                    name.failure,
+                )
 
 
 def open_inbox(
@@ -337,3 +476,157 @@ def _is_ipv4(host: str) -> bool:
         return ipaddress.ip_address(host).version == 4
     except ValueError:
         return False
+
+
+class Trouble(NamedTuple):
+    """A handshake with ``peer`` failed with this ZeroMQ event, or it has no key here."""
+
+    peer: NodeId
+    event: int
+    reason: str
+
+
+class PeerOutlets:
+    """One socket a peer. Nothing here blocks.
+
+    Attributes:
+        lost: peers to which a connection has ended between the last two looks.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        self_id: NodeId,
+        *,
+        preamble_to: Callable[[NodeId], bytes],
+        keys: PeerKeys | None,
+        keys_dir: Path,
+        guard: PeerGuard | None,
+        queued_max: int,
+    ) -> None:
+        """No peer is known yet.
+
+        Args:
+            keys_dir: where the public key of a member is that joins later.
+            guard: is told of such a key; None without ``keys``.
+        """
+        self.lost: list[NodeId] = []
+        self._context = context
+        self._self = self_id
+        self._preamble_to = preamble_to
+        self._keys = keys
+        self._keys_dir = keys_dir
+        self._guard = guard
+        self._queued_max = queued_max
+        self._out: dict[NodeId, Outlet] = {}
+        self._addresses: dict[NodeId, PeerAddress] = {}
+        self._preambles: dict[NodeId, bytes] = {}
+        self._greet_at: dict[NodeId, float] = {}
+        self._wanted: dict[NodeId, float] = {}
+
+    def __iter__(self) -> Iterator[tuple[NodeId, zmq.Socket[bytes]]]:
+        """Peers and the sockets to them."""
+        return iter([(peer, outlet.socket) for peer, outlet in self._out.items()])
+
+    def host(self, peer: NodeId) -> str:
+        """The numeric address of ``peer``, known or found by its name; empty: there is none."""
+        outlet = self._out.get(peer)
+        return "" if outlet is None else outlet.host
+
+    def doubt(self, peer: NodeId) -> None:
+        """Who answers as ``peer`` says that it is another one, or lets this node not in."""
+        outlet = self._out.get(peer)
+        if outlet is not None:
+            outlet.doubt()
+
+    def set_peers(self, addresses: Mapping[NodeId, PeerAddress]) -> None:
+        """Talk with these and no others; those whose key is missing are tried again later."""
+        for peer in [one for one in self._addresses if addresses.get(one) != self._addresses[one]]:
+            del self._addresses[peer]
+            self._wanted.pop(peer, None)
+            outlet = self._out.pop(peer, None)
+            if outlet is not None:
+                outlet.close(linger_ms=FAREWELL_MS)
+        for peer, address in addresses.items():
+            if peer not in self._addresses:
+                self._addresses[peer] = address
+                self._wanted[peer] = 0.0
+
+    def open_wanted(self, now: float) -> list[Trouble]:
+        """Open what is not open yet; those for which that could not be done.
+
+        Raises:
+            ConfigError: an address is none.
+        """
+        troubles = []
+        for peer in [one for one, at in self._wanted.items() if now >= at]:
+            try:
+                self.need_key(peer)
+            except LedgerError as error:
+                self._wanted[peer] = now + KEY_AGAIN_S
+                troubles.append(Trouble(peer, 0, str(error)))
+                continue
+            del self._wanted[peer]
+            self._preambles[peer] = self._preamble_to(peer)
+            self._out[peer] = Outlet(
+                self._context,
+                peer,
+                self._addresses[peer],
+                self_id=self._self,
+                keys=self._keys,
+                queued_max=self._queued_max,
+            )
+        return troubles
+
+    def need_key(self, peer: NodeId) -> None:
+        """Know the key of ``peer``, if keys are used.
+
+        Raises:
+            ConfigError: it is not in ``raft.keys_dir``, or is another member's.
+            StorageError: the operating system refused.
+        """
+        if self._keys is None or peer in self._keys.public:
+            return
+        assert self._guard is not None
+        key = read_public_key(self._keys_dir, peer, others=self._keys.public)
+        self._keys.public[peer] = key
+        self._guard.know(peer, key)
+
+    def send(self, peer: NodeId, parts: Sequence[bytes]) -> bool:
+        """Hand a message to ZeroMQ; false when it takes none for that peer now."""
+        outlet = self._out.get(peer)
+        if outlet is None:
+            return False
+        socket = outlet.socket
+        try:
+            # Only the first part can be refused.
+            left = len(parts)
+            _SEND(socket, self._preambles[peer], MORE if left else NOBLOCK)
+            for part in parts:
+                assert len(part) <= PART_SIZE_MAX, len(part)
+                left -= 1
+                # pyzmq copies what is below ``zmq.COPY_THRESHOLD``, which is 64 KiB.
+                _SEND(socket, part, MORE if left else NOBLOCK, False)
+        except zmq.Again:
+            return False
+        return True
+
+    def look(self, now: float) -> list[Trouble]:
+        """Greet the peers, and begin failed handshakes anew; those that have failed."""
+        self.lost.clear()
+        troubles = self.open_wanted(now) if self._wanted else []
+        for peer, outlet in self._out.items():
+            if now >= self._greet_at.get(peer, 0.0) and self.send(peer, ()):
+                self._greet_at[peer] = now + GREET_S
+            failure = outlet.look(now, again_s=HANDSHAKE_AGAIN_S)
+            if outlet.has_ended:
+                self.lost.append(peer)
+            if failure:
+                troubles.append(Trouble(peer, failure, ""))
+        return troubles
+
+    def close(self) -> None:
+        """Close all."""
+        for outlet in self._out.values():
+            outlet.close(linger_ms=0)
+        self._out.clear()

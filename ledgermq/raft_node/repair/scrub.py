@@ -18,7 +18,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -33,7 +34,6 @@ from ledgermq.model.events import Event
 from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.process.environment import Environment
 from ledgermq.raft.core import RaftCore
-from ledgermq.raft_node.repair.repair_case import RepairCase, RepairState, Suspect, damaged_entries
 from ledgermq.raft_node.repair.repair_source import entries_for, repair_answer
 from ledgermq.repair.log_repair import Repair, accept_entries, check_item_terms
 from ledgermq.repair.log_scrub import Damage, Family, LogScrub, ScrubEnd, Step
@@ -60,6 +60,49 @@ SUSPECTS_MAX = 64
 
 SendParts = Callable[[NodeId, Sequence[bytes]], bool]
 WriteBytes = Callable[[RepairedBytes, bytes | memoryview], bool]
+
+
+class RepairState(Enum):
+    """What is being done about a damage."""
+
+    WAITING = "waits"
+    ASKING = "asked for"
+    WRITING = "being written"
+    CHECKING = "being read again"
+
+
+class Suspect(NamedTuple):
+    """A place that a reader has found wrong: the byte at a position, or the entry of an index."""
+
+    place: int
+    is_position: bool
+
+
+@dataclass(slots=True)
+class RepairCase:
+    """One damage, and what is done about it.
+
+    Attributes:
+        due_ns: when to begin; ``deadline_ns``: when what was begun is given up.
+        is_fresh: it was read in this very attempt.
+    """
+
+    damage: Damage
+    due_ns: int
+    state: RepairState = RepairState.WAITING
+    is_fresh: bool = True
+    is_given_up: bool = False
+    reason: str = ""
+    asked: set[NodeId] = field(default_factory=set)
+    peer: NodeId | None = None
+    number: int = 0
+    deadline_ns: int = 0
+    written: int = 0
+
+
+def damaged_entries(damage: Damage) -> int:
+    """How many entries a damage has; none if only a blank is wrong."""
+    return max(0, damage.last - damage.first + 1)
 
 
 class ScrubCounts(NamedTuple):

@@ -20,7 +20,7 @@ from ledgermq.ipc.counters import RaftCounter
 from ledgermq.ipc.cursor_page import Grant, Role
 from ledgermq.ipc.cursor_page import PublishedRole as PageRole
 from ledgermq.ipc.loop import LOOK_AGAIN_MS, Pollable, StopFlag
-from ledgermq.ipc.process_slots import Proof
+from ledgermq.ipc.page_slots import Proof
 from ledgermq.members.roster import ToldGroup, decode_group, keep_group, read_group
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, NotLeaderError, ProtocolError
@@ -44,6 +44,8 @@ from ledgermq.raft_node.raft_core import MESSAGES_PER_TURN_MAX, TICK_NS, timing_
 from ledgermq.raft_node.term_file import when_there_is_space
 from ledgermq.raft_node.witness.witness_file import WitnessFile
 from ledgermq.store.files.store_paths import StorePaths
+
+logger = logging.getLogger(__name__)
 
 _OF_LEADERS = frozenset({"transfer", "resign", "hear", "add", "remove"})
 
@@ -94,8 +96,6 @@ class WitnessControl(PolledControl):
             raise ConfigError("no such member", node=name, members=members)
         return NodeId(name)
 
-
-logger = logging.getLogger(__name__)
 
 WATCH_EVERY_NS = 100_000_000
 

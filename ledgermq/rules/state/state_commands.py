@@ -43,8 +43,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, get_args
 
-from ledgermq.formats.config_json import Rows
-from ledgermq.formats.json_steps import decode_in_steps
+from ledgermq.formats.config_json import Rows, decode_in_steps
 from ledgermq.model.errors import ConfigError, CorruptLogError, NewerVersionError
 from ledgermq.model.features import LEVEL, LEVEL_MAX, LEVEL_OF_CHANGE
 from ledgermq.rules.cluster import cluster_commands

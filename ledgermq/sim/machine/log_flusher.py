@@ -15,7 +15,7 @@ from ledgermq.sim.machine.disk import Disk
 from ledgermq.sim.machine.events import Events
 from ledgermq.sim.machine.process import Process
 from ledgermq.store.log.log_writer import LogEnd, LogWriter
-from ledgermq.writer.log.flush_rule import FlushPlan, FlushRule
+from ledgermq.writer.log.flusher import FlushPlan, FlushRule
 
 FASTEST_NS = 100_000
 

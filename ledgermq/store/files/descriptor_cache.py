@@ -7,14 +7,18 @@ are taken.
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
+from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import OUT_OF_DESCRIPTORS
 from ledgermq.store.files.disk_space import storage_error
+
+logger = logging.getLogger(__name__)
 
 DESCRIPTORS_MAX = 512
 """Half of the 1,024 descriptors that a process has where nobody raised the limit."""
@@ -50,13 +54,6 @@ class _Spare:
     """Descriptors of this process that stand for nothing."""
 
     held: ClassVar[list[int]] = []
-
-
-def raise_descriptor_limit() -> None:
-    """Have this process and its children open as many files as the hard limit allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def connections_allowed(connections: int, per_address: int = 0) -> tuple[int, int]:
@@ -153,3 +150,34 @@ def write_fully(fd: int, data: memoryview, offset: int, path: str) -> None:
             done += os.pwrite(fd, data[done:], offset + done)
     except OSError as error:
         raise storage_error("write refused", error, file=path, offset=offset + done) from error
+
+
+def raise_and_tell(settings: Settings) -> None:
+    """Have the node's processes open as many files as they may; warn where settings want more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    limits = settings.limits
+    most, share = connections_allowed(limits.connections_max, limits.connections_per_address)
+    bounded = {
+        "limits.connections_max": (limits.connections_max, most),
+        "limits.connections_per_address": (limits.connections_per_address, share),
+    }
+    if settings.listen.remoting is not None:
+        wanted = settings.remoting.connections_max
+        bounded["remoting.connections_max"] = wanted, connections_allowed(wanted)[0]
+    if settings.listen.http is not None:
+        wanted = settings.http.connections_max
+        bounded["http.connections_max"] = wanted, connections_allowed(wanted)[0]
+    fewer = [
+        f"{name}={allowed} instead of {wanted}"
+        for name, (wanted, allowed) in bounded.items()
+        if allowed < wanted
+    ]
+    if fewer:
+        logger.warning(
+            "each process may open %d files (ulimit -n, LimitNOFILE=), so fewer connections are"
+            " taken than the settings say: %s",
+            hard,
+            ", ".join(fewer),
+        )

@@ -7,20 +7,366 @@ are answered for: those that are stored, and those that are not, with the place 
 
 from __future__ import annotations
 
+import sys
 from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import accumulate
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from ledgermq.formats.arrays import I64
+from ledgermq.formats.records.delayed_message import real_queue
+from ledgermq.formats.records.message import Message, decode_message
+from ledgermq.model.errors import AttemptUnknownError
+from ledgermq.model.limits import DELAY_TOPIC, TIMER_TOPIC
+from ledgermq.store.index.index_lookup import NOT_ALL, WantedKeys
 from ledgermq.store.log.log_writer import Span
 from ledgermq.wire.send_frame import Duplicate, SendFrame, SendRun
-from ledgermq.writer.duplicates.earlier_attempts import AttemptReach, EarlierAttempts
-from ledgermq.writer.duplicates.recent_messages import RecentMessages
-from ledgermq.writer.duplicates.resend import Resend
+from ledgermq.wire.session import NOT_TOLD
+from ledgermq.writer.duplicates.id_files import IdFiles
+from ledgermq.writer.duplicates.recent_messages import (
+    CANDIDATES_MAX,
+    MessageKey,
+    RecentMessages,
+    StoredMessage,
+)
+from ledgermq.writer.duplicates.stored_ids import IdsUnknownError
 from ledgermq.writer.duplicates.unique_ids import Deduplication, IdSearch, LogReach, Looked
+from ledgermq.writer.log.log_ids import Candidates, IdColumns
 from ledgermq.writer.log.put_batch import Put
+
+UNTOLD_MS = 3_600_000
+"""Milliseconds before a message was made from where on an earlier attempt is looked for, when the
+client does not tell a position: clocks differ, and most clients give a message up after 15 s."""
+
+LOOKS_PER_TURN = 1_024
+"""Most files of the Index that are looked at for messages in one turn of the writer: each look is
+some random reads, while others wait."""
+
+SAME_RECORD = 2
+
+
+class AttemptReach(NamedTuple):
+    """Where an earlier attempt to send a frame may stand.
+
+    Attributes:
+        first_position: see ``SendFrame``.
+        recent: has looked already, from its beginning on.
+        log: how far it is.
+        now_ms: by the clock that stamps messages.
+    """
+
+    first_position: int
+    recent: RecentMessages
+    log: LogReach
+    now_ms: int
+
+
+class EarlierAttempts:
+    """Look-up of resent messages before the last bytes of the log, by the Index.
+
+    ``RecentMessages`` has the last bytes. A client that is cut off while others go on may repeat a
+    message when that is further back: the Index knows where it stands then. Where an earlier
+    attempt can be first, the client tells as a position (``first_position`` of a SEND), which needs
+    no clock; a client of before protocol version 5 does not, and its messages are looked for by the
+    time at which they were made. What cannot be told by a bounded search is refused: it is not
+    known whether the message is stored, and it is not stored once more.
+    """
+
+    def __init__(self, files: IdFiles) -> None:
+        """Nothing was looked for in this turn."""
+        self._files = files
+        self._left = LOOKS_PER_TURN
+        self._is_first = True
+
+    def begin_turn(self) -> None:
+        """What was looked for before does not count any more."""
+        self._left = LOOKS_PER_TURN
+
+    def begin_frame(self) -> None:
+        """The records of another frame are looked for next."""
+        self._is_first = self._left == LOOKS_PER_TURN
+
+    def find(
+        self, record: memoryview, message: Message, attempt: AttemptReach
+    ) -> StoredMessage | None:
+        """Where an earlier attempt has stored a message that the last bytes of the log lack.
+
+        Args:
+            record: as the client has sent it.
+            message: what it says.
+
+        Raises:
+            AttemptUnknownError: that cannot be told any more.
+            IdsUnknownError: it cannot be told now.
+            CorruptLogError: the log cannot be read.
+        """
+        recent, begin = attempt.recent, attempt.first_position
+        since_ms = 0
+        if begin == NOT_TOLD:
+            since_ms = min(message.born_timestamp, attempt.now_ms) - UNTOLD_MS
+            if recent.begins_before(since_ms):
+                return None
+            begin = 0
+        if begin >= recent.begin:
+            return None
+        if not message.unique_id:
+            raise AttemptUnknownError("a message without a unique id cannot be found again")
+        first = self._files.log.first_position
+        if first < recent.begin:
+            found = self._look_up(record, message, attempt, begin=begin, since_ms=since_ms)
+            if found is not None:
+                return found
+        if begin < first and not (since_ms and self._files.log.is_older(first, since_ms)):
+            raise AttemptUnknownError(
+                "an earlier attempt may have been stored and deleted since",
+                position=begin,
+                log_begins_at=first,
+            )
+        return None
+
+    def _look_up(
+        self,
+        record: memoryview,
+        message: Message,
+        attempt: AttemptReach,
+        *,
+        begin: int,
+        since_ms: int,
+    ) -> StoredMessage | None:
+        """The same by the Index, as far as that goes back."""
+        files, log = self._files, attempt.log
+        if not files.has_index:
+            raise AttemptUnknownError(
+                "an earlier attempt may be further back than is looked without an index",
+                bytes=log.end - begin,
+                limit=log.end - attempt.recent.begin,
+                setting="limits.total_window_bytes; store.message_index_enable",
+            )
+        if log.indexed < attempt.recent.begin:
+            raise IdsUnknownError(
+                "the index is behind what is to be looked up in it", indexed=log.indexed
+            )
+        zero = np.zeros(1, np.int64)
+        columns = IdColumns.of(record, zero, zero + len(record), with_halves=False)
+        since = np.array([since_ms], np.int64)
+        keys = WantedKeys(record, columns.id_starts, columns.id_ends, since)
+        ((_, positions),) = files.find(
+            (message.topic.encode(),), keys, begin=begin, look=self._look
+        )
+        found = self._compare(record, columns, positions[positions >= begin], log.end)
+        if found is None and (positions == NOT_ALL).any():
+            raise AttemptUnknownError(
+                "more messages have the key of this one in the index than are looked at",
+                unique_id=message.unique_id,
+            )
+        return found
+
+    def _compare(
+        self, record: memoryview, columns: IdColumns, positions: I64, end: int
+    ) -> StoredMessage | None:
+        """The newest of some messages of the log that is the very same."""
+        if len(positions) > CANDIDATES_MAX:
+            raise AttemptUnknownError(
+                "more messages may be the same as are compared",
+                messages=len(positions),
+                limit=CANDIDATES_MAX,
+            )
+        if not len(positions):
+            return None
+        candidates = Candidates(
+            np.zeros(len(positions), np.int64), positions, np.zeros(len(positions), np.bool_)
+        )
+        found = self._files.log.compare(record, columns, candidates, end=end)
+        same = np.flatnonzero(found.sameness == SAME_RECORD)
+        if not len(same):
+            return None
+        row = int(same[np.argmax(found.positions[same])])
+        return StoredMessage(
+            found.topics[row].decode(),
+            int(found.queue_ids[row]),
+            int(found.queue_offsets[row]),
+            int(found.positions[row]),
+            int(found.store_times[row]),
+        )
+
+    def _look(self) -> None:
+        """One more file of the Index is looked at."""
+        self._files.sign_of_life()
+        if not self._left:
+            if self._is_first:
+                raise AttemptUnknownError(
+                    "an earlier attempt may be further back than is looked",
+                    index_files=LOOKS_PER_TURN,
+                )
+            raise IdsUnknownError("more is looked up in the index than in one turn; it comes next")
+        self._left -= 1
+
+
+CountsIds = Callable[[bytes], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Resend:
+    """The missing records as a frame of their own, and where the others are.
+
+    Attributes:
+        records: number of missing records.
+        numbers: their numbers in the frame that was sent.
+        found: spans of the records that the log holds.
+        found_timestamp: when the last of those was stored, epoch ms; 0 when none is held.
+    """
+
+    records: int
+    payload: bytes
+    sizes: memoryview
+    runs: list[SendRun]
+    numbers: Sequence[int]
+    found: list[Span]
+    found_timestamp: int
+
+    @classmethod
+    def of(
+        cls,
+        frame: SendFrame,
+        payload: bytes,
+        header_size: int,
+        earlier: EarlierAttempts,
+        attempt: AttemptReach,
+        *,
+        counts_ids: CountsIds,
+    ) -> Self:
+        """Look up the records of ``frame``, which was checked.
+
+        Args:
+            counts_ids: whether a topic leaves out what it has the unique id of.
+
+        Raises:
+            AttemptUnknownError, IdsUnknownError, CorruptLogError: see ``EarlierAttempts``.
+        """
+        earlier.begin_frame()
+        lookup = _Lookup(payload, frame.sizes, header_size, earlier, attempt, counts_ids=counts_ids)
+        sizes = array("I")
+        parts: list[memoryview] = []
+        runs: list[SendRun] = []
+        numbers: list[int] = []
+        begin = 0
+        for run in frame.runs:
+            end = begin + run.records
+            missing = lookup.take(begin, end, run.topic)
+            for number in missing:
+                parts.append(lookup.piece(number, number + 1))
+                sizes.append(frame.sizes[number])
+            if missing:
+                numbers.extend(missing)
+                runs.append(SendRun(len(missing), run.queue_id, run.topic))
+            begin = end
+        assert sizes.itemsize == 4, sys.platform
+        return cls(
+            len(numbers),
+            b"".join(parts),
+            memoryview(sizes),
+            runs,
+            numbers,
+            lookup.found,
+            lookup.timestamp,
+        )
+
+    @classmethod
+    def whole(cls, frame: SendFrame, payload: bytes) -> Self:
+        """A frame of which nothing is known to be stored."""
+        count = len(frame.sizes)
+        return cls(count, payload, frame.sizes, frame.runs, range(count), [], 0)
+
+    def merged(self, stored: list[Span], sizes: memoryview) -> list[Span]:
+        """Spans over the frame that was sent, from those of the missing records."""
+        spans = list(self.found)
+        for span in stored:
+            offset = span.physical_offset
+            for row in range(span.first, span.first + span.records):
+                queue_offset = span.queue_offset + row - span.first
+                spans.append(Span(self.numbers[row], 1, offset, queue_offset))
+                offset += sizes[self.numbers[row]]
+        return sorted(spans)
+
+
+class _Lookup:
+    """Finds the records of one frame in the log.
+
+    A record stands in the log only behind those before it in its run, whatever was cut since: one
+    that was never stored is followed by none that was. But an earlier attempt may have left a
+    record out, because another message had its unique id, and its topic may count ids no more, or
+    count from later on: then others stand behind it.
+    """
+
+    def __init__(
+        self,
+        payload: bytes,
+        sizes: Sequence[int],
+        header_size: int,
+        earlier: EarlierAttempts,
+        attempt: AttemptReach,
+        *,
+        counts_ids: CountsIds,
+    ) -> None:
+        self.found: list[Span] = []
+        self.timestamp = 0
+        self._view = memoryview(payload)
+        self._starts = [0, *accumulate(sizes)]
+        self._header_size = header_size
+        self._recent = attempt.recent
+        self._earlier = earlier
+        self._attempt = attempt
+        self._counts_ids = counts_ids
+
+    def take(self, begin: int, end: int, topic: bytes) -> list[int]:
+        """Note where the records of one run are; the numbers of those that are missing."""
+        at, missing = begin, list[int]()
+        while at < end:
+            record = self._message(at)
+            message = decode_message(record, 0, check_crc=False)
+            key = MessageKey(message.topic, message.unique_id)
+            (stored,) = self._recent.find([key], [record])
+            if stored is None:
+                stored = self._earlier.find(record, message, self._attempt)
+            if stored is None:
+                if not self._may_be_left_out(message, topic):
+                    missing.extend(range(at, end))
+                    break
+                missing.append(at)
+                at += 1
+                continue
+            # One look-up finds all that were stored with it.
+            count = 1 + self._recent.count_behind(
+                stored, len(record), (self._message(row) for row in range(at + 1, end))
+            )
+            self.found.append(Span(at, count, stored.physical_offset, stored.queue_offset))
+            self.timestamp = max(self.timestamp, stored.store_timestamp)
+            at += count
+        return missing
+
+    def _may_be_left_out(self, message: Message, topic: bytes) -> bool:
+        """Whether an earlier attempt may have stored what is behind a message, and not itself.
+
+        Of a topic that has stopped counting ids since, the other message is looked for among the
+        last bytes of the log alone.
+        """
+        if self._counts_ids(topic):
+            return True
+        real = real_queue(message.properties)
+        # The other one stands in the topic, or waits for its time to get there.
+        places = {message.topic, DELAY_TOPIC, TIMER_TOPIC, *(() if real is None else [real.topic])}
+        keys = [MessageKey(place, message.unique_id) for place in sorted(places)]
+        return any(other is not None for other in self._recent.find(keys))
+
+    def piece(self, begin: int, end: int) -> memoryview:
+        """The bytes of some records, with their headers."""
+        return self._view[self._starts[begin] : self._starts[end]]
+
+    def _message(self, number: int) -> memoryview:
+        return self._view[self._starts[number] + self._header_size : self._starts[number + 1]]
 
 
 class KnownRecords(NamedTuple):
@@ -131,10 +477,8 @@ class MissingRecords:
         rest, rest_payload = _part(frame, payload, rows)
         if frame.is_retry:
             attempt = AttemptReach(frame.first_position, recent, log, now_ms)
-            missing = Resend.of(
-                rest, rest_payload, self._header_size, self._earlier, attempt,
-                counts_ids=self._unique.counts_ids,
-            )  # fmt: skip
+            sent = rest, rest_payload, self._header_size
+            missing = Resend.of(*sent, self._earlier, attempt, counts_ids=self._unique.counts_ids)
         else:
             missing = Resend.whole(rest, rest_payload)
         return FramePlan(frame, looked, _known(looked, frame), rows, rest, missing)

@@ -18,7 +18,7 @@ from typing import Protocol
 from ledgermq.formats.dledger_index import ITEM_SIZE as INDEX_ITEM_SIZE
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.orders import SnapshotWanted, encode
-from ledgermq.ipc.space_slots import HeldBy
+from ledgermq.ipc.page_slots import HeldBy
 from ledgermq.model.config.settings import RetentionSection
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.events import Event

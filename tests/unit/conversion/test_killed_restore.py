@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ledgermq.conversion import backup_restore
-from ledgermq.daemon.check_own_files import check_own_files
+from ledgermq.daemon.directory_check import check_own_files
 from ledgermq.formats.findings import Severity
 from ledgermq.members.peer_identity import identity_of
 from ledgermq.model.config.settings import Settings, StoreSection

@@ -11,7 +11,7 @@ import pytest
 from ledgermq.daemon.health.health import Readiness
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import CursorPage, Dispatched, Grant, LogCursor, PublishedRole, Role
-from ledgermq.ipc.space_slots import SpaceState
+from ledgermq.ipc.page_slots import SpaceState
 from ledgermq.model.config.settings import NodeSection, Settings, StoreSection
 from ledgermq.model.ids import Index, NodeId, Position, Term
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.daemon.runtime_directory import check_runtime_directory
+from ledgermq.daemon.store_lock import check_runtime_directory
 from ledgermq.model.errors import ConfigError
 
 

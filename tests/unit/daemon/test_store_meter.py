@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ledgermq.daemon.store_meter import MAX_AGE_NS, StoreMeter
+from ledgermq.daemon.children import MAX_AGE_NS, StoreMeter
 from tests.process.conftest import wait_until
 from tests.suite.patience import PATIENCE_S
 

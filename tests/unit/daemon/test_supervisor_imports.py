@@ -17,7 +17,7 @@ def test_the_supervisor_has_no_thread_when_it_forks() -> None:
     code = (
         "import os, sys, ledgermq.cli.node.serve_command, ledgermq.daemon.supervisor;"
         "assert 'numpy' not in sys.modules;"
-        "from ledgermq.daemon.process_modules import ProcessTable; ProcessTable.load();"
+        "from ledgermq.daemon.children import ProcessTable; ProcessTable.load();"
         "print(len(os.listdir('/proc/self/task')))"
     )
     done = subprocess.run(

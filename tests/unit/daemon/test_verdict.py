@@ -16,8 +16,7 @@ from ledgermq.daemon.health.verdict import (
     within_ms,
 )
 from ledgermq.ipc.cursor_page import Grant, PublishedRole
-from ledgermq.ipc.process_slots import Proof
-from ledgermq.ipc.space_slots import SpaceState
+from ledgermq.ipc.page_slots import Proof, SpaceState
 from ledgermq.model.config.settings import RaftSection, Settings, SupervisionSection
 from ledgermq.model.features import LEVEL
 from ledgermq.model.ids import NodeId, Term

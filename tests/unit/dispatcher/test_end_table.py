@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.dispatcher.end_table import EndTable
+from ledgermq.dispatcher.dispatcher import EndTable
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.ids import Position
 from ledgermq.store.queues.dispatch_build import DispatchBuilder

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.formats import json_steps
-from ledgermq.formats.json_steps import VALUES_PER_STEP, decode_in_steps
+from ledgermq.formats import config_json
+from ledgermq.formats.config_json import VALUES_PER_STEP, decode_in_steps
 from ledgermq.rules.tables.documents import finish
 
 JSON = st.recursive(
@@ -20,7 +20,7 @@ JSON = st.recursive(
 
 @pytest.fixture(autouse=True)
 def in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_steps, "SMALL", 0)
+    monkeypatch.setattr(config_json, "SMALL", 0)
 
 
 @given(JSON, st.integers(0, 5), st.sampled_from([None, 1, "\t"]))

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.model.events import Event
-from ledgermq.process.log_lines import LineFormatter
-from ledgermq.process.systemd.journal import Journal, is_where_stderr_goes
+from ledgermq.process.log_lines import Journal, LineFormatter, is_where_stderr_goes
 
 
 class Kept(logging.Handler):

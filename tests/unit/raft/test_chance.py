@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledgermq.raft.chance import Chance
+from ledgermq.raft.roles.node_state import Chance
 
 
 def test_the_sequence_is_that_of_splitmix64() -> None:

@@ -13,9 +13,9 @@ import pytest
 from ledgermq.model.errors import ProtocolError, StorageError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.raft.messages import Append, EntryId, TermRun
-from ledgermq.raft_node.mirroring import source_link, source_member
+from ledgermq.raft_node.mirroring import source_link
 from ledgermq.raft_node.mirroring.source_feed import _check_terms
-from ledgermq.raft_node.mirroring.source_member import SourceMember
+from ledgermq.raft_node.mirroring.source_link import SourceMember
 from ledgermq.wire.mirror_frames import CONTENT_TYPE
 from tests.process.conftest import wait_until
 from tests.unit.raft_node.mirror_pair import (
@@ -145,7 +145,7 @@ def test_a_member_that_does_not_answer_is_not_waited_for_again_and_again(
 
 @pytest.mark.parametrize("slow", [HEAD, HEAD + b"content-length: 9999\r\n\r\n"])
 def test_an_answer_that_trickles_is_given_up(monkeypatch: pytest.MonkeyPatch, slow: bytes) -> None:
-    monkeypatch.setattr(source_member, "ANSWER_S", 0.8)
+    monkeypatch.setattr(source_link, "ANSWER_S", 0.8)
     is_over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ledgermq.model.ids import NodeId
-from ledgermq.raft_node.peers.peer_refusals import PEERS_MAX, REASONS_MAX, SHOWN_S, Refusals
+from ledgermq.raft_node.peers.peer_presence import PEERS_MAX, REASONS_MAX, SHOWN_S, Refusals
 
 N1 = NodeId("n1")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ledgermq.daemon.check_own_files import check_own_files
+from ledgermq.daemon.directory_check import check_own_files
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.findings import Finding, Severity
 from ledgermq.formats.index_file import IndexLayout

@@ -10,7 +10,7 @@ import pytest
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.log.log_writer import LogEnd
-from ledgermq.writer.log.flush_rule import FlushPlan, FlushRule
+from ledgermq.writer.log.flusher import FlushPlan, FlushRule
 
 AT_ONCE = FlushPlan(at_once=True, interval_s=0.5, checkpoint_interval_s=3)
 LATER = FlushPlan(at_once=False, interval_s=0.5, checkpoint_interval_s=3)

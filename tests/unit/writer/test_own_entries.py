@@ -21,8 +21,7 @@ from ledgermq.store.log_family import LogFamily, LogFolder
 from ledgermq.store.queues.queue_offsets import QueueOffsets
 from ledgermq.wire.send_frame import SendRun
 from ledgermq.wire.staged_pack import encode_pack
-from ledgermq.writer.log.own_entries import append_own, own_records
-from ledgermq.writer.log.put_batch import PutBatch
+from ledgermq.writer.log.put_batch import PutBatch, append_own, own_records
 from ledgermq.writer.log.put_lock import PutLockHolder
 from tests.unit.store.records import record
 from tests.unit.store.test_log_writer import FILE_SIZE, Log

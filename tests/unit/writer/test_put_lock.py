@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.ipc.process_slots import PutLock
+from ledgermq.ipc.page_slots import PutLock
 from ledgermq.writer.log.put_lock import PutLockHolder
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.ipc.space_slots import SpaceState
+from ledgermq.ipc.page_slots import SpaceState
 from ledgermq.model.config.amounts import FileSystem
 from ledgermq.model.config.settings import RetentionSection
 from ledgermq.model.errors import DiskFullError, NotLeaderError
