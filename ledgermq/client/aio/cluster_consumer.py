@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from typing import Self
 
 from ledgermq.client.blocking.consumer import ITERATION_POLL_S
 from ledgermq.client.closing import AsyncClosing
@@ -20,11 +19,6 @@ class AsyncConsumerOfGroups(ClusterReads, AsyncClosing):
 
     Groups are found by a thread; they are read in the loop.
     """
-
-    OPENS_AGAIN = False
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def poll(self, timeout: float | None = 1.0) -> MessageBatch:
         """The next messages of one queue of one group; see ``ConsumerOfGroups.poll``.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Self
 
 from ledgermq.client.aio.cluster_consumer import take_nap
 from ledgermq.client.blocking.consumer import ITERATION_POLL_S
@@ -22,11 +21,6 @@ class AsyncGroupConsumerOfGroups(ClusterGroupReads, AsyncClosing):
     Groups are found, and its heartbeats sent, by threads, so a task that blocks the loop costs it
     nothing; they are read in the loop.
     """
-
-    OPENS_AGAIN = False
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def poll(self, timeout: float | None = 1.0) -> MessageBatch:
         """The next messages of one queue of one group; see ``GroupConsumerOfGroups.poll``.

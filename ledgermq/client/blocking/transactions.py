@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import zmq
 
@@ -26,7 +27,6 @@ from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.core.results import SendResult
 from ledgermq.client.first_contact import contact_steps, nodes_of, several_groups
-from ledgermq.client.late_clients import client_of_groups
 from ledgermq.client.sending.frames import OneCallback
 from ledgermq.client.sending.known_transactions import TransactionResult
 from ledgermq.client.sending.message_options import (
@@ -204,6 +204,8 @@ class TransactionalProducer(WaitsForContact):
 
     ASKS_NOBODY = frozenset({"home", "run", "send", "transaction"})
 
+    IN_CLUSTER = "ledgermq.client.clusters.cluster_clients:TransactionalProducerOfGroups"
+
     def __init__(
         self,
         address: str | Sequence[str] = DEFAULT_ADDRESS,
@@ -334,7 +336,9 @@ class TransactionalProducer(WaitsForContact):
         """
         if self._make_contact() is None:
             return self.of(group) if group else self
-        found: TransactionalProducer = self._several.chosen(topic, options, group)
+        until = time.monotonic() + self.options.timeout_s
+        found: TransactionalProducer
+        found = self._several.chosen(topic, options, group=group, until=until)
         found._answer_checks()
         return found
 
@@ -398,15 +402,8 @@ class TransactionalProducer(WaitsForContact):
                 return None
         return self._producer.contact()
 
-    def _of_cluster(self, told: KnownGroups) -> Any:
+    def _leave_group(self) -> None:
         self._calls.close()
-        return client_of_groups("TransactionalProducerOfGroups")(
-            self._producer.of_all,
-            course=self._course,
-            listener=self._listener,
-            name=self._name,
-            tracing=self.tracing,
-        )
 
     def _answer(self, check: TransactionCheck) -> None:
         has_listener = self._listener is not None
