@@ -30,6 +30,7 @@ class CallThread(OfOneProcess):
         self._bell = PollerBell()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+        self._belong()
 
     def run(self, steps: Steps[Result], *, timeout_s: float) -> Result:
         """What ``steps`` come to, asked one after the other; from any thread.

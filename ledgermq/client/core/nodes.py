@@ -172,6 +172,7 @@ class Group(OfOneProcess):
         self._ask_s = ASK_S_MIN
         self._ask_at = NEVER
         self._left: LedgerError | None = None
+        self._belong()
 
     @property
     def failure(self) -> LedgerError | None:
