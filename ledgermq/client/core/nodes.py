@@ -62,8 +62,14 @@ class _Member:
     """
 
     __slots__ = (
-        "_greeting", "address", "has_stood", "is_asked", "link", "names", "standing",
-    )  # fmt: skip
+        "_greeting",
+        "address",
+        "has_stood",
+        "is_asked",
+        "link",
+        "names",
+        "standing",
+    )
 
     def __init__(self, link: Link, names: NamedNodes | None = None, address: str = "") -> None:
         self.link = link
