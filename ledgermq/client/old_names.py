@@ -10,8 +10,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ledgermq.client.aio.cluster_clients import AsyncGroupAdmins
 from ledgermq.client.aio.consumer import AsyncConsumer
-from ledgermq.client.aio.group_admins import AsyncGroupAdmins
 from ledgermq.client.aio.group_consumer import AsyncGroupConsumer
 from ledgermq.client.aio.producer import AsyncProducer
 from ledgermq.client.aio.requester import AsyncRequester
@@ -21,7 +21,7 @@ from ledgermq.client.blocking.group_consumer import GroupConsumer
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.blocking.requester import Requester
 from ledgermq.client.blocking.transactions import TransactionalProducer
-from ledgermq.client.clusters.group_admins import GroupAdmins
+from ledgermq.client.clusters.cluster_clients import GroupAdmins
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.results import SendResult
 from ledgermq.client.groups.rebalance_listener import RebalanceListener

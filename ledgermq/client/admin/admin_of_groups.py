@@ -83,7 +83,7 @@ class AdminOfGroups(BrokerClient):
         if self._several is None:
             address, name, timeout_s, keys = self._given
             told = seeds(address, self.run(contact_steps()))
-            kind = resolve_name("ledgermq.client.clusters.group_admins:GroupAdmins")
+            kind = resolve_name("ledgermq.client.clusters.cluster_clients:GroupAdmins")
             self._several = kind(told, name=name, timeout_s=timeout_s, keys=keys)
         return self._several
 
@@ -152,7 +152,7 @@ class AsyncAdminOfGroups(AsyncBrokerClient):
             address, name, timeout_s, keys = self._given
             told = seeds(address, await self.run(contact_steps()))
             if self._several is None:
-                kind = resolve_name("ledgermq.client.aio.group_admins:AsyncGroupAdmins")
+                kind = resolve_name("ledgermq.client.aio.cluster_clients:AsyncGroupAdmins")
                 several = kind(told, name=name, timeout_s=timeout_s, keys=keys)
                 self._several = await several.__aenter__()
         return self._several

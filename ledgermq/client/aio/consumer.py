@@ -30,7 +30,7 @@ class AsyncConsumer(TopicReader, AwaitsContact):
     cluster are found by a thread, and read in the loop.
     """
 
-    IN_CLUSTER = "ledgermq.client.aio.cluster_consumer:AsyncConsumerOfGroups"
+    IN_CLUSTER = "ledgermq.client.aio.cluster_consumers:AsyncConsumerOfGroups"
     OPENS_AGAIN = False
 
     _requests: AsyncRequests | None = None

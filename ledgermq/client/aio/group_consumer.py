@@ -33,7 +33,7 @@ class AsyncGroupConsumer(Subscriber, AwaitsContact, AsyncClosing):
     the queues. In a cluster groups are found, and heartbeats sent, by threads.
     """
 
-    IN_CLUSTER = "ledgermq.client.aio.cluster_group_consumer:AsyncGroupConsumerOfGroups"
+    IN_CLUSTER = "ledgermq.client.aio.cluster_consumers:AsyncGroupConsumerOfGroups"
     OPENS_AGAIN = False
 
     _requests: AsyncRequests | None = None

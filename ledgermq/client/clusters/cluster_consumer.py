@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ledgermq.client.blocking.broker import wait_for_descriptors
 from ledgermq.client.blocking.consumer import ITERATION_POLL_S, Consumer
@@ -20,13 +20,12 @@ from ledgermq.client.core.asked import asked
 from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
+from ledgermq.client.core.requests import Result
 from ledgermq.client.errand import Errand, raise_first
 from ledgermq.client.reading.retries import GivenBack, Marks
 from ledgermq.client.reading.start_offsets import Start, checked_group
 from ledgermq.client.reading.topic_reader import TopicReader
 from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, TopicUnknownError
-
-Result = TypeVar("Result")
 
 
 class _Reader:

@@ -22,8 +22,7 @@ from ledgermq.client import (
 )
 from ledgermq.client.aio import AsyncConsumer, AsyncGroupConsumer, AsyncProducer, AsyncRequester
 from ledgermq.client.aio.cluster_clients import AsyncRequesterOfGroups
-from ledgermq.client.aio.cluster_consumer import AsyncConsumerOfGroups
-from ledgermq.client.aio.cluster_group_consumer import AsyncGroupConsumerOfGroups
+from ledgermq.client.aio.cluster_consumers import AsyncConsumerOfGroups, AsyncGroupConsumerOfGroups
 from ledgermq.client.aio.cluster_producer import AsyncProducerOfGroups
 from ledgermq.client.closing import verbs_of
 from ledgermq.client.clusters.cluster_clients import RequesterOfGroups
