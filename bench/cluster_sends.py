@@ -34,7 +34,6 @@ from bench.node import BenchNode, bench_node
 from bench.processes import end_in_order, processes_of
 from bench.remoting_idle import free_port
 from ledgermq.client import Producer, ProducerOptions
-from ledgermq.client.clusters.cluster_producer import ProducerOfGroups
 from ledgermq.model.errors import LedgerError
 
 GROUPS = ("orders-a", "orders-b", "orders-c")
@@ -57,7 +56,7 @@ Figures = dict[str, object]
 class Load:
     """Sends all the time, and keeps how long each message took."""
 
-    def __init__(self, producer: ProducerOfGroups, groups: dict[str, str]) -> None:
+    def __init__(self, producer: Producer, groups: dict[str, str]) -> None:
         """Begin.
 
         Args:
@@ -181,7 +180,7 @@ def one_run(base: Path, seconds: float) -> dict[str, Figures]:
             with Producer(node.address, options=PATIENT) as one:
                 one.send(TOPIC, BODY).result()
         ids = {f"7F0000{number + 2:02X}": name for number, name in enumerate(GROUPS)}
-        producer = ProducerOfGroups([node.address for node in nodes], options=PATIENT)
+        producer = Producer([f"{node.address}," for node in nodes], options=PATIENT)
         stack.callback(producer.close, 1.0)
         producer.send(TOPIC, BODY).result()
         victims = processes_of(nodes[-1].process.pid)
@@ -218,14 +217,14 @@ def calls_of(base: Path) -> Figures:
                 one.send(TOPIC, BODY).result()
         with Producer(nodes[0].address, options=PATIENT) as one:
             found["Producer"] = _counted(one)
-        with ProducerOfGroups(nodes[0].address, options=PATIENT) as cluster:
+        with Producer([f"{nodes[0].address},"], options=PATIENT) as cluster:
             found["ProducerOfGroups, one group"] = _counted(cluster)
-        with ProducerOfGroups([node.address for node in nodes], options=PATIENT) as cluster:
+        with Producer([f"{node.address}," for node in nodes], options=PATIENT) as cluster:
             found["ProducerOfGroups, two groups"] = _counted(cluster)
     return found
 
 
-def _counted(producer: Producer | ProducerOfGroups) -> float:
+def _counted(producer: Producer) -> float:
     producer.send(TOPIC, BODY).result()
     counts = CallCounts()
     sent = []

@@ -259,7 +259,7 @@ def test_a_package_says_what_it_holds_and_nothing_else(package: str) -> None:
 
     assert ast.get_docstring(tree)
     # The client is a library: its users import from the package, and nothing else is done there but
-    # that old names are found for one release more (``clusters/old_names.py``).
+    # that old names are found for one release more (``old_names.py``).
     library = package in {"client", "client/aio"}
     allowed = {ast.ImportFrom, ast.Assign, ast.If, ast.FunctionDef}
     assert said == (allowed if library else set())

@@ -61,18 +61,16 @@ from ledgermq.verbs.offsets import OffsetMove
 from ledgermq.verbs.topics import QueueState, TopicRow, TopicSettings, TopicState
 
 if TYPE_CHECKING:
-    from ledgermq.client.clusters.old_names import ClusterBatch as ClusterBatch
-    from ledgermq.client.clusters.old_names import ClusterConsumer as ClusterConsumer
-    from ledgermq.client.clusters.old_names import ClusterGroupConsumer as ClusterGroupConsumer
-    from ledgermq.client.clusters.old_names import ClusterProducer as ClusterProducer
-    from ledgermq.client.clusters.old_names import (
-        ClusterRebalanceListener as ClusterRebalanceListener,
-    )
-    from ledgermq.client.clusters.old_names import ClusterRequester as ClusterRequester
-    from ledgermq.client.clusters.old_names import (
+    from ledgermq.client.old_names import ClusterBatch as ClusterBatch
+    from ledgermq.client.old_names import ClusterConsumer as ClusterConsumer
+    from ledgermq.client.old_names import ClusterGroupConsumer as ClusterGroupConsumer
+    from ledgermq.client.old_names import ClusterProducer as ClusterProducer
+    from ledgermq.client.old_names import ClusterRebalanceListener as ClusterRebalanceListener
+    from ledgermq.client.old_names import ClusterRequester as ClusterRequester
+    from ledgermq.client.old_names import (
         ClusterTransactionalProducer as ClusterTransactionalProducer,
     )
-    from ledgermq.client.clusters.old_names import GroupAdmins as GroupAdmins
+    from ledgermq.client.old_names import GroupAdmins as GroupAdmins
 
 __all__ = [
     "Admin",
@@ -119,6 +117,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    from ledgermq.client.clusters import old_names
+    if name.islower():
+        # A submodule that is being imported is looked for here, too.
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ledgermq.client.old_names import WAITING, old_name
 
-    return old_names.old_name(__name__, name, old_names.NEW_NAMES, old_names)
+    return old_name(__name__, name, WAITING)

@@ -29,6 +29,11 @@ class Ending(OfOneProcess):
 
     _ended_by: LedgerError | None = None
 
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
+        made = super().__new__(cls)
+        made._belong()
+        return made
+
     def __init_subclass__(cls, **more: object) -> None:
         super().__init_subclass__(**more)
         for name, made in (("close", _closes), ("__aenter__", _opens)):

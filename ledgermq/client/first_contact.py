@@ -1,6 +1,8 @@
 """Clients that learn with their first question whether there is one group of nodes, or a cluster.
 
     class Client(WaitsForContact):
+        IN_CLUSTER = "ledgermq.client.clusters.cluster_client:ClientOfGroups"
+
         def __init__(self, …):
             …
             self._begin_contact(one_group=one_group)
@@ -8,7 +10,9 @@
 What asks stands in the place of the client's verbs in the client itself, as what refuses does once
 it is closed (``closing``). Where there is one group it is taken away, and the verbs are the class's
 own: a call pays nothing for groups that are not there. In a cluster the verbs of a client of all of
-its groups are put there instead, and those that one group alone can answer say so.
+its groups are put there instead, and those that one group alone can answer say so. That client is
+made of ordinary ones, and so is imported by its name, when one has learned of a cluster; it is told
+nothing but the client in whose place it is.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any, ClassVar, NoReturn
 
 from ledgermq.client.closing import Ending, verbs_of
@@ -114,6 +119,9 @@ class FirstContact(Ending):
     ASKS_NOBODY: ClassVar[frozenset[str]] = frozenset({"run"})
     """Verbs that are the client's own before anything is known, and in a cluster, too."""
 
+    IN_CLUSTER: ClassVar[str]
+    """The kind of client of all groups, which takes this one, and what was told of the cluster."""
+
     _several: Any = None
     """The client of all groups of a cluster, which this one closes; None: there is one group."""
 
@@ -137,7 +145,8 @@ class FirstContact(Ending):
             for verb in self._own_verbs():
                 vars(self).pop(verb, None)
         else:
-            several: Ending = self._of_cluster(told)
+            several: Ending = resolve_name(self.IN_CLUSTER)(self, told)
+            self._leave_group()
             self._several = several
             theirs = verbs_of(type(several))
             for verb in self._own_verbs():
@@ -145,9 +154,12 @@ class FirstContact(Ending):
                 vars(self)[verb] = getattr(several, verb) if is_theirs else _of_one_group(verb)
         self._is_asking = False
 
-    @abstractmethod
-    def _of_cluster(self, told: KnownGroups) -> Any:
-        """The client of all groups in the place of this one, whose own connections end."""
+    def _leave_group(self) -> None:
+        """End what it has of one group: a client of all groups has come into its place."""
+
+    def _seeds(self, told: KnownGroups) -> list[str]:
+        """Its addresses as those of a cluster's groups; see ``by_group``."""
+        return by_group(self._addresses, told)
 
     def _own_verbs(self) -> frozenset[str]:
         return verbs_of(type(self)) - self.ASKS_NOBODY

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from contextlib import suppress
-from typing import Any, Self
 from weakref import WeakSet
 
 from ledgermq.model.errors import ClosedError
@@ -22,11 +20,13 @@ class OfOneProcess(ABC):
 
     _made_by: int
 
-    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
-        made = super().__new__(cls)
-        made._made_by = os.getpid()
-        _made.add(made)
-        return made
+    def _belong(self) -> None:
+        """Be of this process: called once all is there that ``_leave`` needs.
+
+        What another thread has not made so far when a child is forked nobody has there.
+        """
+        self._made_by = os.getpid()
+        _made.add(self)
 
     @abstractmethod
     def _leave(self) -> None:
@@ -47,9 +47,7 @@ class OfOneProcess(ABC):
 
 def _leave_all() -> None:
     for one in list(_made):
-        # Another thread may have been making it.
-        with suppress(AttributeError):
-            one._leave()
+        one._leave()
 
 
 os.register_at_fork(after_in_child=_leave_all)

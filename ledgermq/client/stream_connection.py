@@ -60,6 +60,7 @@ class StreamConnection(OfOneProcess):
         self._epoll = select.epoll()
         self._epoll.register(self._socket, select.EPOLLIN)
         self.descriptors = (self._epoll.fileno(),)
+        self._belong()
 
     def receive(self) -> list[Part] | None:
         """The parts of the next message that has come; None: there is none.

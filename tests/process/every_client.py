@@ -28,16 +28,15 @@ from ledgermq.client.aio import (
     AsyncRequester,
     AsyncTransactionalProducer,
 )
-from ledgermq.client.aio.old_names import (
+from ledgermq.client.closing import Ending
+from ledgermq.client.core.asked import AskedVerb
+from ledgermq.client.old_names import (
     AsyncClusterConsumer,
     AsyncClusterGroupConsumer,
     AsyncClusterProducer,
     AsyncClusterRequester,
     AsyncClusterTransactionalProducer,
     AsyncGroupAdmins,
-)
-from ledgermq.client.closing import Ending
-from ledgermq.client.clusters.old_names import (
     ClusterConsumer,
     ClusterGroupConsumer,
     ClusterProducer,
@@ -45,7 +44,6 @@ from ledgermq.client.clusters.old_names import (
     ClusterTransactionalProducer,
     GroupAdmins,
 )
-from ledgermq.client.core.asked import AskedVerb
 from ledgermq.client.staging import SinkClient
 from ledgermq.model.names.transactions import Decision
 

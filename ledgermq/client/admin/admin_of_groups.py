@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Any, Self, TypeVar
 
 from ledgermq.client.broker_connection import TIMEOUT_S, AsyncBrokerClient, BrokerClient
 from ledgermq.client.core.address import DEFAULT_ADDRESS
 from ledgermq.client.first_contact import contact_steps, nodes_of, seeds
-from ledgermq.client.late_clients import client_of_groups
 from ledgermq.model.errors import LedgerError
 from ledgermq.wire.session import SpokenFor
 
@@ -83,9 +83,8 @@ class AdminOfGroups(BrokerClient):
         if self._several is None:
             address, name, timeout_s, keys = self._given
             told = seeds(address, self.run(contact_steps()))
-            self._several = client_of_groups("GroupAdmins")(
-                told, name=name, timeout_s=timeout_s, keys=keys
-            )
+            kind = resolve_name("ledgermq.client.clusters.cluster_clients:GroupAdmins")
+            self._several = kind(told, name=name, timeout_s=timeout_s, keys=keys)
         return self._several
 
 
@@ -153,8 +152,7 @@ class AsyncAdminOfGroups(AsyncBrokerClient):
             address, name, timeout_s, keys = self._given
             told = seeds(address, await self.run(contact_steps()))
             if self._several is None:
-                several = client_of_groups("AsyncGroupAdmins")(
-                    told, name=name, timeout_s=timeout_s, keys=keys
-                )
+                kind = resolve_name("ledgermq.client.aio.cluster_clients:AsyncGroupAdmins")
+                several = kind(told, name=name, timeout_s=timeout_s, keys=keys)
                 self._several = await several.__aenter__()
         return self._several

@@ -19,14 +19,14 @@ from ledgermq.client.reading.dead_letters import AsyncDeadLetters
 from ledgermq.client.reading.queries import AsyncQueries
 
 if TYPE_CHECKING:
-    from ledgermq.client.aio.old_names import AsyncClusterConsumer as AsyncClusterConsumer
-    from ledgermq.client.aio.old_names import AsyncClusterGroupConsumer as AsyncClusterGroupConsumer
-    from ledgermq.client.aio.old_names import AsyncClusterProducer as AsyncClusterProducer
-    from ledgermq.client.aio.old_names import AsyncClusterRequester as AsyncClusterRequester
-    from ledgermq.client.aio.old_names import (
+    from ledgermq.client.old_names import AsyncClusterConsumer as AsyncClusterConsumer
+    from ledgermq.client.old_names import AsyncClusterGroupConsumer as AsyncClusterGroupConsumer
+    from ledgermq.client.old_names import AsyncClusterProducer as AsyncClusterProducer
+    from ledgermq.client.old_names import AsyncClusterRequester as AsyncClusterRequester
+    from ledgermq.client.old_names import (
         AsyncClusterTransactionalProducer as AsyncClusterTransactionalProducer,
     )
-    from ledgermq.client.aio.old_names import AsyncGroupAdmins as AsyncGroupAdmins
+    from ledgermq.client.old_names import AsyncGroupAdmins as AsyncGroupAdmins
 
 __all__ = [
     "AsyncAdmin",
@@ -42,10 +42,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if not name.startswith("Async"):
+    if name.islower():
         # A submodule that is being imported is looked for here, too.
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ledgermq.client.aio import old_names
-    from ledgermq.client.clusters.old_names import old_name
+    from ledgermq.client.old_names import AWAITED, old_name
 
-    return old_name(__name__, name, old_names.NEW_NAMES, old_names)
+    return old_name(__name__, name, AWAITED)

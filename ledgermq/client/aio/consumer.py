@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from ledgermq.client.aio.contact import AwaitsContact
 from ledgermq.client.core.known_groups import KnownGroups
@@ -15,7 +15,6 @@ from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.first_contact import contact_steps, told_by
-from ledgermq.client.late_clients import client_of_groups
 from ledgermq.client.loop_watch import AsyncRequests, is_set_within
 from ledgermq.client.reading.pull_pipeline import OffsetReset, pulled_batch
 from ledgermq.client.reading.retries import GivenBack, Reading, give_back_requests, given_back
@@ -31,6 +30,7 @@ class AsyncConsumer(TopicReader, AwaitsContact):
     cluster are found by a thread, and read in the loop.
     """
 
+    IN_CLUSTER = "ledgermq.client.aio.cluster_consumers:AsyncConsumerOfGroups"
     OPENS_AGAIN = False
 
     _requests: AsyncRequests | None = None
@@ -55,7 +55,6 @@ class AsyncConsumer(TopicReader, AwaitsContact):
                 told = await requests.run(contact_steps())
             if told is not None:
                 self._know(told)
-                await self._open_several()
                 return self
             offsets = await requests.run(self._starting_offsets())
         except BaseException:
@@ -148,11 +147,9 @@ class AsyncConsumer(TopicReader, AwaitsContact):
     async def _ask_groups(self) -> KnownGroups | None:
         return await self._open().run(contact_steps())
 
-    def _of_cluster(self, told: KnownGroups) -> Any:
-        several = client_of_groups("AsyncConsumerOfGroups")(**self._in_cluster(told))
+    def _leave_group(self) -> None:
         if self._requests is not None:
             self._requests.close()
-        return several
 
     async def _next_batch(self, timeout: float | None) -> MessageBatch:
         pulls = self._begun()

@@ -58,13 +58,8 @@ class AwaitsContact(FirstContact):
             if not self._is_asking:
                 raise closed_early()
             self._know(told)
-            await self._open_several()
         finally:
             self._contact = None
-
-    async def _open_several(self) -> None:
-        if self._several is not None:
-            await self._several.__aenter__()
 
     def _end_contact(self) -> None:
         """Ask nobody any more: it is being closed."""

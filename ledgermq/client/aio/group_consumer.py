@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 from ledgermq.client.aio.contact import AwaitsContact
 from ledgermq.client.blocking.requester import RETRY_S
@@ -20,7 +20,6 @@ from ledgermq.client.groups.group_member import Course, GroupMember, Notice
 from ledgermq.client.groups.heartbeats import GOODBYE_S
 from ledgermq.client.groups.rebalance_listener import tell
 from ledgermq.client.groups.subscriber import Subscriber
-from ledgermq.client.late_clients import client_of_groups
 from ledgermq.client.loop_watch import AsyncRequests, is_set_within
 from ledgermq.client.reading.retries import GivenBack, given_back
 from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, TimedOutError
@@ -34,6 +33,7 @@ class AsyncGroupConsumer(Subscriber, AwaitsContact, AsyncClosing):
     the queues. In a cluster groups are found, and heartbeats sent, by threads.
     """
 
+    IN_CLUSTER = "ledgermq.client.aio.cluster_consumers:AsyncGroupConsumerOfGroups"
     OPENS_AGAIN = False
 
     _requests: AsyncRequests | None = None
@@ -209,11 +209,8 @@ class AsyncGroupConsumer(Subscriber, AwaitsContact, AsyncClosing):
     async def _ask_groups(self) -> KnownGroups | None:
         return await self._open().run(contact_steps())
 
-    def _of_cluster(self, told: KnownGroups) -> Any:
-        several = client_of_groups("AsyncGroupConsumerOfGroups")(**self._in_cluster(told))
+    def _leave_group(self) -> None:
         self._open().close()
-        self.name = several.name
-        return several
 
     async def _follow(self, requests: AsyncRequests, course: Course) -> None:
         """Do what a member does next."""

@@ -6,14 +6,11 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Self, TypeVar, Unpack
-
-import zmq
+from typing import Self, TypeVar, Unpack
 
 from ledgermq.client.aio.contact import AwaitsContact
 from ledgermq.client.closing import AsyncClosing
-from ledgermq.client.core.address import DEFAULT_ADDRESS, local_host, parse_addresses
-from ledgermq.client.core.connection import Context
+from ledgermq.client.core.address import local_host
 from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.link import Link, keys_of
 from ledgermq.client.core.nodes import AnyLink, broker_link, is_one_node, writer_group
@@ -21,15 +18,11 @@ from ledgermq.client.core.questions import ask
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
 from ledgermq.client.first_contact import (
-    by_group,
     check_only_group,
     contact_steps,
     link_group,
-    nodes_of,
 )
-from ledgermq.client.late_clients import client_of_groups
 from ledgermq.client.loop_watch import AsyncRequests, LoopWatch
-from ledgermq.client.sending.fail_over_time import FAIL_OVER_S, checked_fail_over
 from ledgermq.client.sending.message_options import (
     BatchOptions,
     MessageOptions,
@@ -39,9 +32,9 @@ from ledgermq.client.sending.message_options import (
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage
 from ledgermq.client.sending.request_reply import reply_target
 from ledgermq.client.sending.send_future import SendFuture
-from ledgermq.client.sending.send_pipeline import ProducerOptions, SendPipeline
-from ledgermq.client.sending.sender import RECORD_AROUND, RouteTable, Sender, batch_size
-from ledgermq.client.tracing.tracing import Tracing
+from ledgermq.client.sending.send_pipeline import SendPipeline
+from ledgermq.client.sending.sender import RECORD_AROUND, Sender, batch_size
+from ledgermq.client.topic_writer import TopicWriter
 from ledgermq.model.errors import (
     ConfigError,
     TimedOutError,
@@ -51,7 +44,7 @@ Result = TypeVar("Result")
 Callback = Callable[[SendFuture[Result]], object]
 
 
-class AsyncProducer(AwaitsContact, AsyncClosing):
+class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
     """Sends messages to a node or to the leader of a group; see ``Producer`` for what it promises.
 
     Used as ``async with AsyncProducer(…) as producer:``; its tasks belong to one loop. In a cluster
@@ -60,33 +53,13 @@ class AsyncProducer(AwaitsContact, AsyncClosing):
 
     ASKS_NOBODY = frozenset({"check_group", "contact"})
 
-    def __init__(
-        self,
-        address: str | Sequence[str] = DEFAULT_ADDRESS,
-        *,
-        name: str = "producer",
-        options: ProducerOptions | None = None,
-        tracing: Tracing | None = None,
-        keys: Mapping[str, str] | None = None,
-        fail_over_s: float = FAIL_OVER_S,
-        one_group: bool = False,
-    ) -> None:
-        """A producer, with the arguments of ``Producer``."""
-        self.options = options or ProducerOptions()
-        self._compressor = self.options.compressor()
-        self._addresses, self._keys = address, keys
-        self._fail_over_s = checked_fail_over(fail_over_s)
-        self._places = parse_addresses(nodes_of(address))
-        self._name = name
-        self._tracing = tracing
-        self._context: Context = zmq.Context.instance()
-        self._routes = RouteTable()
-        self._asking: dict[str, asyncio.Lock] = {}
-        self._room_waiters: list[asyncio.Future[None]] = []
-        self._link: AnyLink | None = None
-        self._begin_contact(one_group=one_group)
+    IN_CLUSTER = "ledgermq.client.aio.cluster_producer:AsyncProducerOfGroups"
+
+    _link: AnyLink | None = None
 
     async def __aenter__(self) -> Self:
+        self._asking: dict[str, asyncio.Lock] = {}
+        self._room_waiters: list[asyncio.Future[None]] = []
         broker = broker_link(self._context, self._places, client=self._name)
         self._requests = AsyncRequests(broker, timeout_s=self.options.timeout_s)
         try:
@@ -312,12 +285,6 @@ class AsyncProducer(AwaitsContact, AsyncClosing):
         """What is known of the cluster; see ``Producer.contact``."""
         return await self._make_contact()
 
-    @property
-    def of_all(self) -> Any:
-        """What this is in a cluster; see ``Producer.of_all``."""
-        producer: Any = self._several
-        return producer
-
     def _close_connections(self) -> None:
         self._watch.close()
         self._pipeline.link.close()
@@ -327,16 +294,8 @@ class AsyncProducer(AwaitsContact, AsyncClosing):
         self._open_link()
         return await self._requests.run(contact_steps())
 
-    def _of_cluster(self, told: KnownGroups) -> Any:
+    def _leave_group(self) -> None:
         self._close_connections()
-        return client_of_groups("AsyncProducerOfGroups")(
-            by_group(self._addresses, told),
-            name=self._name,
-            options=self.options,
-            tracing=self._tracing,
-            keys=self._keys,
-            fail_over_s=self._fail_over_s,
-        )
 
     async def _writer_link(self, broker: AnyLink) -> AnyLink:
         if not is_one_node(self._places):

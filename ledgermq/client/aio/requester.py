@@ -8,7 +8,7 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 from ledgermq.client.aio.consumer import AsyncConsumer
 from ledgermq.client.aio.contact import AwaitsContact
@@ -19,7 +19,6 @@ from ledgermq.client.core.address import DEFAULT_ADDRESS
 from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.first_contact import nodes_of
-from ledgermq.client.late_clients import client_of_groups
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.sending.message_options import RequestOptions, check_options
 from ledgermq.client.sending.outgoing import Body
@@ -44,6 +43,8 @@ class AsyncRequester(AwaitsContact, AsyncClosing):
 
     Used as ``async with AsyncRequester(…) as requester:``, by any number of tasks of one loop.
     """
+
+    IN_CLUSTER = "ledgermq.client.aio.cluster_clients:AsyncRequesterOfGroups"
 
     def __init__(
         self,
@@ -156,12 +157,6 @@ class AsyncRequester(AwaitsContact, AsyncClosing):
 
     async def _ask_groups(self) -> KnownGroups | None:
         return await self._producer.contact()
-
-    def _of_cluster(self, told: KnownGroups) -> Any:
-        options, producer = self._producer.options, self._producer.of_all
-        return client_of_groups("AsyncRequesterOfGroups")(
-            producer, name=self._name, options=options, tracing=self._tracing
-        )
 
     async def _read(self, consumer: AsyncConsumer) -> None:
         while True:

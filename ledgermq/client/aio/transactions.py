@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import zmq
 
@@ -21,7 +22,6 @@ from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.core.results import SendResult
 from ledgermq.client.first_contact import nodes_of
-from ledgermq.client.late_clients import client_of_groups
 from ledgermq.client.loop_watch import AsyncRequests
 from ledgermq.client.sending.known_transactions import TransactionResult
 from ledgermq.client.sending.message_options import (
@@ -180,6 +180,8 @@ class AsyncTransactionalProducer(AwaitsContact, AsyncClosing):
 
     ASKS_NOBODY = frozenset({"home", "run", "send", "transaction"})
 
+    IN_CLUSTER = "ledgermq.client.aio.cluster_clients:AsyncTransactionalProducerOfGroups"
+
     def __init__(
         self,
         address: str | Sequence[str] = DEFAULT_ADDRESS,
@@ -274,7 +276,9 @@ class AsyncTransactionalProducer(AwaitsContact, AsyncClosing):
         if await self._make_contact() is None:
             self._producer.check_group(group)
             return self
-        found: AsyncTransactionalProducer = await self._several.chosen(topic, options, group)
+        until = time.monotonic() + self.options.timeout_s
+        found: AsyncTransactionalProducer
+        found = await self._several.chosen(topic, options, group=group, until=until)
         return found
 
     async def choose_queue(self, topic: str, choice: QueueChoice) -> int:
@@ -308,16 +312,6 @@ class AsyncTransactionalProducer(AwaitsContact, AsyncClosing):
 
     async def _ask_groups(self) -> KnownGroups | None:
         return await self._producer.contact()
-
-    def _of_cluster(self, told: KnownGroups) -> Any:
-        return client_of_groups("AsyncTransactionalProducerOfGroups")(
-            self._producer.of_all,
-            course=self._course,
-            listener=self._listener,
-            name=self._name,
-            options=self.options,
-            tracing=self.tracing,
-        )
 
     async def _answer(self, calls: AsyncRequests, check: TransactionCheck) -> None:
         has_listener = self._listener is not None

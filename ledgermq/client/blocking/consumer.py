@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
 
 from ledgermq.client.blocking.broker import Broker, wait_for_link
 from ledgermq.client.blocking.contact import WaitsForContact
@@ -16,7 +15,6 @@ from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_mess
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.errand import Errand
 from ledgermq.client.first_contact import check_only_group, contact_steps
-from ledgermq.client.late_clients import client_of_groups
 from ledgermq.client.reading.pull_pipeline import OffsetReset, pulled_batch
 from ledgermq.client.reading.retries import GivenBack, Reading, give_back_requests, given_back
 from ledgermq.client.reading.start_offsets import checked_group
@@ -37,6 +35,8 @@ class Consumer(TopicReader, WaitsForContact):
     Order is that of each queue. Messages are given at least once: what was read is noted, in its
     group, by ``commit`` alone. One thread at a time may use a consumer.
     """
+
+    IN_CLUSTER = "ledgermq.client.clusters.cluster_consumer:ConsumerOfGroups"
 
     _is_begun = False
     _is_closed = False
@@ -213,10 +213,8 @@ class Consumer(TopicReader, WaitsForContact):
             raise self._closed()
         return self._broker.run(contact_steps())
 
-    def _of_cluster(self, told: KnownGroups) -> Any:
-        several = client_of_groups("ConsumerOfGroups")(**self._in_cluster(told))
+    def _leave_group(self) -> None:
         self._link.close()
-        return several
 
     def _closed(self) -> ConfigError:
         return ConfigError("consumer is closed", topic=self.topic)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
-from typing import Any
 
 from ledgermq.client.blocking.broker import Broker, wait_for_link
 from ledgermq.client.blocking.consumer import ITERATION_POLL_S
@@ -23,7 +22,6 @@ from ledgermq.client.groups.group_member import Course, GroupMember, Notice
 from ledgermq.client.groups.heartbeats import GOODBYE_S
 from ledgermq.client.groups.rebalance_listener import tell_at_once
 from ledgermq.client.groups.subscriber import Subscriber
-from ledgermq.client.late_clients import client_of_groups
 from ledgermq.client.reading.retries import GivenBack, given_back
 from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, TimedOutError
 
@@ -42,6 +40,8 @@ class GroupConsumer(Subscriber, WaitsForContact):
     Messages are given at least once: what was read is noted by ``commit``, and before a queue is
     given away. One thread at a time may use a consumer; its heartbeats have a thread of their own.
     """
+
+    IN_CLUSTER = "ledgermq.client.clusters.cluster_group_consumer:GroupConsumerOfGroups"
 
     _question: Request | None = None
     _contact_until: float | None = None
@@ -221,11 +221,8 @@ class GroupConsumer(Subscriber, WaitsForContact):
     def _ask_groups(self) -> KnownGroups | None:
         return self._broker.run(contact_steps())
 
-    def _of_cluster(self, told: KnownGroups) -> Any:
-        several = client_of_groups("GroupConsumerOfGroups")(**self._in_cluster(told))
+    def _leave_group(self) -> None:
         self._link.close()
-        self.name = several.name
-        return several
 
     def _follow(self, course: Course) -> None:
         """Do what a member does next."""

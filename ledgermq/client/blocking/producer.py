@@ -5,29 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, Unpack
-
-import zmq
+from typing import TypeVar, Unpack
 
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.blocking.contact import WaitsForContact
 from ledgermq.client.blocking.send_driver import SendDriver
-from ledgermq.client.core.address import DEFAULT_ADDRESS, local_host, parse_addresses
-from ledgermq.client.core.connection import Context
+from ledgermq.client.core.address import DEFAULT_ADDRESS, local_host
 from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.link import NEVER, Link, keys_of
 from ledgermq.client.core.nodes import AnyLink, broker_link, is_one_node, writer_group
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
 from ledgermq.client.first_contact import (
-    by_group,
     check_only_group,
     contact_steps,
     link_group,
-    nodes_of,
 )
-from ledgermq.client.late_clients import client_of_groups
-from ledgermq.client.sending.fail_over_time import FAIL_OVER_S, checked_fail_over
 from ledgermq.client.sending.frames import BatchCallback, OneCallback
 from ledgermq.client.sending.message_options import (
     BatchOptions,
@@ -40,14 +33,15 @@ from ledgermq.client.sending.record_encoder import Form
 from ledgermq.client.sending.request_reply import reply_target
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions, SendPipeline
-from ledgermq.client.sending.sender import RECORD_AROUND, RouteTable, Sender, batch_size
+from ledgermq.client.sending.sender import RECORD_AROUND, Sender, batch_size
+from ledgermq.client.topic_writer import FAIL_OVER_S, TopicWriter
 from ledgermq.client.tracing.tracing import Tracing
 from ledgermq.model.errors import LedgerError, TimedOutError
 
 Future = TypeVar("Future")
 
 
-class Producer(WaitsForContact):
+class Producer(TopicWriter, WaitsForContact):
     """Sends messages to a node, to the leader of a group, or to all groups of a cluster.
 
     The first call that needs a node asks which it is. In a cluster each message goes to one of the
@@ -72,6 +66,8 @@ class Producer(WaitsForContact):
     """
 
     ASKS_NOBODY = frozenset({"contact"})
+
+    IN_CLUSTER = "ledgermq.client.clusters.cluster_producer:ProducerOfGroups"
 
     def __init__(
         self,
@@ -109,19 +105,20 @@ class Producer(WaitsForContact):
                 is out of range.
             NotLeaderError: the broker of the only node does not answer over tcp.
         """
-        self.options = options or ProducerOptions()
-        self._compressor = self.options.compressor()
-        self._tracing = tracing
-        self._name = name
-        self._addresses, self._keys = address, keys
-        self._fail_over_s = checked_fail_over(fail_over_s)
-        places = parse_addresses(nodes_of(address))
-        context: Context = zmq.Context.instance()
+        super().__init__(
+            address,
+            name=name,
+            options=options,
+            tracing=tracing,
+            keys=keys,
+            fail_over_s=fail_over_s,
+            one_group=one_group,
+        )
+        context, places = self._context, self._places
         self._broker = Broker(
             broker_link(context, places, client=name), timeout_s=self.options.timeout_s
         )
         self._broker_lock = threading.Lock()
-        self._routes = RouteTable()
         link: AnyLink
         if not (awaits_node and is_one_node(places)):
             link = writer_group(context, places, client=name)
@@ -135,7 +132,6 @@ class Producer(WaitsForContact):
         self.born_host = local_host(places)
         self._sender = Sender(self._pipeline, self._driver, born_host=self.born_host)
         self._is_closed = False
-        self._begin_contact(one_group=one_group)
 
     def groups(self) -> list[str]:
         """Names of the groups of nodes that are known now."""
@@ -354,26 +350,12 @@ class Producer(WaitsForContact):
         """
         return self._make_contact()
 
-    @property
-    def of_all(self) -> Any:
-        """What this is in a cluster; only once that is known."""
-        producer: Any = self._several
-        return producer
-
     def _ask_groups(self) -> KnownGroups | None:
         with self._broker_lock:
             return self._broker.run(contact_steps())
 
-    def _of_cluster(self, told: KnownGroups) -> Any:
+    def _leave_group(self) -> None:
         self._close_connections()
-        return client_of_groups("ProducerOfGroups")(
-            by_group(self._addresses, told),
-            name=self._name,
-            options=self.options,
-            tracing=self._tracing,
-            keys=self._keys,
-            fail_over_s=self._fail_over_s,
-        )
 
     def _check_group(self, group: str) -> None:
         check_only_group(group, self._broker.requests.link)

@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Unpack
 
 from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.blocking.contact import WaitsForContact
@@ -16,7 +16,6 @@ from ledgermq.client.core.address import DEFAULT_ADDRESS
 from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.first_contact import nodes_of
-from ledgermq.client.late_clients import client_of_groups
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.sending.message_options import RequestOptions, check_options
 from ledgermq.client.sending.outgoing import Body
@@ -55,6 +54,8 @@ class Requester(WaitsForContact):
     Invariant: a correlation id is in ``_waiting`` from before its request is sent until its caller
     has the reply, or gives up.
     """
+
+    IN_CLUSTER = "ledgermq.client.clusters.cluster_clients:RequesterOfGroups"
 
     def __init__(
         self,
@@ -154,9 +155,6 @@ class Requester(WaitsForContact):
 
     def _ask_groups(self) -> KnownGroups | None:
         return self._producer.contact()
-
-    def _of_cluster(self, told: KnownGroups) -> Any:
-        return client_of_groups("RequesterOfGroups")(self._producer.of_all, name=self._name)
 
     def _await(self, correlation: str, until: float, timeout: float) -> ReceivedMessage:
         with self._news:

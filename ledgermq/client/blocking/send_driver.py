@@ -127,6 +127,7 @@ class SendDriver(OfOneProcess):
         self._closing = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+        self._belong()
 
     def advance_behind_send(self, now: float, *, is_urgent: bool) -> None:
         """Let the pipeline go on after a message came in, unless that one only waits for others.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ledgermq.client.blocking.broker import wait_for_descriptors
 from ledgermq.client.blocking.consumer import ITERATION_POLL_S, Consumer
@@ -15,20 +15,17 @@ from ledgermq.client.clusters.group_watch import (
     LOOK_S,
     GroupWatch,
     WatchedGroup,
-    seeds_of,
 )
 from ledgermq.client.core.asked import asked
+from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.link import NEVER
-from ledgermq.client.core.read_traces import ReadTraces
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
+from ledgermq.client.core.requests import Result
 from ledgermq.client.errand import Errand, raise_first
-from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.reading.retries import GivenBack, Marks
-from ledgermq.client.reading.start_offsets import Start, check_start, checked_group
+from ledgermq.client.reading.start_offsets import Start, checked_group
+from ledgermq.client.reading.topic_reader import TopicReader
 from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, TopicUnknownError
-from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
-
-Result = TypeVar("Result")
 
 
 class _Reader:
@@ -62,62 +59,31 @@ Naps = Generator[Nap, None, Result]
 class ClusterReads:
     """What both forms of consumer of a cluster have in common: all but how they wait."""
 
-    def __init__(
-        self,
-        addresses: str | Sequence[str],
-        *,
-        topic: str,
-        group: str | None = None,
-        start: Start = "stored",
-        tags: str = ALL_TAGS,
-        filter: MessageFilter | None = None,
-        name: str = "consumer",
-        options: ConsumerOptions | None = None,
-        retries: bool | None = None,
-        tracing: ReadTraces | None = None,
-        keys: Mapping[str, str] | None = None,
-    ) -> None:
-        """A consumer, which finds the groups in the background.
-
-        Args:
-            addresses: as a ``ProducerOfGroups`` takes them.
-            start: as a ``Consumer`` takes it, but for offsets: those are one group's.
+    def __init__(self, ordinary: TopicReader, told: KnownGroups) -> None:
+        """A consumer in the place of ``ordinary``, which finds the groups in the background.
 
         Raises:
-            ConfigError: an argument cannot be used.
-            FilterIllegalError: there is no tag in ``tags``.
+            ConfigError: queues or offsets to start at were given, which are one group's.
         """
-        seeds = seeds_of(addresses)
-        if isinstance(check_start(start), Mapping):
+        if ordinary._queues is not None:
+            raise ConfigError("queues are of one group: read it alone (one_group)")
+        if isinstance(ordinary._start, Mapping):
             raise ConfigError("offsets to start at are one group's: use its Consumer")
-        self.topic = topic
-        self.group = group
-        self.options = options or ConsumerOptions()
-
-        def consumer(address: str, begin: Start = start) -> Consumer:
-            return Consumer(
-                address,
-                topic=topic,
-                group=group,
-                start=begin,
-                tags=tags,
-                filter=filter,
-                name=name,
-                options=options,
-                retries=retries,
-                tracing=tracing,
-                one_group=True,
-            )
-
-        # What no consumer would take is refused here.
-        consumer(seeds[0]).close()
-        self._consumer = consumer
+        self.topic = ordinary.topic
+        self.group = ordinary.group
+        self._ordinary = ordinary
         self._bell = PollerBell()
         self._readers: dict[str, _Reader] = {}
         self._turns: list[str] = []
         self._again_at: dict[str, float] = {}
         self._is_closed = False
-        self._watch = GroupWatch(seeds, client=name, keys=keys, reads=True, on_news=self._bell.ring)
+        self._watch = GroupWatch(
+            ordinary._seeds(told),
+            client=ordinary._name,
+            keys=ordinary._keys,
+            reads=True,
+            on_news=self._bell.ring,
+        )
 
     def groups(self) -> list[str]:
         """Names of the groups that are read now."""
@@ -224,16 +190,30 @@ class ClusterReads:
                 if reader.group.is_replaced:
                     self._follow(reader, group)
             elif self._again_at.get(name, 0.0) <= now:
-                self._readers[name] = _Reader(group, self._consumer(group.address))
+                consumer = self._consumer(group.address, self._ordinary._start)
+                self._readers[name] = _Reader(group, consumer)
                 self._turns.append(name)
+
+    def _consumer(self, address: str, start: Start) -> Consumer:
+        like = self._ordinary
+        return Consumer(
+            address,
+            topic=like.topic,
+            group=like.group,
+            start=start,
+            filter=like._filter,
+            name=like._name,
+            options=like.options,
+            retries=like._retries,
+            tracing=like._tracing,
+            one_group=True,
+        )
 
     def _follow(self, reader: _Reader, group: WatchedGroup) -> None:
         """Go on with a group at other nodes where it was."""
         old, reader.group = reader.consumer, group
-        if reader.has_begun:
-            reader.consumer = self._consumer(group.address, old.offsets())
-        else:
-            reader.consumer = self._consumer(group.address)
+        start = old.offsets() if reader.has_begun else self._ordinary._start
+        reader.consumer = self._consumer(group.address, start)
         reader.has_begun = False
         old.close()
 

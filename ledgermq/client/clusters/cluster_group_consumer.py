@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import zmq
@@ -19,31 +18,27 @@ from ledgermq.client.clusters.group_watch import (
     MOVED_S,
     GroupWatch,
     WatchedGroup,
-    seeds_of,
 )
 from ledgermq.client.core.address import parse_addresses
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.connection import Context
+from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.nodes import AnyLink, broker_link
-from ledgermq.client.core.read_traces import Reader, ReadTraces, processing, settling
+from ledgermq.client.core.read_traces import Reader, settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result
 from ledgermq.client.errand import raise_first
 from ledgermq.client.groups.allocation import OF_ALL_GROUPS, ClusterQueue, TopicQueue
-from ledgermq.client.groups.group_member import GroupOptions, Notice, Subscriptions, client_id
+from ledgermq.client.groups.group_member import Notice
 from ledgermq.client.groups.group_seat import GroupSeat, Walk
 from ledgermq.client.groups.heartbeats import GOODBYE_S
-from ledgermq.client.groups.rebalance_listener import (
-    GroupNotice,
-    RebalanceListener,
-    tell_cluster,
-)
-from ledgermq.client.reading.pull_pipeline import ConsumerOptions, OffsetReset
+from ledgermq.client.groups.rebalance_listener import GroupNotice, tell_cluster
+from ledgermq.client.groups.subscriber import Subscriber
+from ledgermq.client.reading.pull_pipeline import OffsetReset
 from ledgermq.client.reading.retries import GivenBack
-from ledgermq.client.reading.start_offsets import checked_group
 from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, TopicUnknownError
-from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
+from ledgermq.model.message_filter import MessageFilter
 
 SETTLE_S = 0.1
 """While a group's members come to other shares, messages of the other groups wait so long: most are
@@ -69,46 +64,27 @@ class _Place:
 class ClusterGroupReads:
     """What both forms of a cluster's group consumer have in common: all but how they wait."""
 
-    def __init__(
-        self,
-        addresses: str | Sequence[str],
-        *,
-        group: str,
-        name: str | None = None,
-        listener: RebalanceListener | None = None,
-        group_options: GroupOptions | None = None,
-        options: ConsumerOptions | None = None,
-        subscriptions: Subscriptions | None = None,
-        tracing: ReadTraces | None = None,
-        keys: Mapping[str, str] | None = None,
-    ) -> None:
-        """A member that joins with its first ``poll``; ``subscribe`` before.
+    def __init__(self, ordinary: Subscriber, told: KnownGroups) -> None:
+        """A member in the place of ``ordinary``, in each group of nodes by the same name.
 
-        Args:
-            addresses, keys: as a ``ProducerOfGroups`` takes them.
-            name: as ``GroupConsumer`` takes it; the member's id in each group of nodes is that with
-                ``@cluster`` behind it.
-            subscriptions: what was subscribed to so far.
+        That is the ordinary one's, from now on with ``@cluster`` behind it.
 
         Raises:
-            ConfigError: an argument cannot be used; or it is to broadcast, which is what a
-                ``Consumer`` does.
+            ConfigError: it is to broadcast, which is what a ``Consumer`` does.
         """
-        seeds = seeds_of(addresses)
-        self.group = checked_group(group)
-        self.group_options = group_options or GroupOptions()
+        self.group = ordinary.group
+        self.group_options = ordinary.group_options
         if self.group_options.model != "clustering":
             raise ConfigError(
                 "nothing is shared in broadcasting mode: use Consumer",
                 model=self.group_options.model,
             )
-        self.options = options or ConsumerOptions()
-        own = client_id(name, "clustering", parse_addresses(seeds[0]))
-        self.name = own + OF_ALL_GROUPS
-        self._listener = listener or RebalanceListener()
-        self._tracing = tracing
+        self.options = ordinary.options
+        self.name = ordinary.name + OF_ALL_GROUPS
+        self._listener = ordinary._listener
+        self._tracing = ordinary._tracing
         self._reader = Reader(self.group, self.name)
-        self._subscriptions = subscriptions or Subscriptions()
+        self._subscriptions = ordinary._subscriptions
         self._topics: dict[str, MessageFilter] = {}
         self._places: dict[str, _Place] = {}
         self._turns: list[str] = []
@@ -117,14 +93,13 @@ class ClusterGroupReads:
         self._bell = PollerBell()
         self._heartbeats: HeartbeatThread | None = None
         self._watch = GroupWatch(
-            seeds, client=self.name, keys=keys, reads=True, on_news=self._bell.ring
+            ordinary._seeds(told),
+            client=self.name,
+            keys=ordinary._keys,
+            reads=True,
+            on_news=self._bell.ring,
         )
-
-    def subscribe(
-        self, topics: str | Sequence[str], expression: str | MessageFilter = ALL_TAGS
-    ) -> None:
-        """Read ``topics``, too, in each group that has one of them; see ``GroupConsumer``."""
-        self._subscriptions.add(topics, expression)
+        ordinary.name = self.name
 
     def groups(self) -> list[str]:
         """Names of the groups of brokers in which it is a member now."""
@@ -201,10 +176,6 @@ class ClusterGroupReads:
             walk = seat.give_back(messages, delay_level=delay_level, times_max=times_max)
             yield from self._finish({group: walk})
             return walk.result()
-
-    def processing(self, message: ReceivedMessage) -> AbstractContextManager[None]:
-        """The work on a message, as a ``with`` block; see ``Consumer.processing``."""
-        return processing(self._tracing, message, self._reader)
 
     def positions(self) -> dict[TopicQueue, int]:
         """Queue offset of the next message to be given, by queue."""

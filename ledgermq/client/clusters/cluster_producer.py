@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.closing import Closing
 from ledgermq.client.clusters.fail_over import ROOM_S, FailOver, FailoverCourse, Result, kept, waits
 from ledgermq.client.clusters.group_turns import NEVER_STORED, TURN_S, next_turn
-from ledgermq.client.clusters.group_watch import GroupWatch, seeds_of
+from ledgermq.client.clusters.group_watch import GroupWatch
 from ledgermq.client.clusters.told_topics import ROW_GOOD_S
 from ledgermq.client.clusters.topic_groups import TopicGroups
 from ledgermq.client.clusters.used_group import ClusterSend, UsedGroup
+from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
-from ledgermq.client.sending.fail_over_time import FAIL_OVER_S, checked_fail_over
 from ledgermq.client.sending.frames import BatchCallback, OneCallback
 from ledgermq.client.sending.message_options import BatchOptions, MessageOptions, RequestOptions
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage
 from ledgermq.client.sending.send_future import SendFuture
-from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.client.sending.sender import RECORD_AROUND, batch_size
-from ledgermq.client.tracing.tracing import Tracing
+from ledgermq.client.topic_writer import TopicWriter
 from ledgermq.model.errors import (
     BusyError,
     ConfigError,
@@ -46,32 +45,14 @@ class ProducerOfGroups(Closing):
     the other options are for each.
     """
 
-    def __init__(
-        self,
-        addresses: str | Sequence[str],
-        *,
-        name: str = "producer",
-        options: ProducerOptions | None = None,
-        tracing: Tracing | None = None,
-        keys: Mapping[str, str] | None = None,
-        fail_over_s: float = FAIL_OVER_S,
-    ) -> None:
-        """A producer, which finds the groups, and connects, in the background.
-
-        Args:
-            addresses: of nodes of one group in a text; in a list those of several groups, a text
-                each: one group that answers is enough to find all.
-
-        Raises:
-            ConfigError: an address cannot be one, or there is none; or a time is out of range.
-        """
-        seeds = seeds_of(addresses)
-        self.options = options or ProducerOptions()
-        timeout_s = min(checked_fail_over(fail_over_s), self.options.timeout_s)
+    def __init__(self, ordinary: TopicWriter, told: KnownGroups) -> None:
+        """A producer in the place of ``ordinary``; finds the groups, and connects, by itself."""
+        self.options = ordinary.options
+        timeout_s = min(ordinary._fail_over_s, self.options.timeout_s)
         self._failing_over = replace(self.options, timeout_s=timeout_s)
-        self._name = name
-        self._tracing = tracing
-        self._watch = GroupWatch(seeds, client=name, keys=keys)
+        self._name = name = ordinary._name
+        self._tracing = ordinary._tracing
+        self._watch = GroupWatch(ordinary._seeds(told), client=name, keys=ordinary._keys)
         self._lock = threading.Lock()
         self._used: dict[tuple[str, bool], UsedGroup] = {}
         self._retired: list[Producer] = []
@@ -90,8 +71,15 @@ class ProducerOfGroups(Closing):
         return [group.name for group in self._watch.groups()]
 
     def of(self, group: str) -> Producer:
-        """The producer of one group, which this one closes; see ``Producer.of``."""
-        return self.named(group)
+        """The producer of a group, which this one closes; need not be named where there is one.
+
+        Raises:
+            ConfigError: there are several, or no such group is known.
+        """
+        self._hear_of(group, time.monotonic() + self.options.timeout_s)
+        if not group and not self._watch.alone:
+            raise ConfigError("a group is to be named: there are several", known=self.groups())
+        return self._used_of(group or self._watch.alone).producer
 
     def used(self, group: str) -> UsedGroup:
         """A group with its producer, for a client that sends by that one; see ``of``."""
@@ -202,36 +190,16 @@ class ProducerOfGroups(Closing):
 
     def cancel(self, unique_id: str, *, group: str = "") -> None:
         """Take back a message that waits in a group; see ``Producer.cancel``."""
-        self.named(group).cancel(unique_id)
+        self.of(group).cancel(unique_id)
 
     def cluster(self) -> str:
         """Name of the cluster that the messages go to; see ``Producer.cluster``."""
         self._watch.wait_for_groups(time.monotonic() + self.options.timeout_s)
         return self._used_of(self._watch.first.name).producer.cluster()
 
-    def reply(
-        self,
-        request: ReceivedMessage,
-        body: Body,
-        *,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
-    ) -> SendFuture[SendResult]:
+    def reply(self, request: ReceivedMessage, body: Body, **how: Any) -> SendFuture[SendResult]:
         """Reply to a message in the group that it was read in; see ``Producer.reply``."""
-        producer = self.named(request.broker_group)
-        return producer.reply(request, body, keys=keys, properties=properties, flag=flag)
-
-    def named(self, group: str) -> Producer:
-        """The producer of a group, which need not be named where there is one.
-
-        Raises:
-            ConfigError: there are several, or no such group is known.
-        """
-        self._hear_of(group, time.monotonic() + self.options.timeout_s)
-        if not group and not self._watch.alone:
-            raise ConfigError("a group is to be named: there are several", known=self.groups())
-        return self._used_of(group or self._watch.alone).producer
+        return self.of(request.broker_group).reply(request, body, **how)
 
     @property
     def is_idle(self) -> bool:

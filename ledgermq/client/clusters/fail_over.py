@@ -87,8 +87,10 @@ class FailOver:
             if not self._news.wait_for(lambda: not self.is_full(size), seconds):
                 raise BusyError(
                     "messages that wait to be sent to another group fill the producer's window",
-                    bytes=self._waiting_bytes, limit=self._window_bytes, setting="window_bytes",
-                )  # fmt: skip
+                    bytes=self._waiting_bytes,
+                    limit=self._window_bytes,
+                    setting="window_bytes",
+                )
 
     def is_full(self, size: int) -> bool:
         """Whether a message of ``size`` bytes has to wait before it may come."""

@@ -119,6 +119,7 @@ class Link(OfOneProcess):
         self._reopen_at = 0.0
         self._reopen_ms = REOPEN_MS_MIN
         self._reopen_ms_max = REOPEN_MS_MAX
+        self._belong()
 
     def next_id(self) -> int:
         """A request id that this link has not used."""

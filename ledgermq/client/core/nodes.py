@@ -18,6 +18,8 @@ go as its records do.
 
 from __future__ import annotations
 
+import logging
+import os
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -30,12 +32,14 @@ from ledgermq.client.core.address import Address
 from ledgermq.client.core.connection import POLLIN, Context, Part
 from ledgermq.client.core.keys import ClientKeys
 from ledgermq.client.core.link import NEVER, REOPEN_MS_MAX, FoundLink, Link, keys_of
-from ledgermq.client.core.named_nodes import NamedNodes
 from ledgermq.client.forks import OfOneProcess
-from ledgermq.model.errors import LedgerError, NotLeaderError, ProtocolError
+from ledgermq.hosts.host_name import HostName
+from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, ProtocolError
 from ledgermq.model.group_epoch import epoch_of, least_term
 from ledgermq.wire.header import Kind
 from ledgermq.wire.session import NOT_TOLD, SpokenFor, Standing, Welcome
+
+logger = logging.getLogger(__name__)
 
 LOOK_S = 0.001
 """The links to the others are looked at no more often, and only when a descriptor of theirs or the
@@ -52,6 +56,114 @@ one of a family that the node does not listen at."""
 _KIND = slice(4, 5)
 _ROLE = bytes([Kind.ROLE])
 
+LOOK_UP_S, LOOK_UP_S_MAX = 1.0, 10.0
+"""Between an answer and the next question, where something has failed; at most, where it is the
+resolver that fails: doubled each time."""
+
+MakeLink = Callable[[Address], Link]
+
+
+class NamedNodes:
+    """The links to all nodes that one name stands for, as it is asked for anew.
+
+    It is asked for in the background (``hosts.host_name``): at first, soon after a connection to
+    one of its nodes has ended or nobody leads, and else every ``resolve_s`` seconds of its address.
+    An address that is new gets a link. One that is gone keeps its link for as long as the session
+    stands: resolvers leave addresses out, and what works is not to end for it. Where the name
+    cannot be resolved any more its last addresses stay.
+
+    Attributes:
+        error: why it stands for nothing, where it never did, and the resolver knows no such name.
+            It is asked for again all the same.
+        descriptor: readable when ``look`` has an answer.
+    """
+
+    def __init__(self, place: Address, make: MakeLink) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            make: the link to one of the nodes.
+        """
+        self.error: LedgerError | None = None
+        self._place = place
+        self._make = make
+        self._host = HostName(place.name)
+        self.descriptor = self._host.descriptor
+        self._ask_at = 0.0
+        self._answered_at = 0.0
+        self._pause_s = LOOK_UP_S
+        self._failure = ""
+        self._owner = os.getpid()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """What it stood for when that was known last."""
+        return self._host.addresses
+
+    @property
+    def deadline(self) -> float:
+        """When ``look`` has something to do that no descriptor tells of."""
+        return min(self._ask_at, self._host.deadline)
+
+    def look(self, now: float) -> bool:
+        """Take an answer, and ask when it is time; true when ``addresses`` may be others."""
+        if os.getpid() != self._owner:
+            # As a link says: what it would connect to has the parent's messages to send.
+            self._ask_at = NEVER
+            self.error = ConfigError("a process that was forked makes clients of its own")
+            return False
+        host = self._host
+        has_news = host.take(now)
+        if has_news:
+            self._note(now)
+        if now >= self._ask_at:
+            self._ask_at = NEVER
+            # Who asks meanwhile gets the fresh answer.
+            self.error = None
+            host.ask(now)
+        return has_news
+
+    def hurry(self, now: float) -> None:
+        """Ask soon: something has failed that another address may mend."""
+        if not self._host.is_asked:
+            self._ask_at = min(self._ask_at, max(now, self._answered_at + LOOK_UP_S))
+
+    def link_to(self, address: str) -> Link:
+        """A link to the node at one of the addresses."""
+        return self._make(self._place.at(address))
+
+    def says(self) -> str:
+        """What the operator should know of a name that stands for nothing."""
+        return f"{self._place.consume}: {self._failure or 'name is being looked up'}"
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._host.close()
+
+    def _note(self, now: float) -> None:
+        host = self._host
+        failure = f"name not resolved: {host.failure}" if host.failure else ""
+        if failure != self._failure:
+            self._failure = failure
+            if failure:
+                logger.warning(
+                    "%s: name=%s addresses_kept=%d", failure, host.name, len(host.addresses)
+                )
+            else:
+                logger.info("name resolved: name=%s", host.name)
+        if host.is_asked:
+            # It is late only.
+            return
+        self._answered_at = now
+        if not failure:
+            self._pause_s = LOOK_UP_S
+            self._ask_at = now + self._place.resolve_s
+            return
+        self._ask_at = now + self._pause_s
+        self._pause_s = min(2 * self._pause_s, LOOK_UP_S_MAX)
+        if host.is_unknown and not host.addresses:
+            self.error = ConfigError(f"name of a node not resolved: {host.failure}", name=host.name)
+
 
 class _Member:
     """One node; ``standing`` is set exactly while its session stands.
@@ -62,8 +174,14 @@ class _Member:
     """
 
     __slots__ = (
-        "_greeting", "address", "has_stood", "is_asked", "link", "names", "standing",
-    )  # fmt: skip
+        "_greeting",
+        "address",
+        "has_stood",
+        "is_asked",
+        "link",
+        "names",
+        "standing",
+    )
 
     def __init__(self, link: Link, names: NamedNodes | None = None, address: str = "") -> None:
         self.link = link
@@ -172,6 +290,7 @@ class Group(OfOneProcess):
         self._ask_s = ASK_S_MIN
         self._ask_at = NEVER
         self._left: LedgerError | None = None
+        self._belong()
 
     @property
     def failure(self) -> LedgerError | None:

@@ -5,39 +5,23 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TypedDict
 
 import zmq
 
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.connection import Context
-from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.nodes import AnyLink, broker_link
 from ledgermq.client.core.read_traces import Reader, ReadTraces, processing, settling
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import RequestPipeline, Steps
-from ledgermq.client.first_contact import FirstContact, by_group, link_group, nodes_of
+from ledgermq.client.first_contact import FirstContact, link_group, nodes_of
 from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.group_member import GroupMember, GroupOptions, Subscriptions, client_id
 from ledgermq.client.groups.rebalance_listener import RebalanceListener
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions, OffsetReset
 from ledgermq.client.reading.start_offsets import checked_group
 from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
-
-
-class MemberInCluster(TypedDict):
-    """The arguments of a ``GroupConsumerOfGroups``."""
-
-    addresses: Sequence[str]
-    group: str
-    name: str | None
-    listener: RebalanceListener
-    group_options: GroupOptions
-    options: ConsumerOptions
-    subscriptions: Subscriptions
-    tracing: ReadTraces | None
-    keys: Mapping[str, str] | None
 
 
 class Subscriber(FirstContact):
@@ -77,7 +61,7 @@ class Subscriber(FirstContact):
         self.group = checked_group(group)
         self.group_options = group_options or GroupOptions()
         self.options = options or ConsumerOptions()
-        self._addresses, self._keys, self._given_name = address, keys, name
+        self._addresses, self._keys = address, keys
         self._places = parse_addresses(nodes_of(address))
         self.name = client_id(name, self.group_options.model, self._places)
         self._link = self._new_link(self.name)
@@ -184,20 +168,6 @@ class Subscriber(FirstContact):
             TopicUnknownError: the queue is not this consumer's now.
         """
         self._begun().reader.resume(queue)
-
-    def _in_cluster(self, told: KnownGroups) -> MemberInCluster:
-        """What a member in all groups of a cluster is told in the place of this one."""
-        return {
-            "addresses": by_group(self._addresses, told),
-            "group": self.group,
-            "name": self._given_name,
-            "listener": self._listener,
-            "group_options": self.group_options,
-            "options": self.options,
-            "subscriptions": self._subscriptions,
-            "tracing": self._tracing,
-            "keys": self._keys,
-        }
 
     @abstractmethod
     def _begun(self) -> GroupMember: ...

@@ -6,20 +6,18 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TypedDict
 
 import zmq
 
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.connection import Context
-from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.questions import group_commit, group_offset
 from ledgermq.client.core.read_traces import Reader, ReadTraces, processing, settling
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import Request, RequestPipeline, Steps
-from ledgermq.client.first_contact import FirstContact, by_group, link_group, nodes_of
+from ledgermq.client.first_contact import FirstContact, link_group, nodes_of
 from ledgermq.client.reading.pull_pipeline import (
     ConsumerOptions,
     PullPipeline,
@@ -37,21 +35,6 @@ from ledgermq.client.reading.start_offsets import (
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
 from ledgermq.wire.pull_frame import Pull
-
-
-class ReadInCluster(TypedDict):
-    """The arguments of a ``ConsumerOfGroups``."""
-
-    addresses: Sequence[str]
-    topic: str
-    group: str | None
-    start: Start
-    filter: MessageFilter
-    name: str
-    options: ConsumerOptions
-    retries: bool | None
-    tracing: ReadTraces | None
-    keys: Mapping[str, str] | None
 
 
 class TopicReader(FirstContact):
@@ -190,27 +173,6 @@ class TopicReader(FirstContact):
         if not self._reads_retries:
             return Reading(own, None)
         return Reading(own, RetryPulls(requests, checked_group(self.group), self.options))
-
-    def _in_cluster(self, told: KnownGroups) -> ReadInCluster:
-        """What a client of all groups of a cluster is told in the place of this one.
-
-        Raises:
-            ConfigError: queues were asked for, which are one group's.
-        """
-        if self._queues is not None:
-            raise ConfigError("queues are of one group: read it alone (one_group)")
-        return {
-            "addresses": by_group(self._addresses, told),
-            "topic": self.topic,
-            "group": self.group,
-            "start": self._start,
-            "filter": self._filter,
-            "name": self._name,
-            "options": self.options,
-            "retries": self._retries,
-            "tracing": self._tracing,
-            "keys": self._keys,
-        }
 
     def _starting_offsets(self) -> Steps[dict[int, int]]:
         return starting_offsets(self.topic, self.group, self._queues, self._start)

@@ -1,23 +1,22 @@
-"""Codecs of bodies: what a schema of each type makes of a value, and of bytes."""
+"""Codecs of bodies: what a schema of each type makes of a value, and of bytes, within bounds.
+
+Bounds keep a few bytes of a body from taking a reader's stack, memory or time. The compiled reader
+of fastavro goes as deep as a body tells it to, which ends the process; and it takes items that have
+no bytes by the billion. JSON's validator knows at once whether a value fits: what was looked at is
+remembered. Why it does not fit is not: each alternative is told of with all that is wrong within
+it, so that alternatives that are alike double the account with each level.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
 from typing import Any, NamedTuple, Never
 
-from ledgermq.client.schemas.avro_bounds import (
-    check_depth,
-    check_items,
-    have_bounded_decimals,
-    is_recursive,
-    plain_reader,
-    with_bounded_decimals,
-)
-from ledgermq.client.schemas.json_bounds import alternatives, check_json_depth, is_explained
 from ledgermq.model.errors import BodyUnreadableError, ConfigError, MessageIllegalError
 from ledgermq.model.names.schemas import ID_MAX, SchemaType
 from ledgermq.verbs.schemas import RegisteredSchema
@@ -34,11 +33,42 @@ _FIRST_MESSAGE = (b"\x00", b"\x02\x00", b"\x01\x00")
 sign."""
 
 _WELL_KNOWN = frozenset(
-    (
-        "any", "api", "descriptor", "duration", "empty", "field_mask", "source_context", "struct",
-        "timestamp", "type", "wrappers",
-    )
-)  # fmt: skip
+    [
+        "any",
+        "api",
+        "descriptor",
+        "duration",
+        "empty",
+        "field_mask",
+        "source_context",
+        "struct",
+        "timestamp",
+        "type",
+        "wrappers",
+    ]
+)
+
+Names = Mapping[str, Any]
+"""Definitions of an Avro schema by their full name, as fastavro has parsed them."""
+
+DECIMAL_BYTES_MAX = 256
+"""Bytes of one decimal: some 600 digits. To make digits of a million bytes takes minutes."""
+
+AVRO_WITHIN_MAX = 100
+"""Depth of values of an Avro schema that has a type within itself: its plain reader has the
+interpreter's stack."""
+
+DECIMAL, BOUNDED_DECIMAL = "decimal", "ledgermq-decimal"
+"""The logical type of an Avro schema, and its name for a reader that looks at its size first."""
+
+JSON_WITHIN_MAX = 256
+"""JSON's values, one within another; deeper ones take the stack of a validator, which is the
+process's end."""
+
+EXPLAINED_MAX = 1_000
+"""Values, each in all alternatives in which it may be looked at: some 50 ms at the most."""
+
+_ALTERNATIVES = ("oneOf", "anyOf", "allOf")
 
 
 class BodyCodec(NamedTuple):
@@ -128,16 +158,16 @@ def _avro(text: str) -> BodyCodec:
     import fastavro
 
     fastavro.parse_schema(json.loads(text))  # which looks at the digits of decimals
-    have_bounded_decimals()
+    _have_bounded_decimals()
     names: dict[str, dict[Any, Any]] = {}
-    schema = fastavro.parse_schema(with_bounded_decimals(json.loads(text)), names)
-    check_items(schema, names)
-    is_deep = is_recursive(names)
-    reads = plain_reader() if is_deep else fastavro.schemaless_reader
+    schema = fastavro.parse_schema(_with_bounded_decimals(json.loads(text)), names)
+    _check_items(schema, names)
+    is_deep = _is_recursive(names)
+    reads = _plain_reader() if is_deep else fastavro.schemaless_reader
 
     def encode(value: object) -> bytes:
         if is_deep:
-            check_depth(value)
+            _check_depth(value)
         file = io.BytesIO()
         fastavro.schemaless_writer(file, schema, value, strict_allow_default=True)
         return file.getvalue()
@@ -152,6 +182,137 @@ def _avro(text: str) -> BodyCodec:
     return BodyCodec(encode, decode, decode)
 
 
+def _check_items(schema: Any, names: Names) -> None:
+    """Refuse arrays whose items take no bytes: a body may claim to have any number of them.
+
+    Raises:
+        ValueError: there is such a one.
+    """
+    known: dict[str, bool] = {}
+    for one in _definitions(schema):
+        is_array = isinstance(one, Mapping) and one.get("type") == "array"
+        if is_array and not _takes_bytes(one["items"], names, known):
+            raise ValueError("items of an array take no bytes")
+
+
+def _is_recursive(names: Names) -> bool:
+    """Whether a value may have others of its own type within it, to any depth."""
+    within = {
+        name: {one for inner in _inner(names[name]) for one in _named(inner, names)}
+        for name in names
+    }
+    try:
+        TopologicalSorter(within).prepare()
+    except CycleError:
+        return True
+    return False
+
+
+def _plain_reader() -> Callable[..., object]:
+    """fastavro's reader that is not compiled: too deep a body is a ``RecursionError``."""
+    from fastavro._read_py import schemaless_reader
+
+    return schemaless_reader
+
+
+def _check_depth(value: object) -> None:
+    """Refuse values deeper within one another than a reader goes.
+
+    Raises:
+        ValueError: they are.
+    """
+    waiting = [(value, 0)]
+    while waiting:
+        one, depth = waiting.pop()
+        inner = one.values() if isinstance(one, Mapping) else one
+        if isinstance(inner, str | bytes | bytearray) or not isinstance(inner, Iterable):
+            continue
+        if depth == AVRO_WITHIN_MAX:
+            raise ValueError(f"more than {AVRO_WITHIN_MAX} values within one another")
+        waiting += ((each, depth + 1) for each in inner)
+
+
+def _with_bounded_decimals(value: Any) -> Any:
+    """A schema's JSON value whose decimals are ``BOUNDED_DECIMAL``."""
+    if isinstance(value, list):
+        return [_with_bounded_decimals(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _with_bounded_decimals(one) for key, one in value.items()}
+    if found.get("logicalType") == DECIMAL:
+        found["logicalType"] = BOUNDED_DECIMAL
+    return found
+
+
+def _have_bounded_decimals() -> None:
+    """Let fastavro know ``BOUNDED_DECIMAL``: as its own, but for the size."""
+    from fastavro.read import LOGICAL_READERS
+    from fastavro.write import LOGICAL_WRITERS
+
+    for kind in ("bytes", "fixed"):
+        known, bounded = f"{kind}-{DECIMAL}", f"{kind}-{BOUNDED_DECIMAL}"
+        LOGICAL_READERS[bounded] = _bounded(LOGICAL_READERS[known])
+        LOGICAL_WRITERS[bounded] = LOGICAL_WRITERS[known]
+
+
+def _bounded(reads: Callable[..., object]) -> Callable[..., object]:
+    def bounded_decimal(data: bytes, *schemas: object) -> object:
+        if len(data) > DECIMAL_BYTES_MAX:
+            raise ValueError(f"decimal of {len(data)} bytes: at most {DECIMAL_BYTES_MAX} are read")
+        return reads(data, *schemas)
+
+    return bounded_decimal
+
+
+def _inner(one: Any) -> list[object]:
+    """The types of which a type is made; of a name none."""
+    if isinstance(one, list):
+        return one
+    if not isinstance(one, Mapping):
+        return []
+    fields = one.get("fields", ())
+    found = [field["type"] for field in fields]
+    found += [one[key] for key in ("items", "values") if key in one]
+    return found if isinstance(one["type"], str) else [*found, one["type"]]
+
+
+def _definitions(schema: object) -> Iterator[Any]:
+    """The type and all that are written within it."""
+    waiting = [schema]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        waiting += _inner(one)
+
+
+def _named(schema: object, names: Names) -> Iterator[str]:
+    """Names that stand within a type, written out there or not."""
+    for one in _definitions(schema):
+        name = one.get("name", one["type"]) if isinstance(one, Mapping) else one
+        if isinstance(name, str) and name in names:
+            yield name
+
+
+def _takes_bytes(one: Any, names: Names, known: dict[str, bool]) -> bool:
+    """Whether each value takes a byte at least; a record within itself has none for being so."""
+    if isinstance(one, str) and one in names:
+        one = names[one]
+    if not isinstance(one, Mapping):
+        return bool(one != "null")
+    kind = one["type"]
+    if not isinstance(kind, str) or kind in names:
+        return _takes_bytes(kind, names, known)
+    if kind == "fixed":
+        return bool(one["size"])
+    if "fields" not in one:
+        return kind != "null"
+    name = str(one["name"])
+    if name not in known:
+        known[name] = False
+        known[name] = any(_takes_bytes(field["type"], names, known) for field in one["fields"])
+    return known[name]
+
+
 def _json(text: str) -> BodyCodec:
     import jsonschema_rs
     import msgspec
@@ -161,13 +322,13 @@ def _json(text: str) -> BodyCodec:
     validator = jsonschema_rs.validator_for(
         schema, retriever=_not_fetched, pattern_options=jsonschema_rs.RegexOptions()
     )
-    ways = alternatives(schema)
+    ways = _alternatives(schema)
 
     def check(content: bytes, value: object) -> None:
-        check_json_depth(content, value)
+        _check_json_depth(content, value)
         if validator.is_valid(value):
             return
-        if is_explained(value, alternatives=ways):
+        if _is_explained(value, alternatives=ways):
             validator.validate(value)
         raise ValueError("it does not fit; of a value so large or deep it is not told why")
 
@@ -186,6 +347,63 @@ def _json(text: str) -> BodyCodec:
 
 def _not_fetched(uri: str) -> Never:
     raise ValueError(f"a reference out of the schema: {uri[:_SHOWN]}")
+
+
+def _check_json_depth(content: bytes, value: object) -> None:
+    """Refuse a value of which others stand too deep within one another.
+
+    Args:
+        content: the JSON of ``value``.
+
+    Raises:
+        ValueError: they do.
+    """
+    if content.count(b"[") + content.count(b"{") <= JSON_WITHIN_MAX:
+        return
+    level = _within([value])
+    for _ in range(JSON_WITHIN_MAX):
+        if not level:
+            return
+        level = _within(level)
+    raise ValueError(f"more than {JSON_WITHIN_MAX} values within one another")
+
+
+def _alternatives(schema: object) -> int:
+    """How many alternatives a schema has anywhere; 1 without any."""
+    found, waiting = 0, [schema]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            found += sum(
+                len(one[name]) for name in _ALTERNATIVES if isinstance(one.get(name), list)
+            )
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+    return max(1, found)
+
+
+def _is_explained(value: object, *, alternatives: int) -> bool:
+    """Whether it takes no time to say why ``value`` does not fit."""
+    count, level, ways = 0, [value], 1
+    while level:
+        count += ways * sum(len(one) if isinstance(one, dict | list) else 1 for one in level)
+        if count > EXPLAINED_MAX:
+            return False
+        level = _within(level)
+        ways *= alternatives
+    return True
+
+
+def _within(values: Iterable[Any]) -> list[Any]:
+    """Lists and objects of the values that are within these, if they have something within."""
+    return [
+        inner
+        for one in values
+        if isinstance(one, dict | list)
+        for inner in (one.values() if isinstance(one, dict) else one)
+        if isinstance(inner, dict | list) and inner
+    ]
 
 
 def message_class(text: str) -> Any:

@@ -1,14 +1,20 @@
-"""Outgoing messages: an application's arguments, checked, and as properties on disk."""
+"""Outgoing messages: an application's arguments, checked, as properties on disk, and compressed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from ledgermq.formats.records.body_compression import Compression, check_compression, compress_body
 from ledgermq.formats.records.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
-from ledgermq.model.errors import MessageIllegalError
-from ledgermq.model.limits import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX, UNIQUE_ID_SIZE_MAX
+from ledgermq.model.errors import ConfigError, MessageIllegalError
+from ledgermq.model.limits import (
+    ENTRY_SIZE_MAX,
+    PROPERTIES_SIZE_MAX,
+    TOPIC_SIZE_MAX,
+    UNIQUE_ID_SIZE_MAX,
+)
 
 Body = bytes | bytearray | memoryview
 
@@ -141,3 +147,77 @@ def check_properties_size(size: int) -> None:
     """
     if size > PROPERTIES_SIZE_MAX:
         raise MessageIllegalError("properties are too large", size=size, limit=PROPERTIES_SIZE_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class Compressor:
+    """What is compressed how: bodies of ``above`` bytes and more (``None``: none), if it helps."""
+
+    above: int | None
+    kind: Compression
+    level: int
+
+    @classmethod
+    def of(cls, above: int | None, kind: str, level: int | None) -> Compressor:
+        """The compressor that options ask for.
+
+        Raises:
+            ConfigError: no such kind or level, or a package is missing.
+        """
+        if above is not None and above < 1:
+            raise ConfigError("compress_above out of range", value=above, minimum=1)
+        try:
+            known = Compression(kind)
+        except ValueError as error:
+            kinds = [one.value for one in Compression]
+            raise ConfigError("compression is none", value=kind, allowed=kinds) from error
+        if level is None:
+            level = _LEVELS[known]
+        levels = known.levels
+        if level not in levels:
+            raise ConfigError(
+                "compression_level out of range",
+                value=level,
+                minimum=levels.start,
+                limit=levels.stop - 1,
+            )
+        if above is not None:
+            check_compression(known)
+        return cls(above, known, level)
+
+    def message(self, message: OutgoingMessage) -> OutgoingMessage:
+        """``message``, with its body compressed if that is large, and gets smaller by it.
+
+        What no log takes is left as it is, and refused as such.
+        """
+        size = len(message.body)
+        if self.above is None or not self.above <= size <= ENTRY_SIZE_MAX or message.sys_flag:
+            return message
+        packed = compress_body(message.body, self.kind, self.level)
+        if len(packed) >= size:
+            return message
+        return replace(message, body=packed, sys_flag=self.kind.sys_flag)
+
+    def batch(
+        self, messages: Sequence[Body] | Sequence[OutgoingMessage], shared: OutgoingMessage
+    ) -> Sequence[Body] | Sequence[OutgoingMessage]:
+        """``messages``, or others in their place when some are large.
+
+        Args:
+            shared: what those that are bare bodies have in common.
+        """
+        above = self.above
+        if above is None or all(_size(one) < above for one in messages):
+            return messages
+        return [
+            self.message(one if isinstance(one, OutgoingMessage) else replace(shared, body=one))
+            for one in messages
+        ]
+
+
+_LEVELS = {Compression.ZLIB: 5, Compression.LZ4: 0, Compression.ZSTD: 3}
+"""RocketMQ's defaults."""
+
+
+def _size(message: Body | OutgoingMessage) -> int:
+    return len(message.body) if isinstance(message, OutgoingMessage) else len(message)

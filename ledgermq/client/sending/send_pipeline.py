@@ -16,8 +16,8 @@ from ledgermq.client.core.connection import Part
 from ledgermq.client.core.link import NEVER, Link
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.results import FrameResult, SendResult
-from ledgermq.client.sending.compressed import Compressor
 from ledgermq.client.sending.frames import AnyFuture, Frame, OneCallback, OpenFrame
+from ledgermq.client.sending.outgoing import Compressor
 from ledgermq.client.sending.record_encoder import Form, LoneRecord
 from ledgermq.client.sending.send_future import SendFuture, Waiter
 from ledgermq.formats.records.host_address import Host, parse_host

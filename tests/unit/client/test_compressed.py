@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from ledgermq.client.sending.compressed import Compressor
-from ledgermq.client.sending.outgoing import OutgoingMessage
+from ledgermq.client.sending.outgoing import Compressor, OutgoingMessage
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.formats.records.body_compression import plain_body
 from ledgermq.model.errors import ConfigError

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from typing import Any
 
 import pytest
 
+from ledgermq.client import Producer
 from ledgermq.client.clusters.cluster_producer import ProducerOfGroups
 from ledgermq.client.clusters.told_topics import OVER_NONE, ToldTopic
 from ledgermq.client.clusters.topic_groups import GroupQueue, TopicGroups
@@ -35,6 +37,14 @@ LATER_S = 5.0
 PATIENT = ProducerOptions(timeout_s=60)
 
 Futures = list[SendFuture[SendResult]]
+
+
+def of_groups(address: str, **how: Any) -> ProducerOfGroups:
+    """What a producer is in a cluster, of which a node of one group is known."""
+    ordinary = Producer([f"{address},"], awaits_node=False, **how)
+    ordinary.contact()
+    producer: ProducerOfGroups = ordinary.of_all
+    return producer
 
 
 def know(producer: ProducerOfGroups, topic: str = "T") -> TopicGroups:
@@ -89,7 +99,7 @@ def test_keys_go_by_the_row_and_wait_for_no_group_that_is_dead_at_first(
     keys = {f"k{number}": whole.queue_of(f"k{number}") for number in range(40)}
     lives = {key: queue for key, queue in keys.items() if queue.group != "dead"}
     lost = next(key for key in keys if key not in lives)
-    with ProducerOfGroups(peers["a"].address, options=ProducerOptions(timeout_s=60)) as producer:
+    with of_groups(peers["a"].address, options=ProducerOptions(timeout_s=60)) as producer:
         found = {key: producer.send("T", b"x", queue_key=key) for key in lives}
 
         assert {key: sent.result(PATIENCE_S).queue_id for key, sent in found.items()} == {
@@ -105,7 +115,7 @@ def test_keys_go_by_the_row_and_wait_for_no_group_that_is_dead_at_first(
 def test_groups_that_a_row_does_not_name_get_nothing(make_cluster: MakeCluster) -> None:
     peers = make_cluster("abc")
     make_over(peers, "T", a=4, c=0)
-    with ProducerOfGroups(peers["b"].address) as producer:
+    with of_groups(peers["b"].address) as producer:
         know(producer)
         for number in range(20):
             producer.send("T", b"x").result(PATIENCE_S)
@@ -120,7 +130,7 @@ def test_groups_that_a_row_does_not_name_get_nothing(make_cluster: MakeCluster) 
 def test_a_topic_over_groups_is_made_by_no_client(make_cluster: MakeCluster) -> None:
     peers = make_cluster("ab")
     make_over(peers, "new", b=4)
-    with ProducerOfGroups(peers["a"].address) as producer:
+    with of_groups(peers["a"].address) as producer:
         # Until a group has spoken, it has what the row says.
         wait_until(lambda: not know(producer, "new").queues)
         with pytest.raises(TopicUnknownError, match="takes messages of it now"):
@@ -136,7 +146,7 @@ def test_keys_stay_where_the_row_has_them_while_groups_follow_one_after_the_othe
     make_over(peers, "T", a=4, b=4)
     key = next(f"k{n}" for n in range(99) if know_queue(f"k{n}").group == "b")
     peers["b"].topics["T"] = 0
-    with ProducerOfGroups(peers["a"].address) as producer:
+    with of_groups(peers["a"].address) as producer:
         # By its own word the second one takes nothing.
         wait_until(lambda: [*know(producer).queues] == ["a"])
         producer.send("T", b"x", queue_key=key).result(PATIENCE_S)
@@ -149,7 +159,7 @@ def test_a_key_of_a_topic_that_is_closed_in_all_groups_goes_nowhere_until_it_is_
 ) -> None:
     peers = make_cluster("ab")
     make_over(peers, "T", a=0, b=0)
-    with ProducerOfGroups(peers["a"].address) as producer:
+    with of_groups(peers["a"].address) as producer:
         know(producer)
         with pytest.raises(TopicUnknownError, match="takes messages of it now"):
             producer.send("T", b"x", queue_key="k")
@@ -164,7 +174,7 @@ def test_a_key_waits_for_a_row_that_nobody_has_confirmed_for_long(
 ) -> None:
     peers = make_cluster("ab")
     make_over(peers, "T", a=4, b=4)
-    with ProducerOfGroups(peers["a"].address) as producer:
+    with of_groups(peers["a"].address) as producer:
         before = know(producer)
         monkeypatch.setattr("ledgermq.client.clusters.told_topics.ROW_GOOD_S", -1.0)
         producer._watch.look_again("T")
@@ -180,7 +190,7 @@ def test_a_row_that_changes_is_told_to_who_uses_its_topic(
     monkeypatch.setattr("ledgermq.client.clusters.group_watch.LOOK_S", 0.05)
     peers = make_cluster("ab")
     make_over(peers, "T", a=4, b=4)
-    with ProducerOfGroups(peers["a"].address) as producer:
+    with of_groups(peers["a"].address) as producer:
         assert not know(producer).fails_over
         make_over(peers, "T", fails_over=True, a=4)
         make_known(peers, number=2)
@@ -198,7 +208,7 @@ def test_what_a_group_has_not_stored_in_time_goes_to_another_one_under_its_uniqu
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
     called: list[SendFuture[SendResult]] = []
-    with ProducerOfGroups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
+    with of_groups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
         assert know(producer).fails_over
         first = live(producer, "b")
         answer(producer)
@@ -229,7 +239,7 @@ def test_a_batch_goes_to_another_group_whole_and_under_its_unique_ids(
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
     bodies = [b"1", bytearray(b"2"), b"3"]
-    with ProducerOfGroups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
+    with of_groups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
         know(producer)
         live(producer, "b")
         peers["a"].silent = True
@@ -259,7 +269,7 @@ def test_what_has_an_order_or_a_time_stays_with_its_group(
     make_over(peers, "ordered", fails_over=True, order=True, a=4)
     peers["a"].topics["ordered"] = 4
     key = next(f"k{n}" for n in range(99) if know_queue(f"k{n}").group == "a")
-    with ProducerOfGroups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
+    with of_groups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
         know(producer)
         know(producer, "ordered")
         live(producer, "b")
@@ -312,7 +322,7 @@ def fill_until_moved(producer: ProducerOfGroups, peers: dict[str, Peer]) -> Futu
 def test_what_no_group_can_store_fails_at_once(make_cluster: MakeCluster) -> None:
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
-    with ProducerOfGroups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
+    with of_groups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
         know(producer)
         for peer in peers.values():
             peer.refusals.append(MessageIllegalError("not this one"))
@@ -326,7 +336,7 @@ def test_a_message_that_no_group_answers_has_an_unknown_outcome(
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
     options = ProducerOptions(timeout_s=3 * SOON_S)
-    with ProducerOfGroups(peers["a"].address, fail_over_s=SOON_S, options=options) as producer:
+    with of_groups(peers["a"].address, fail_over_s=SOON_S, options=options) as producer:
         know(producer)
         answer(producer)
         for peer in peers.values():
@@ -348,7 +358,7 @@ def test_a_batch_that_begins_with_an_id_of_the_applications_keeps_that_one(
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
     batch = [OutgoingMessage(b"1", unique_id="the-first"), OutgoingMessage(b"2")]
-    with ProducerOfGroups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
+    with of_groups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
         know(producer)
         live(producer, "b")
         peers["a"].silent = True
@@ -366,7 +376,7 @@ def test_the_only_group_that_is_left_is_waited_for_although_it_may_have_the_mess
 ) -> None:
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
-    with ProducerOfGroups(peers["a"].address, options=PATIENT, fail_over_s=LATER_S) as producer:
+    with of_groups(peers["a"].address, options=PATIENT, fail_over_s=LATER_S) as producer:
         know(producer)
         peers["b"].silent = True
         sent = fill(producer, peers["b"])
@@ -387,7 +397,7 @@ def test_a_message_that_all_groups_were_too_slow_for_is_waited_for_where_others_
 ) -> None:
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
-    with ProducerOfGroups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
+    with of_groups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S) as producer:
         know(producer)
         for name in "ab":
             producer.send("T", b"stays", group=name).result(PATIENCE_S)
@@ -410,7 +420,7 @@ def test_who_closes_waits_for_what_fails_over_as_long_as_it_says(
 ) -> None:
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
-    waits = ProducerOfGroups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S)
+    waits = of_groups(peers["a"].address, options=PATIENT, fail_over_s=SOON_S)
     know(waits)
     live(waits, "b")
     peers["a"].silent = True
@@ -418,7 +428,7 @@ def test_who_closes_waits_for_what_fails_over_as_long_as_it_says(
     waits.close(PATIENCE_S)
 
     assert [one.exception(0.0) for one in sent] == [None] * len(sent)
-    goes = ProducerOfGroups(peers["b"].address, fail_over_s=SOON_S)
+    goes = of_groups(peers["b"].address, fail_over_s=SOON_S)
     know(goes)
     peers["b"].silent = True
     lost = goes.send("T", b"x")
@@ -431,7 +441,7 @@ def test_what_waits_to_go_elsewhere_is_bounded(make_cluster: MakeCluster) -> Non
     peers = make_cluster("ab")
     make_over(peers, "T", fails_over=True, a=4, b=4)
     options = ProducerOptions(timeout_s=60, window_bytes=65_536, compress_above=None)
-    with ProducerOfGroups(peers["a"].address, options=options, fail_over_s=SOON_S) as producer:
+    with of_groups(peers["a"].address, options=options, fail_over_s=SOON_S) as producer:
         know(producer)
         for peer in peers.values():
             peer.silent = True
@@ -450,7 +460,7 @@ def test_what_waits_to_go_elsewhere_is_bounded(make_cluster: MakeCluster) -> Non
 
 def test_a_time_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"fail_over_s out of range \(value=0"):
-        ProducerOfGroups(DEAD, fail_over_s=0)
+        of_groups(DEAD, fail_over_s=0)
 
 
 def test_a_group_that_was_not_heard_is_as_the_row_says_and_others_as_they_say() -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from ledgermq import client
 from ledgermq.client import Producer, aio
-from ledgermq.client.aio.old_names import NEW_NAMES as AWAITED
-from ledgermq.client.clusters.old_names import NEW_NAMES as WAITING
+from ledgermq.client.old_names import AWAITED, WAITING
 from ledgermq.model.errors import ConfigError
 from tests.suite.patience import PATIENCE_S
 from tests.unit.client.known_cluster import DEAD, MakeCluster
