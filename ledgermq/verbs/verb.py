@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import (
     Annotated,
@@ -35,7 +35,7 @@ from typing import (
     get_type_hints,
 )
 
-from ledgermq.verbs.answers import Fields
+from ledgermq.verbs.answers import Fields, Row, rows
 from ledgermq.verbs.needs import VerbNeeds
 from ledgermq.verbs.told_rows import read_annotation, read_row, shape_of
 
@@ -133,6 +133,34 @@ class Verb(Generic[Told]):
         return shown
 
 
+class RowsVerb(Verb[list[Row]]):
+    """A question whose answer is a list of rows.
+
+    Attributes:
+        ROWS: its name, in the answer as in a document, and the named tuple of each row.
+    """
+
+    ROWS: ClassVar[tuple[str, Callable[..., Any]]]
+
+    def told(self, answer: Fields) -> list[Row]:
+        """The rows."""
+        return read_rows(self.ROWS, answer)
+
+    def document(self, told: list[Row]) -> Json:
+        """The rows under their name."""
+        return {self.ROWS[0]: as_json(told)}
+
+
+class PageVerb(Verb[tuple[list[Row], bool]]):
+    """A question for a page of a list, whose rows are as those of ``RowsVerb``."""
+
+    ROWS: ClassVar[tuple[str, Callable[..., Any]]]
+
+    def told(self, answer: Fields) -> tuple[list[Row], bool]:
+        """The rows, and whether there are more."""
+        return read_rows(self.ROWS, answer), answer.get("more") is True
+
+
 class DoneVerb(Verb[None]):
     """An order of which nothing is told but that it was carried out.
 
@@ -219,6 +247,16 @@ def _argument(name: str, wire_name: str, hint: object, is_needed: bool) -> Argum
         tuple(one for one in notes if isinstance(one, Key)),
         next((one for one in notes if isinstance(one, Typed)), None),
     )
+
+
+def read_rows(declared: tuple[str, Callable[..., Row]], answer: Fields) -> list[Row]:
+    """The rows of an answer that have this name, and are of this type.
+
+    Raises:
+        ProtocolError: the broker answered with something else.
+    """
+    name, row = declared
+    return rows(answer, name, partial(read_row, row))
 
 
 def as_json(told: object) -> Any:

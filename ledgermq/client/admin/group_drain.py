@@ -6,15 +6,16 @@ The home is asked for nothing of it (docs/decisions/0087).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
-from ledgermq.client.core.questions import PAGE, PERMIT_WRITE, ask
+from ledgermq.client.core.questions import PERMIT_WRITE, all_pages, ask, asking
 from ledgermq.client.core.requests import Steps
 from ledgermq.client.reading.dead_letters import dead_letter_queue
 from ledgermq.model.errors import TopicUnknownError
 from ledgermq.model.names.group_topics import retry_topic
 from ledgermq.verbs.answers import Fields, integer, rows, text
-from ledgermq.verbs.groups import GroupRow, group_row, queue_lag
+from ledgermq.verbs.groups import GroupRow, ListGroups, ShowLag
 
 
 class OwnTopic(NamedTuple):
@@ -76,9 +77,9 @@ def remains() -> Steps[Remains]:
     """
     told = yield from ask("cluster_remains")
     sinks = yield from ask("sinks")
-    groups = yield from _groups()
+    groups = yield from all_pages(ListGroups, lambda row: row.group)
     lags, dead_letters = {}, {}
-    for group in groups:
+    for group in (one for one in groups if not one.system):
         lags[group.group] = yield from _lag(group)
         letters = yield from ask("dead_letters", group=group.group)
         queues = rows(letters, "queues", dead_letter_queue)
@@ -106,28 +107,13 @@ def close_topic(own: OwnTopic) -> Steps[None]:
     yield from ask("topic_alter", topic=own.topic, perm=own.perm & ~PERMIT_WRITE)
 
 
-def _groups() -> Steps[list[GroupRow]]:
-    """All consumer groups that are not the broker's own."""
-    found: list[GroupRow] = []
-    while True:
-        after = found[-1].group if found else None
-        page = yield from ask("group_list", limit=PAGE, after=after)
-        found += rows(page, "groups", group_row)
-        if not page.get("more"):
-            return [one for one in found if not one.system]
-
-
 def _lag(group: GroupRow) -> Steps[int]:
     """In all topics that it has consumed, and in that of what it has sent back."""
-    told = yield from ask("group_lag", group=group.group)
-    found = rows(told, "queues", queue_lag)
+    found = yield from asking(ShowLag(group.group))
     own = retry_topic(group.group)
     if own not in group.topics:
-        try:
-            told = yield from ask("group_lag", group=group.group, topic=own)
-        except TopicUnknownError:
-            told = {"queues": []}
-        found += rows(told, "queues", queue_lag)
+        with suppress(TopicUnknownError):
+            found += yield from asking(ShowLag(group.group, own))
     return sum(one.lag for one in found)
 
 

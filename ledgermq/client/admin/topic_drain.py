@@ -6,6 +6,7 @@ They hold up a strict spread: docs/decisions/0087.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from ledgermq.client.admin.cluster_admin import TopicShareView, topic_over_groups
@@ -15,7 +16,7 @@ from ledgermq.client.sending.transaction_requests import list_steps
 from ledgermq.model.errors import GroupUnknownError, TopicUnknownError
 from ledgermq.model.names.group_topics import retry_topic
 from ledgermq.verbs.answers import integer, rows
-from ledgermq.verbs.groups import queue_lag
+from ledgermq.verbs.groups import ShowLag
 from ledgermq.verbs.topics import ShowTopic
 from ledgermq.verbs.waiting import ListTimers
 
@@ -136,15 +137,13 @@ def topic_remains(
 def _lag(group: str, topic: str) -> Steps[int]:
     """Messages that a consumer group lacks in the topic, and in that of what it has sent back."""
     try:
-        found = rows((yield from ask("group_lag", group=group, topic=topic)), "queues", queue_lag)
+        found = yield from asking(ShowLag(group, topic))
     except GroupUnknownError:
         # It was deleted after it was listed, with what it had consumed.
         return 0
-    try:
-        told = yield from ask("group_lag", group=group, topic=retry_topic(group))
-    except TopicUnknownError:
-        return sum(one.lag for one in found)
-    return sum(one.lag for one in [*found, *rows(told, "queues", queue_lag)])
+    with suppress(TopicUnknownError):
+        found += yield from asking(ShowLag(group, retry_topic(group)))
+    return sum(one.lag for one in found)
 
 
 def _waiting(
