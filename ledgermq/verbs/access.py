@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from ledgermq.verbs.answers import Fields, fields_of
 from ledgermq.verbs.needs import ADMIN, CHANGE
-from ledgermq.verbs.told_rows import Wire, read_row
+from ledgermq.verbs.told_rows import Wire, read_row, wire_names
 from ledgermq.verbs.verb import DoneVerb, Json, Key, RowsVerb, Told, Verb
 
 Mode = Literal["add", "alter", "set"]
@@ -147,6 +147,7 @@ class ListQuotas(RowsVerb[QuotaRow]):
 
 
 _A_SECOND = "A second; 0: no limit"
+_QUOTA_NAMES = {name: wire for name, wire in wire_names(QuotaRow).items() if name != wire}
 
 
 @dataclass(eq=False, repr=False)
@@ -174,15 +175,9 @@ class SetQuota(OfCluster[QuotaRow]):
 
     def arguments(self) -> Json:
         """The numbers stand in an object of their own."""
-        numbers = {
-            "produceBytes": self.produce_bytes,
-            "produceMessages": self.produce_messages,
-            "consumeBytes": self.consume_bytes,
-            "consumeMessages": self.consume_messages,
-        }
-        given = {name: number for name, number in numbers.items() if number is not None}
-        told: Json = {"owner": self.owner, "fields": given}
-        return {**told, "cluster": True} if self.cluster else told
+        told = super().arguments()
+        numbers = {wire: told.pop(name) for name, wire in _QUOTA_NAMES.items() if name in told}
+        return {**told, "fields": numbers}
 
 
 @dataclass(eq=False, repr=False)

@@ -61,6 +61,11 @@ def shape_of(row: type[object]) -> Mapping[str, str]:
     return {name: _json_type(hint) for name, hint in _hints(row).items()}
 
 
+def wire_names(row: Callable[..., object]) -> dict[str, str]:
+    """How the fields of a row are called in an answer, by their names."""
+    return {name: wire_name for name, wire_name, _, _ in _readers(row)}
+
+
 @cache
 def _readers(row: Callable[..., object]) -> tuple[tuple[str, str, _Read, bool], ...]:
     defaults: Mapping[str, object] = row._field_defaults  # type: ignore[attr-defined]
