@@ -53,7 +53,15 @@ def _read(argument: Argument, arguments: Arguments) -> object:
     if argument.kind is dict:
         return call_arguments.fields(arguments, name)
     if argument.kind is list:
+        texts = argument.texts
+        if texts is not None:
+            return call_arguments.texts(arguments, name, *texts)
         return call_arguments.queue_ids(arguments, name)
+    return _read_text(argument, arguments)
+
+
+def _read_text(argument: Argument, arguments: Arguments) -> str:
+    name = argument.wire_name
     if argument.length is not None:
         return call_arguments.long_text(arguments, name, *argument.length)
     value = call_arguments.text(arguments, name)

@@ -59,6 +59,14 @@ class Length(NamedTuple):
     most: int
 
 
+class Texts(NamedTuple):
+    """What a list of texts is of, how many there may be, and how long each."""
+
+    what: str
+    count_max: int
+    size_max: int
+
+
 class Key(NamedTuple):
     """A key of an argument that is an object.
 
@@ -187,7 +195,8 @@ class Argument(NamedTuple):
     """An argument as it was declared.
 
     Attributes:
-        kind: ``str``, ``int``, ``bool``, ``dict``, or ``list`` (of numbers of queues).
+        kind: ``str``, ``int``, ``bool``, ``dict``, or ``list`` (of texts where ``texts`` says so,
+            else of numbers of queues).
         is_needed: it has no default.
         may_be_none: None stands for what was left out.
         among: the texts that it may be; empty: any.
@@ -202,6 +211,7 @@ class Argument(NamedTuple):
     about: str
     bounds: Bounds | None
     length: Length | None
+    texts: Texts | None
     among: tuple[str, ...]
     keys: tuple[Key, ...]
     typed: Typed | None
@@ -241,12 +251,17 @@ def _argument(name: str, wire_name: str, hint: object, is_needed: bool) -> Argum
         may_be_none,
         # What a verb says of it counts more than what its type says.
         next((one for one in reversed(notes) if isinstance(one, str)), ""),
-        next((one for one in notes if isinstance(one, Bounds)), None),
-        next((one for one in notes if isinstance(one, Length)), None),
+        _note(Bounds, notes),
+        _note(Length, notes),
+        _note(Texts, notes),
         among,
         tuple(one for one in notes if isinstance(one, Key)),
-        next((one for one in notes if isinstance(one, Typed)), None),
+        _note(Typed, notes),
     )
+
+
+def _note(kind: type[Row], notes: tuple[object, ...]) -> Row | None:
+    return next((one for one in notes if isinstance(one, kind)), None)
 
 
 def read_rows(declared: tuple[str, Callable[..., Row]], answer: Fields) -> list[Row]:

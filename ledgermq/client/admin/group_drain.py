@@ -14,15 +14,10 @@ from ledgermq.client.core.requests import Steps
 from ledgermq.client.reading.dead_letters import dead_letter_queue
 from ledgermq.model.errors import TopicUnknownError
 from ledgermq.model.names.group_topics import retry_topic
-from ledgermq.verbs.answers import Fields, integer, rows, text
+from ledgermq.verbs.answers import integer, rows
+from ledgermq.verbs.clusters import OwnTopic, ShowRemains
 from ledgermq.verbs.groups import GroupRow, ListGroups, ShowLag
-
-
-class OwnTopic(NamedTuple):
-    """A topic that no row of the cluster is about; ``perm`` as in ``TopicSettings``."""
-
-    topic: str
-    perm: int
+from ledgermq.verbs.topics import AlterTopic
 
 
 class Remains(NamedTuple):
@@ -75,7 +70,7 @@ def remains() -> Steps[Remains]:
         NoPermissionError: this client is no admin there.
         BusyError: it cannot be told at this moment.
     """
-    told = yield from ask("cluster_remains")
+    told = yield from asking(ShowRemains())
     sinks = yield from ask("sinks")
     groups = yield from all_pages(ListGroups, lambda row: row.group)
     lags, dead_letters = {}, {}
@@ -85,13 +80,7 @@ def remains() -> Steps[Remains]:
         queues = rows(letters, "queues", dead_letter_queue)
         dead_letters[group.group] = sum(one.end - one.begin - one.replayed_count for one in queues)
     return Remains(
-        text(told, "group"),
-        integer(told, "topic_count"),
-        rows(told, "own", _own_topic),
-        told.get("is_known") is True,
-        integer(told, "timers"),
-        integer(told, "delayed"),
-        integer(told, "half_messages"),
+        *told,
         sum(rows(sinks, "sinks", lambda row: integer(row, "packs_left"))),
         {group: lag for group, lag in lags.items() if lag},
         {group: count for group, count in dead_letters.items() if count},
@@ -104,7 +93,7 @@ def close_topic(own: OwnTopic) -> Steps[None]:
     Raises:
         NoPermissionError: this client is no admin there.
     """
-    yield from ask("topic_alter", topic=own.topic, perm=own.perm & ~PERMIT_WRITE)
+    yield from asking(AlterTopic(own.topic, perm=own.perm & ~PERMIT_WRITE))
 
 
 def _lag(group: GroupRow) -> Steps[int]:
@@ -115,7 +104,3 @@ def _lag(group: GroupRow) -> Steps[int]:
         with suppress(TopicUnknownError):
             found += yield from asking(ShowLag(group.group, own))
     return sum(one.lag for one in found)
-
-
-def _own_topic(row: Fields) -> OwnTopic:
-    return OwnTopic(text(row, "topic"), integer(row, "perm"))

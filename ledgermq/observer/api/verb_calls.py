@@ -81,7 +81,7 @@ def _fields(argument: Argument, instead: CallField | None) -> tuple[CallField, .
         return tuple(CallField(key.name, _KEY_KINDS[key.kind], key.about) for key in argument.keys)
     return (
         CallField(
-            argument.name, _KINDS[argument.kind], argument.about,
+            argument.name, TEXTS if argument.texts else _KINDS[argument.kind], argument.about,
             is_needed=argument.is_needed, among=argument.among,
         ),
     )  # fmt: skip
