@@ -118,6 +118,20 @@ def queue_ids(arguments: Arguments, name: str) -> list[int] | None:
     return [_checked(number, name, 0, QUEUE_ID_MAX) for number in value]
 
 
+def offsets(arguments: Arguments, name: str, least: int, most: int) -> list[int]:
+    """The list of offsets called ``name``, ``least`` to ``most``.
+
+    Raises:
+        ProtocolError: it is missing, or has something else.
+    """
+    value = arguments.get(name)
+    if not isinstance(value, list) or not all(
+        type(one) is int and least <= one <= most for one in value
+    ):
+        raise ProtocolError("argument missing or not offsets", argument=name)
+    return value
+
+
 def flag(arguments: Arguments, name: str) -> bool:
     """The boolean called ``name``, false when it is left out.
 

@@ -26,7 +26,8 @@ from typing import (
     get_type_hints,
 )
 
-from ledgermq.verbs.answers import Fields, fields_of, integer, integers, rows, text, texts
+from ledgermq.model.errors import ProtocolError
+from ledgermq.verbs.answers import Fields, elements, fields_of, integer, integers, rows, text, texts
 
 Row = TypeVar("Row")
 _Read = Callable[[Fields, str], object]
@@ -115,8 +116,18 @@ def _list_reader(hint: object, kind: Callable[[Any], object]) -> _Read:
     one = get_args(hint)[0]
     if one is str:
         return texts
+    if get_origin(one) is tuple:
+        return _pairs
     found = integers if one is int else partial(rows, read=partial(read_row, one))
     return lambda fields, name: kind(found(fields, name))
+
+
+def _pairs(fields: Fields, name: str) -> tuple[tuple[int, int], ...]:
+    found = elements(fields, name)
+    pairs = [(one[0], one[1]) for one in found if isinstance(one, list) and len(one) == 2]
+    if len(pairs) < len(found) or not all(type(one) is int for pair in pairs for one in pair):
+        raise ProtocolError("field has something else than pairs of integers", field=name)
+    return tuple(pairs)
 
 
 def _optional(fields: Fields, name: str) -> int | None:

@@ -196,7 +196,7 @@ class Argument(NamedTuple):
 
     Attributes:
         kind: ``str``, ``int``, ``bool``, ``dict``, or ``list`` (of texts where ``texts`` says so,
-            else of numbers of queues).
+            of offsets where there are ``bounds``, else of numbers of queues).
         is_needed: it has no default.
         may_be_none: None stands for what was left out.
         among: the texts that it may be; empty: any.

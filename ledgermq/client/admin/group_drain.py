@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from ledgermq.client.core.questions import PERMIT_WRITE, all_pages, ask, asking
 from ledgermq.client.core.requests import Steps
-from ledgermq.client.reading.dead_letters import dead_letter_queue
 from ledgermq.model.errors import TopicUnknownError
 from ledgermq.model.names.group_topics import retry_topic
 from ledgermq.verbs.answers import integer, rows
 from ledgermq.verbs.clusters import OwnTopic, ShowRemains
+from ledgermq.verbs.dead_letters import ShowDeadLetters
 from ledgermq.verbs.groups import GroupRow, ListGroups, ShowLag
 from ledgermq.verbs.topics import AlterTopic
 
@@ -76,8 +76,7 @@ def remains() -> Steps[Remains]:
     lags, dead_letters = {}, {}
     for group in (one for one in groups if not one.system):
         lags[group.group] = yield from _lag(group)
-        letters = yield from ask("dead_letters", group=group.group)
-        queues = rows(letters, "queues", dead_letter_queue)
+        queues = yield from asking(ShowDeadLetters(group.group))
         dead_letters[group.group] = sum(one.end - one.begin - one.replayed_count for one in queues)
     return Remains(
         *told,

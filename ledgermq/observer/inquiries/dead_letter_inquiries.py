@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from ledgermq.client.core.questions import PAGE, ask
 from ledgermq.client.core.requests import Steps
-from ledgermq.client.reading.dead_letters import DeadLetter, DeadLetterQueue
+from ledgermq.client.reading.dead_letters import DeadLetter
 from ledgermq.client.reading.received_json import dead_letter_sums
 from ledgermq.model.errors import ConfigError, MessageUnknownError, NoPermissionError
 from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX
@@ -22,6 +22,7 @@ from ledgermq.observer.inquiries.message_inquiries import (
 )
 from ledgermq.observer.inquiries.row_pages import ROWS_DEFAULT, Json, checked_limit
 from ledgermq.verbs.answers import rows, text
+from ledgermq.verbs.dead_letters import DeadLetterQueue
 
 REPLAYED_MAX = 10_000
 """Offsets of one replay of all: there may be more, and it may be asked for again."""

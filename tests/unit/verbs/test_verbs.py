@@ -62,7 +62,8 @@ def wrong_values(argument: Argument) -> Iterator[object]:
     if argument.texts:
         yield from (["x"] * (argument.texts.count_max + 1), ["x" * (argument.texts.size_max + 1)])
     if argument.bounds:
-        yield from (argument.bounds.least - 1, argument.bounds.most + 1)
+        numbers = argument.bounds.least - 1, argument.bounds.most + 1
+        yield from ([one] if argument.kind is list else one for one in numbers)
     if argument.among:
         yield "none of them"
 
