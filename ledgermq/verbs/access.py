@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from ledgermq.verbs.answers import Fields, fields_of
-from ledgermq.verbs.needs import ADMIN, CHANGE
+from ledgermq.verbs.needs import ADMIN, CHANGE, read
 from ledgermq.verbs.told_rows import Wire, read_row, wire_names
 from ledgermq.verbs.verb import DoneVerb, Json, Key, RowsVerb, Told, Verb
 
@@ -81,7 +81,7 @@ class ListUsers(RowsVerb[UserRow]):
     """
 
     NAME: ClassVar = "acl_list"
-    NEEDS: ClassVar = ADMIN
+    NEEDS: ClassVar = read(ADMIN)
     ROWS: ClassVar = "users", UserRow
 
 
@@ -142,7 +142,7 @@ class ListQuotas(RowsVerb[QuotaRow]):
     """
 
     NAME: ClassVar = "quota_list"
-    NEEDS: ClassVar = ADMIN
+    NEEDS: ClassVar = read(ADMIN)
     ROWS: ClassVar = "quotas", QuotaRow
 
 

@@ -21,7 +21,7 @@ from ledgermq.model.names.clusters import (
     NODES_MAX,
 )
 from ledgermq.verbs.answers import Fields, text
-from ledgermq.verbs.needs import ADMIN, ANY, CHANGE, USER, shown, topic_right
+from ledgermq.verbs.needs import ADMIN, ANY, CHANGE, USER, read, shown, topic_right
 from ledgermq.verbs.told_rows import read_row
 from ledgermq.verbs.verb import Bounds, DoneVerb, Length, Texts, TopicName, Verb
 
@@ -203,7 +203,7 @@ class ShowOwnKey(Verb[OwnGroup]):
     """
 
     NAME: ClassVar = "cluster_key"
-    NEEDS: ClassVar = CHANGE
+    NEEDS: ClassVar = read(CHANGE)
     ROW: ClassVar = OwnGroup
 
 
@@ -349,7 +349,7 @@ class ShowRemains(Verb[GroupRemains]):
     """
 
     NAME: ClassVar = "cluster_remains"
-    NEEDS: ClassVar = ADMIN
+    NEEDS: ClassVar = read(ADMIN)
     ROW: ClassVar = GroupRemains
 
 

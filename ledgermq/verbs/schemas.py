@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from ledgermq.model.names.schemas import ID_MAX, TEXT_SIZE_MAX
 from ledgermq.verbs.answers import Fields
-from ledgermq.verbs.needs import ADMIN, CHANGE, USER
+from ledgermq.verbs.needs import ADMIN, CHANGE, USER, read
 from ledgermq.verbs.told_rows import read_row
 from ledgermq.verbs.verb import Bounds, DoneVerb, Length, PageVerb, RowsVerb, Verb
 
@@ -64,7 +64,7 @@ class ListSubjects(PageVerb[SubjectRow]):
     """Subjects of topics that the client may use, by name; whether there are more behind them."""
 
     NAME: ClassVar = "schemas"
-    NEEDS: ClassVar = USER
+    NEEDS: ClassVar = read(USER)
     ROWS: ClassVar = "subjects", SubjectRow
 
     limit: Annotated[int, Bounds(1, SUBJECTS_SHOWN_MAX)]
@@ -81,7 +81,7 @@ class ShowSchema(Verb[tuple[SubjectRow, RegisteredSchema]]):
     """
 
     NAME: ClassVar = "schema_show"
-    NEEDS: ClassVar = USER
+    NEEDS: ClassVar = read(USER)
 
     subject: SubjectName
     version: VersionNumber = None
@@ -103,7 +103,7 @@ class SchemaOfId(Verb[RegisteredSchema]):
     """
 
     NAME: ClassVar = "schema_by_id"
-    NEEDS: ClassVar = USER
+    NEEDS: ClassVar = read(USER)
     WIRE_NAMES: ClassVar = MappingProxyType({"identity": "id"})
     ROW: ClassVar = RegisteredSchema
 
@@ -124,7 +124,7 @@ class CheckSchema(RowsVerb[SchemaConflict]):
     """
 
     NAME: ClassVar = "schema_check"
-    NEEDS: ClassVar = ADMIN
+    NEEDS: ClassVar = read(ADMIN)
     WIRE_NAMES: ClassVar = _TYPE_NAME
     ROWS: ClassVar = "conflicts", SchemaConflict
 

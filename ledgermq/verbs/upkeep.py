@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, NamedTuple, cast
 
 from ledgermq.model.features import LEVEL_MAX, MemberLevel
 from ledgermq.verbs.answers import Fields, integer
-from ledgermq.verbs.needs import CHANGE, USER, shown
+from ledgermq.verbs.needs import CHANGE, USER, read, shown
 from ledgermq.verbs.told_rows import Wire
 from ledgermq.verbs.verb import Bounds, DoneVerb, Json, RowsVerb, Verb
 
@@ -59,7 +59,7 @@ class ListArchives(RowsVerb[ArchiveRow]):
     """
 
     NAME: ClassVar = "archive_list"
-    NEEDS: ClassVar = USER
+    NEEDS: ClassVar = read(USER)
     ROWS: ClassVar = "archives", ArchiveRow
 
     def told(self, answer: Fields) -> list[ArchiveRow]:
