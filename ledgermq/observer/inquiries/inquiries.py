@@ -20,9 +20,8 @@ from ledgermq.client.core.questions import asking
 from ledgermq.model.errors import NoPermissionError, TimedOutError
 from ledgermq.model.features import LEVELS
 from ledgermq.observer.callers import HttpCaller
-from ledgermq.observer.inquiries.dead_letter_inquiries import DeadLetterInquiries
 from ledgermq.observer.inquiries.inquirer import Inquirer, Sources
-from ledgermq.observer.inquiries.message_inquiries import MessageInquiries
+from ledgermq.observer.inquiries.message_inquiries import DeadLetterInquiries, MessageInquiries
 from ledgermq.observer.inquiries.row_pages import (
     ROWS_DEFAULT,
     Json,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from ledgermq.observer.inquiries.dead_letter_inquiries import REPLAYED_MAX, _left
+from ledgermq.observer.inquiries.message_inquiries import REPLAYED_MAX, _left
 from ledgermq.verbs.dead_letters import DeadLetterQueue
 
 
