@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledgermq.model.errors import ProtocolError
+from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.model.limits import QUEUE_ID_MAX
+from ledgermq.rules.cluster.json_objects import texts_of
 
 TEXT_SIZE_MAX = 255
 OFFSET_MAX = 2**63 - 1
@@ -91,6 +92,18 @@ def fields(arguments: Arguments, name: str) -> dict[str, object]:
     return value
 
 
+def texts(arguments: Arguments, name: str, what: str, count_max: int, size_max: int) -> list[str]:
+    """The list of texts called ``name``, at most ``count_max`` of 1 to ``size_max`` letters.
+
+    Raises:
+        ProtocolError: it is missing, too long, or has something else.
+    """
+    try:
+        return texts_of(arguments, name, count_max=count_max, size_max=size_max)
+    except ConfigError as error:
+        raise ProtocolError(f"argument not {what}", **error.details) from None
+
+
 def queue_ids(arguments: Arguments, name: str) -> list[int] | None:
     """The list of queues called ``name``, ``None`` when it is left out.
 
@@ -103,6 +116,20 @@ def queue_ids(arguments: Arguments, name: str) -> list[int] | None:
     if not isinstance(value, list):
         raise ProtocolError("argument not a list", argument=name)
     return [_checked(number, name, 0, QUEUE_ID_MAX) for number in value]
+
+
+def offsets(arguments: Arguments, name: str, least: int, most: int) -> list[int]:
+    """The list of offsets called ``name``, ``least`` to ``most``.
+
+    Raises:
+        ProtocolError: it is missing, or has something else.
+    """
+    value = arguments.get(name)
+    if not isinstance(value, list) or not all(
+        type(one) is int and least <= one <= most for one in value
+    ):
+        raise ProtocolError("argument missing or not offsets", argument=name)
+    return value
 
 
 def flag(arguments: Arguments, name: str) -> bool:

@@ -53,7 +53,21 @@ def _read(argument: Argument, arguments: Arguments) -> object:
     if argument.kind is dict:
         return call_arguments.fields(arguments, name)
     if argument.kind is list:
-        return call_arguments.queue_ids(arguments, name)
+        return _read_list(argument, arguments)
+    return _read_text(argument, arguments)
+
+
+def _read_list(argument: Argument, arguments: Arguments) -> object:
+    name = argument.wire_name
+    if argument.texts is not None:
+        return call_arguments.texts(arguments, name, *argument.texts)
+    if argument.bounds is not None:
+        return call_arguments.offsets(arguments, name, *argument.bounds)
+    return call_arguments.queue_ids(arguments, name)
+
+
+def _read_text(argument: Argument, arguments: Arguments) -> str:
+    name = argument.wire_name
     if argument.length is not None:
         return call_arguments.long_text(arguments, name, *argument.length)
     value = call_arguments.text(arguments, name)

@@ -25,7 +25,7 @@ from ledgermq.model.config.settings_rules import HTTP_UNIX
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.exit_status import EXIT_STOPPED
 from ledgermq.observer.api.api import Api
-from ledgermq.observer.api.problems import problem_of
+from ledgermq.observer.api.document import problem_of
 from ledgermq.observer.api.registry import SchemaRegistry
 from ledgermq.observer.callers import caller_of
 from ledgermq.observer.health_source import HealthSource

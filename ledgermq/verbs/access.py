@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
-from ledgermq.verbs.answers import Fields, fields_of, rows
-from ledgermq.verbs.needs import ADMIN, CHANGE
-from ledgermq.verbs.told_rows import Wire, read_row
-from ledgermq.verbs.verb import DoneVerb, Json, Key, Told, Verb, as_json
+from ledgermq.verbs.answers import Fields, fields_of
+from ledgermq.verbs.needs import ADMIN, CHANGE, read
+from ledgermq.verbs.told_rows import Wire, read_row, wire_names
+from ledgermq.verbs.verb import DoneVerb, Json, Key, RowsVerb, Told, Verb
 
 Mode = Literal["add", "alter", "set"]
 
@@ -73,7 +73,7 @@ UserFields = Annotated[
 
 
 @dataclass(eq=False, repr=False)
-class ListUsers(Verb[list[UserRow]]):
+class ListUsers(RowsVerb[UserRow]):
     """All users by name.
 
     Raises:
@@ -81,15 +81,8 @@ class ListUsers(Verb[list[UserRow]]):
     """
 
     NAME: ClassVar = "acl_list"
-    NEEDS: ClassVar = ADMIN
-
-    def told(self, answer: Fields) -> list[UserRow]:
-        """The users."""
-        return rows(answer, "users", _user_row)
-
-    def document(self, told: list[UserRow]) -> Json:
-        """The users."""
-        return {"users": as_json(told)}
+    NEEDS: ClassVar = read(ADMIN)
+    ROWS: ClassVar = "users", UserRow
 
 
 @dataclass(eq=False, repr=False)
@@ -121,7 +114,7 @@ class SetUser(OfCluster[UserRow]):
 
     def told(self, answer: Fields) -> UserRow:
         """The user as it is now."""
-        return _user_row(fields_of(answer, "user"))
+        return read_row(UserRow, fields_of(answer, "user"))
 
 
 @dataclass(eq=False, repr=False)
@@ -141,7 +134,7 @@ class RemoveUser(OfCluster[None], DoneVerb):
 
 
 @dataclass(eq=False, repr=False)
-class ListQuotas(Verb[list[QuotaRow]]):
+class ListQuotas(RowsVerb[QuotaRow]):
     """All quotas that are no settings, by owner.
 
     Raises:
@@ -149,18 +142,12 @@ class ListQuotas(Verb[list[QuotaRow]]):
     """
 
     NAME: ClassVar = "quota_list"
-    NEEDS: ClassVar = ADMIN
-
-    def told(self, answer: Fields) -> list[QuotaRow]:
-        """The quotas."""
-        return rows(answer, "quotas", _quota_row)
-
-    def document(self, told: list[QuotaRow]) -> Json:
-        """The quotas."""
-        return {"quotas": as_json(told)}
+    NEEDS: ClassVar = read(ADMIN)
+    ROWS: ClassVar = "quotas", QuotaRow
 
 
 _A_SECOND = "A second; 0: no limit"
+_QUOTA_NAMES = {name: wire for name, wire in wire_names(QuotaRow).items() if name != wire}
 
 
 @dataclass(eq=False, repr=False)
@@ -188,15 +175,9 @@ class SetQuota(OfCluster[QuotaRow]):
 
     def arguments(self) -> Json:
         """The numbers stand in an object of their own."""
-        numbers = {
-            "produceBytes": self.produce_bytes,
-            "produceMessages": self.produce_messages,
-            "consumeBytes": self.consume_bytes,
-            "consumeMessages": self.consume_messages,
-        }
-        given = {name: number for name, number in numbers.items() if number is not None}
-        told: Json = {"owner": self.owner, "fields": given}
-        return {**told, "cluster": True} if self.cluster else told
+        told = super().arguments()
+        numbers = {wire: told.pop(name) for name, wire in _QUOTA_NAMES.items() if name in told}
+        return {**told, "fields": numbers}
 
 
 @dataclass(eq=False, repr=False)
@@ -213,11 +194,3 @@ class RemoveQuota(OfCluster[None], DoneVerb):
     DONE: ClassVar = "removed", "owner"
 
     owner: Owner
-
-
-def _user_row(row: Fields) -> UserRow:
-    return read_row(UserRow, row)
-
-
-def _quota_row(row: Fields) -> QuotaRow:
-    return read_row(QuotaRow, row)

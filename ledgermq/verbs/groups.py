@@ -7,10 +7,20 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, ClassVar, NamedTuple
 
 from ledgermq.model.rights import Right
-from ledgermq.verbs.answers import Fields, integer, rows, text, texts
+from ledgermq.verbs.answers import Fields, integer, rows, text
 from ledgermq.verbs.needs import CHANGE, GROUP, USER, both_rights, shown
 from ledgermq.verbs.told_rows import BELOW_0_IS_NONE, Wire, read_row
-from ledgermq.verbs.verb import Bounds, DoneVerb, GroupName, Json, Key, TopicName, Verb, as_json
+from ledgermq.verbs.verb import (
+    Bounds,
+    DoneVerb,
+    GroupName,
+    Json,
+    Key,
+    PageVerb,
+    RowsVerb,
+    TopicName,
+    Verb,
+)
 
 GROUP_ROWS_MAX = 1_000
 TOKEN_BYTES = 8
@@ -98,18 +108,15 @@ GroupFields = Annotated[
 
 
 @dataclass(eq=False, repr=False)
-class ListGroups(Verb[tuple[list[GroupRow], bool]]):
+class ListGroups(PageVerb[GroupRow]):
     """Groups by name, also those of which only offsets are known; whether there are more."""
 
     NAME: ClassVar = "group_list"
     NEEDS: ClassVar = shown(USER)
+    ROWS: ClassVar = "groups", GroupRow
 
     limit: Annotated[int | None, Bounds(1, GROUP_ROWS_MAX)] = None
     after: str | None = None
-
-    def told(self, answer: Fields) -> tuple[list[GroupRow], bool]:
-        """The rows, and whether there are more."""
-        return rows(answer, "groups", group_row), answer.get("more") is True
 
 
 @dataclass(eq=False, repr=False)
@@ -122,20 +129,14 @@ class ShowGroup(Verb[GroupState]):
 
     NAME: ClassVar = "group_show"
     NEEDS: ClassVar = shown(GROUP)
-    SHAPE: ClassVar = {
-        "group": "string", "exists": "boolean", "system": "boolean", "fields": "object",
-        "lag": "object", "members": "array", "warnings": "array",
-    }  # fmt: skip
+    ROW: ClassVar = GroupState
 
     group: GroupName
 
     def told(self, answer: Fields) -> GroupState:
         """The group."""
         lag = rows(answer, "topics", lambda row: (text(row, "topic"), integer(row, "lag")))
-        # Older nodes give none.
-        warnings = texts(answer, "warnings") if "warnings" in answer else ()
-        head = read_row(GroupRow, {**answer, "topics": []})[:4]
-        return GroupState(*head, dict(lag), texts(answer, "members"), warnings)
+        return read_row(GroupState, {**answer, "lag": dict(lag)})
 
 
 @dataclass(eq=False, repr=False)
@@ -202,7 +203,7 @@ class DeleteGroup(DoneVerb):
 
 
 @dataclass(eq=False, repr=False)
-class ShowLag(Verb[list[QueueLag]]):
+class ShowLag(RowsVerb[QueueLag]):
     """How far a group is, queue by queue: in all topics that it has consumed, or in one.
 
     Raises:
@@ -212,28 +213,12 @@ class ShowLag(Verb[list[QueueLag]]):
 
     NAME: ClassVar = "group_lag"
     NEEDS: ClassVar = shown(both_rights(Right.SUB))
+    ROWS: ClassVar = "queues", QueueLag
 
     group: GroupName
     topic: Annotated[TopicName | None, "Only in this topic"] = None
 
-    def told(self, answer: Fields) -> list[QueueLag]:
-        """A row for each queue."""
-        return rows(answer, "queues", queue_lag)
-
     def document(self, told: list[QueueLag]) -> Json:
         """All rows, and their sum."""
-        return {
-            "group": self.group,
-            "lag": sum(row.lag for row in told),
-            "queues": as_json(told),
-        }
-
-
-def group_row(row: Fields) -> GroupRow:
-    """A group as a row of a list, and as it is after a change."""
-    return read_row(GroupRow, row)
-
-
-def queue_lag(row: Fields) -> QueueLag:
-    """How far a group is in a queue."""
-    return read_row(QueueLag, row)
+        lag = sum(row.lag for row in told)
+        return {"group": self.group, "lag": lag, **super().document(told)}

@@ -27,8 +27,9 @@ class VerbNeeds(NamedTuple):
         topic_to_create: the right in its place where the argument ``create`` is true.
         is_of_group: the argument ``group`` needs a right, too.
         is_audited: each such call leaves a line in the log.
-        is_look: it changes nothing, and its answer is names and numbers: who may only look may
-            make it.
+        is_read: it changes nothing that is known to whoever asks next. Of each verb that does,
+            ``tests/acknowledged`` knows how that is found again when all processes have died.
+        is_look: that, and its answer is names and numbers: who may only look may make it.
     """
 
     need: VerbNeed
@@ -36,6 +37,7 @@ class VerbNeeds(NamedTuple):
     topic_to_create: Right | None = None
     is_of_group: bool = False
     is_audited: bool = False
+    is_read: bool = False
     is_look: bool = False
 
 
@@ -49,9 +51,14 @@ CHANGE = VerbNeeds(VerbNeed.ADMIN, is_audited=True)
 GROUP = VerbNeeds(VerbNeed.USER, is_of_group=True)
 
 
+def read(needs: VerbNeeds) -> VerbNeeds:
+    """The same of a call that changes nothing."""
+    return needs._replace(is_read=True)
+
+
 def shown(needs: VerbNeeds) -> VerbNeeds:
-    """The same, and who may only look may make the call."""
-    return needs._replace(is_look=True)
+    """The same of a call that changes nothing, and who may only look may make it."""
+    return needs._replace(is_read=True, is_look=True)
 
 
 def topic_right(right: Right, *, to_create: Right | None = None) -> VerbNeeds:

@@ -7,13 +7,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.verbs.answers import Fields, rows
 from ledgermq.verbs.needs import CHANGE
-from ledgermq.verbs.told_rows import read_row
-from ledgermq.verbs.verb import NUMBER_MAX, Bounds, GroupName, Json, TopicName, Typed, Verb, as_json
+from ledgermq.verbs.verb import NUMBER_MAX, Bounds, GroupName, Json, RowsVerb, TopicName, Typed
 
 Target = Literal["first", "last", "time", "number"]
-_MOVED = {"group": "string", "done": "boolean", "queues": "array"}
 _Forced = Annotated[bool, "Although members consume now"]
 _OnlyTold = Annotated[bool, "Only tell what would be done"]
 
@@ -27,8 +24,23 @@ class OffsetMove(NamedTuple):
     new: int
 
 
+class _Moves(RowsVerb[OffsetMove]):
+    """What moves a group, and is answered with a row for each queue."""
+
+    NEEDS: ClassVar = CHANGE
+    ROWS: ClassVar = "queues", OffsetMove
+    SHAPE: ClassVar = {"group": "string", "done": "boolean", "queues": "array"}
+
+    group: str
+    dry_run: bool
+
+    def document(self, told: list[OffsetMove]) -> Json:
+        """All rows, and whether it was done."""
+        return {"group": self.group, "done": not self.dry_run, **super().document(told)}
+
+
 @dataclass(eq=False, repr=False)
-class ResetOffsets(Verb[list[OffsetMove]]):
+class ResetOffsets(_Moves):
     """Let a group go on elsewhere; what was moved, queue by queue.
 
     Args:
@@ -47,8 +59,6 @@ class ResetOffsets(Verb[list[OffsetMove]]):
     """
 
     NAME: ClassVar = "offset_reset"
-    NEEDS: ClassVar = CHANGE
-    SHAPE: ClassVar = _MOVED
 
     group: GroupName
     topic: TopicName
@@ -70,17 +80,9 @@ class ResetOffsets(Verb[list[OffsetMove]]):
             )
         self.queues = None if self.queues is None else sorted(self.queues)
 
-    def told(self, answer: Fields) -> list[OffsetMove]:
-        """A row for each queue."""
-        return rows(answer, "queues", _move)
-
-    def document(self, told: list[OffsetMove]) -> Json:
-        """All rows, and whether it was done."""
-        return {"group": self.group, "done": not self.dry_run, "queues": as_json(told)}
-
 
 @dataclass(eq=False, repr=False)
-class CloneOffsets(Verb[list[OffsetMove]]):
+class CloneOffsets(_Moves):
     """Let ``group`` be as far as ``source``, in one topic or in all that ``source`` consumed.
 
     A group that is not there is made.
@@ -91,8 +93,6 @@ class CloneOffsets(Verb[list[OffsetMove]]):
     """
 
     NAME: ClassVar = "offset_clone"
-    NEEDS: ClassVar = CHANGE
-    SHAPE: ClassVar = _MOVED
 
     source: Annotated[str, "The other group"]
     group: GroupName
@@ -100,15 +100,3 @@ class CloneOffsets(Verb[list[OffsetMove]]):
     _: KW_ONLY
     force: _Forced = False
     dry_run: _OnlyTold = False
-
-    def told(self, answer: Fields) -> list[OffsetMove]:
-        """A row for each queue."""
-        return rows(answer, "queues", _move)
-
-    def document(self, told: list[OffsetMove]) -> Json:
-        """All rows, and whether it was done."""
-        return {"group": self.group, "done": not self.dry_run, "queues": as_json(told)}
-
-
-def _move(row: Fields) -> OffsetMove:
-    return read_row(OffsetMove, row)

@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import Annotated, ClassVar, NamedTuple
 
 from ledgermq.model.names.schemas import ID_MAX, TEXT_SIZE_MAX
-from ledgermq.verbs.answers import Fields, integers, rows
-from ledgermq.verbs.needs import ADMIN, CHANGE, USER
+from ledgermq.verbs.answers import Fields
+from ledgermq.verbs.needs import ADMIN, CHANGE, USER, read
 from ledgermq.verbs.told_rows import read_row
-from ledgermq.verbs.verb import Bounds, DoneVerb, Length, Verb
+from ledgermq.verbs.verb import Bounds, DoneVerb, Length, PageVerb, RowsVerb, Verb
 
 SUBJECTS_SHOWN_MAX = 500
 """Subjects of one answer."""
@@ -60,18 +60,15 @@ class SchemaConflict(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class ListSubjects(Verb[tuple[list[SubjectRow], bool]]):
+class ListSubjects(PageVerb[SubjectRow]):
     """Subjects of topics that the client may use, by name; whether there are more behind them."""
 
     NAME: ClassVar = "schemas"
-    NEEDS: ClassVar = USER
+    NEEDS: ClassVar = read(USER)
+    ROWS: ClassVar = "subjects", SubjectRow
 
     limit: Annotated[int, Bounds(1, SUBJECTS_SHOWN_MAX)]
     after: str | None = None
-
-    def told(self, answer: Fields) -> tuple[list[SubjectRow], bool]:
-        """The rows, and whether there are more."""
-        return rows(answer, "subjects", _subject), answer.get("more") is True
 
 
 @dataclass(eq=False, repr=False)
@@ -84,14 +81,14 @@ class ShowSchema(Verb[tuple[SubjectRow, RegisteredSchema]]):
     """
 
     NAME: ClassVar = "schema_show"
-    NEEDS: ClassVar = USER
+    NEEDS: ClassVar = read(USER)
 
     subject: SubjectName
     version: VersionNumber = None
 
     def told(self, answer: Fields) -> tuple[SubjectRow, RegisteredSchema]:
         """The subject, and the version; one without a number where there is none."""
-        row, found = _subject(answer), answer.get("found")
+        row, found = read_row(SubjectRow, answer), answer.get("found")
         empty = RegisteredSchema(row.subject, 0, 0, "", "")
         return row, read_row(RegisteredSchema, found) if isinstance(found, dict) else empty
 
@@ -106,7 +103,7 @@ class SchemaOfId(Verb[RegisteredSchema]):
     """
 
     NAME: ClassVar = "schema_by_id"
-    NEEDS: ClassVar = USER
+    NEEDS: ClassVar = read(USER)
     WIRE_NAMES: ClassVar = MappingProxyType({"identity": "id"})
     ROW: ClassVar = RegisteredSchema
 
@@ -114,7 +111,7 @@ class SchemaOfId(Verb[RegisteredSchema]):
 
 
 @dataclass(eq=False, repr=False)
-class CheckSchema(Verb[list[SchemaConflict]]):
+class CheckSchema(RowsVerb[SchemaConflict]):
     """What keeps ``schema`` from being the next version; nothing is changed.
 
     Args:
@@ -127,18 +124,15 @@ class CheckSchema(Verb[list[SchemaConflict]]):
     """
 
     NAME: ClassVar = "schema_check"
-    NEEDS: ClassVar = ADMIN
+    NEEDS: ClassVar = read(ADMIN)
     WIRE_NAMES: ClassVar = _TYPE_NAME
+    ROWS: ClassVar = "conflicts", SchemaConflict
 
     subject: SubjectName
     kind: SchemaKind
     schema: SchemaText
     _: KW_ONLY
     compatibility: Rule = None
-
-    def told(self, answer: Fields) -> list[SchemaConflict]:
-        """What keeps it; empty: nothing does."""
-        return rows(answer, "conflicts", lambda row: read_row(SchemaConflict, row))
 
 
 @dataclass(eq=False, repr=False)
@@ -198,8 +192,3 @@ class DeleteSchema(DoneVerb):
 
     subject: SubjectName
     version: VersionNumber = None
-
-
-def _subject(row: Fields) -> SubjectRow:
-    versions = tuple(integers(row, "versions"))
-    return read_row(SubjectRow, {**row, "versions": []})._replace(versions=versions)

@@ -5,13 +5,14 @@
         begin: Annotated[int, Wire("min")]
         last_stored: Annotated[int | None, BELOW_0_IS_NONE]
 
-A field with a default may be missing: a broker that is older does not tell it.
+A field with a default may be missing: a broker that is older does not tell it. A list of named
+tuples is one of objects, which are read in the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -25,7 +26,8 @@ from typing import (
     get_type_hints,
 )
 
-from ledgermq.verbs.answers import Fields, fields_of, integer, text, texts
+from ledgermq.model.errors import ProtocolError
+from ledgermq.verbs.answers import Fields, elements, fields_of, integer, integers, rows, text, texts
 
 Row = TypeVar("Row")
 _Read = Callable[[Fields, str], object]
@@ -58,6 +60,11 @@ def read_row(row: Callable[..., Row], fields: Fields) -> Row:
 def shape_of(row: type[object]) -> Mapping[str, str]:
     """The fields of a row with their types in JSON Schema, as ``Verb.SHAPE`` has them."""
     return {name: _json_type(hint) for name, hint in _hints(row).items()}
+
+
+def wire_names(row: Callable[..., object]) -> dict[str, str]:
+    """How the fields of a row are called in an answer, by their names."""
+    return {name: wire_name for name, wire_name, _, _ in _readers(row)}
 
 
 @cache
@@ -101,10 +108,26 @@ def read_annotation(hint: object) -> Annotation:
 def _reader(hint: Annotation) -> _Read:
     if hint.may_be_none:
         return _time if BELOW_0_IS_NONE in hint.notes else _optional
-    readers: dict[object, _Read] = {
-        str: text, int: integer, bool: _flag, tuple: texts, dict: fields_of,
-    }  # fmt: skip
-    return readers[get_origin(hint.kind) or hint.kind]
+    kind = get_origin(hint.kind) or hint.kind
+    return _list_reader(hint.kind, kind) if kind in (list, tuple) else _READERS[kind]
+
+
+def _list_reader(hint: object, kind: Callable[[Any], object]) -> _Read:
+    one = get_args(hint)[0]
+    if one is str:
+        return texts
+    if get_origin(one) is tuple:
+        return _pairs
+    found = integers if one is int else partial(rows, read=partial(read_row, one))
+    return lambda fields, name: kind(found(fields, name))
+
+
+def _pairs(fields: Fields, name: str) -> tuple[tuple[int, int], ...]:
+    found = elements(fields, name)
+    pairs = [(one[0], one[1]) for one in found if isinstance(one, list) and len(one) == 2]
+    if len(pairs) < len(found) or not all(type(one) is int for pair in pairs for one in pair):
+        raise ProtocolError("field has something else than pairs of integers", field=name)
+    return tuple(pairs)
 
 
 def _optional(fields: Fields, name: str) -> int | None:
@@ -120,9 +143,10 @@ def _flag(fields: Fields, name: str) -> bool:
     return fields.get(name) is True
 
 
+_READERS: Mapping[Any, _Read] = {str: text, int: integer, bool: _flag, dict: fields_of}
+_SCALARS = {str: "string", int: "integer", bool: "boolean"}
+_JSON_TYPES: Mapping[Any, str] = {**_SCALARS, list: "array", tuple: "array", dict: "object"}
+
+
 def _json_type(hint: Annotation) -> str:
-    types: dict[object, str] = {
-        str: "string", int: "integer", bool: "boolean", tuple: "array", list: "array",
-        dict: "object",
-    }  # fmt: skip
-    return types[get_origin(hint.kind) or hint.kind] + "?" * hint.may_be_none
+    return _JSON_TYPES[get_origin(hint.kind) or hint.kind] + "?" * hint.may_be_none

@@ -10,7 +10,7 @@ from ledgermq.model.limits import DEDUPLICATION_WINDOW_MS_MAX, QUEUE_ID_MAX
 from ledgermq.verbs.answers import Fields, rows, texts
 from ledgermq.verbs.needs import ANY, CHANGE, USER, shown, topic_right
 from ledgermq.verbs.told_rows import BELOW_0_IS_NONE, Wire, read_row, shape_of
-from ledgermq.verbs.verb import Bounds, DoneVerb, Json, TopicName, Typed, Verb, as_json
+from ledgermq.verbs.verb import Bounds, DoneVerb, Json, PageVerb, TopicName, Typed, Verb, as_json
 
 TOPIC_ROWS_MAX = 500
 """Topics of one answer: to count their messages is to look into all their queues."""
@@ -86,18 +86,15 @@ class TopicState(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class ListTopics(Verb[tuple[list[TopicRow], bool]]):
+class ListTopics(PageVerb[TopicRow]):
     """Topics by name, those of the system too, and whether there are more behind them."""
 
     NAME: ClassVar = "topics"
     NEEDS: ClassVar = shown(USER)
+    ROWS: ClassVar = "topics", TopicRow
 
     limit: Annotated[int | None, Bounds(1, TOPIC_ROWS_MAX)] = None
     after: str | None = None
-
-    def told(self, answer: Fields) -> tuple[list[TopicRow], bool]:
-        """The rows, and whether there are more."""
-        return rows(answer, "topics", _topic_row), answer.get("more") is True
 
 
 @dataclass(eq=False, repr=False)
@@ -225,7 +222,3 @@ class DeleteTopic(DoneVerb):
     DONE: ClassVar = "deleted", "topic"
 
     topic: TopicName
-
-
-def _topic_row(row: Fields) -> TopicRow:
-    return read_row(TopicRow, row)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, NamedTuple, cast
 
 from ledgermq.model.features import LEVEL_MAX, MemberLevel
-from ledgermq.verbs.answers import Fields, integer, rows, text
-from ledgermq.verbs.needs import CHANGE, USER, shown
-from ledgermq.verbs.verb import Bounds, DoneVerb, Json, Verb, as_json
+from ledgermq.verbs.answers import Fields, integer
+from ledgermq.verbs.needs import CHANGE, USER, read, shown
+from ledgermq.verbs.told_rows import Wire
+from ledgermq.verbs.verb import Bounds, DoneVerb, Json, RowsVerb, Verb
 
 POSITION_MAX = 2**62
 
@@ -26,8 +27,8 @@ class ArchiveRow(NamedTuple):
 
     archive: str
     position: int
-    at_ms: int
-    behind: int
+    at_ms: Annotated[int, Wire("at")]
+    behind: int = 0
 
 
 class FeatureLevels(NamedTuple):
@@ -50,7 +51,7 @@ class FeatureLevels(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class ListArchives(Verb[list[ArchiveRow]]):
+class ListArchives(RowsVerb[ArchiveRow]):
     """All archives that retention waits for, by name.
 
     Raises:
@@ -58,16 +59,13 @@ class ListArchives(Verb[list[ArchiveRow]]):
     """
 
     NAME: ClassVar = "archive_list"
-    NEEDS: ClassVar = USER
+    NEEDS: ClassVar = read(USER)
+    ROWS: ClassVar = "archives", ArchiveRow
 
     def told(self, answer: Fields) -> list[ArchiveRow]:
         """The archives; how far behind they are goes by the end that the answer tells."""
         end = integer(answer, "queued")
-        return rows(answer, "archives", lambda row: _archive(row, end))
-
-    def document(self, told: list[ArchiveRow]) -> Json:
-        """The archives."""
-        return {"archives": as_json(told)}
+        return [row._replace(behind=max(0, end - row.position)) for row in super().told(answer)]
 
 
 @dataclass(eq=False, repr=False)
@@ -150,8 +148,3 @@ class EnableFeatures(Verb[int]):
     def document(self, told: int) -> Json:
         """The level in force."""
         return {"in_force": told}
-
-
-def _archive(row: Fields, end: int) -> ArchiveRow:
-    position = integer(row, "position")
-    return ArchiveRow(text(row, "archive"), position, integer(row, "at"), max(0, end - position))

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import (
     Annotated,
@@ -35,7 +35,7 @@ from typing import (
     get_type_hints,
 )
 
-from ledgermq.verbs.answers import Fields
+from ledgermq.verbs.answers import Fields, Row, rows
 from ledgermq.verbs.needs import VerbNeeds
 from ledgermq.verbs.told_rows import read_annotation, read_row, shape_of
 
@@ -57,6 +57,14 @@ class Length(NamedTuple):
 
     least: int
     most: int
+
+
+class Texts(NamedTuple):
+    """What a list of texts is of, how many there may be, and how long each."""
+
+    what: str
+    count_max: int
+    size_max: int
 
 
 class Key(NamedTuple):
@@ -133,6 +141,34 @@ class Verb(Generic[Told]):
         return shown
 
 
+class RowsVerb(Verb[list[Row]]):
+    """A question whose answer is a list of rows.
+
+    Attributes:
+        ROWS: its name, in the answer as in a document, and the named tuple of each row.
+    """
+
+    ROWS: ClassVar[tuple[str, Callable[..., Any]]]
+
+    def told(self, answer: Fields) -> list[Row]:
+        """The rows."""
+        return read_rows(self.ROWS, answer)
+
+    def document(self, told: list[Row]) -> Json:
+        """The rows under their name."""
+        return {self.ROWS[0]: as_json(told)}
+
+
+class PageVerb(Verb[tuple[list[Row], bool]]):
+    """A question for a page of a list, whose rows are as those of ``RowsVerb``."""
+
+    ROWS: ClassVar[tuple[str, Callable[..., Any]]]
+
+    def told(self, answer: Fields) -> tuple[list[Row], bool]:
+        """The rows, and whether there are more."""
+        return read_rows(self.ROWS, answer), answer.get("more") is True
+
+
 class DoneVerb(Verb[None]):
     """An order of which nothing is told but that it was carried out.
 
@@ -159,7 +195,8 @@ class Argument(NamedTuple):
     """An argument as it was declared.
 
     Attributes:
-        kind: ``str``, ``int``, ``bool``, ``dict``, or ``list`` (of numbers of queues).
+        kind: ``str``, ``int``, ``bool``, ``dict``, or ``list`` (of texts where ``texts`` says so,
+            of offsets where there are ``bounds``, else of numbers of queues).
         is_needed: it has no default.
         may_be_none: None stands for what was left out.
         among: the texts that it may be; empty: any.
@@ -174,6 +211,7 @@ class Argument(NamedTuple):
     about: str
     bounds: Bounds | None
     length: Length | None
+    texts: Texts | None
     among: tuple[str, ...]
     keys: tuple[Key, ...]
     typed: Typed | None
@@ -213,12 +251,27 @@ def _argument(name: str, wire_name: str, hint: object, is_needed: bool) -> Argum
         may_be_none,
         # What a verb says of it counts more than what its type says.
         next((one for one in reversed(notes) if isinstance(one, str)), ""),
-        next((one for one in notes if isinstance(one, Bounds)), None),
-        next((one for one in notes if isinstance(one, Length)), None),
+        _note(Bounds, notes),
+        _note(Length, notes),
+        _note(Texts, notes),
         among,
         tuple(one for one in notes if isinstance(one, Key)),
-        next((one for one in notes if isinstance(one, Typed)), None),
+        _note(Typed, notes),
     )
+
+
+def _note(kind: type[Row], notes: tuple[object, ...]) -> Row | None:
+    return next((one for one in notes if isinstance(one, kind)), None)
+
+
+def read_rows(declared: tuple[str, Callable[..., Row]], answer: Fields) -> list[Row]:
+    """The rows of an answer that have this name, and are of this type.
+
+    Raises:
+        ProtocolError: the broker answered with something else.
+    """
+    name, row = declared
+    return rows(answer, name, partial(read_row, row))
 
 
 def as_json(told: object) -> Any:

@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.names.transactions import MESSAGES_MAX, Decision
-from ledgermq.verbs.answers import Fields, integer, rows
+from ledgermq.verbs.answers import Fields, integer
 from ledgermq.verbs.needs import USER, shown
-from ledgermq.verbs.told_rows import Wire, read_row
+from ledgermq.verbs.told_rows import Wire
 from ledgermq.verbs.verb import NUMBER_MAX, Bounds, DoneVerb, Json, Verb, as_json
 
 LISTED_MAX = 1_000
@@ -81,14 +81,9 @@ class ListTimers(Verb[TimerList]):
 
     NAME: ClassVar = "timers"
     NEEDS: ClassVar = shown(USER)
-    SHAPE: ClassVar = {"waiting": "integer", "timers": "array"}
+    ROW: ClassVar = TimerList
 
     count: Annotated[int, Bounds(1, LISTED_MAX)] = 100
-
-    def told(self, answer: Fields) -> TimerList:
-        """The first timers."""
-        found = rows(answer, "timers", lambda row: read_row(TimerRow, row))
-        return TimerList(integer(answer, "waiting"), found)
 
 
 @dataclass(eq=False, repr=False)
@@ -113,14 +108,9 @@ class ListTransactions(Verb[TransactionList]):
 
     NAME: ClassVar = "transactions"
     NEEDS: ClassVar = shown(USER)
-    SHAPE: ClassVar = {"half_messages": "integer", "transactions": "array"}
+    ROW: ClassVar = TransactionList
 
     count: Annotated[int, Bounds(1, LISTED_MAX)] = 100
-
-    def told(self, answer: Fields) -> TransactionList:
-        """The oldest transactions."""
-        found = rows(answer, "transactions", lambda row: read_row(TransactionRow, row))
-        return TransactionList(integer(answer, "half_messages"), found)
 
 
 @dataclass(eq=False, repr=False)

@@ -9,45 +9,6 @@ from tests.whole_broker import verbs
 SENDS = "SEND"
 """No CALL: a message that is stored."""
 
-READS = frozenset(
-    [
-        "topics",
-        "topic_show",
-        "queue",
-        "offset_by_time",
-        "earliest_time",
-        "groups",
-        "group_list",
-        "group_show",
-        "group_lag",
-        "group_lags",
-        "group_offset",
-        "group_members",
-        "dead_letters",
-        "timers",
-        "transactions",
-        "sinks",
-        "sink_wait",
-        "acl_list",
-        "quota_list",
-        "archive_list",
-        "node_report",
-        "features",
-        "cluster_show",
-        "cluster_topic_show",
-        "cluster_topic_groups",
-        "cluster_groups",
-        "cluster_remains",
-        "cluster_key",
-        "cluster_documents",
-        "schemas",
-        "schema_show",
-        "schema_by_id",
-        "schema_check",
-    ]
-)
-"""What changes nothing."""
-
 ONCE = frozenset(
     {
         "feature_enable",
@@ -172,11 +133,12 @@ CHANGE_NOTHING = frozenset(
 other brokers announce themselves again, and what is cleaned up is of no use."""
 
 
-def test_each_verb_of_the_broker_is_in_the_table() -> None:
+def test_each_verb_that_changes_something_is_in_the_table() -> None:
     in_rows = {row.verb.partition(" ")[0] for row in ROWS} - {SENDS} - {one.name for one in BY_ROW}
+    changes = {name for name, verb in verbs().items() if not verb.needs.is_read}
 
-    assert in_rows.isdisjoint(READS | ONCE | NOT_KEPT.keys())
-    assert verbs().keys() == in_rows | READS | ONCE | NOT_KEPT.keys()
+    assert in_rows.isdisjoint(ONCE | NOT_KEPT.keys())
+    assert changes == in_rows | ONCE | NOT_KEPT.keys()
 
 
 def test_each_code_of_the_port_is_in_the_table() -> None:

@@ -11,8 +11,7 @@ import pytest
 from ledgermq.client import Admin, Producer
 from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.observer.api.call_rows import CALLS
-from ledgermq.observer.api.calls import ApiCall
+from ledgermq.observer.api.call_rows import CALLS, ApiCall
 from tests.adversary.callers import as_account, can_be_others
 from tests.process.api_client import ApiClient, Told, there
 from tests.process.client_node import start_client_node

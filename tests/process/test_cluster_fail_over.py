@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.client import Consumer, Producer, ProducerOptions, SendResult
-from ledgermq.client.admin.cluster_admin import ClusterAdmin
+from ledgermq.client.admin.broker_admins import ClusterAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.clusters.topic_groups import TopicGroups
 from ledgermq.client.sending.send_future import SendFuture
@@ -64,7 +64,7 @@ class Load:
 def make_over(address: str, others: str) -> None:
     """Have the topic over both groups, and wait until they have it."""
     with connect_broker(address, name="test", timeout_s=PATIENCE_S) as broker:
-        ClusterAdmin(broker).topic_over(TOPIC, [], queues=QUEUES, fails_over=True)
+        ClusterAdmin(broker).set_topic(TOPIC, [], queues=QUEUES, fails_over=True)
     for one in (address, others):
         with connect_broker(one, name="test", timeout_s=PATIENCE_S) as broker:
             wait_until(lambda: any(row.topic == TOPIC for row in broker.topics()), "the topic")

@@ -22,7 +22,7 @@ from ledgermq.client import (
     RebalanceListener,
     TopicQueue,
 )
-from ledgermq.client.admin.cluster_admin import ClusterAdmin
+from ledgermq.client.admin.broker_admins import ClusterAdmin
 from ledgermq.client.aio import AsyncGroupConsumer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
@@ -82,7 +82,7 @@ def pair(
     other.tell("join", "--home", f"ipc://{home.node.runtime}", "--nodes", other.address)
     wait_until(lambda: len(other.tell("list")["groups"]) == 2, "the home's rows")
     with connect_broker(f"ipc://{home.node.runtime}", name="test", timeout_s=PATIENCE_S) as broker:
-        ClusterAdmin(broker).topic_over(TOPIC, [HOME], queues=QUEUES)
+        ClusterAdmin(broker).set_topic(TOPIC, [HOME], queues=QUEUES)
     wait_topic(home)
     return home, other
 
@@ -94,7 +94,7 @@ def wait_topic(group: ClusterNode) -> None:
 
 def spread(home: ClusterNode, other: ClusterNode) -> None:
     with connect_broker(f"ipc://{home.node.runtime}", name="test", timeout_s=PATIENCE_S) as broker:
-        ClusterAdmin(broker).spread_topic(TOPIC, [OTHER])
+        ClusterAdmin(broker).set_topic(TOPIC, [OTHER], spread=True)
     wait_topic(other)
 
 

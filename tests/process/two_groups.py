@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.client import Producer
-from ledgermq.client.admin.cluster_admin import ClusterAdmin
+from ledgermq.client.admin.broker_admins import ClusterAdmin
 from ledgermq.client.broker_connection import connect_broker
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.group_nodes import free_port
@@ -42,13 +42,13 @@ class TwoGroups:
         self.other.tell("join", *words)
         wait_until(lambda: len(self.other.tell("list")["groups"]) == 2, "the home's rows")
         with self._admin() as admin:
-            admin.topic_over(TOPIC, [HOME], queues=QUEUES)
+            admin.set_topic(TOPIC, [HOME], queues=QUEUES)
         wait_topic(self.home)
 
     def spread(self) -> None:
         """Have the topic in both."""
         with self._admin() as admin:
-            admin.spread_topic(TOPIC, [OTHER])
+            admin.set_topic(TOPIC, [OTHER], spread=True)
         wait_topic(self.other)
 
     def drain(self) -> None:

@@ -33,7 +33,7 @@ from ledgermq.process.node_status import (
 from ledgermq.rules.consumers.group_plans import is_builtin
 from ledgermq.store.files.disk_space import measure
 from ledgermq.store.files.store_paths import StorePaths
-from ledgermq.verbs.needs import ADMIN_ANYWHERE, USER
+from ledgermq.verbs.needs import ADMIN_ANYWHERE, USER, read
 
 GROUPS_MAX = 1_000
 TOPICS_TOLD_MAX = 20
@@ -127,8 +127,10 @@ class NodeCalls:
         self._processes: list[ProcessReport] = []
         self._measured_ns: int | None = None
         self.verbs: Verbs = (
-            AnsweredVerb("node_report", self._report, USER, whatever_tables=True),
-            AnsweredVerb("group_lags", self._group_lags, ADMIN_ANYWHERE, whatever_tables=True),
+            AnsweredVerb("node_report", self._report, read(USER), whatever_tables=True),
+            AnsweredVerb(
+                "group_lags", self._group_lags, read(ADMIN_ANYWHERE), whatever_tables=True
+            ),
         )
 
     def _report(self, _call: Call) -> Result:

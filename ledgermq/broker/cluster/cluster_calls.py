@@ -8,29 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from ledgermq.broker.call_arguments import Arguments, optional_integer, optional_text, text
+from ledgermq.broker.call_arguments import optional_integer
 from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.cluster.home_keys import home_key, new_home_key
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import StateRequest
+from ledgermq.broker.verb_arguments import answered
 from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.model.names.clusters import CERTIFICATE_SIZE_MAX, NAME_LENGTH_MAX
 from ledgermq.process.clock import Clock, epoch_ms
 from ledgermq.rules.cluster import cluster_plans
-from ledgermq.rules.cluster.certificates import NAME_LENGTH_MAX
-from ledgermq.rules.cluster.cluster_commands import (
-    ClusterJoined,
-    RightsAged,
-    read_chain,
-    read_nodes,
-)
+from ledgermq.rules.cluster.cluster_commands import ClusterJoined, RightsAged
 from ledgermq.rules.cluster.cluster_plans import Plan
 from ledgermq.rules.cluster.cluster_table import GROUP_KIND, ClusterTable
 from ledgermq.rules.cluster.document_desk import DocumentRequest
 from ledgermq.rules.cluster.json_objects import NUMBER_MAX, decoded, encoded
 from ledgermq.rules.cluster.signatures import PUBLIC_SIZE, SigningKey
 from ledgermq.rules.state.cluster_copy import FILE
-from ledgermq.verbs.needs import CHANGE, USER, shown
+from ledgermq.verbs import clusters as verbs
+from ledgermq.verbs.needs import USER, shown
 
 CLUSTER_TOUCHES = frozenset({FILE})
 """What a request about the cluster changes: of two of them the second waits for the first."""
@@ -69,16 +66,16 @@ class ClusterCalls:
         self._waiting = waiting
         self._clock = clock
         self.verbs: Verbs = (
-            AnsweredVerb("cluster_show", self._show, shown(USER)),
+            answered(verbs.ShowCluster, self._show),
             AnsweredVerb("cluster_groups", self._groups, shown(USER)),
-            AnsweredVerb("cluster_key", self._key, CHANGE),
-            AnsweredVerb("cluster_begin", self._begin, CHANGE),
-            AnsweredVerb("cluster_join", self._join, CHANGE),
-            AnsweredVerb("cluster_leave", self._leave, CHANGE),
-            AnsweredVerb("cluster_hand_over", self._hand_over, CHANGE),
-            AnsweredVerb("cluster_take_over", self._take_over, CHANGE),
-            AnsweredVerb("cluster_group_set", self._set_group, CHANGE),
-            AnsweredVerb("cluster_group_remove", self._remove_group, CHANGE),
+            answered(verbs.ShowOwnKey, self._key),
+            answered(verbs.BeginCluster, self._begin),
+            answered(verbs.JoinCluster, self._join),
+            answered(verbs.LeaveCluster, self._leave),
+            answered(verbs.HandHomeOver, self._hand_over),
+            answered(verbs.TakeHomeOver, self._take_over),
+            answered(verbs.SetClusterGroup, self._set_group),
+            answered(verbs.RemoveClusterGroup, self._remove_group),
         )
 
     @property
@@ -89,7 +86,7 @@ class ClusterCalls:
     def _own_name(self) -> str:
         return self._tables.node.broker_name
 
-    def _show(self, call: Call) -> Result:
+    def _show(self, call: Call, _asked: verbs.ShowCluster) -> Result:
         """What this node knows of the cluster: all but users and their rights."""
         self._log.check_newest()
         return {**self._shown(), **self._age(call.now_ms)._asdict()}
@@ -147,37 +144,32 @@ class ClusterCalls:
             "groups": groups,
         }
 
-    def _key(self, _call: Call) -> Result:
+    def _key(self, _call: Call, _asked: verbs.ShowOwnKey) -> Result:
         """The public key that this group would be certified with as a home."""
         self._log.check_leads()
         return {"group": self._own_name, "key": encoded(new_home_key(self._tables.secrets).public)}
 
-    def _begin(self, call: Call) -> Result | None:
-        """This group is the home of a cluster that begins with it."""
-        joined, chain = self._joined(call.arguments, nodes=()), _chain(call.arguments)
-        nodes = _nodes(call.arguments)
+    def _begin(self, call: Call, asked: verbs.BeginCluster) -> Result | None:
+        joined, chain = self._joined(asked, nodes=()), _chain(asked.chain)
 
         def plan() -> Plan:
-            return cluster_plans.plan_beginning(self._table, joined, chain, nodes)
+            return cluster_plans.plan_beginning(self._table, joined, chain, asked.nodes)
 
         return self._submit(call, plan)
 
-    def _join(self, call: Call) -> Result | None:
-        """This group belongs to a cluster from now on, whose home has these ``nodes``."""
-        nodes, chain = _nodes(call.arguments), _chain(call.arguments)
-        joined = self._joined(call.arguments, nodes=nodes)
+    def _join(self, call: Call, asked: verbs.JoinCluster) -> Result | None:
+        joined, chain = self._joined(asked, nodes=asked.nodes), _chain(asked.chain)
 
         def plan() -> Plan:
             return cluster_plans.plan_joining(self._table, joined, chain)
 
         return self._submit(call, plan)
 
-    def _leave(self, call: Call) -> Result | None:
+    def _leave(self, call: Call, _asked: verbs.LeaveCluster) -> Result | None:
         return self._submit(call, lambda: cluster_plans.plan_leaving(self._table))
 
-    def _hand_over(self, call: Call) -> Result | None:
-        """Another group is the home from now on."""
-        group = _name(call.arguments, "group")
+    def _hand_over(self, call: Call, asked: verbs.HandHomeOver) -> Result | None:
+        group = _name(asked.group, "group")
 
         def plan() -> Plan:
             waiting = self._waiting()
@@ -196,31 +188,28 @@ class ClusterCalls:
             )
         return found
 
-    def _take_over(self, call: Call) -> Result | None:
-        """This group is the home from now on, by a certificate of the root key."""
-        chain = _chain(call.arguments)
+    def _take_over(self, call: Call, asked: verbs.TakeHomeOver) -> Result | None:
+        chain = _chain(asked.chain)
         return self._submit(call, lambda: cluster_plans.plan_taking_over(self._table, chain))
 
-    def _set_group(self, call: Call) -> Result | None:
-        """The home's row of a group."""
-        group, nodes = _name(call.arguments, "group"), _nodes(call.arguments)
-        user = optional_text(call.arguments, "user") or ""
+    def _set_group(self, call: Call, asked: verbs.SetClusterGroup) -> Result | None:
+        group, user = _name(asked.group, "group"), asked.user or ""
 
         def plan() -> Plan:
             if user and self._tables.users.get(user) is None:
                 raise ConfigError("user does not exist: add it first", user=user)
-            return cluster_plans.plan_group(self._table, group, nodes, user=user)
+            return cluster_plans.plan_group(self._table, group, asked.nodes, user=user)
 
         return self._submit(call, plan)
 
-    def _remove_group(self, call: Call) -> Result | None:
-        group = _name(call.arguments, "group")
+    def _remove_group(self, call: Call, asked: verbs.RemoveClusterGroup) -> Result | None:
+        group = _name(asked.group, "group")
         return self._submit(call, lambda: cluster_plans.plan_without_group(self._table, group))
 
-    def _joined(self, arguments: Arguments, *, nodes: Sequence[str]) -> ClusterJoined:
-        cluster = _name(arguments, "cluster")
+    def _joined(self, asked: verbs.BeginCluster, *, nodes: Sequence[str]) -> ClusterJoined:
+        cluster = _name(asked.cluster, "cluster")
         try:
-            root = decoded(arguments.get("root"), size_max=PUBLIC_SIZE)
+            root = decoded(asked.root, size_max=PUBLIC_SIZE)
         except ConfigError as error:
             raise ProtocolError("argument not a key", argument="root", **error.details) from None
         return ClusterJoined(cluster, root, self._own_name, nodes)
@@ -233,8 +222,7 @@ class ClusterCalls:
         return None
 
 
-def _name(arguments: Arguments, argument: str) -> str:
-    found = text(arguments, argument)
+def _name(found: str, argument: str) -> str:
     if len(found) > NAME_LENGTH_MAX or not found.isprintable():
         raise ProtocolError(
             "argument not a name", argument=argument, size=len(found), limit=NAME_LENGTH_MAX
@@ -242,15 +230,8 @@ def _name(arguments: Arguments, argument: str) -> str:
     return found
 
 
-def _chain(arguments: Arguments) -> list[bytes]:
+def _chain(links: Sequence[str]) -> list[bytes]:
     try:
-        return read_chain(arguments)
+        return [decoded(one, size_max=CERTIFICATE_SIZE_MAX) for one in links]
     except ConfigError as error:
         raise ProtocolError("argument not certificates", **error.details) from None
-
-
-def _nodes(arguments: Arguments) -> list[str]:
-    try:
-        return read_nodes(arguments)
-    except ConfigError as error:
-        raise ProtocolError("argument not addresses", **error.details) from None

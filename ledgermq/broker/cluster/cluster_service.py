@@ -41,7 +41,7 @@ from ledgermq.rules.cluster.document_asker import PROBE_MS, DocumentAsker
 from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentReply, DocumentRequest
 from ledgermq.rules.cluster.numbered_rows import RowKey
 from ledgermq.rules.cluster.rights_age import rights_age
-from ledgermq.verbs.needs import USER
+from ledgermq.verbs.needs import USER, read
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class ClusterService(Service):
         self.verbs: Verbs = (
             *ClusterCalls(tables, log, self.age, self._waiting, clock).verbs,
             *TopicRowCalls(tables, log, self._follower).verbs,
-            AnsweredVerb(DOCUMENTS_VERB, self._documents, USER),
+            AnsweredVerb(DOCUMENTS_VERB, self._documents, read(USER)),
         )
 
     @property

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ledgermq.formats.digest import content_digest
 from ledgermq.model.errors import ConfigError, ProtocolError
-from ledgermq.rules.cluster.certificates import NAME_LENGTH_MAX
+from ledgermq.model.names.clusters import NAME_LENGTH_MAX
 from ledgermq.rules.cluster.cluster_commands import read_chain, read_nodes
 from ledgermq.rules.cluster.cluster_document import DOCUMENT_SIZE_MAX, read_point
 from ledgermq.rules.cluster.document_asker import HOLD_MS

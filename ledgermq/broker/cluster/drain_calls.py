@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ledgermq.broker.call_arguments import flag, text
-from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
+from ledgermq.broker.calls import Call, Result, Verbs
 from ledgermq.broker.cluster.cluster_calls import CLUSTER_TOUCHES
 from ledgermq.broker.deliveries.delay_service import DelayService
 from ledgermq.broker.deliveries.timer_calls import TOUCHES
@@ -20,6 +19,7 @@ from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.broker.state.writer_notice import WriterNotice
 from ledgermq.broker.transactions.transaction_service import TransactionService
+from ledgermq.broker.verb_arguments import answered
 from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from ledgermq.rules.cluster.cluster_plans import Plan
 from ledgermq.rules.cluster.topic_rows import (
@@ -29,7 +29,7 @@ from ledgermq.rules.cluster.topic_rows import (
 )
 from ledgermq.rules.tables.table_changes import Change
 from ledgermq.rules.tables.topics import Topic
-from ledgermq.verbs.needs import ADMIN, CHANGE
+from ledgermq.verbs.clusters import SetGroupPhase, ShowRemains
 
 TOPICS_SHOWN_MAX = 100
 
@@ -53,14 +53,12 @@ class DrainCalls:
         self._notice = notice
         self._waiting = waiting
         self.verbs: Verbs = (
-            AnsweredVerb("cluster_group_phase", self._set_phase, CHANGE),
-            AnsweredVerb("cluster_remains", self._remains, ADMIN),
+            answered(SetGroupPhase, self._set_phase),
+            answered(ShowRemains, self._remains),
         )
 
-    def _set_phase(self, call: Call) -> Result | None:
-        """Close or open some of the group's shares; how many are left to be."""
-        group = text(call.arguments, "group")
-        phase = SharePhase.OPEN if flag(call.arguments, "open") else SharePhase.CLOSED
+    def _set_phase(self, call: Call, asked: SetGroupPhase) -> Result | None:
+        group, phase = asked.group, SharePhase.OPEN if asked.is_open else SharePhase.CLOSED
         table = self._tables.cluster.table
 
         def plan() -> Plan:
@@ -74,8 +72,7 @@ class DrainCalls:
         self._log.submit(StateRequest(call.caller, plan, CLUSTER_TOUCHES, answer), call.now_ms)
         return None
 
-    def _remains(self, call: Call) -> None:
-        """What this group takes yet, and what waits in it, consumers' lag aside."""
+    def _remains(self, call: Call, _asked: ShowRemains) -> None:
         found: dict[str, object] = {}
 
         def plan() -> Sequence[Change]:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from ledgermq.broker.call_arguments import flag, optional_flag, optional_integer, text
+from ledgermq.broker.call_arguments import optional_integer, text
 from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.cluster.topic_follower import TopicFollower
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import StateRequest
-from ledgermq.model.errors import ConfigError, NoPermissionError, ProtocolError, TopicUnknownError
+from ledgermq.broker.verb_arguments import answered
+from ledgermq.model.errors import ConfigError, NoPermissionError, TopicUnknownError
 from ledgermq.model.features import LEVEL_OF_SPREAD
-from ledgermq.model.limits import QUEUE_ID_MAX
-from ledgermq.rules.cluster.certificates import NAME_LENGTH_MAX
-from ledgermq.rules.cluster.cluster_plans import CLUSTER_GROUPS_MAX, Plan
+from ledgermq.rules.cluster.cluster_plans import Plan
 from ledgermq.rules.cluster.cluster_table import ClusterTable
-from ledgermq.rules.cluster.json_objects import NUMBER_MAX, texts_of
+from ledgermq.rules.cluster.json_objects import NUMBER_MAX
 from ledgermq.rules.cluster.topic_rows import (
     ClusterTopic,
     SharePhase,
@@ -31,7 +30,8 @@ from ledgermq.rules.cluster.topic_rows import (
 from ledgermq.rules.messages.topic_plans import QUEUES_DEFAULT
 from ledgermq.rules.state.cluster_copy import FILE
 from ledgermq.rules.tables.topics import check_topic_name
-from ledgermq.verbs.needs import ANY, CHANGE, shown, topic_right
+from ledgermq.verbs import clusters as verbs
+from ledgermq.verbs.needs import ANY, shown, topic_right
 
 
 class TopicRowCalls:
@@ -42,11 +42,11 @@ class TopicRowCalls:
         self._log = log
         self._follower = follower
         self.verbs: Verbs = (
-            AnsweredVerb("cluster_topic_set", self._set, CHANGE),
-            AnsweredVerb("cluster_topic_alter", self._alter, CHANGE),
-            AnsweredVerb("cluster_topic_phase", self._set_phase, CHANGE),
-            AnsweredVerb("cluster_topic_release", self._release, CHANGE),
-            AnsweredVerb("cluster_topic_show", self._show, shown(topic_right(ANY))),
+            answered(verbs.SetTopicGroups, self._set),
+            answered(verbs.AlterTopicGroups, self._alter),
+            answered(verbs.SetTopicPhase, self._set_phase),
+            answered(verbs.ReleaseTopic, self._release),
+            answered(verbs.ShowTopicGroups, self._show),
             AnsweredVerb("cluster_topic_groups", self._groups_of, shown(topic_right(ANY))),
         )
 
@@ -54,10 +54,9 @@ class TopicRowCalls:
     def _table(self) -> ClusterTable:
         return self._tables.cluster.table
 
-    def _show(self, call: Call) -> Result:
-        """What this node knows of a topic's row, and whether its group follows it."""
+    def _show(self, _call: Call, asked: verbs.ShowTopicGroups) -> Result:
         self._log.check_newest()
-        return self._shown(text(call.arguments, "topic"))
+        return self._shown(asked.topic)
 
     def _shown(self, name: str) -> Result:
         row = topic_row(self._table, name)
@@ -95,22 +94,18 @@ class TopicRowCalls:
             return f"feature level {LEVEL_OF_SPREAD} is not in force in the group, but {level}"
         return self._follower.refused.get(name, "")
 
-    def _set(self, call: Call) -> None:
-        """Have a topic over groups; with ``spread`` over more, ``closed`` ones if it says so."""
-        name, over = text(call.arguments, "topic"), _groups(call.arguments)
-        queues = optional_integer(call.arguments, "queues", 1, QUEUE_ID_MAX)
-        adopts, spreads = (flag(call.arguments, one) for one in ("adopt", "spread"))
-        phase = SharePhase.CLOSED if flag(call.arguments, "closed") else SharePhase.OPEN
-        promises = _promises(call.arguments)
+    def _set(self, call: Call, asked: verbs.SetTopicGroups) -> None:
+        name, over, queues = asked.topic, asked.groups, asked.queues
+        adopts, phase = asked.adopt is True, SharePhase.CLOSED if asked.closed else SharePhase.OPEN
 
         def plan() -> Plan:
             self._check(name)
-            if spreads:
+            if asked.spread:
                 return plan_topic_spread(self._table, name, over, queues=queues, phase=phase)
             self._check_adopted(name, over, adopts=adopts)
             own = QUEUES_DEFAULT if queues is None else queues
             return plan_topic_over(
-                self._table, name, over, queues=own, adopts=adopts, promises=promises
+                self._table, name, over, queues=own, adopts=adopts, promises=_promises(asked)
             )
 
         def answer() -> Result:
@@ -118,28 +113,24 @@ class TopicRowCalls:
 
         self._submit(call, name, plan, answer)
 
-    def _alter(self, call: Call) -> None:
-        """Have a topic over groups promise something else."""
-        name, promises = text(call.arguments, "topic"), _promises(call.arguments)
+    def _alter(self, call: Call, asked: verbs.AlterTopicGroups) -> None:
+        name = asked.topic
 
         def plan() -> Plan:
-            return plan_topic_promises(self._table, name, promises)
+            return plan_topic_promises(self._table, name, _promises(asked))
 
         self._submit(call, name, plan, lambda: self._shown(name))
 
-    def _set_phase(self, call: Call) -> None:
-        """Close a topic for producers in all of its groups, or open it."""
-        name = text(call.arguments, "topic")
-        phase = SharePhase.OPEN if flag(call.arguments, "open") else SharePhase.CLOSED
+    def _set_phase(self, call: Call, asked: verbs.SetTopicPhase) -> None:
+        name, phase = asked.topic, SharePhase.OPEN if asked.is_open else SharePhase.CLOSED
 
         def plan() -> Plan:
             return plan_topic_phase(self._table, name, phase)
 
         self._submit(call, name, plan, lambda: self._shown(name))
 
-    def _release(self, call: Call) -> None:
-        """Have a topic over no groups any more: each keeps what it has as its own."""
-        name = text(call.arguments, "topic")
+    def _release(self, call: Call, asked: verbs.ReleaseTopic) -> None:
+        name = asked.topic
 
         def plan() -> Plan:
             return plan_topic_release(self._table, name)
@@ -178,8 +169,8 @@ class TopicRowCalls:
             )
 
 
-def _promises(arguments: Mapping[str, object]) -> TopicPromises:
-    return TopicPromises(*(optional_flag(arguments, name) for name in TopicPromises._fields))
+def _promises(asked: verbs.TopicPromised) -> TopicPromises:
+    return TopicPromises(asked.fails_over, asked.order)
 
 
 def _promised(row: ClusterTopic) -> dict[str, bool]:
@@ -191,10 +182,3 @@ def _shares(row: ClusterTopic) -> list[dict[str, object]]:
         {"group": group, "queues": share.queues, "phase": share.phase.value}
         for group, share in sorted(row.shares.items())
     ]
-
-
-def _groups(arguments: Mapping[str, object]) -> list[str]:
-    try:
-        return texts_of(arguments, "groups", count_max=CLUSTER_GROUPS_MAX, size_max=NAME_LENGTH_MAX)
-    except ConfigError as error:
-        raise ProtocolError("argument not names of groups", **error.details) from None

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ledgermq.broker.call_arguments import flag, integer, text
 from ledgermq.broker.callers import Caller
-from ledgermq.broker.calls import AnsweredVerb, Arguments, Call, Result, Verbs
+from ledgermq.broker.calls import Call, Result, Verbs
 from ledgermq.broker.consumers.retry_topics import RetryTopics
 from ledgermq.broker.deliveries.moves import Buffer, Moves
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.service import Mailbox, Service
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import Reply, StateRequest
+from ledgermq.broker.verb_arguments import answered
 from ledgermq.formats.records.message import Message, decode_message, encode_message
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.config.settings import Settings
@@ -28,14 +28,13 @@ from ledgermq.model.errors import (
     ProtocolError,
     TopicUnknownError,
 )
-from ledgermq.model.limits import QUEUE_ID_MAX
 from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic, retry_topic
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.rules.messages.retries import check_writable, first_topic, replay
 from ledgermq.rules.tables.groups import check_group_name
 from ledgermq.rules.tables.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved
-from ledgermq.rules.tables.replayed import TOKEN_MAX, Replayed
-from ledgermq.verbs.needs import CHANGE, GROUP, shown
+from ledgermq.rules.tables.replayed import Replayed
+from ledgermq.verbs.dead_letters import ReplayDeadLetters, ShowDeadLetters
 
 
 class DeadLetterCalls(Service):
@@ -68,8 +67,8 @@ class DeadLetterCalls(Service):
         self._replaying: set[QueueName] = set()
         self._mailbox = mailbox
         self.verbs: Verbs = (
-            AnsweredVerb("dead_letters", self._dead_letters, shown(GROUP)),
-            AnsweredVerb("dead_letters_replay", self._replay, CHANGE),
+            answered(ShowDeadLetters, self._dead_letters),
+            answered(ReplayDeadLetters, self._replay),
         )
 
     def turn(self, now_ms: int) -> None:
@@ -79,9 +78,9 @@ class DeadLetterCalls(Service):
             if queue.topic.startswith(DEAD_LETTER_PREFIX):
                 self._register(queue.topic)
 
-    def _dead_letters(self, call: Call) -> Result:
+    def _dead_letters(self, _call: Call, asked: ShowDeadLetters) -> Result:
         self._log.check_newest()
-        group = text(call.arguments, "group")
+        group = asked.group
         check_group_name(group)
         self._tables.check_group(group)
         name = dead_letter_topic(group)
@@ -101,8 +100,8 @@ class DeadLetterCalls(Service):
             )
         return {"topic": name, "queues": queues}
 
-    def _replay(self, call: Call) -> Result | None:
-        wanted = _Replay(self, call.caller, call.arguments)
+    def _replay(self, call: Call, asked: ReplayDeadLetters) -> Result | None:
+        wanted = _Replay(self, call.caller, asked)
         queue = wanted.queue
         if not self._log.leads:
             raise NotLeaderError("node does not lead now: nothing was replayed")
@@ -231,18 +230,23 @@ class DeadLetterCalls(Service):
 class _Replay:
     """Dead letters of one queue that are replayed, from the call to its answer."""
 
-    def __init__(self, calls: DeadLetterCalls, caller: Caller, arguments: Arguments) -> None:
+    def __init__(self, calls: DeadLetterCalls, caller: Caller, asked: ReplayDeadLetters) -> None:
+        check_group_name(asked.group)
+        if not 0 < len(asked.offsets) <= GROUP_RECORDS_MAX:
+            raise ProtocolError(
+                "argument of a wrong length",
+                argument="offsets",
+                count=len(asked.offsets),
+                limit=GROUP_RECORDS_MAX,
+            )
         self._calls = calls
         self.caller = caller
-        self.group = text(arguments, "group")
-        check_group_name(self.group)
-        self.queue = QueueName(
-            dead_letter_topic(self.group), integer(arguments, "queue", 0, QUEUE_ID_MAX)
-        )
-        self.is_origin = flag(arguments, "origin")
-        self._again = flag(arguments, "again")
-        self._token = integer(arguments, "token", 1, TOKEN_MAX)
-        self._offsets = _offsets(arguments)
+        self.group = asked.group
+        self.queue = QueueName(dead_letter_topic(asked.group), asked.queue_id)
+        self.is_origin = asked.origin
+        self._again = asked.again
+        self._token = asked.token
+        self._offsets = sorted(set(asked.offsets))
         self._replayed: list[int] = []
         self._already: list[int] = []
         self._missing: list[int] = []
@@ -306,17 +310,3 @@ class _Replay:
     def refuse(self, error: LedgerError) -> None:
         """It is not, or nobody knows: who asks again with the same token is told."""
         self._calls.end_replay(self, error)
-
-
-def _offsets(arguments: Arguments) -> list[int]:
-    value = arguments.get("offsets")
-    if not isinstance(value, list) or not all(type(one) is int and one >= 0 for one in value):
-        raise ProtocolError("argument missing or not offsets", argument="offsets")
-    if not 0 < len(value) <= GROUP_RECORDS_MAX:
-        raise ProtocolError(
-            "argument of a wrong length",
-            argument="offsets",
-            count=len(value),
-            limit=GROUP_RECORDS_MAX,
-        )
-    return sorted(set(value))

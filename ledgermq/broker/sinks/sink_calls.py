@@ -28,7 +28,7 @@ from ledgermq.model.names.stages import STAGE_SIZE_MAX, check_sink_name
 from ledgermq.model.rights import Right
 from ledgermq.rules.tables.sinks import packs_in
 from ledgermq.rules.tables.table_changes import Change
-from ledgermq.verbs.needs import ADMIN_ANYWHERE, GROUP, USER
+from ledgermq.verbs.needs import ADMIN_ANYWHERE, GROUP, USER, read
 
 STAGES_MAX = 100_000
 CONSUMED_MAX = 10_000
@@ -46,9 +46,9 @@ class SinkCalls:
             AnsweredVerb("sink_commit", self._commit, USER),
             # A verb of its own: who does not know it must not commit the rows alone.
             AnsweredVerb("sink_commit_consumed", self._commit_consumed, GROUP),
-            AnsweredVerb("sink_wait", self._wait, USER),
+            AnsweredVerb("sink_wait", self._wait, read(USER)),
             AnsweredVerb("sink_abort", self._abort, USER),
-            AnsweredVerb("sinks", self._list, ADMIN_ANYWHERE),
+            AnsweredVerb("sinks", self._list, read(ADMIN_ANYWHERE)),
         )
 
     def _commit_consumed(self, call: Call) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ledgermq.cli.node_options import NAME
 from ledgermq.client.admin.admin import Admin
-from ledgermq.client.admin.cluster_admin import ClusterAdmin, TopicOverGroups
+from ledgermq.client.admin.broker_admins import ClusterAdmin
 from ledgermq.client.admin.topic_drain import TopicRemains, topic_remains
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.clusters.told_topics import OPEN, ROW_GOOD_S
@@ -25,6 +25,7 @@ from ledgermq.model.errors import (
     TimedOutError,
 )
 from ledgermq.model.limits import QUEUE_ID_MAX
+from ledgermq.verbs.clusters import TopicOverGroups
 
 LOOK_S = 1.0
 
@@ -127,7 +128,9 @@ def spread_strictly(
                 _say(f"{topic} takes no messages; --reopen opens it whatever happens")
             course.drain(found, may_open=lacks)
             if lacks:
-                found = home.spread_topic(topic, over, queues=arguments.queues, closed=True)
+                found = home.set_topic(
+                    topic, over, queues=arguments.queues, spread=True, closed=True
+                )
                 _say(f"{topic} is drained, and has its queues in all groups")
             course.follow(found, "have the queues", lambda remains: remains.not_followed)
             found = reopen(home, topic)

@@ -9,10 +9,12 @@ from ledgermq.cli.admin.strict_spread import add_strict, reopen, spread_strictly
 from ledgermq.cli.node_options import NAME
 from ledgermq.cli.node_verbs import ON_OFF, asks
 from ledgermq.cli.output import print_table, tell
-from ledgermq.client.admin.cluster_admin import ClusterAdmin, PromisedFields, TopicOverGroups
+from ledgermq.client.admin.broker_admins import ClusterAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import ConfigError
+from ledgermq.verbs.clusters import TopicOverGroups
+from ledgermq.verbs.verb import as_json
 
 ALL = "all"
 
@@ -89,7 +91,7 @@ def create_over(arguments: argparse.Namespace, others: Sequence[str]) -> int:
         )
     groups = _groups(arguments.over)
     with connect_broker(arguments.address, name=NAME, timeout_s=arguments.timeout) as broker:
-        found = ClusterAdmin(broker).topic_over(
+        found = ClusterAdmin(broker).set_topic(
             arguments.topic,
             groups,
             queues=arguments.queues,
@@ -113,7 +115,7 @@ def _spread(broker: Broker, arguments: argparse.Namespace) -> int:
         if arguments.strict:
             found = spread_strictly(broker, arguments, groups)
         else:
-            found = cluster.spread_topic(topic, groups, queues=arguments.queues)
+            found = cluster.set_topic(topic, groups, queues=arguments.queues, spread=True)
     if any(value is not None for value in promises.values()):
         found = cluster.promise(topic, **promises)
     return _tell(arguments, found or cluster.topic_groups(topic))
@@ -125,11 +127,8 @@ def _release(broker: Broker, arguments: argparse.Namespace) -> int:
     return tell(arguments, released, lambda: print(f"topic {arguments.topic} is over no groups"))
 
 
-def _promises(arguments: argparse.Namespace) -> PromisedFields:
-    return {
-        "fails_over": ON_OFF.get(arguments.fails_over),
-        "order": ON_OFF.get(arguments.order),
-    }
+def _promises(arguments: argparse.Namespace) -> dict[str, bool | None]:
+    return {name: ON_OFF.get(getattr(arguments, name)) for name in ("fails_over", "order")}
 
 
 def _groups(given: str) -> list[str]:
@@ -154,5 +153,4 @@ def _tell(arguments: argparse.Namespace, found: TopicOverGroups) -> int:
         if found.refused:
             print(f"{found.group} does not follow: {found.refused}")
 
-    document = {**found._asdict(), "groups": [one._asdict() for one in found.groups]}
-    return tell(arguments, document, show)
+    return tell(arguments, as_json(found), show)

@@ -17,7 +17,7 @@ from ledgermq.cli.clusters.home_verbs import add_move_home
 from ledgermq.cli.node_options import NAME
 from ledgermq.cli.node_verbs import asks, confirm
 from ledgermq.cli.output import print_table, tell
-from ledgermq.client.admin.cluster_admin import ClusterAdmin, ClusterView
+from ledgermq.client.admin.broker_admins import ClusterAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import ConfigError
@@ -25,6 +25,7 @@ from ledgermq.rules.cluster.certificates import Certificate, certify
 from ledgermq.rules.cluster.json_objects import decoded, encoded
 from ledgermq.rules.cluster.signatures import PUBLIC_SIZE, SigningKey
 from ledgermq.sessions.keys.root_key import RootKey, new_root_key, read_root_key, write_root_key
+from ledgermq.verbs.clusters import ClusterView
 
 TICKET_SIZE_MAX = 256 * 1024
 NONE = (
@@ -177,7 +178,7 @@ def _invite(broker: Broker, arguments: argparse.Namespace) -> int:
 
 
 def _ticket_of(home: ClusterAdmin, group: str, arguments: argparse.Namespace) -> Ticket:
-    found = home.set_group(group, _nodes(arguments), user=arguments.user or "")
+    found = home.set_group(group, _nodes(arguments), user=arguments.user or None)
     return Ticket(found.cluster, found.root, [*found.chain], [*found.home_nodes], group)
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from ledgermq.cli.node_options import NAME
 from ledgermq.cli.node_verbs import asks, confirm
 from ledgermq.cli.output import tell
-from ledgermq.client.admin.cluster_admin import ClusterAdmin
+from ledgermq.client.admin.broker_admins import ClusterAdmin
 from ledgermq.client.admin.group_drain import Remains, close_topic, remains
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
@@ -134,7 +134,7 @@ def leave_cluster(admin: ClusterAdmin) -> None:
 
 
 def _set_phase(home: ClusterAdmin, group: str, *, is_open: bool) -> None:
-    while home.set_phase(group, is_open=is_open):
+    while home.set_group_phase(group, is_open=is_open).left:
         pass
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ledgermq.cli.node_verbs import asks, confirm
 from ledgermq.cli.output import tell
-from ledgermq.client.admin.cluster_admin import ClusterAdmin, ClusterView
+from ledgermq.client.admin.broker_admins import ClusterAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import ConfigError, TimedOutError
@@ -19,6 +19,7 @@ from ledgermq.rules.cluster.certificates import Certificate, certify
 from ledgermq.rules.cluster.json_objects import decoded, encoded
 from ledgermq.rules.cluster.signatures import PUBLIC_SIZE, SigningKey
 from ledgermq.sessions.keys.root_key import RootKey, read_root_key, write_root_key
+from ledgermq.verbs.clusters import ClusterView
 
 LOOK_AGAIN_S = 0.1
 

@@ -15,10 +15,11 @@ from ledgermq.cli.messages.query_command import EXIT_NOTHING
 from ledgermq.cli.node_options import NAME, add_node_options
 from ledgermq.cli.output import print_table, tell, time_text
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.reading.dead_letters import DeadLetter, DeadLetterQueue, DeadLetters, Replay
+from ledgermq.client.reading.dead_letters import DeadLetter, DeadLetters, Replay
 from ledgermq.client.reading.received_json import dead_letter_as_json, dead_letter_sums
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX
+from ledgermq.verbs.dead_letters import DeadLetterQueue
 
 LISTED_DEFAULT = 50
 

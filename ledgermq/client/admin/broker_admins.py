@@ -1,13 +1,14 @@
-"""Verbs of the table by subject: users and quotas, schemas, archives, feature levels."""
+"""Verbs of the table by subject: users and quotas, schemas, archives, feature levels, clusters."""
 
 from __future__ import annotations
 
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.core.asked import asked
-from ledgermq.client.core.questions import all_pages
+from ledgermq.client.core.questions import all_pages, ask
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.core.table_verbs import verb
-from ledgermq.verbs import access, schemas, upkeep
+from ledgermq.verbs import access, clusters, schemas, upkeep
+from ledgermq.verbs.answers import text
 
 
 class OverBroker:
@@ -78,3 +79,32 @@ class ArchiveAdmin(OverBroker):
     archives = verb(upkeep.ListArchives)
     commit = verb(upkeep.CommitArchive)
     remove = verb(upkeep.RemoveArchive)
+
+
+class ClusterAdmin(OverBroker):
+    """A cluster of groups, over a broker's connection. A change is all members' on return."""
+
+    cluster = verb(clusters.ShowCluster)
+    own_key = verb(clusters.ShowOwnKey)
+    begin = verb(clusters.BeginCluster)
+    join = verb(clusters.JoinCluster)
+    leave = verb(clusters.LeaveCluster)
+    hand_over = verb(clusters.HandHomeOver)
+    take_over = verb(clusters.TakeHomeOver)
+    set_group = verb(clusters.SetClusterGroup)
+    remove_group = verb(clusters.RemoveClusterGroup)
+    set_group_phase = verb(clusters.SetGroupPhase)
+    set_topic = verb(clusters.SetTopicGroups)
+    promise = verb(clusters.AlterTopicGroups)
+    set_topic_phase = verb(clusters.SetTopicPhase)
+    release_topic = verb(clusters.ReleaseTopic)
+    topic_groups = verb(clusters.ShowTopicGroups)
+
+    @asked
+    def own_name(self) -> Steps[str]:
+        """Name of the node's group, in whatever cluster it is.
+
+        Raises:
+            ProtocolError: its version is from before there were clusters.
+        """
+        return text((yield from ask(clusters.ShowCluster.NAME)), "group")

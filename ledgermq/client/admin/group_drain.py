@@ -6,22 +6,18 @@ The home is asked for nothing of it (docs/decisions/0087).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
-from ledgermq.client.core.questions import PAGE, PERMIT_WRITE, ask
+from ledgermq.client.core.questions import PERMIT_WRITE, all_pages, ask, asking
 from ledgermq.client.core.requests import Steps
-from ledgermq.client.reading.dead_letters import dead_letter_queue
 from ledgermq.model.errors import TopicUnknownError
 from ledgermq.model.names.group_topics import retry_topic
-from ledgermq.verbs.answers import Fields, integer, rows, text
-from ledgermq.verbs.groups import GroupRow, group_row, queue_lag
-
-
-class OwnTopic(NamedTuple):
-    """A topic that no row of the cluster is about; ``perm`` as in ``TopicSettings``."""
-
-    topic: str
-    perm: int
+from ledgermq.verbs.answers import integer, rows
+from ledgermq.verbs.clusters import OwnTopic, ShowRemains
+from ledgermq.verbs.dead_letters import ShowDeadLetters
+from ledgermq.verbs.groups import GroupRow, ListGroups, ShowLag
+from ledgermq.verbs.topics import AlterTopic
 
 
 class Remains(NamedTuple):
@@ -74,23 +70,16 @@ def remains() -> Steps[Remains]:
         NoPermissionError: this client is no admin there.
         BusyError: it cannot be told at this moment.
     """
-    told = yield from ask("cluster_remains")
+    told = yield from asking(ShowRemains())
     sinks = yield from ask("sinks")
-    groups = yield from _groups()
+    groups = yield from all_pages(ListGroups, lambda row: row.group)
     lags, dead_letters = {}, {}
-    for group in groups:
+    for group in (one for one in groups if not one.system):
         lags[group.group] = yield from _lag(group)
-        letters = yield from ask("dead_letters", group=group.group)
-        queues = rows(letters, "queues", dead_letter_queue)
+        queues = yield from asking(ShowDeadLetters(group.group))
         dead_letters[group.group] = sum(one.end - one.begin - one.replayed_count for one in queues)
     return Remains(
-        text(told, "group"),
-        integer(told, "topic_count"),
-        rows(told, "own", _own_topic),
-        told.get("is_known") is True,
-        integer(told, "timers"),
-        integer(told, "delayed"),
-        integer(told, "half_messages"),
+        *told,
         sum(rows(sinks, "sinks", lambda row: integer(row, "packs_left"))),
         {group: lag for group, lag in lags.items() if lag},
         {group: count for group, count in dead_letters.items() if count},
@@ -103,33 +92,14 @@ def close_topic(own: OwnTopic) -> Steps[None]:
     Raises:
         NoPermissionError: this client is no admin there.
     """
-    yield from ask("topic_alter", topic=own.topic, perm=own.perm & ~PERMIT_WRITE)
-
-
-def _groups() -> Steps[list[GroupRow]]:
-    """All consumer groups that are not the broker's own."""
-    found: list[GroupRow] = []
-    while True:
-        after = found[-1].group if found else None
-        page = yield from ask("group_list", limit=PAGE, after=after)
-        found += rows(page, "groups", group_row)
-        if not page.get("more"):
-            return [one for one in found if not one.system]
+    yield from asking(AlterTopic(own.topic, perm=own.perm & ~PERMIT_WRITE))
 
 
 def _lag(group: GroupRow) -> Steps[int]:
     """In all topics that it has consumed, and in that of what it has sent back."""
-    told = yield from ask("group_lag", group=group.group)
-    found = rows(told, "queues", queue_lag)
+    found = yield from asking(ShowLag(group.group))
     own = retry_topic(group.group)
     if own not in group.topics:
-        try:
-            told = yield from ask("group_lag", group=group.group, topic=own)
-        except TopicUnknownError:
-            told = {"queues": []}
-        found += rows(told, "queues", queue_lag)
+        with suppress(TopicUnknownError):
+            found += yield from asking(ShowLag(group.group, own))
     return sum(one.lag for one in found)
-
-
-def _own_topic(row: Fields) -> OwnTopic:
-    return OwnTopic(text(row, "topic"), integer(row, "perm"))

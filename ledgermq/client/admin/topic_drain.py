@@ -6,16 +6,17 @@ They hold up a strict spread: docs/decisions/0087.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
-from ledgermq.client.admin.cluster_admin import TopicShareView, topic_over_groups
 from ledgermq.client.core.questions import PERMIT_WRITE, ask, asking
 from ledgermq.client.core.requests import Steps
 from ledgermq.client.sending.transaction_requests import list_steps
 from ledgermq.model.errors import GroupUnknownError, TopicUnknownError
 from ledgermq.model.names.group_topics import retry_topic
 from ledgermq.verbs.answers import integer, rows
-from ledgermq.verbs.groups import queue_lag
+from ledgermq.verbs.clusters import GroupRemains, ShowRemains, ShowTopicGroups, TopicShareView
+from ledgermq.verbs.groups import ShowLag
 from ledgermq.verbs.topics import ShowTopic
 from ledgermq.verbs.waiting import ListTimers
 
@@ -109,7 +110,7 @@ def topic_remains(
         BusyError: it cannot be told at this moment.
     """
     try:
-        told = topic_over_groups((yield from ask("cluster_topic_show", topic=topic)))
+        told = yield from asking(ShowTopicGroups(topic))
     except TopicUnknownError:
         return TopicRemains(False)
     share = next((one for one in row if one.group == told.group), None)
@@ -122,13 +123,13 @@ def topic_remains(
     settings = shown.settings
     # From here on it stands behind a command of the group's log, and what was taken before in
     # front of it.
-    remains = yield from ask("cluster_remains")
+    remains = yield from asking(ShowRemains())
     lags: dict[str, int] = {}
     for group in shown.groups:
         lags[group] = yield from _lag(group, topic)
     return TopicRemains(
         True, True, "", bool(settings.perm & PERMIT_WRITE), settings.write_queues, share.queues,
-        remains.get("is_known") is True, lags,
+        remains.is_known, lags,
         (yield from _waiting(topic, remains, with_delayed=with_delayed)),
     )  # fmt: skip
 
@@ -136,30 +137,26 @@ def topic_remains(
 def _lag(group: str, topic: str) -> Steps[int]:
     """Messages that a consumer group lacks in the topic, and in that of what it has sent back."""
     try:
-        found = rows((yield from ask("group_lag", group=group, topic=topic)), "queues", queue_lag)
+        found = yield from asking(ShowLag(group, topic))
     except GroupUnknownError:
         # It was deleted after it was listed, with what it had consumed.
         return 0
-    try:
-        told = yield from ask("group_lag", group=group, topic=retry_topic(group))
-    except TopicUnknownError:
-        return sum(one.lag for one in found)
-    return sum(one.lag for one in [*found, *rows(told, "queues", queue_lag)])
+    with suppress(TopicUnknownError):
+        found += yield from asking(ShowLag(group, retry_topic(group)))
+    return sum(one.lag for one in found)
 
 
-def _waiting(
-    topic: str, remains: Mapping[str, object], *, with_delayed: bool
-) -> Steps[UnfinishedMessages]:
+def _waiting(topic: str, remains: GroupRemains, *, with_delayed: bool) -> Steps[UnfinishedMessages]:
     timers = half_messages = 0
-    if with_delayed and integer(remains, "timers"):
+    if with_delayed and remains.timers:
         listed = yield from asking(ListTimers(WITH_TOPICS_MAX))
         timers = sum(one.topic == topic for one in listed.timers)
         timers += listed.waiting - len(listed.timers)
-    if integer(remains, "half_messages"):
+    if remains.half_messages:
         count, listed_rows = yield from list_steps(WITH_TOPICS_MAX)
         others = sum(one.messages for one in listed_rows if topic not in one.topics)
         half_messages = count - others
     sinks = yield from ask("sinks")
     packs = sum(rows(sinks, "sinks", lambda row: integer(row, "packs_left")))
-    delayed = integer(remains, "delayed") if with_delayed else 0
+    delayed = remains.delayed if with_delayed else 0
     return UnfinishedMessages(timers, delayed, half_messages, packs)

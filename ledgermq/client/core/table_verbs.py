@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, signature
+from typing import Any
 
 from ledgermq.client.core.asked import AskedVerb, P
 from ledgermq.client.core.questions import asking
 from ledgermq.client.core.requests import Request, Steps
-from ledgermq.verbs.verb import Told, Verb
+from ledgermq.verbs.verb import RowsVerb, Told, Verb
 
 
 def verb(make: Callable[P, Verb[Told]]) -> AskedVerb[P, Request, Told]:
@@ -25,6 +26,15 @@ def verb(make: Callable[P, Verb[Told]]) -> AskedVerb[P, Request, Told]:
     client = Parameter("self", Parameter.POSITIONAL_ONLY)
     of_client.__signature__ = declared.replace(  # type: ignore[attr-defined]
         parameters=[client, *declared.parameters.values()],
-        return_annotation=f"Steps[{signature(make.told).return_annotation}]",  # type: ignore[attr-defined]
+        return_annotation=f"Steps[{_told(make)}]",
     )
     return AskedVerb(of_client)
+
+
+def _told(made: Any) -> str:
+    """What is told, as help says it: the base of a verb with rows knows not which they are."""
+    if made.ROW is not None:
+        return str(made.ROW.__name__)
+    if issubclass(made, RowsVerb):
+        return f"list[{made.ROWS[1].__name__}]"
+    return str(signature(made.told).return_annotation)

@@ -13,43 +13,23 @@ from ledgermq.client.broker_connection import TIMEOUT_S, AsyncBrokerClient, Brok
 from ledgermq.client.core.address import DEFAULT_ADDRESS
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.nodes import AnyLink
-from ledgermq.client.core.questions import ask
+from ledgermq.client.core.questions import asking
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import Steps
 from ledgermq.client.reading.message_track import browse
 from ledgermq.formats.records.properties import RETRY_TOPIC
-from ledgermq.model.errors import ConfigError, MessageIllegalError, ProtocolError
+from ledgermq.model.errors import ConfigError, MessageIllegalError
 from ledgermq.model.names.group_topics import dead_letter_topic
-from ledgermq.verbs.answers import elements, integer, integers
+from ledgermq.verbs.dead_letters import (
+    TOKEN_MAX,
+    DeadLetterQueue,
+    ReplayDeadLetters,
+    ShowDeadLetters,
+)
 from ledgermq.wire.pull_frame import BYTES_MAX
 
 READ_AT_ONCE_MAX = 1_024
 REPLAYED_AT_ONCE_MAX = 256
-
-
-class DeadLetterQueue(NamedTuple):
-    """A queue of dead letters, and which of them were replayed.
-
-    Attributes:
-        begin: first offset that it holds.
-        end: offset behind the last one.
-        replayed: offsets, half-open, ascending.
-    """
-
-    queue_id: int
-    begin: int
-    end: int
-    replayed: tuple[tuple[int, int], ...]
-
-    def was_replayed(self, offset: int) -> bool:
-        """Whether the dead letter at ``offset`` was replayed."""
-        return any(first <= offset < end for first, end in self.replayed)
-
-    @property
-    def replayed_count(self) -> int:
-        """How many of those that it holds were replayed."""
-        pairs = ((max(first, self.begin), min(end, self.end)) for first, end in self.replayed)
-        return sum(max(0, end - first) for first, end in pairs)
 
 
 class DeadLetter(NamedTuple):
@@ -92,8 +72,7 @@ class DeadLettersVerbs:
         Raises:
             GroupUnknownError: there is no such group.
         """
-        told = yield from ask("dead_letters", group=self.group)
-        return [dead_letter_queue(row) for row in elements(told, "queues")]
+        return (yield from asking(ShowDeadLetters(self.group)))
 
     @asked
     def read(
@@ -114,11 +93,8 @@ class DeadLettersVerbs:
         Raises:
             TopicUnknownError: the group has no dead letters.
         """
-        told = yield from ask("dead_letters", group=self.group)
-        known = {
-            queue.queue_id: queue for queue in map(dead_letter_queue, elements(told, "queues"))
-        }
-        queue = known.get(queue_id)
+        queues = yield from asking(ShowDeadLetters(self.group))
+        queue = next((one for one in queues if one.queue_id == queue_id), None)
         first = max(offset, queue.begin if queue is not None else 0)
         if queue is not None and first >= queue.end:
             return []
@@ -159,25 +135,20 @@ class DeadLettersVerbs:
         found = Replay([], [], [])
         while waiting:
             piece, waiting = waiting[:REPLAYED_AT_ONCE_MAX], waiting[REPLAYED_AT_ONCE_MAX:]
-            result = yield from ask(
-                "dead_letters_replay",
-                group=self.group,
-                queue=queue_id,
-                offsets=piece,
-                origin=origin,
-                again=again,
-                # One move each; a piece that is asked again is known by it.
-                token=secrets.randbelow(2**62 - 1) + 1,
+            # One move each; a piece that is asked again is known by it.
+            token = secrets.randbelow(TOKEN_MAX - 1) + 1
+            order = ReplayDeadLetters(
+                self.group, queue_id, piece, origin=origin, again=again, token=token
             )
-            found.replayed.extend(integers(result, "replayed"))
-            found.already.extend(integers(result, "already"))
-            found.missing.extend(integers(result, "missing"))
-            left = integers(result, "left")
-            if len(left) == len(piece):
+            done = yield from asking(order)
+            found.replayed.extend(done.replayed)
+            found.already.extend(done.already)
+            found.missing.extend(done.missing)
+            if len(done.left) == len(piece):
                 raise MessageIllegalError(
-                    "dead letters are not replayed", group=self.group, offsets=left
+                    "dead letters are not replayed", group=self.group, offsets=done.left
                 )
-            waiting = left + waiting
+            waiting = done.left + waiting
         return found
 
 
@@ -214,16 +185,3 @@ class AsyncDeadLetters(DeadLettersVerbs, AsyncBrokerClient):
     ) -> None:
         super().__init__(address, name=name, timeout_s=timeout_s)
         self.group = group
-
-
-def dead_letter_queue(row: object) -> DeadLetterQueue:
-    """A row of the answer to ``dead_letters``.
-
-    Raises:
-        ProtocolError: it is none.
-    """
-    replayed = row.get("replayed") if isinstance(row, dict) else None
-    if not isinstance(row, dict) or not isinstance(replayed, list):
-        raise ProtocolError("not a queue of dead letters", row=row)
-    pairs = tuple((int(first), int(end)) for first, end in replayed)
-    return DeadLetterQueue(integer(row, "queue"), integer(row, "min"), integer(row, "max"), pairs)

@@ -7,9 +7,10 @@ import codecs
 from collections.abc import Iterable
 
 from ledgermq.client.core.received import ReceivedMessage
-from ledgermq.client.reading.dead_letters import DeadLetter, DeadLetterQueue
+from ledgermq.client.reading.dead_letters import DeadLetter
 from ledgermq.client.reading.message_life import MessageLife
 from ledgermq.model.errors import BodyUnreadableError
+from ledgermq.verbs.dead_letters import DeadLetterQueue
 
 Json = dict[str, object]
 

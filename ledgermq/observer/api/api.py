@@ -14,11 +14,9 @@ from starlette.routing import Route
 
 from ledgermq.ipc.counters import Counts, ObserverCounter
 from ledgermq.model.errors import LedgerError, NoPermissionError, ProtocolError
-from ledgermq.observer.api.call_rows import CALLS
-from ledgermq.observer.api.calls import PREFIX, ApiCall
-from ledgermq.observer.api.document import document
+from ledgermq.observer.api.call_rows import CALLS, PREFIX, ApiCall
+from ledgermq.observer.api.document import document, http_status, problem, problem_of
 from ledgermq.observer.api.fields import Given, Values, checked, of_body, of_query
-from ledgermq.observer.api.problems import http_status, problem, problem_of
 from ledgermq.observer.callers import ANYBODY, check_host
 from ledgermq.observer.inquiries.inquirer import Sources
 from ledgermq.observer.inquiries.inquiries import Inquiries

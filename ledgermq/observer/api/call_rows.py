@@ -1,13 +1,16 @@
-"""The rows of all calls."""
+"""Calls of the API: one list of method, path, right, fields and answer; routes and document come
+from it. Where a call is a verb of the table, its fields, right and answer come from there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import TIMESTAMP_MAX
 from ledgermq.model.names.transactions import MESSAGES_MAX
-from ledgermq.observer.api.calls import ApiCall, Needs
 from ledgermq.observer.api.fields import (
     ALL,
     BODY_SIZE,
@@ -16,22 +19,137 @@ from ledgermq.observer.api.fields import (
     INTEGERS,
     LIMIT,
     NEXT,
+    OBJECT,
     OFFSET,
     QUEUE,
     TEXT,
+    TEXTS,
     TOPIC,
     CallField,
     Given,
 )
-from ledgermq.observer.api.verb_calls import verb_call
 from ledgermq.observer.inquiries.inquiries import Inquiries
 from ledgermq.observer.inquiries.message_inquiries import BODY_DEFAULT, MESSAGES_SHOWN
 from ledgermq.observer.inquiries.row_pages import ROWS_DEFAULT, Json
 from ledgermq.verbs.access import RemoveQuota, RemoveUser, SetQuota, SetUser
 from ledgermq.verbs.groups import AlterGroup, CreateGroup, DeleteGroup, ShowGroup
+from ledgermq.verbs.needs import VerbNeed
 from ledgermq.verbs.offsets import CloneOffsets, ResetOffsets
 from ledgermq.verbs.topics import AlterTopic, CreateTopic, DeleteTopic, ShowTopic
+from ledgermq.verbs.verb import NOTHING, Argument, Verb, arguments_of
 from ledgermq.verbs.waiting import CancelTimer, EndTransaction, ListTimers, ListTransactions
+
+PREFIX = "/api/v1"
+
+Answer = Callable[[Inquiries, Given], Awaitable[Json]]
+"""Asks with the values of a request, those of the path among them."""
+
+
+class Needs(StrEnum):
+    """What a caller needs, in words: the broker looks at it, and the document tells of it."""
+
+    LOOK = "look: any caller"
+    USER = "look, or a user with the right to the topic, or the group"
+    MESSAGES = "a user with the right SUB to the topic, or an admin"
+    SENDS = "a user with the right PUB to the topic, or an admin"
+    ADMIN = "an admin"
+    OPERATOR = "an admin's token, or root or the node's account at the unix socket"
+
+
+class ApiCall(NamedTuple):
+    """One of them.
+
+    Attributes:
+        path: behind ``PREFIX``; what is in braces are texts.
+        name: of the operation, for programs that are made of the document.
+        answer: makes the inquiry.
+        shape: names of what the answer has, and their types in JSON Schema; with ``?`` behind it
+            may be null. There may be more.
+        path_fields, query, body: what may be said.
+    """
+
+    method: str
+    path: str
+    name: str
+    about: str
+    needs: Needs
+    answer: Answer
+    shape: dict[str, str]
+    path_fields: Sequence[CallField] = ()
+    query: Sequence[CallField] = ()
+    body: Sequence[CallField] = ()
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes something."""
+        return self.method != "GET"
+
+
+_KINDS = {str: TEXT, int: INTEGER, bool: BOOLEAN, dict: OBJECT, list: INTEGERS}
+_KEY_KINDS = {**_KINDS, list: TEXTS}
+_NEEDS = {VerbNeed.USER: Needs.USER, VerbNeed.ADMIN: Needs.ADMIN}
+_NO_FIELDS: Mapping[str, CallField] = {}
+
+
+def verb_call(
+    method: str,
+    path: str,
+    name: str,
+    about: str,
+    verb: type[Verb[Any]],
+    *,
+    needs: Needs | None = None,
+    fields: Mapping[str, CallField] = _NO_FIELDS,
+    fixed: Mapping[str, str] = NOTHING,
+    without: Collection[str] = (),
+) -> ApiCall:
+    """The call that asks a verb. The broker checks bounds, and its refusal names them.
+
+    Args:
+        needs: told in the place of the verb's own right.
+        fields: of arguments that are called otherwise here, or have bounds here, by argument.
+        fixed: values of arguments that nobody says.
+        without: arguments that cannot be said.
+    """
+    arguments = [
+        one for one in arguments_of(verb) if one.name not in without and one.name not in fixed
+    ]
+    found = {one.name: _fields(one, fields.get(one.name)) for one in arguments}
+    all_ = [field for row in found.values() for field in row]
+    path_fields = tuple(field for field in all_ if f"{{{field.name}}}" in path)
+    others = tuple(field for field in all_ if field not in path_fields)
+
+    def answer(ask: Inquiries, given: Given) -> Awaitable[Json]:
+        values: dict[str, object] = dict(fixed)
+        for argument in arguments:
+            said = given.said(field.name for field in found[argument.name])
+            if argument.keys:
+                values[argument.name] = said
+            else:
+                values.update((argument.name, value) for value in said.values())
+        return ask.ask(verb(**values))
+
+    in_query = method in ("GET", "DELETE")
+    return ApiCall(
+        method, path, name, about, needs or _NEEDS[verb.NEEDS.need], answer, dict(verb.shape()),
+        path_fields=path_fields,
+        query=others if in_query else (),
+        body=() if in_query else others,
+    )  # fmt: skip
+
+
+def _fields(argument: Argument, instead: CallField | None) -> tuple[CallField, ...]:
+    if instead is not None:
+        return (instead,)
+    if argument.keys:
+        return tuple(CallField(key.name, _KEY_KINDS[key.kind], key.about) for key in argument.keys)
+    return (
+        CallField(
+            argument.name, TEXTS if argument.texts else _KINDS[argument.kind], argument.about,
+            is_needed=argument.is_needed, among=argument.among,
+        ),
+    )  # fmt: skip
+
 
 _ID = CallField("id", TEXT, "An offset id, or with topic a producer's unique id", is_needed=True)
 _IN_TOPIC = TOPIC._replace(is_needed=False, about="Where a producer's unique id is looked for")

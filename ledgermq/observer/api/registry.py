@@ -25,8 +25,8 @@ from ledgermq.model.errors import (
     ProtocolError,
 )
 from ledgermq.model.names.schemas import DEFAULT_COMPATIBILITY, ID_MAX, Compatibility, SchemaType
+from ledgermq.observer.api.document import http_status
 from ledgermq.observer.api.fields import loaded
-from ledgermq.observer.api.problems import http_status
 from ledgermq.observer.callers import ANYBODY, HttpCaller, check_host
 from ledgermq.observer.inquiries.inquirer import Sources
 from ledgermq.observer.inquiries.inquiries import Inquiries

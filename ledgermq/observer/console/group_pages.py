@@ -1,4 +1,4 @@
-"""Pages of consumer groups: all of them, one with its lag and members, and its dead letters."""
+"""Pages of consumer groups: all of them, and one with its lag and members."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import cast
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.observer.console.bodies import message_columns, message_row
 from ledgermq.observer.console.history import LagHistory
 from ledgermq.observer.console.rendering import number_text
-from ledgermq.observer.console.tables import Row, RowAct, ShownTable, TableColumn
+from ledgermq.observer.console.tables import Row, ShownTable, TableColumn
 from ledgermq.observer.console.topic_pages import topic_link
 from ledgermq.observer.console.views import (
     Change,
@@ -21,7 +20,6 @@ from ledgermq.observer.console.views import (
     Form,
     PageAsked,
     View,
-    address,
     check_typed,
     checked_text,
     needed_number,
@@ -81,8 +79,6 @@ class GroupPages:
                 self._group,
                 {"alter": _alter, "delete": _delete, "reset": _reset, "clone": _clone},
             ),
-            ConsolePage("/dead-letters", _dead_groups),
-            ConsolePage("/dead-letters/{group}", _letters, {"replay": _replay}),
         )
 
     async def _group(self, asked: PageAsked) -> View:
@@ -238,85 +234,6 @@ async def _clone(asked: PageAsked, form: Form) -> Done:
 
 def _moved_text(group: str, moved: Mapping[str, object]) -> str:
     return f"Group {group} goes on elsewhere in {len(rows_of(moved, 'queues'))} queues."
-
-
-async def _dead_groups(asked: PageAsked) -> View:
-    async def find(limit: int, after: str) -> Mapping[str, object]:
-        found = await asked.inquiries.dead_letters.groups(limit=limit, after=after)
-        return {
-            "groups": [{"group": row["group"], **_sums(row)} for row in rows_of(found, "groups")],
-            "next": found["next"],
-        }
-
-    rows, next_ = await asked.rows("dead-letters", find, "groups")
-    table = ShownTable("dead-letters", "Groups with dead letters", (
-        TableColumn("group", "Group", "code", lambda row: path_of("dead-letters", row["group"])),
-        TableColumn("letters", "Dead letters", "number"),
-        TableColumn("replayed", "Replayed", "number"),
-        TableColumn("left", "Not replayed", "number"),
-    ), rows, "No message was given up.", next_)  # fmt: skip
-    text = "What a group has given up after its last retry lies here until its files go."
-    return View("Dead letters", text=text, tables=(table,))
-
-
-def _sums(group: Mapping[str, object]) -> dict[str, int]:
-    queues = cast("list[dict[str, int]]", group["queues"])
-    letters = sum(queue["max"] - queue["min"] for queue in queues)
-    replayed = sum(queue["replayed"] for queue in queues)
-    return {"letters": letters, "replayed": replayed, "left": letters - replayed}
-
-
-async def _letters(asked: PageAsked) -> View:
-    name = asked.part("group")
-    found = await asked.inquiries.dead_letters.list(
-        name, offset=asked.number("offset") or 0, body_max=256
-    )
-    rows = [message_row(row) for row in rows_of(found, "messages")]
-    sums = _sums(found)
-    next_ = asked.address(offset=found["next"]) if found["next"] else ""
-    table = ShownTable("letters", f"Dead letters of {name}", (
-        TableColumn("queueOffset", "Offset", "number", lambda row: address(
-            "/messages/one", id=row["offsetMsgId"])),
-        TableColumn("firstTopic", "First sent to", "code"),
-        *message_columns(),
-        TableColumn("reconsumeTimes", "Tried again", "number"),
-        TableColumn("replayed", "Replayed", "state"),
-    ), rows, "It has none.", next_,
-       act=RowAct("replay", "Replay", {"offsets": "queueOffset"}))  # fmt: skip
-    replay = Change("replay", "Replay", "Replay", (
-        Field("offsets", "Offsets", hint="such as 3, 5, 9; empty: all that were not replayed"),
-        Field("origin", "To the topic it was first sent to, for all groups", "checkbox"),
-        Field("again", "Also what was replayed already", "checkbox"),
-    ), text="A replayed message is consumed again, with its retries counted anew.")  # fmt: skip
-    return View(
-        f"Dead letters of {name}",
-        back=("/dead-letters", "Dead letters"),
-        facts=(
-            Fact("Dead letters", number_text(sums["letters"])),
-            Fact("Not replayed", number_text(sums["left"]), "warn" if sums["left"] else "ok"),
-        ),
-        tables=(table,),
-        changes=(replay,) if asked.may_change and sums["letters"] else (),
-    )
-
-
-async def _replay(asked: PageAsked, form: Form) -> Done:
-    name = asked.part("group")
-    words = form.get("offsets", "").replace(",", " ").split()
-    offsets = [number for word in words if (number := number_of("offsets", word)) is not None]
-    done = await asked.inquiries.dead_letters.replay(
-        name,
-        offsets or None,
-        origin=form.get("origin") == "yes",
-        again=form.get("again") == "yes",
-    )
-    counts = {key: len(cast("list[int]", done[key])) for key in ("replayed", "already", "missing")}
-    text = f"{counts['replayed']} replayed"
-    if counts["already"]:
-        text += f", {counts['already']} had been replayed already"
-    if counts["missing"]:
-        text += f", {counts['missing']} not there"
-    return Done(f"{text}.", path_of("dead-letters", name))
 
 
 def _field(group: Mapping[str, object], name: str) -> int:

@@ -1,23 +1,21 @@
 """Pages of messages: found by id, key, time or place, one with its body and its consumers, and
-those that wait for their time or for the end of their transaction.
+those that wait for their time or for the end of their transaction, or are dead letters.
+
+Bodies are shown as people read them: text, JSON in lines, or bytes in hexadecimal.
 """
 
 from __future__ import annotations
 
+import base64
+import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import NamedTuple, cast
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import TIMESTAMP_MAX
 from ledgermq.model.names.transactions import Decision
-from ledgermq.observer.console.bodies import (
-    SHOWN_MAX,
-    body_of,
-    message_columns,
-    message_row,
-    shown_body,
-    size_of,
-)
 from ledgermq.observer.console.group_pages import group_link
 from ledgermq.observer.console.rendering import ago_text, bytes_text, number_text, time_text
 from ledgermq.observer.console.tables import Row, RowAct, ShownTable, TableColumn
@@ -40,6 +38,171 @@ from ledgermq.observer.console.views import (
 )
 from ledgermq.observer.inquiries.row_pages import PAGE_ROWS_MAX
 from ledgermq.verbs.waiting import CancelTimer, EndTransaction, ListTimers, ListTransactions
+
+SHOWN_MAX = 64 * 1024
+"""Bytes of a body that a page shows."""
+
+LINES_SIZE_MAX = 4 * SHOWN_MAX
+"""Characters of JSON in lines: what is deep has more blanks than anything else."""
+
+_JSON_DEPTH_MAX = 100
+_WORD = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+_INDENT = "  "
+_PREVIEW = 120
+_LINE = 16
+
+
+class ShownBody(NamedTuple):
+    """A body in one of its forms.
+
+    Attributes:
+        form: ``json``, ``text`` or ``hex``.
+        forms: those in which it can be shown.
+        size: of the whole body, in bytes.
+        is_cut: the page has its beginning alone.
+    """
+
+    form: str
+    forms: tuple[str, ...]
+    text: str
+    size: int
+    is_cut: bool
+
+
+def shown_body(body: bytes, wanted: str = "") -> ShownBody:
+    """``body`` in the form that is ``wanted``, if it can be, else in the one that says most."""
+    part = body[:SHOWN_MAX]
+    is_cut = len(part) < len(body)
+    forms: tuple[str, ...] = ("hex",)
+    lines = None
+    text = _text_of(part, is_cut=is_cut)
+    if text is not None:
+        forms = ("text", *forms)
+        lines = None if is_cut else _json_lines(text)
+        if lines is not None:
+            forms = ("json", *forms)
+    form = wanted if wanted in forms else forms[0]
+    shown = {"json": lines, "text": text}.get(form)
+    return ShownBody(form, forms, shown or hex_lines(part), len(body), is_cut)
+
+
+def hex_lines(content: bytes) -> str:
+    """Offsets, bytes and what of them is printable ASCII, sixteen bytes a line."""
+    lines = []
+    for at in range(0, len(content), _LINE):
+        part = content[at : at + _LINE]
+        codes = part.hex(" ")
+        shown = "".join(chr(code) if 32 <= code < 127 else "." for code in part)
+        lines.append(f"{at:08x}  {codes:<{3 * _LINE}} {shown}")
+    return "\n".join(lines)
+
+
+def message_columns() -> tuple[TableColumn, ...]:
+    """Columns of what ``message_row`` adds."""
+    return (
+        TableColumn("storeTimestamp", "Stored (UTC)", "time"),
+        TableColumn("keys", "Keys", "code"),
+        TableColumn("tags", "Tags", "code"),
+        TableColumn("size", "Size", "bytes"),
+        TableColumn("preview", "Body", "preview"),
+    )
+
+
+def message_row(message: Row) -> Row:
+    """A message as an inquiry told it, with its keys, tags, size and the beginning of its body."""
+    properties = message["properties"]
+    assert isinstance(properties, Mapping)
+    body = body_of(message)
+    text = message.get("body")
+    line = " ".join(text.split()) if isinstance(text, str) else hex_lines(body[:16])[10:58]
+    return {
+        **{key: value for key, value in message.items() if key not in ("body", "bodyBase64")},
+        "keys": properties.get("KEYS", ""),
+        "tags": properties.get("TAGS", ""),
+        "size": size_of(message, len(body)),
+        "preview": line if len(line) <= _PREVIEW else f"{line[:_PREVIEW]}…",
+    }
+
+
+def size_of(message: Row, told: int) -> object:
+    """Bytes of a body of which so many were told; a text where only more than that is known."""
+    if "bodyLongerThan" in message:
+        return f"over {bytes_text(message['bodyLongerThan'])}"
+    return message.get("bodySize", told)
+
+
+def body_of(message: Row) -> bytes:
+    """The bytes of a body, as many of them as were told."""
+    text = message.get("body")
+    if isinstance(text, str):
+        return text.encode()
+    return base64.b64decode(str(message.get("bodyBase64", "")))
+
+
+def _text_of(content: bytes, *, is_cut: bool) -> str | None:
+    """What it says in UTF-8; None: it is no text."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        if not (is_cut and error.start >= len(content) - 3):
+            return None
+        text = content[: error.start].decode()
+    # A text with control characters is bytes that happen to be valid.
+    return text if all(char.isprintable() or char in "\n\r\t" for char in text) else None
+
+
+def _json_lines(text: str) -> str | None:
+    """An object or a list in lines; None of all else."""
+    if not text.lstrip().startswith(("{", "[")) or _depth(text) > _JSON_DEPTH_MAX:
+        return None
+    try:
+        json.loads(text)
+    except ValueError:
+        return None
+    return _in_lines(text)
+
+
+def _in_lines(text: str) -> str:
+    """JSON with line breaks, and every number and text as it was written: read and written again a
+    key that stands twice would be there once, and half a surrogate pair be no UTF-8. Behind
+    ``LINES_SIZE_MAX`` characters it ends.
+    """
+    parts: list[str] = []
+    depth = size = 0
+    for match in _WORD.finditer(text):
+        word = match[0]
+        new: tuple[str, ...] = (": " if word == ":" else word,)
+        if word in "{[":
+            depth += 1
+            new = (word, "\n", _INDENT * depth)
+        elif word in "}]":
+            depth -= 1
+            if parts[-2:] == ["\n", _INDENT * (depth + 1)]:
+                # Of an empty one.
+                del parts[-2:]
+            else:
+                new = ("\n", _INDENT * depth, word)
+        elif word == ",":
+            new = (word, "\n", _INDENT * depth)
+        parts += new
+        size += sum(map(len, new))
+        if size > LINES_SIZE_MAX:
+            parts.append("\n… and more lines; as text all of it is shown")
+            break
+    return "".join(parts)
+
+
+def _depth(text: str) -> int:
+    """Depth of brackets, or more: brackets within texts count, too."""
+    deepest = depth = 0
+    for char in text:
+        if char in "{[":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif char in "}]":
+            depth -= 1
+    return deepest
+
 
 BYS = (
     ("last", "the last ones of a queue"),
@@ -274,9 +437,90 @@ async def _end(asked: PageAsked, form: Form) -> Done:
     )
 
 
+async def _dead_groups(asked: PageAsked) -> View:
+    async def find(limit: int, after: str) -> Mapping[str, object]:
+        found = await asked.inquiries.dead_letters.groups(limit=limit, after=after)
+        return {
+            "groups": [{"group": row["group"], **_sums(row)} for row in rows_of(found, "groups")],
+            "next": found["next"],
+        }
+
+    rows, next_ = await asked.rows("dead-letters", find, "groups")
+    table = ShownTable("dead-letters", "Groups with dead letters", (
+        TableColumn("group", "Group", "code", lambda row: path_of("dead-letters", row["group"])),
+        TableColumn("letters", "Dead letters", "number"),
+        TableColumn("replayed", "Replayed", "number"),
+        TableColumn("left", "Not replayed", "number"),
+    ), rows, "No message was given up.", next_)  # fmt: skip
+    text = "What a group has given up after its last retry lies here until its files go."
+    return View("Dead letters", text=text, tables=(table,))
+
+
+def _sums(group: Mapping[str, object]) -> dict[str, int]:
+    queues = cast("list[dict[str, int]]", group["queues"])
+    letters = sum(queue["max"] - queue["min"] for queue in queues)
+    replayed = sum(queue["replayed"] for queue in queues)
+    return {"letters": letters, "replayed": replayed, "left": letters - replayed}
+
+
+async def _letters(asked: PageAsked) -> View:
+    name = asked.part("group")
+    found = await asked.inquiries.dead_letters.list(
+        name, offset=asked.number("offset") or 0, body_max=256
+    )
+    rows = [message_row(row) for row in rows_of(found, "messages")]
+    sums = _sums(found)
+    next_ = asked.address(offset=found["next"]) if found["next"] else ""
+    table = ShownTable("letters", f"Dead letters of {name}", (
+        TableColumn("queueOffset", "Offset", "number", lambda row: address(
+            "/messages/one", id=row["offsetMsgId"])),
+        TableColumn("firstTopic", "First sent to", "code"),
+        *message_columns(),
+        TableColumn("reconsumeTimes", "Tried again", "number"),
+        TableColumn("replayed", "Replayed", "state"),
+    ), rows, "It has none.", next_,
+       act=RowAct("replay", "Replay", {"offsets": "queueOffset"}))  # fmt: skip
+    replay = Change("replay", "Replay", "Replay", (
+        Field("offsets", "Offsets", hint="such as 3, 5, 9; empty: all that were not replayed"),
+        Field("origin", "To the topic it was first sent to, for all groups", "checkbox"),
+        Field("again", "Also what was replayed already", "checkbox"),
+    ), text="A replayed message is consumed again, with its retries counted anew.")  # fmt: skip
+    return View(
+        f"Dead letters of {name}",
+        back=("/dead-letters", "Dead letters"),
+        facts=(
+            Fact("Dead letters", number_text(sums["letters"])),
+            Fact("Not replayed", number_text(sums["left"]), "warn" if sums["left"] else "ok"),
+        ),
+        tables=(table,),
+        changes=(replay,) if asked.may_change and sums["letters"] else (),
+    )
+
+
+async def _replay(asked: PageAsked, form: Form) -> Done:
+    name = asked.part("group")
+    words = form.get("offsets", "").replace(",", " ").split()
+    offsets = [number for word in words if (number := number_of("offsets", word)) is not None]
+    done = await asked.inquiries.dead_letters.replay(
+        name,
+        offsets or None,
+        origin=form.get("origin") == "yes",
+        again=form.get("again") == "yes",
+    )
+    counts = {key: len(cast("list[int]", done[key])) for key in ("replayed", "already", "missing")}
+    text = f"{counts['replayed']} replayed"
+    if counts["already"]:
+        text += f", {counts['already']} had been replayed already"
+    if counts["missing"]:
+        text += f", {counts['missing']} not there"
+    return Done(f"{text}.", path_of("dead-letters", name))
+
+
 PAGES = (
     ConsolePage("/messages", _messages),
     ConsolePage("/messages/one", _message),
+    ConsolePage("/dead-letters", _dead_groups),
+    ConsolePage("/dead-letters/{group}", _letters, {"replay": _replay}),
     ConsolePage("/timers", _timers, {"cancel": _cancel}),
     ConsolePage("/transactions", _transactions, {"end": _end}),
 )

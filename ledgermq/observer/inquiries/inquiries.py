@@ -21,9 +21,8 @@ from ledgermq.members.mirrors.mirror_figures import HeldMirror, OwnMirror
 from ledgermq.model.errors import NoPermissionError, TimedOutError
 from ledgermq.model.features import LEVELS
 from ledgermq.observer.callers import HttpCaller
-from ledgermq.observer.inquiries.dead_letter_inquiries import DeadLetterInquiries
 from ledgermq.observer.inquiries.inquirer import Inquirer, Sources
-from ledgermq.observer.inquiries.message_inquiries import MessageInquiries
+from ledgermq.observer.inquiries.message_inquiries import DeadLetterInquiries, MessageInquiries
 from ledgermq.observer.inquiries.row_pages import (
     ROWS_DEFAULT,
     Json,

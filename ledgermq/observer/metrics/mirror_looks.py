@@ -19,7 +19,7 @@ from ledgermq.members.mirrors.mirror_report import read_mirror_report
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Position
-from ledgermq.observer.metrics.member_lag import index_held, member_lag
+from ledgermq.observer.metrics.node_series import index_held, member_lag
 from ledgermq.observer.metrics.scrapes import Scrapes
 from ledgermq.process.runtime_paths import RuntimePaths
 

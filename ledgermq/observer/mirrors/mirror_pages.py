@@ -16,7 +16,7 @@ from ledgermq.client.core.questions import ask
 from ledgermq.ipc.counters import Counts, ObserverCounter
 from ledgermq.model.errors import BusyError, ConfigError, LedgerError, ProtocolError
 from ledgermq.model.ids import NO_INDEX, Index, Term
-from ledgermq.observer.api.problems import problem, problem_of
+from ledgermq.observer.api.document import problem, problem_of
 from ledgermq.observer.callers import HttpCaller, caller_of
 from ledgermq.observer.inquiries.inquirer import Inquirer, Sources
 from ledgermq.observer.mirrors.log_source import LogSource

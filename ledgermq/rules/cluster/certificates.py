@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 from ledgermq.model.errors import ConfigError
+from ledgermq.model.names.clusters import CERTIFICATE_SIZE_MAX, CHAIN_LENGTH_MAX, NAME_LENGTH_MAX
 from ledgermq.rules.cluster.json_objects import (
     decoded,
     encoded,
@@ -28,11 +29,6 @@ from ledgermq.rules.cluster.signatures import (
 )
 
 PURPOSE = b"ledgermq home certificate"
-CERTIFICATE_SIZE_MAX = 1_024
-CHAIN_LENGTH_MAX = 64
-"""A chain that would get longer begins anew with a certificate of the root key."""
-
-NAME_LENGTH_MAX = 127
 
 
 class Certificate(NamedTuple):

@@ -20,10 +20,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError, CorruptLogError
-from ledgermq.rules.cluster.certificates import (
+from ledgermq.model.names.clusters import (
     CERTIFICATE_SIZE_MAX,
     CHAIN_LENGTH_MAX,
     NAME_LENGTH_MAX,
+    NODE_ADDRESS_SIZE_MAX,
+    NODES_MAX,
 )
 from ledgermq.rules.cluster.cluster_document import DOCUMENT_SIZE_MAX, read_value
 from ledgermq.rules.cluster.json_objects import (
@@ -40,11 +42,6 @@ from ledgermq.rules.cluster.signatures import PUBLIC_SIZE
 CLUSTER_KEY = "cluster"
 DOCUMENT_KEY = "cluster_document"
 """Keys by which the two kinds of changes are known in a command of the log."""
-
-NODES_MAX = 64
-NODE_ADDRESS_SIZE_MAX = 255
-"""Longest address of a member of a group, and ``NODES_MAX`` such members: in a row and in a
-command."""
 
 
 class ClusterJoined(NamedTuple):

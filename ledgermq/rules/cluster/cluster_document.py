@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.rules.cluster.certificates import NAME_LENGTH_MAX
+from ledgermq.model.names.clusters import NAME_LENGTH_MAX
 from ledgermq.rules.cluster.json_objects import (
     NUMBER_MAX,
     Object,

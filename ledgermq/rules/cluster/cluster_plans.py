@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ledgermq.model.errors import BusyError, ConfigError
+from ledgermq.model.names.clusters import CLUSTER_GROUPS_MAX
 from ledgermq.rules.cluster.certificates import Certificate, certify
 from ledgermq.rules.cluster.cluster_commands import (
     ClusterCommand,
@@ -25,8 +26,6 @@ from ledgermq.rules.cluster.document_desk import DocumentRequest
 from ledgermq.rules.cluster.json_objects import Object
 from ledgermq.rules.cluster.numbered_rows import RowKey
 from ledgermq.rules.cluster.signatures import PUBLIC_SIZE, SigningKey
-
-CLUSTER_GROUPS_MAX = 1_000
 
 _NODE = re.compile(r"tcp://(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9._-]+):[0-9]{1,5}")
 

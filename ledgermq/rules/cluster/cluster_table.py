@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Self
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.rules.cluster.certificates import NAME_LENGTH_MAX, Chain
+from ledgermq.model.names.clusters import NAME_LENGTH_MAX
+from ledgermq.rules.cluster.certificates import Chain
 from ledgermq.rules.cluster.cluster_commands import (
     ClusterCommand,
     ClusterJoined,

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import ConfigError, TopicUnknownError
 from ledgermq.model.limits import QUEUE_ID_MAX
-from ledgermq.rules.cluster.certificates import NAME_LENGTH_MAX
-from ledgermq.rules.cluster.cluster_plans import CLUSTER_GROUPS_MAX, Plan, plan_row, plan_rows
+from ledgermq.model.names.clusters import CLUSTER_GROUPS_MAX, NAME_LENGTH_MAX
+from ledgermq.rules.cluster.cluster_plans import Plan, plan_row, plan_rows
 from ledgermq.rules.cluster.cluster_table import GROUP_KIND, ClusterTable
 from ledgermq.rules.cluster.json_objects import Object, integer_of, text_of
 from ledgermq.rules.cluster.numbered_rows import RowKey

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 TOKEN = "token"  # noqa: S105 - a property's name
 ORIGIN = "origin"
-TOKEN_MAX = 2**62
 
 
 class Replayed(NamedTuple):

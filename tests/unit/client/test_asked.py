@@ -195,6 +195,8 @@ def test_the_signature_is_that_of_the_declaration() -> None:
     assert list(inspect.signature(admin.members).parameters) == ["group"]
     assert list(inspect.signature(Admin.members).parameters) == ["self", "group"]
     assert inspect.signature(Admin.lag).return_annotation == "list[QueueLag]"
+    assert inspect.signature(Admin.topic).return_annotation == "TopicState"
+    assert inspect.signature(Admin.create_topic).return_annotation == "TopicSettings"
     assert inspect.signature(AsyncAdmin.members).return_annotation == "GroupMembers"
     assert inspect.isgeneratorfunction(inspect.unwrap(Admin.lag))
 

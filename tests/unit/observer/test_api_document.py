@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from openapi_spec_validator import validate
 
-from ledgermq.observer.api.call_rows import CALLS
-from ledgermq.observer.api.calls import PREFIX, ApiCall
-from ledgermq.observer.api.document import REFUSALS, document
-from ledgermq.observer.api.problems import STATUSES
+from ledgermq.observer.api.call_rows import CALLS, PREFIX, ApiCall
+from ledgermq.observer.api.document import REFUSALS, STATUSES, document
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ import pytest
 
 from ledgermq.daemon.health.verdict import _SEE
 from ledgermq.observer.callers import HttpCaller
-from ledgermq.observer.console.bodies import LINES_SIZE_MAX, SHOWN_MAX, shown_body
 from ledgermq.observer.console.console import _local
 from ledgermq.observer.console.documents import PAGES, document, section, titles
 from ledgermq.observer.console.history import SAMPLES, WATCHED_MAX, LagHistory, Ring
+from ledgermq.observer.console.message_pages import LINES_SIZE_MAX, SHOWN_MAX, shown_body
 from ledgermq.observer.console.rendering import FOLDER, Rendering, bytes_text, time_text
 from ledgermq.observer.console.tables import ShownTable, TableColumn, as_csv, exported
 from ledgermq.observer.console.visits import (

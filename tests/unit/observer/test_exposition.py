@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client.exposition import choose_encoder
 
 from ledgermq.ipc.time_histogram import BOUNDS_NS, Times
-from ledgermq.observer.metrics.exposition import Exposition
-from ledgermq.observer.metrics.samples import Samples
+from ledgermq.observer.metrics.samples import Exposition, Samples
 from ledgermq.observer.metrics.series import CATALOG, SeriesKind
 
 TEXT = "text/plain"

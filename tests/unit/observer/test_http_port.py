@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from ledgermq.ipc.cursor_page import COUNTERS_MAX
-from ledgermq.observer.http_connection import App
 from ledgermq.observer.http_limits import HttpLimits
-from ledgermq.observer.http_port import AGAIN_S, HttpPort, listen
+from ledgermq.observer.http_port import AGAIN_S, App, HttpPort, listen
 from tests.certificates import make_certificate
 from tests.suite.patience import PATIENCE_S
 

@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.formats.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
 from ledgermq.model.ids import NO_INDEX, Index, Position
-from ledgermq.observer.metrics.member_lag import index_held
+from ledgermq.observer.metrics.node_series import index_held
 from ledgermq.store.log.entry_files import EntryFiles
 from tests.unit.raft_node.mirror_pair import FILE_SIZE, StoredLog
 

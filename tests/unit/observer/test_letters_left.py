@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from ledgermq.client.reading.dead_letters import DeadLetterQueue
-from ledgermq.observer.inquiries.dead_letter_inquiries import REPLAYED_MAX, _left
+from ledgermq.observer.inquiries.message_inquiries import REPLAYED_MAX, _left
+from ledgermq.verbs.dead_letters import DeadLetterQueue
 
 
 def test_those_are_left_that_were_not_replayed() -> None:

@@ -11,9 +11,8 @@ import pytest
 from ledgermq.ipc.counters import COUNTER_NAMES
 from ledgermq.ipc.cursor_page import PORTS, Role
 from ledgermq.observer.metrics.counter_help import COUNTER_HELP, SUPERVISOR_HELP
-from ledgermq.observer.metrics.exposition import Exposition
 from ledgermq.observer.metrics.node_series import expiry_s
-from ledgermq.observer.metrics.samples import Samples
+from ledgermq.observer.metrics.samples import Exposition, Samples
 from ledgermq.observer.metrics.series import CATALOG, SeriesKind
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "operating" / "metrics.md"

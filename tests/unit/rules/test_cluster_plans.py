@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ledgermq.model.errors import BusyError, ConfigError
+from ledgermq.model.names.clusters import CLUSTER_GROUPS_MAX
 from ledgermq.rules.cluster import cluster_plans
 from ledgermq.rules.cluster.certificates import Certificate, certify
 from ledgermq.rules.cluster.cluster_commands import (
@@ -15,7 +16,6 @@ from ledgermq.rules.cluster.cluster_commands import (
     TombstonesForgotten,
 )
 from ledgermq.rules.cluster.cluster_plans import (
-    CLUSTER_GROUPS_MAX,
     Plan,
     plan_beginning,
     plan_group,

@@ -8,7 +8,8 @@ import zlib
 import pytest
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.rules.cluster.certificates import CHAIN_LENGTH_MAX, Certificate, Chain, certify
+from ledgermq.model.names.clusters import CHAIN_LENGTH_MAX
+from ledgermq.rules.cluster.certificates import Certificate, Chain, certify
 from ledgermq.rules.cluster.cluster_commands import (
     ClusterJoined,
     ClusterLeft,

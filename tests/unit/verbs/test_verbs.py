@@ -41,6 +41,8 @@ def value_of(argument: Argument) -> object:
         return argument.among[-1]
     if argument.kind is int:
         return argument.bounds.most if argument.bounds else 7
+    if argument.texts:
+        return ["some", "others"]
     return {str: "some", bool: True, dict: {"a": 1}, list: [3, 1]}[argument.kind]
 
 
@@ -55,10 +57,13 @@ def wrong_values(argument: Argument) -> Iterator[object]:
         int: ("7", True, 1.5),
         bool: (1, "true"),
         dict: ([], "{}"),
-        list: ({}, "1", [-1], ["1"]),
+        list: ({}, "1", [-1], [""] if argument.texts else ["1"]),
     }[argument.kind]  # fmt: skip
+    if argument.texts:
+        yield from (["x"] * (argument.texts.count_max + 1), ["x" * (argument.texts.size_max + 1)])
     if argument.bounds:
-        yield from (argument.bounds.least - 1, argument.bounds.most + 1)
+        numbers = argument.bounds.least - 1, argument.bounds.most + 1
+        yield from ([one] if argument.kind is list else one for one in numbers)
     if argument.among:
         yield "none of them"
 
@@ -97,12 +102,15 @@ def test_a_value_that_is_none_is_refused_by_the_name_of_its_argument(
         asked = {**filled(verb).arguments(), argument.wire_name: wrong}
         with pytest.raises(ProtocolError) as refused:
             read_arguments(verb, asked)
-        assert refused.value.details["argument"] == argument.wire_name
+        details = refused.value.details
+        assert details["key" if argument.texts else "argument"] == argument.wire_name
 
     left_out = filled(verb).arguments()
     del left_out[argument.wire_name]
     if argument.is_needed and argument.kind is not dict:
-        with pytest.raises(ProtocolError, match="missing"):
+        with pytest.raises(
+            ProtocolError, match=argument.texts.what if argument.texts else "missing"
+        ):
             read_arguments(verb, left_out)
 
 
