@@ -24,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.suite.patience import PATIENCE_S
+
 SOURCES = Path(__file__).resolve().parents[2]
 ORDER_SIZE_MAX = 1_048_576
 _AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_")
@@ -210,11 +212,17 @@ def run_program(
         return subprocess.CompletedProcess(command, status, output.read(), errors.read())
 
 
-def run_command(*words: str) -> subprocess.CompletedProcess[str]:
+def run_command(*words: object) -> subprocess.CompletedProcess[str]:
     """Run ``ledgermq`` with these words."""
+    return run_python("-m", "ledgermq.cli.main", *words)
+
+
+def run_python(*words: object) -> subprocess.CompletedProcess[str]:
+    """Run a module or a script with its words, until it has ended by itself."""
     done = run_program(
-        ["-m", "ledgermq.cli.main", *words],
+        [str(word) for word in words],
         environment={**os.environ, "PYTHONPATH": str(SOURCES)},
+        timeout_s=PATIENCE_S,
     )
     return subprocess.CompletedProcess(
         done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
