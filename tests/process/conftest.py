@@ -93,6 +93,8 @@ class Node:
             "listen": {"runtime_dir": str(self.runtime), "trusted_network": True},
             # Stores that are years old, and whatever the disk of the machine has.
             "retention": {"file_reserved_time": 876_000, "refuse_above": "100%"},
+            # A new leader waits for so long before it says that nobody consumes.
+            "groups": {"heartbeat_ms": 300},
             # Who gets no processor, or no disk, for some seconds does not hang.
             "supervision": {"beat_timeout_ms": 60_000, "stop_timeout_ms": 60_000},
         }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -20,8 +19,9 @@ from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import LedgerError, MessageIllegalError, NoPermissionError, QuotaError
 from ledgermq.model.names.system_topics import TRACE_TOPIC
 from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
-from tests.process.conftest import SOURCES, Node, wait_until
-from tests.process.group_nodes import COMMAND, TOPIC, Member, free_port, make_group, producer
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, Member, free_port, make_group, producer
+from tests.process.node_start import run_command
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -70,11 +70,7 @@ class Guarded:
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run ``ledgermq`` as the operator."""
-        return subprocess.run(
-            [*COMMAND, *words, "--address", self.local],
-            capture_output=True, text=True, check=False,
-            env={**os.environ, "PYTHONPATH": str(SOURCES)},
-        )  # fmt: skip
+        return run_command(*words, "--address", self.local)
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ import json
 import shutil
 import signal
 import ssl
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,8 +17,9 @@ from ledgermq.client import Producer, ProducerOptions
 from ledgermq.client.core.keys import load_client_keys
 from ledgermq.model.errors import LedgerError
 from ledgermq.remoting.codes import RequestCode
-from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
+from tests.process.node_start import run_command
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_steps import NOW_MS
 from tests.suite.patience import PATIENCE_S
@@ -33,10 +32,7 @@ pytestmark = [
 
 def ledgermq(*words: object) -> str:
     """What the command prints, which has to succeed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "ledgermq.cli.main", *map(str, words)],
-        capture_output=True, text=True, check=False, env={"PYTHONPATH": str(SOURCES)},
-    )  # fmt: skip
+    done = run_command(*words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 
-from tests.process.conftest import SOURCES, Node
-from tests.suite.patience import PATIENCE_S
+from tests.process.client_node import SERVE
+from tests.process.conftest import Node
+from tests.process.node_start import run_command
 
 pytestmark = pytest.mark.slow
 
-COMMAND = [sys.executable, "-m", "ledgermq.cli.main"]
 
-
-def bench(node: Node, *words: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [*COMMAND, "bench", *words, "--address", f"ipc://{node.runtime}", "--json"],
-        capture_output=True,
-        check=False,
-        timeout=PATIENCE_S,
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
-    )
+def bench(node: Node, *words: str) -> subprocess.CompletedProcess[str]:
+    return run_command("bench", *words, "--address", f"ipc://{node.runtime}", "--json")
 
 
 def test_what_was_sent_is_what_can_be_read(make_node: Callable[[], Node]) -> None:
     node = make_node()
     node.configure(store={"mapped_file_size_commit_log": 8_388_608})
-    node.launch([*COMMAND[1:], "serve", "--config", str(node.config)])
+    node.launch([*SERVE, str(node.config)])
     node.wait_ready()
     produced = bench(node, "produce", "--seconds", "0.2", "--producers", "2", "--batch", "8")
     consumed = bench(node, "consume", "--seconds", "20")

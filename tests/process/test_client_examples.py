@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.process.client_node import start_client_node
-from tests.process.conftest import SOURCES, Node
-from tests.suite.patience import PATIENCE_S
+from tests.process.conftest import Node
+from tests.process.node_start import run_python
 
 pytestmark = pytest.mark.slow
 
@@ -44,14 +41,7 @@ def test_an_example_prints_what_it_promises(
 ) -> None:
     node = make_node()
     start_client_node(node)
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{name}.py"), f"ipc://{node.runtime}"],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
-    )
+    done = run_python(EXAMPLES / f"{name}.py", f"ipc://{node.runtime}")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.strip() for line in done.stdout.splitlines()] == printed

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +19,9 @@ from ledgermq.client.aio import AsyncConsumer, AsyncProducer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.sending.send_future import SendFuture
 from tests.process.client_node import SERVE
-from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
+from tests.process.node_start import run_python
 from tests.process.test_cluster_groups import ClusterNode
 from tests.suite.patience import PATIENCE_S
 
@@ -220,13 +218,6 @@ def test_the_awaitable_forms_send_read_give_back_and_note_in_both_groups(
 def test_the_example_sends_to_both_groups_and_bills_what_it_has_sent(
     cluster: tuple[ClusterNode, ClusterNode],
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / "several_groups.py", cluster[0].address],
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=True,
-    )
+    done = run_python(EXAMPLES / "several_groups.py", cluster[0].address)
 
-    assert done.stdout == "billed: 39 in 2 groups\n"
+    assert (done.returncode, done.stdout) == (0, "billed: 39 in 2 groups\n"), done.stderr

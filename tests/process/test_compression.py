@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -17,7 +14,8 @@ from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.model.errors import BodyUnreadableError
-from tests.process.conftest import SOURCES, Node
+from tests.process.conftest import Node
+from tests.process.node_start import run_command
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -98,12 +96,9 @@ def test_a_broken_body_is_told_and_stops_nobody(node: Node, topic: str) -> None:
         batch = [OutgoingMessage(b"before"), broken, OutgoingMessage(b"after")]
         producer.send_batch(topic, batch, queue_id=0).result(PATIENCE_S)
     messages = read(node, topic, 3)
-    command = [sys.executable, "-m", "ledgermq.cli.main", "receive", topic, "--queue", "0"]
-    printed = subprocess.run(
-        [*command, "--address", address(node), "--json"],
-        check=True, capture_output=True, text=True, timeout=PATIENCE_S,
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
-    )  # fmt: skip
+    words = ["receive", topic, "--queue", "0", "--address", address(node), "--json"]
+    printed = run_command(*words)
+    assert printed.returncode == 0, printed.stderr
     rows = [json.loads(line) for line in printed.stdout.splitlines()]
 
     assert [one.body_fault is None for one in messages] == [True, False, True]

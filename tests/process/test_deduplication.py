@@ -7,8 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -32,8 +30,9 @@ from ledgermq.wire.send_frame import Sent
 from ledgermq.wire.session import Refusal, decode_welcome, encode_body
 from ledgermq.writer.duplicates.unique_ids import RETRY_MS
 from tests.process.client_node import start_client_node
-from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import Group, Member, make_group
+from tests.process.node_start import run_python
 from tests.process.raw_producer import RawProducer
 from tests.suite.patience import PATIENCE_S
 
@@ -342,11 +341,7 @@ def test_the_next_leader_of_a_group_stores_each_id_once(make_node: Callable[[], 
 
 
 def test_the_example_stores_its_payments_once(node: Node) -> None:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLE), address(node)],
-        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
-    )  # fmt: skip
+    done = run_python(EXAMPLE, address(node))
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [

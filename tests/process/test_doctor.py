@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.process.conftest import SOURCES, Node, wait_until
-from tests.process.group_nodes import COMMAND, Member, free_port, make_group
-from tests.suite.patience import PATIENCE_S
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import Member, free_port, make_group
+from tests.process.node_start import run_command
 
 pytestmark = pytest.mark.slow
 
 
 def doctor(node: Node, *words: str) -> tuple[int, dict[str, dict[str, str]]]:
     """Exit status, and findings by name."""
-    done = subprocess.run(
-        [*COMMAND, "doctor", "--config", str(node.config), "--json", *words],
-        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
-        env={"PYTHONPATH": str(SOURCES)},
-    )  # fmt: skip
+    done = run_command("doctor", "--config", node.config, "--json", *words)
     assert done.stderr == ""
     found: list[dict[str, Any]] = json.loads(done.stdout)["findings"]
     return done.returncode, {finding["check"]: finding for finding in found}

@@ -24,6 +24,7 @@ from ledgermq.sessions.keys.client_keys import make_node_key
 from tests.certificates import make_certificate
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import COMMAND, Member, free_port, make_group, producer
+from tests.process.node_start import run_command
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -64,15 +65,12 @@ class Archive:
 def words_of(node: Node, seconds: int, *more: str) -> list[str]:
     out = node.folder / "out"
     out.mkdir(exist_ok=True)
-    command = [*COMMAND, "doctor", "--config", str(node.config), "--record", str(seconds)]
+    command = ["doctor", "--config", str(node.config), "--record", str(seconds)]
     return [*command, "--output", str(out), *QUICK, *more]
 
 
 def record(node: Node, seconds: int = 3, *more: str) -> Archive:
-    done = subprocess.run(
-        words_of(node, seconds, "--json", *more), capture_output=True, text=True, check=False,
-        timeout=PATIENCE_S, env={**os.environ, "PYTHONPATH": str(SOURCES)},
-    )  # fmt: skip
+    done = run_command(*words_of(node, seconds, "--json", *more))
     assert (done.returncode, done.stderr) == (0, "")
     told = json.loads(done.stdout)
     assert told["interrupted"] == ""
@@ -198,7 +196,7 @@ def record_of_nothing(node: Node) -> Archive:
 
 def test_an_interrupted_record_has_what_there_was(node: Node) -> None:
     process = subprocess.Popen(
-        words_of(node, 600), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [*COMMAND, *words_of(node, 600)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
     )  # fmt: skip
     try:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +9,8 @@ import pytest
 
 from ledgermq.client import Consumer
 from tests.process.client_node import start_client_node
-from tests.process.conftest import SOURCES, Node
-from tests.suite.patience import PATIENCE_S
+from tests.process.conftest import Node
+from tests.process.node_start import run_python
 
 pytestmark = pytest.mark.slow
 
@@ -24,16 +21,12 @@ def test_orders_are_billed_given_back_and_replayed(make_node: Callable[[], Node]
     node = make_node()
     start_client_node(node)
     address = f"ipc://{node.runtime}"
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLE), address],
-        capture_output=True, check=False, timeout=PATIENCE_S,
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
-    )  # fmt: skip
+    done = run_python(EXAMPLE, address)
     with Consumer(address, topic="orders", group="billing") as consumer:
         (again,) = consumer.poll(20.0)
 
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.decode().splitlines() == [
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
         "b'bad 2': again later",
         "b'bad 2': dead",
         "billed: [b'good 1', b'good 3']",

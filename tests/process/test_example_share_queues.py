@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from ledgermq.client import GroupConsumer, GroupOptions, TopicQueue
-from tests.process.conftest import SOURCES, Node, wait_until
-from tests.suite.patience import PATIENCE_S
+from tests.process.conftest import Node, wait_until
+from tests.process.node_start import run_command, run_python
 
 pytestmark = pytest.mark.slow
 
@@ -22,19 +19,11 @@ NODE = {}
 """One node for all tests, with the settings of the kit."""
 
 
-def run(*words: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, *words],
-        capture_output=True, check=False, timeout=PATIENCE_S,
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
-    )  # fmt: skip
-
-
 def test_queues_are_shared_and_left(node: Node) -> None:
-    done = run(str(EXAMPLE), f"ipc://{node.runtime}")
+    done = run_python(EXAMPLE, f"ipc://{node.runtime}")
 
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.decode().splitlines() == [
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
         "shared: 2 and 2 queues",
         "right has left: it has 0 queues",
         "billed 60 orders, 0 of them twice",
@@ -43,17 +32,17 @@ def test_queues_are_shared_and_left(node: Node) -> None:
 
 def test_the_command_tells_who_consumes_what_and_how_far(node: Node) -> None:
     address = f"ipc://{node.runtime}"
-    words = ["-m", "ledgermq.cli.main", "group", "members", "told", "--address", address]
-    nobody = run(*words)
+    words = ["group", "members", "told", "--address", address]
+    nobody = run_command(*words)
     options = GroupOptions(ordered=True, strategy="sticky")
     with GroupConsumer(address, group="told", name="one", group_options=options) as consumer:
         consumer.subscribe(["orders", "other"], "a || b")
         wait_until(lambda: consumer.poll(0.1) or len(consumer.assignment) == 8, "its queues")
         consumer.commit({TopicQueue("other", 2): 0})
-        table, found = run(*words), run(*words, "--json")
+        table, found = run_command(*words), run_command(*words, "--json")
 
     told = json.loads(found.stdout)
-    assert nobody.returncode == 1 and b"group does not exist (group='told')" in nobody.stderr
+    assert nobody.returncode == 1 and "group does not exist (group='told')" in nobody.stderr
     assert [member["client"] for member in told["members"]] == ["one"]
     assert told["members"][0]["subscription"] == {
         "%RETRY%told": "*", "orders": "a || b", "other": "a || b",
@@ -64,5 +53,5 @@ def test_the_command_tells_who_consumes_what_and_how_far(node: Node) -> None:
         "topic": "other", "queue_id": 2, "client": "one", "committed": 0, "lag": 0,
     }  # fmt: skip
     assert told["warnings"] == []
-    assert b"sticky, ordered" in table.stdout
-    assert b"orders (a || b), other (a || b)" in table.stdout
+    assert "sticky, ordered" in table.stdout
+    assert "orders (a || b), other (a || b)" in table.stdout

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 
@@ -19,7 +17,8 @@ from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.model.errors import FilterIllegalError
 from ledgermq.model.message_filter import MessageFilter
-from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.conftest import Node, wait_until
+from tests.process.node_start import run_command
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -123,15 +122,7 @@ def test_an_async_consumer_filters_too(node: Node, topic: str, producer: Produce
 
 
 def receive(node: Node, topic: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ledgermq.cli.main", "receive", topic, *arguments]
-    return subprocess.run(
-        [*command, "--address", address(node)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
-    )
+    return run_command("receive", topic, *arguments, "--address", address(node))
 
 
 def test_the_command_line_filters_and_names_what_is_wrong(

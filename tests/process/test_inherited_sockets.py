@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -18,10 +17,9 @@ import pytest
 
 from ledgermq.remoting.codes import RequestCode
 from tests.process.client_node import SERVE
-from tests.process.conftest import SOURCES, Node, wait_until
-from tests.process.group_nodes import COMMAND
+from tests.process.conftest import Node, wait_until
+from tests.process.node_start import run_command
 from tests.process.remoting_client import RemotingClient
-from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -64,11 +62,7 @@ def test_who_connects_while_no_process_serves_waits_and_is_answered(
     assert node.status()["ports"] == [
         {"setting": "listen.remoting", "address": address_of(held), "unit": UNIT}
     ]
-    told = subprocess.run(
-        [*COMMAND, "service", "status", "--config", str(node.config)],
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
-        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
-    )  # fmt: skip
+    told = run_command("service", "status", "--config", node.config)
     assert f"port        {address_of(held)} (listen.remoting): held by systemd ({UNIT})" in (
         told.stdout.splitlines()
     )

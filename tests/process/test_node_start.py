@@ -77,3 +77,45 @@ def test_what_an_interpreter_reads_at_its_start_needs_one_of_its_own(tmp_path: P
     assert isinstance(process, subprocess.Popen)
     assert process.wait(PATIENCE_S) == 0
     assert log.read_text() == "1\n"
+
+
+ENDS = """
+import atexit, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+ready = threading.Event()
+def work():
+    ready.wait()
+    print("thread")
+def last():
+    print("at exit")
+atexit.register(last)
+threading.Thread(target=work).start()
+ThreadPoolExecutor(1).submit(ready.set)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [("", 0), ("sys.exit(5)", 5), ("sys.exit('why')", 1), ("raise KeyError('why')", 1)],
+)
+def test_a_forked_program_ends_as_an_executed_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, status: int
+) -> None:
+    told = []
+    for executed in ("0", "1"):
+        monkeypatch.setenv("LEDGERMQ_EXEC_NODES", executed)
+        (tmp_path / executed).mkdir()
+        script, log = tmp_path / executed / "program.py", tmp_path / executed / "log"
+        script.write_text(ENDS + end)
+        with log.open("wb") as output:
+            process = start_node(
+                [str(script)], environment=dict(os.environ), output=output.fileno()
+            )
+        assert process.wait(PATIENCE_S) == status
+        lines = log.read_text().splitlines()
+        # Where an error came by is not the same.
+        told.append(sorted(line for line in lines if not line.startswith(" ")))
+
+    assert {"thread", "at exit"} <= set(told[0])
+    assert told[0] == told[1]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,8 +21,8 @@ from ledgermq.wire.header import Kind, encode_header
 from ledgermq.wire.session import Refusal
 from tests.process.broker_node import BrokerNode, NodeMaker, broker_nodes, root_of, units_of
 from tests.process.client_node import start_client_node
-from tests.process.conftest import SOURCES, Node, wait_until
-from tests.suite.patience import PATIENCE_S
+from tests.process.conftest import Node, wait_until
+from tests.process.node_start import run_command
 
 pytestmark = pytest.mark.slow
 
@@ -266,10 +264,10 @@ def check_commands(node: Node, sent: Any) -> None:
     assert (offsets["min"], offsets["max"]) == (0, 60)
     assert 0 <= by_time["offset"] < 60
     assert "7" in [row["body"] for row in since["messages"]]
-    assert (missing.returncode, missing.stdout) == (1, b"")
+    assert (missing.returncode, missing.stdout) == (1, "")
     assert plain.returncode == 0
-    assert plain.stdout.startswith(b"orders queue 1 offset 7, position ")
-    assert plain.stdout.endswith(b"\n7\n")
+    assert plain.stdout.startswith("orders queue 1 offset 7, position ")
+    assert plain.stdout.endswith("\n7\n")
 
 
 def told(node: Node, *words: str) -> Any:
@@ -278,13 +276,8 @@ def told(node: Node, *words: str) -> Any:
     return json.loads(done.stdout)
 
 
-def command(node: Node, *words: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "ledgermq.cli.main", "query", *words,
-         "--address", f"ipc://{node.runtime}"],
-        capture_output=True, check=False, timeout=PATIENCE_S,
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
-    )  # fmt: skip
+def command(node: Node, *words: str) -> subprocess.CompletedProcess[str]:
+    return run_command("query", *words, "--address", f"ipc://{node.runtime}")
 
 
 def test_by_times_all_are_found_that_came_after_the_clock_was_put_back(

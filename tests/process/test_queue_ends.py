@@ -7,7 +7,6 @@ filled so itself, as a new member, out of a backup, without its queues, or conve
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,9 +19,8 @@ from ledgermq.formats.findings import Severity
 from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.store.files.mapped_files import MappedFiles
 from ledgermq.store.queues.queue_ends import ends_path, read_queue_ends, write_queue_ends
-from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import (
-    COMMAND,
     SIZES,
     TOPIC,
     Group,
@@ -31,6 +29,7 @@ from tests.process.group_nodes import (
     make_growing_group,
     producer,
 )
+from tests.process.node_start import run_command
 from tests.staged_derived import stage
 from tests.suite.patience import PATIENCE_S
 
@@ -158,10 +157,7 @@ def fill_by_files(group: Group, late: Member) -> None:
 
 
 def ledgermq(*words: object) -> None:
-    done = subprocess.run(
-        [*COMMAND, *map(str, words)],
-        capture_output=True, text=True, check=False, env={"PYTHONPATH": str(SOURCES)},
-    )  # fmt: skip
+    done = run_command(*words)
     assert done.returncode == 0, (done.stdout, done.stderr)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from ledgermq.model.exit_status import EXIT_OK, EXIT_STORAGE
 from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node
+from tests.process.node_start import run_command
 
 pytestmark = [
     pytest.mark.slow,
@@ -61,10 +61,7 @@ def test_a_start_says_that_the_store_is_read_only(node: Node) -> None:
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words[:2]))
 def test_no_command_calls_a_read_only_store_a_bug(words: tuple[str, ...], node: Node) -> None:
     asked = [word.format(root=node.root, config=node.config) for word in words]
-    done = subprocess.run(
-        [sys.executable, "-m", "ledgermq.cli.main", *asked],
-        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    done = run_command(*asked)
 
     assert "Traceback" not in done.stderr and "bug of ledgermq" not in done.stderr, done.stderr
     if done.returncode == EXIT_STORAGE:

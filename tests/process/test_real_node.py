@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.process.conftest import SOURCES, Node, is_alive, wait_until
+from tests.process.conftest import Node, is_alive, wait_until
+from tests.process.node_start import run_command
 
 pytestmark = pytest.mark.slow
 
@@ -163,10 +162,8 @@ def test_a_disk_that_refuses_ends_the_node_with_two(make_node: Callable[[], Node
 def test_check_says_what_the_node_has_made(node: Node, *, is_running: bool) -> None:
     if not is_running:
         node.stop()
-    done = subprocess.run(
-        [sys.executable, *COMMAND, "serve", "--check", "--json", "--config", str(node.config)],
-        check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(SOURCES)},
-    )  # fmt: skip
+    done = run_command("serve", "--check", "--json", "--config", node.config)
+    assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
 
     assert found["ok"] is True

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -20,6 +18,7 @@ from ledgermq.client import (
 )
 from tests.process.client_node import own_topic
 from tests.process.conftest import Node, wait_until
+from tests.process.node_start import run_command
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -117,9 +116,6 @@ def test_commands_begin_there_too(stored: Stored) -> None:
 
 
 def run(stored: Stored, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "ledgermq.cli.main", *words, "--address", stored.address],
-        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+    done = run_command(*words, "--address", stored.address)
     assert done.returncode == 0, done.stderr
     return done.stdout

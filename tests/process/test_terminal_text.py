@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +12,7 @@ from ledgermq.client import Admin, Consumer, DeadLetters, OutgoingMessage, Produ
 from ledgermq.model.errors import LedgerError
 from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
+from tests.process.node_start import run_command, start_node
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -48,10 +47,9 @@ def node() -> Iterator[Node]:
 def at_a_terminal(*words: str) -> bytes:
     """All that a terminal is told by a command, on either stream."""
     outer, inner = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ledgermq.cli.main", *words],
-        stdin=inner, stdout=inner, stderr=inner,
-        env={**os.environ, "PYTHONPATH": str(SOURCES), "TERM": "xterm-256color"},
+    process = start_node(
+        ["-m", "ledgermq.cli.main", *words], given=inner, output=inner,
+        environment={**os.environ, "PYTHONPATH": str(SOURCES), "TERM": "xterm-256color"},
     )  # fmt: skip
     os.close(inner)
     told = b""
@@ -102,13 +100,9 @@ def test_no_command_hands_on_what_a_terminal_would_do(node: Node, words: str) ->
 
 
 def test_a_pipe_has_each_byte(node: Node) -> None:
-    told = subprocess.run(
-        [sys.executable, "-m", "ledgermq.cli.main", "receive", "orders",
-         "--address", f"ipc://{node.runtime}"],
-        capture_output=True, check=True, env={**os.environ, "PYTHONPATH": str(SOURCES)},
-    )  # fmt: skip
+    told = run_command("receive", "orders", "--address", f"ipc://{node.runtime}")
 
-    assert told.stdout == BODY + b"\n"
+    assert (told.returncode, told.stdout.encode()) == (0, BODY + b"\n")
 
 
 def test_the_message_is_as_it_was_sent(node: Node) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -13,8 +10,9 @@ import pytest
 
 from ledgermq.client import GroupConsumer
 from ledgermq.client.broker_connection import connect_broker
-from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
+from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.group_nodes import TOPIC, Group, make_group, producer
+from tests.process.node_start import run_command
 from tests.process.pty_program import PtyProgram
 from tests.suite.patience import PATIENCE_S
 
@@ -40,17 +38,6 @@ def group() -> Iterator[Group]:
 
 def top(group: Group, *words: str) -> list[str]:
     return ["top", "--address", ",".join(group.addresses), "--interval", "0.3", *words]
-
-
-def run(words: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ledgermq.cli.main", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
-    )
 
 
 def row(lines: list[str], begin: str) -> list[str]:
@@ -136,7 +123,7 @@ def test_a_node_that_is_away_is_named_and_the_others_are_shown(
 
 
 def test_one_look_is_printed_for_people_and_for_programs(group: Group) -> None:
-    told = run(top(group, "--once", "--json"))
+    told = run_command(*top(group, "--once", "--json"))
     assert told.returncode == 0, told.stderr
     found = json.loads(told.stdout)
     assert {node["name"] for node in found["nodes"]} == {"n0", "n1", "n2"}
@@ -145,7 +132,7 @@ def test_one_look_is_printed_for_people_and_for_programs(group: Group) -> None:
     assert all(node["rates"]["in_messages"] is not None for node in found["nodes"])
     assert all(node["disk"]["reserve"] > 0 for node in found["nodes"])
     assert found["groups"][0]["topics"] == {TOPIC: SENT - CONSUMED}
-    printed = run(top(group, "--once"))
+    printed = run_command(*top(group, "--once"))
     assert printed.returncode == 0, printed.stderr
     lines = printed.stdout.splitlines()
     assert max(map(len, lines)) <= 80
@@ -153,15 +140,15 @@ def test_one_look_is_printed_for_people_and_for_programs(group: Group) -> None:
 
 
 def test_without_a_terminal_it_says_what_to_use(group: Group) -> None:
-    refused = run(top(group))
+    refused = run_command(*top(group))
 
     assert refused.returncode == 1
     assert "--once" in refused.stderr
 
 
 def test_nobody_there_is_an_error_that_names_the_addresses(tmp_path: object) -> None:
-    refused = run(
-        ["top", "--once", "--address", f"ipc://{tmp_path}", "--timeout", "0.3", "--interval", "0.2"]
+    refused = run_command(
+        "top", "--once", "--address", f"ipc://{tmp_path}", "--timeout", "0.3", "--interval", "0.2"
     )
 
     assert refused.returncode == 1

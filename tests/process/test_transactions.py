@@ -7,8 +7,6 @@ import itertools
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -41,6 +39,7 @@ from ledgermq.store.store_view import StoreView
 from ledgermq.wire.session import Refusal
 from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.node_start import run_command, run_python
 from tests.process.raw_producer import RawProducer
 from tests.process.test_state_log import broker_of, offsets_in_file
 from tests.suite.patience import PATIENCE_S
@@ -472,11 +471,7 @@ def test_an_asyncio_listener_answers_for_a_dead_producer(quick_node: Node) -> No
 
 def test_the_command_shows_what_waits_and_ends_it(node: Node) -> None:
     def run(*words: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "ledgermq.cli.main", "transaction", *words,
-             "--address", address(node)],
-            capture_output=True, text=True, check=False, env={"PYTHONPATH": str(SOURCES)},
-        )  # fmt: skip
+        done = run_command("transaction", *words, "--address", address(node))
         return done.returncode, done.stdout + done.stderr
 
     nothing = run("list")
@@ -508,10 +503,7 @@ def test_the_command_shows_what_waits_and_ends_it(node: Node) -> None:
 
 def test_the_example_books_and_tells(node: Node) -> None:
     example = SOURCES / "examples" / "transactions.py"
-    done = subprocess.run(
-        [sys.executable, str(example), address(node), str(node.folder / "orders.db")],
-        capture_output=True, text=True, check=False, env={"PYTHONPATH": str(SOURCES)},
-    )  # fmt: skip
+    done = run_python(example, address(node), node.folder / "orders.db")
     lines = done.stdout.splitlines()
 
     assert (done.returncode, done.stderr) == (0, "")
