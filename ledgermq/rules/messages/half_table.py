@@ -133,14 +133,17 @@ class HalfTable:
         """The next message of the op queue, once the half messages before it were taken."""
         assert offset >= self.next_op, (offset, self.next_op)
         self.next_op = offset + 1
-        self._ops.append((offset, op.half_offset))
-        half = self._pending.get(op.half_offset)
-        transaction = op.transaction or (half.transaction if half is not None else "")
-        self.forget((op.half_offset,))
-        if transaction and op.is_end:
-            self._note_ended(transaction, op.decision)
+        self._ops.append((offset, max(op.half_offsets, default=-1)))
+        # Behind the last one, what an op message of ours tells without a half message.
+        halves = [self._pending.get(one) for one in op.half_offsets] or [None]
+        for half in halves:
+            transaction = op.transaction or (half.transaction if half is not None else "")
             if half is not None:
-                self._strays |= dict.fromkeys(self._by_key.pop(_key_of(half), ()))
+                self.forget((half.offset,))
+            if transaction and op.is_end:
+                self._note_ended(transaction, op.decision)
+                if half is not None:
+                    self._strays |= dict.fromkeys(self._by_key.pop(_key_of(half), ()))
 
     def skip_halves(self, offset: int) -> None:
         """The log has no half messages below ``offset`` any more."""

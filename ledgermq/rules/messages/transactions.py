@@ -129,15 +129,16 @@ class Half(NamedTuple):
 
 
 class Op(NamedTuple):
-    """What an op message tells: a half message is done with.
+    """What an op message tells: half messages are done with.
 
     Attributes:
-        half_offset: in the half queue; -1 when it tells none.
+        half_offsets: in the half queue: one of those that 4.9 and we write, of RocketMQ 5's as many
+            as were decided within its interval, in the order of decision; none when it tells none.
         transaction, decision: not known of those that RocketMQ wrote.
         is_end: its transaction has ended; else only this copy of the half message is done with.
     """
 
-    half_offset: int
+    half_offsets: tuple[int, ...]
     transaction: str
     decision: Decision | None
     is_end: bool = True
@@ -163,15 +164,19 @@ def read_half(message: Message) -> Half:
 
 
 def read_op(message: Message) -> Op:
-    """What a record of the op topic tells."""
+    """What a record of the op topic tells.
+
+    RocketMQ 5 puts a comma behind each offset (``TransactionalMessageServiceImpl``); one that is no
+    number tells nothing, and takes nothing from the others.
+    """
     properties = decode_properties(message.properties)
-    offset = -1
+    offsets: tuple[int, ...] = ()
     if properties.get(TAGS) == OP_TAG:
-        found = _number(bytes(message.body).decode("ascii", "replace"))
-        offset = -1 if found is None else found
+        texts = bytes(message.body).decode("ascii", "replace").split(",")
+        offsets = tuple(found for text in texts if (found := _number(text)) is not None)
     decision = properties.get(DECISION_PROPERTY, "")
     known = Decision(decision) if decision in Decision.__members__.values() else None
-    return Op(offset, properties.get(TRANSACTION_ID, ""), known, decision != DROPPED)
+    return Op(offsets, properties.get(TRANSACTION_ID, ""), known, decision != DROPPED)
 
 
 def check_half(message: Message) -> QueueName:

@@ -143,11 +143,13 @@ def test_each_way_makes_as_many_messages_as_it_says_and_they_can_be_stored(way: 
 def test_an_op_message_tells_which_transaction_ended_how() -> None:
     (op,) = becomes(half_message(), Way.ROLLBACK, host=HOST, now_ms=9, levels=18)
     by_rocketmq = Message(topic=OP_TOPIC, queue_id=0, body=b"17", properties=b"TAGS\x01d")
+    by_rocketmq_5 = Message(topic=OP_TOPIC, queue_id=0, body=b"1,4,0,x,6,", properties=b"TAGS\x01d")
     strange = Message(topic=OP_TOPIC, queue_id=0, body=b"1x7", properties=b"TAGS\x01d")
 
-    assert read_op(op) == Op(11, "U1", Decision.ROLLBACK)
-    assert read_op(by_rocketmq) == Op(17, "", None)
-    assert read_op(strange) == Op(-1, "", None)
+    assert read_op(op) == Op((11,), "U1", Decision.ROLLBACK)
+    assert read_op(by_rocketmq) == Op((17,), "", None)
+    assert read_op(by_rocketmq_5) == Op((1, 4, 0, 6), "", None)
+    assert read_op(strange) == Op((), "", None)
 
 
 def test_a_question_is_counted_and_an_unanswered_message_is_kept_as_it_is() -> None:
@@ -224,7 +226,7 @@ def test_all_messages_of_a_transaction_end_together_and_once() -> None:
     assert planned is not None
     before = [one.offset for one in planned]
     for place, offset in enumerate(before):
-        table.take_op(place, Op(offset, "t", Decision.COMMIT))
+        table.take_op(place, Op((offset,), "t", Decision.COMMIT))
 
     assert before == [0, 2]
     assert table.plan_end(key("t"), Decision.COMMIT, messages=2) == ()
@@ -250,16 +252,28 @@ def test_an_end_waits_for_the_messages_that_are_not_read_yet() -> None:
 
 def test_how_rocketmq_ended_a_transaction_is_not_known() -> None:
     table = table_of(half(0, "t"))
-    table.take_op(0, Op(0, "", None))
+    table.take_op(0, Op((0,), "", None))
 
     with pytest.raises(TransactionEndedError, match="does not tell how"):
         table.plan_end(key("t"), Decision.COMMIT, messages=1)
     assert len(table) == 0
 
 
+def test_rocketmq_5_tells_of_many_half_messages_in_one_op_message() -> None:
+    table = table_of(*(half(offset, f"t{offset}") for offset in range(6)))
+    table.take_op(0, Op((4, 1, 0), "", None))
+    table.take_op(1, Op((5, 9), "", None))
+
+    assert [one.offset for one in table] == [2, 3]
+    with pytest.raises(TransactionEndedError, match="does not tell how"):
+        table.plan_end(key("t1"), Decision.COMMIT, messages=1)
+    # What tells of the last that was decided is needed until that one is passed.
+    assert (table.op_floor(2), table.op_floor(5), table.op_floor(6)) == (0, 1, 1)
+
+
 def test_a_message_that_comes_after_its_transactions_end_is_a_stray() -> None:
     table = table_of(half(0, "t"), half(1, "t"))
-    table.take_op(0, Op(0, "t", Decision.COMMIT))
+    table.take_op(0, Op((0,), "t", Decision.COMMIT))
     found = table.strays()
     table.take_half(half(2, "t"))
 
@@ -276,17 +290,17 @@ def test_a_message_that_stands_in_the_queue_twice_counts_once() -> None:
     table = table_of(older, half(1, "t"), newer)
     (dropped,) = becomes(half_message(), Way.DROP, host=HOST, now_ms=9, levels=18)
     found = table.strays()
-    table.take_op(0, Op(0, "t", None, is_end=False))
+    table.take_op(0, Op((0,), "t", None, is_end=False))
 
     assert found == [older]
-    assert read_op(dropped) == Op(11, "U1", None, is_end=False)
+    assert read_op(dropped) == Op((11,), "U1", None, is_end=False)
     assert table.plan_end(key("t"), Decision.COMMIT, messages=2) == [half(1, "t"), newer]
     assert table.strays() == []
 
 
 def test_the_floor_is_the_first_that_waits() -> None:
     table = table_of(half(5), half(6), half(7))
-    table.take_op(0, Op(6, "t6", Decision.COMMIT))
+    table.take_op(0, Op((6,), "t6", Decision.COMMIT))
 
     assert (table.floor, table.floor_without({5}), table.floor_without({5, 7})) == (5, 7, 8)
     assert (table.op_floor(5), table.op_floor(7)) == (0, 1)
