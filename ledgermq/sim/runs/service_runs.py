@@ -17,6 +17,7 @@ from ledgermq.sim.checks.checker import CommittedMessage, require
 from ledgermq.sim.checks.healing import sound_members, wait
 from ledgermq.sim.checks.service_checker import ServiceChecker
 from ledgermq.sim.clients.service_clients import (
+    CHANGERS,
     Canceller,
     Committer,
     Ender,
@@ -24,9 +25,11 @@ from ledgermq.sim.clients.service_clients import (
     Operator,
     Returner,
     ServiceClient,
+    TopicChanger,
+    TopicSender,
+    first_topics,
 )
 from ledgermq.sim.clients.sink_writer import SinkWriter
-from ledgermq.sim.clients.topic_clients import CHANGERS, TopicChanger, TopicSender, first_topics
 from ledgermq.sim.machine.events import MS
 from ledgermq.sim.node import QUEUES, TOPIC, Node
 from ledgermq.sim.readers import ROLES
