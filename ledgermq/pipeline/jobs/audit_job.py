@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from ledgermq.formats.findings import FROM_PEER, Finding, Severity
 from ledgermq.model.errors import StorageError
-from ledgermq.pipeline.jobs.html_page import html_page, html_table
+from ledgermq.pipeline.jobs.html_page import WIDTH, html_page, html_table
 from ledgermq.pipeline.jobs.job_session import Job
 from ledgermq.pipeline.jobs.log_digests import (
     FINE_GRID,
@@ -36,7 +36,6 @@ from ledgermq.pipeline.jobs.log_digests import (
     joined,
     log_files,
 )
-from ledgermq.pipeline.jobs.svg_plots import WIDTH
 from ledgermq.repair.check.check_store import CheckedStore, CheckOptions, check_store
 from ledgermq.repair.file_workers import Report, Work
 from ledgermq.store.files.small_file import replace_file

@@ -29,7 +29,7 @@ MADE_OTHERWISE = {
     # Reports, and what a run can make again.
     "pipeline/jobs/audit_job.py": 1,
     "pipeline/archive/replay_layout.py": 1,
-    "pipeline/jobs/stats_report.py": 1,
+    "pipeline/jobs/stats_job.py": 1,
     "cli/node/cluster_command.py": 1,
     "doctor/recording/record_folder.py": 1,
     # This is it.
