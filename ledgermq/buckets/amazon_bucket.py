@@ -310,7 +310,6 @@ class S3Bucket(Bucket):
         return error.response.get("Error", {}).get("Code") in _NO_OBJECT
 
     def _status(self, error: BaseException | None) -> int | None:
-        """HTTP's status of what a store has answered."""
         if not isinstance(error, ClientError):
             return None
         found = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")

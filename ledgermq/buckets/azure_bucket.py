@@ -250,7 +250,6 @@ class AzureBucket(Bucket):
         return isinstance(error, ResourceNotFoundError)
 
     def _status(self, error: BaseException | None) -> int | None:
-        """HTTP's status of what the store has answered."""
         found = error.status_code if isinstance(error, HttpResponseError) else None
         return int(found) if found is not None else None
 

@@ -253,7 +253,6 @@ class GoogleBucket(Bucket):
         return isinstance(error, NotFound)
 
     def _status(self, error: BaseException | None) -> int | None:
-        """HTTP's status of what the store has answered."""
         if isinstance(error, RetryError):
             error = error.__cause__
         if isinstance(error, InvalidResponse):

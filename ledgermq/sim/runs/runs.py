@@ -488,11 +488,6 @@ class WitnessRun(FaultRun):
         world.lose(leader if self.random.random() < 0.6 else self.random.choice(others))
 
     def go(self) -> None:
-        """The whole run.
-
-        Raises:
-            BrokenPromiseError: a promise was broken.
-        """
         super().go()
         taken = sorted(self.world.checker.acknowledged - self.world.checker.messages.keys())
         require(not taken, "what was acknowledged is committed", *taken[:3])
