@@ -58,7 +58,7 @@ Then = Callable[[Outcome | None], None]
 CHANGERS = 2
 
 TOPICS = 6
-"""That each of them has at first."""
+"""Topics that each changer has at first."""
 
 CURRENT = 2
 
