@@ -10,13 +10,12 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from functools import lru_cache, partial
 from http import HTTPStatus
 from io import RawIOBase
 from pathlib import Path
-from typing import IO, TypedDict, TypeVar
+from typing import IO, TypedDict
 from urllib.parse import urlsplit
 
 try:
@@ -47,8 +46,6 @@ from ledgermq.buckets.bucket import (
     CONNECT_TIMEOUT_S,
     LIST_MAX,
     NO_CONDITIONS,
-    NOT_MET,
-    OBJECT_BYTES_MAX,
     READ_TIMEOUT_S,
     REASON_MAX,
     REQUESTS_AT_ONCE,
@@ -56,7 +53,9 @@ from ledgermq.buckets.bucket import (
     Bucket,
     StoredObject,
     Stretch,
+    answered_at,
     check_size,
+    refuse_keys_in,
 )
 from ledgermq.buckets.bucket_address import BucketPlace
 from ledgermq.model.errors import ConfigError, LedgerError, StorageError
@@ -81,8 +80,8 @@ _SETTINGS = {
 _NO_OBJECT = {"NoSuchKey", "NoSuchUpload"}
 """Not all that is answered 404: some say so of a key that signs, or of the bucket."""
 
-
-Value = TypeVar("Value")
+_OF_ANY_PAGE = {"IsTruncated", "Name", "Bucket"}
+"""What a listing's answer has, also of nothing."""
 
 
 class _Body:
@@ -136,10 +135,6 @@ class _Page(TypedDict, total=False):
     NextUploadIdMarker: str
 
 
-_OF_ANY_PAGE = {"IsTruncated", "Name", "Bucket"}
-"""What a listing's answer has, also of nothing."""
-
-
 class S3Bucket(Bucket):
     """Objects of S3, or of what speaks its protocol; a version is an ETag."""
 
@@ -163,44 +158,21 @@ class S3Bucket(Bucket):
                 "object store not known", bucket=place.bucket, reason=str(error)
             ) from error
         meta = self._client.meta
-        asked = urlsplit(meta.endpoint_url)
-        if asked.username is not None or asked.password is not None:
-            # It would stand in errors.
-            raise ConfigError("endpoint with keys in it", setting=_ENDPOINT, allowed=_KEYS)
+        refuse_keys_in(meta.endpoint_url, setting=_ENDPOINT, allowed=_KEYS)
         self._endpoint = meta.endpoint_url
-        endpoint = None if _is_amazon(asked.hostname or "", meta.region_name) else self._endpoint
+        host = urlsplit(meta.endpoint_url).hostname or ""
+        endpoint = None if _is_amazon(host, meta.region_name) else self._endpoint
         self.place = place._replace(endpoint=endpoint, region=meta.region_name)
 
-    def get(self, key: str, *, bytes_max: int) -> StoredObject | None:
-        def got() -> StoredObject:
-            found = self._client.get_object(**self._named(key))
-            self.check_bound(key, found["ContentLength"], bytes_max)
-            return StoredObject(found["Body"].read(), found["ETag"], _age_s(found))
+    def _got(self, key: str, bytes_max: int) -> StoredObject:
+        found = self._client.get_object(**self._named(key))
+        self.check_bound(key, found["ContentLength"], bytes_max)
+        return StoredObject(found["Body"].read(), found["ETag"], _age_s(found))
 
-        try:
-            return self._ask("object not read", key, got)
-        except FileNotFoundError:
-            return None
-
-    def put(self, key: str, content: bytes, *, over: str | None) -> str | None:
+    def _sent(self, key: str, content: bytes, over: str | None) -> str:
         condition = {"IfNoneMatch": "*"} if over is None else {"IfMatch": over}
-
-        def done() -> str:
-            return str(
-                self._client.put_object(**self._named(key), Body=content, **condition)["ETag"]
-            )
-
-        try:
-            return self._ask("object not written", key, done)
-        except FileNotFoundError:
-            return None
-        except StorageError as error:
-            if _status(error.__cause__) == HTTPStatus.NOT_IMPLEMENTED:
-                raise ConfigError(NO_CONDITIONS, **error.details) from error
-            if _status(error.__cause__) not in NOT_MET:
-                raise
-        found = self.get(key, bytes_max=OBJECT_BYTES_MAX)
-        return found.version if found is not None and found.content == content else None
+        ask = partial(self._client.put_object, **self._named(key), Body=content, **condition)
+        return self._ask("object not written", key, lambda: str(ask()["ETag"]))
 
     def put_new(self, key: str, content: IO[bytes] | RawIOBase, crc: int) -> bool:
         told = b64encode(crc.to_bytes(4, "big")).decode()
@@ -215,7 +187,7 @@ class S3Bucket(Bucket):
             try:
                 self._ask("object not written", key, done)
             except StorageError as error:
-                status = _status(error.__cause__)
+                status = self._status(error.__cause__)
                 if status == HTTPStatus.NOT_IMPLEMENTED:
                     raise ConfigError(NO_CONDITIONS, **error.details) from error
                 if status == HTTPStatus.PRECONDITION_FAILED:
@@ -235,7 +207,7 @@ class S3Bucket(Bucket):
         try:
             found = self._ask("object not read", key, partial(self._client.get_object, **asked))
         except StorageError as error:
-            if _status(error.__cause__) != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            if self._status(error.__cause__) != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 raise
             return Stretch(None, start, version or "")
         _, _, whole = found.get("ContentRange", "").partition("/")
@@ -252,29 +224,18 @@ class S3Bucket(Bucket):
             ),
         )
 
-    def fetch(self, key: str, file: Path) -> None:
-        def fetched() -> None:
-            # Not by s3transfer: it believes a size that was cut off.
-            found = self._client.get_object(**self._named(key))
-            with file.open("wb", buffering=0) as target:
-                for chunk in found["Body"].iter_chunks(FETCH_BYTES):
-                    target.write(chunk)
-                check_size(target.tell(), found["ContentLength"])
+    def _fetched(self, key: str, file: Path) -> None:
+        # Not by s3transfer: it believes a size that was cut off.
+        found = self._client.get_object(**self._named(key))
+        with file.open("wb", buffering=0) as target:
+            for chunk in found["Body"].iter_chunks(FETCH_BYTES):
+                target.write(chunk)
+            check_size(target.tell(), found["ContentLength"])
 
-        self._ask("object not read", key, fetched)
-
-    def copy(self, source: str, target: str) -> bool:
+    def _copied(self, source: str, target: str) -> None:
         asked = {**self._named(target), "CopySource": self._named(source)}
-
-        def copied() -> None:
-            if not self._client.copy_object(**asked)["CopyObjectResult"]:
-                raise ValueError("no copy in the answer")
-
-        try:
-            self._ask("object not copied", target, copied)
-        except FileNotFoundError:
-            return False
-        return True
+        if not self._client.copy_object(**asked)["CopyObjectResult"]:
+            raise ValueError("no copy in the answer")
 
     def listed(self, prefix: str = "", *, at_most: int = LIST_MAX) -> Iterator[str]:
         for page in self._pages(prefix, MaxKeys=at_most):
@@ -289,13 +250,13 @@ class S3Bucket(Bucket):
 
     def _pages(self, prefix: str, **how: object) -> Iterator[_Page]:
         asked = {"Bucket": self.place.bucket, "Prefix": self.place.prefix + prefix, **how}
-        while True:
-            ask = partial(_listing, partial(self._client.list_objects_v2, **asked))
-            page = self._ask("objects not listed", prefix, ask)
-            yield page
-            if not page.get("IsTruncated"):
-                return
-            asked["ContinuationToken"] = page["NextContinuationToken"]
+
+        def page(token: str | None) -> tuple[_Page, str | None]:
+            more = {} if token is None else {"ContinuationToken": token}
+            found = _listing(partial(self._client.list_objects_v2, **asked, **more))
+            return found, found["NextContinuationToken"] if found.get("IsTruncated") else None
+
+        return self._paged(prefix, page)
 
     def delete(self, keys: Iterable[str]) -> None:
         waiting = [{"Key": self.place.prefix + key} for key in keys]
@@ -321,7 +282,7 @@ class S3Bucket(Bucket):
             try:
                 page = self._ask("uploads not listed", prefix, ask)
             except StorageError as error:
-                if _status(error.__cause__) == HTTPStatus.NOT_IMPLEMENTED:
+                if self._status(error.__cause__) == HTTPStatus.NOT_IMPLEMENTED:
                     return
                 raise
             for upload in page.get("Uploads", ()):
@@ -339,23 +300,41 @@ class S3Bucket(Bucket):
     def _named(self, key: str) -> dict[str, str]:
         return {"Bucket": self.place.bucket, "Key": self.place.prefix + key}
 
-    def _ask(self, what: str, key: str, call: Callable[[], Value]) -> Value:
-        """What the store answers, with what may come of it as our errors.
+    @property
+    def _errors(self) -> tuple[type[Exception], ...]:
+        return (ClientError, BotoCoreError, Boto3Error, OSError, KeyError, ValueError)
 
-        ``call`` is made again when its answer is not what the store has, which the client does not
-        do.
+    def _is_missing(self, error: Exception) -> bool:
+        if not isinstance(error, ClientError):
+            return False
+        return error.response.get("Error", {}).get("Code") in _NO_OBJECT
+
+    def _status(self, error: BaseException | None) -> int | None:
+        if not isinstance(error, ClientError):
+            return None
+        found = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return found if isinstance(found, int) else None
+
+    def _is_not_whole(self, error: Exception) -> bool:
+        """Whether an answer has ended within its lines or bytes; or was changed on its way.
+
+        A line that is not there is a ``KeyError``, half of one a ``ValueError``. Bytes may be of
+        two objects, too, as a server that keeps files may answer while one is replaced.
         """
-        for left in reversed(range(ANSWER_TRIES)):
-            try:
-                return call()
-            except ClientError as error:
-                if error.response.get("Error", {}).get("Code") in _NO_OBJECT:
-                    raise FileNotFoundError(self.as_text(key)) from error
-                raise self._refused(what, key, error) from error
-            except (BotoCoreError, Boto3Error, OSError, KeyError, ValueError) as error:
-                if not (left and _is_not_whole(error)):
-                    raise self._refused(what, key, error) from error
-        raise AssertionError("unreachable")
+        if isinstance(error, Boto3Error):
+            # Parts were put together, and the answer was lost: asked once more, there are none.
+            return "(NoSuchUpload)" in str(error)
+        return isinstance(
+            error,
+            (
+                *(IncompleteReadError, ReadTimeoutError, ResponseStreamingError),
+                *(ResponseParserError, FlexibleChecksumError, KeyError, ValueError),
+            ),
+        )
+
+    def _no_bucket(self, key: str) -> Exception:
+        # Of a bucket that is not there the code says so, which is in the settings' table.
+        return FileNotFoundError(self.as_text(key))
 
     def _refused(self, what: str, key: str, error: Exception) -> LedgerError:
         place = {"file": self.as_text(key), "endpoint": self._endpoint}
@@ -383,37 +362,9 @@ def _listing(call: Callable[[], _Page]) -> _Page:
 
 def _age_s(answer: _Answer) -> float:
     """Seconds since an object was written; without the store's clock by ours."""
-    try:
-        text = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
-        now = parsedate_to_datetime(text).astimezone(UTC)
-    except (KeyError, ValueError):
-        now = datetime.now(UTC)
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    now = answered_at(headers.get("date"))
     return max(0.0, (now - answer["LastModified"]).total_seconds())
-
-
-def _status(error: BaseException | None) -> int | None:
-    """HTTP's status of what a store has answered."""
-    if not isinstance(error, ClientError):
-        return None
-    found = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return found if isinstance(found, int) else None
-
-
-def _is_not_whole(error: Exception) -> bool:
-    """Whether an answer has ended within its lines or bytes; a line that is not there is a
-    ``KeyError``, and half of one a ``ValueError``. Or its bytes were changed on their way, or are
-    of two objects, as a server that keeps files may answer while one is replaced.
-    """
-    if isinstance(error, Boto3Error):
-        # Parts were put together, and the answer was lost: asked once more, there are none.
-        return "(NoSuchUpload)" in str(error)
-    return isinstance(
-        error,
-        (
-            *(IncompleteReadError, ReadTimeoutError, ResponseStreamingError, ResponseParserError),
-            *(FlexibleChecksumError, KeyError, ValueError),
-        ),
-    )
 
 
 def _is_amazon(host: str, region: str) -> bool:

@@ -10,16 +10,12 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from http import HTTPStatus
 from io import SEEK_END, BytesIO, RawIOBase
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO
 
 try:
     from azure.core import MatchConditions
@@ -44,20 +40,14 @@ except ModuleNotFoundError:
     IS_INSTALLED = False
 
 from ledgermq.buckets.bucket import (
-    ANSWER_TRIES,
     CONNECT_TIMEOUT_S,
     LIST_MAX,
-    NO_CONDITIONS,
-    NOT_MET,
-    OBJECT_BYTES_MAX,
-    RANGE_BYTES,
     READ_TIMEOUT_S,
     REASON_MAX,
-    REQUESTS_AT_ONCE,
     Bucket,
-    RangedBody,
     StoredObject,
     Stretch,
+    answered_at,
     check_size,
     whole,
 )
@@ -84,11 +74,15 @@ _UNKNOWN = {
     "NoAuthenticationInformation",
 }
 
-Value = TypeVar("Value")
+_MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
+"""What the client makes of an answer that has ended within its head or its lines."""
 
 
 class AzureBucket(Bucket):
-    """Blobs of one of Azure's containers; a version is an ETag."""
+    """Blobs of one of Azure's containers; a version is an ETag.
+
+    Blocks that nobody has put together go by themselves, in a week.
+    """
 
     no_version = '"0x0"'
 
@@ -113,40 +107,30 @@ class AzureBucket(Bucket):
         self._container = service.get_container_client(place.bucket)
         self.place = place
 
-    def get(self, key: str, *, bytes_max: int) -> StoredObject | None:
-        def got() -> StoredObject:
-            told: dict[str, str] = {}
-            found = self._blob(key).download_blob(
-                validate_content=True,
-                raw_response_hook=lambda answer: told.update(_headers(answer.http_response)),
-            )
-            self.check_bound(key, found.size, bytes_max)
-            content = whole(found.readall(), found.size)
-            age_s = (_time_of(told) - found.properties.last_modified).total_seconds()
-            return StoredObject(content, _etag(found.properties.etag), max(0.0, age_s))
+    def _got(self, key: str, bytes_max: int) -> StoredObject:
+        told: dict[str, str] = {}
+        found = self._blob(key).download_blob(
+            validate_content=True,
+            raw_response_hook=lambda answer: told.update(_headers(answer.http_response)),
+        )
+        self.check_bound(key, found.size, bytes_max)
+        content = whole(found.readall(), found.size)
+        written_at = found.properties.last_modified
+        age_s = (answered_at(told.get("date")) - written_at).total_seconds()
+        return StoredObject(content, _etag(found.properties.etag), max(0.0, age_s))
 
-        try:
-            return self._ask("object not read", key, got)
-        except FileNotFoundError:
-            return None
-
-    def put(self, key: str, content: bytes, *, over: str | None) -> str | None:
+    def _sent(self, key: str, content: bytes, over: str | None) -> str:
         condition = _if_none() if over is None else _if_still(over)
-        try:
-            return self._sent(key, BytesIO(content), condition)
-        except StorageError as error:
-            _check_refusal(error)
-        found = self.get(key, bytes_max=OBJECT_BYTES_MAX)
-        return found.version if found is not None and found.content == content else None
+        return self._sent_all(key, BytesIO(content), condition)
 
     def put_new(self, key: str, content: IO[bytes] | RawIOBase, crc: int) -> bool:
         """Write the object with all bytes of ``content`` if there is none; the client sends an MD5
         of what it reads, and Azure compares it.
         """
         try:
-            self._sent(key, content, _if_none())
+            self._sent_all(key, content, _if_none())
         except StorageError as error:
-            _check_refusal(error)
+            self._check_refusal(error)
             return False
         return True
 
@@ -154,9 +138,9 @@ class AzureBucket(Bucket):
         """Write the object with all bytes of ``file``; blocks of an upload that was killed go by
         themselves, in a week."""
         with file.open("rb") as content:
-            self._sent(key, content, {})
+            self._sent_all(key, content, {})
 
-    def _sent(
+    def _sent_all(
         self, key: str, content: IO[bytes] | RawIOBase, condition: Mapping[str, object]
     ) -> str:
         """Send all of the content; the version of what was made of it."""
@@ -179,10 +163,7 @@ class AzureBucket(Bucket):
                 blocks.append(BlobBlock(block_id=name))
             return _etag(blob.commit_block_list(blocks, **condition)["etag"])
 
-        try:
-            return self._ask("object not written", key, sent)
-        except FileNotFoundError as error:
-            raise self._no_container(key) from error
+        return self._ask_there("object not written", key, sent)
 
     def stretch(self, key: str, start: int, end: int | None, *, version: str | None) -> Stretch:
         """Have bytes from ``start`` to ``end`` sent: they are asked for in ranges, each of which
@@ -195,45 +176,29 @@ class AzureBucket(Bucket):
         stop = size if end is None else min(end, size)
         if start >= size:
             return Stretch(None, size, etag)
-        return Stretch(RangedBody(self._ranged(key, etag), start, stop, RANGE_BYTES), size, etag)
 
-    def _ranged(self, key: str, version: str) -> Callable[[int, int], bytes]:
-        def read(start: int, end: int) -> bytes:
-            def got() -> bytes:
-                found = self._blob(key).download_blob(
-                    offset=start, length=end - start, **_if_still(version)
-                )
-                return whole(found.readall(), end - start)
+        def ranged(begin: int, end: int) -> bytes:
+            blob, still = self._blob(key), _if_still(etag)
+            sent: bytes = blob.download_blob(offset=begin, length=end - begin, **still).readall()
+            return sent
 
-            return self._ask("object not read", key, got)
+        return Stretch(self._in_ranges(key, start, stop, ranged), size, etag)
 
-        return read
+    def _fetched(self, key: str, file: Path) -> None:
+        found = self._blob(key).download_blob(validate_content=True)
+        with file.open("wb") as target:
+            check_size(found.readinto(target), found.size)
 
-    def fetch(self, key: str, file: Path) -> None:
-        def fetched() -> None:
-            found = self._blob(key).download_blob(validate_content=True)
-            with file.open("wb") as target:
-                check_size(found.readinto(target), found.size)
-
-        self._ask("object not read", key, fetched)
-
-    def copy(self, source: str, target: str) -> bool:
-        def copied() -> None:
-            made = self._blob(target)
-            status = made.start_copy_from_url(self._blob(source).url)["copy_status"]
-            while status == "pending":
-                time.sleep(COPY_POLL_S)
-                status = made.get_blob_properties().copy.status
-            if status is None:
-                raise ValueError("no status in the answer")
-            if status != "success":
-                raise OSError(f"the store has ended a copy: {status}")
-
-        try:
-            self._ask("object not copied", target, copied)
-        except FileNotFoundError:
-            return False
-        return True
+    def _copied(self, source: str, target: str) -> None:
+        made = self._blob(target)
+        status = made.start_copy_from_url(self._blob(source).url)["copy_status"]
+        while status == "pending":
+            time.sleep(COPY_POLL_S)
+            status = made.get_blob_properties().copy.status
+        if status is None:
+            raise ValueError("no status in the answer")
+        if status != "success":
+            raise OSError(f"the store has ended a copy: {status}")
 
     def listed(self, prefix: str = "", *, at_most: int = LIST_MAX) -> Iterator[str]:
         # Folders of a hierarchical namespace are listed as blobs, and said to be some by a note.
@@ -258,69 +223,57 @@ class AzureBucket(Bucket):
     def _pages(
         self, prefix: str, list_page: Callable[[], ItemPaged]
     ) -> Iterator[list[BlobProperties]]:
-        token = None
-        while True:
+        def page(token: str | None) -> tuple[list[BlobProperties], str | None]:
+            found = list_page().by_page(continuation_token=token)
+            return list(next(found, ())), found.continuation_token
 
-            def page(token: str | None = token) -> tuple[list[BlobProperties], str | None]:
-                found = list_page().by_page(continuation_token=token)
-                return list(next(found, ())), found.continuation_token
+        return self._paged(prefix, page)
 
-            try:
-                names, token = self._ask("objects not listed", prefix, page)
-            except FileNotFoundError as error:
-                raise self._no_container(prefix) from error
-            yield names
-            if not token:
-                return
-
-    def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects, with a request each, several at once."""
-
-        def deleted(key: str) -> None:
-            with suppress(FileNotFoundError):
-                self._ask("object not deleted", key, self._blob(key).delete_blob)
-
-        with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="bucket") as pool:
-            list(pool.map(deleted, keys))
-
-    def unended(self, prefix: str) -> Iterator[tuple[str, str]]:
-        """None: blocks that nobody has put together go by themselves, in a week."""
-        return iter(())
-
-    def give_up(self, key: str, upload: str) -> None:
-        """Nothing is to be done."""
+    def _deleted(self, key: str) -> object:
+        return self._blob(key).delete_blob()
 
     def _blob(self, key: str) -> BlobClient:
         return self._container.get_blob_client(self.place.prefix + key)
 
-    def _no_container(self, key: str) -> ConfigError:
+    def _no_bucket(self, key: str) -> Exception:
         return ConfigError(
             "no such bucket",
             file=self.as_text(key),
             setting="abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX",
         )
 
-    def _ask(self, what: str, key: str, call: Callable[[], Value]) -> Value:
-        """What the store answers, with what may come of it as our errors.
+    @property
+    def _errors(self) -> tuple[type[Exception], ...]:
+        return (AzureError, OSError, *_MALFORMED)
 
-        ``call`` is made again when its answer is not what the store has.
+    def _is_missing(self, error: Exception) -> bool:
+        return isinstance(error, ResourceNotFoundError)
+
+    def _status(self, error: BaseException | None) -> int | None:
+        found = error.status_code if isinstance(error, HttpResponseError) else None
+        return int(found) if found is not None else None
+
+    def _is_not_whole(self, error: Exception) -> bool:
+        """Whether an answer was changed on its way or ended too early; or another put of the same
+        blob has dropped the blocks of this one.
         """
-        for left in reversed(range(ANSWER_TRIES)):
-            try:
-                return call()
-            except ResourceNotFoundError as error:
-                raise FileNotFoundError(self.as_text(key)) from error
-            except LedgerError:
-                raise
-            except (AzureError, OSError, *_MALFORMED) as error:
-                if not (left and _is_not_whole(error)):
-                    raise self._refused(what, key, error) from error
-        raise AssertionError("unreachable")
+        # The client hands on what its transport says of a body that was cut off.
+        if "IncompleteRead" in str(error):
+            return True
+        if isinstance(error, HttpResponseError):
+            return _code(error) == "InvalidBlockList" or self._status(error) in (
+                None,
+                HTTPStatus.OK,
+            )
+        if isinstance(error, AzureError):
+            # Others were tried again by the client; a sum that is wrong is not.
+            return not isinstance(error, (ServiceRequestError, ServiceResponseError))
+        return isinstance(error, _MALFORMED)
 
     def _refused(self, what: str, key: str, error: Exception) -> LedgerError:
         place = {"file": self.as_text(key), "endpoint": self._container.primary_hostname}
         reason = " ".join(str(error).split())[:REASON_MAX]
-        is_unknown = _status(error) == HTTPStatus.UNAUTHORIZED or _code(error) in _UNKNOWN
+        is_unknown = self._status(error) == HTTPStatus.UNAUTHORIZED or _code(error) in _UNKNOWN
         # No credential that azure-identity has tried is one.
         if is_unknown or type(error).__name__ == "CredentialUnavailableError":
             return ConfigError(
@@ -328,40 +281,6 @@ class AzureBucket(Bucket):
             )
         number = getattr(error, "errno", None)
         return StorageError(what, errno=number, **place, reason=reason)
-
-
-_MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
-"""What the client makes of an answer that has ended within its head or its lines."""
-
-
-def _check_refusal(error: StorageError) -> None:
-    """Raise what is no answer to a condition that is not met."""
-    status = _status(error.__cause__)
-    if status == HTTPStatus.NOT_IMPLEMENTED:
-        raise ConfigError(NO_CONDITIONS, **error.details) from error
-    if status not in NOT_MET:
-        raise error
-
-
-def _is_not_whole(error: Exception) -> bool:
-    """Whether an answer was changed on its way or ended too early; or another put of the same blob
-    has dropped the blocks of this one.
-    """
-    # The client hands on what its transport says of a body that was cut off.
-    if "IncompleteRead" in str(error):
-        return True
-    if isinstance(error, HttpResponseError):
-        return _code(error) == "InvalidBlockList" or _status(error) in (None, HTTPStatus.OK)
-    if isinstance(error, AzureError):
-        # Others were tried again by the client; a sum that is wrong is not.
-        return not isinstance(error, (ServiceRequestError, ServiceResponseError))
-    return isinstance(error, _MALFORMED)
-
-
-def _status(error: BaseException | None) -> int | None:
-    """HTTP's status of what the store has answered."""
-    found = error.status_code if isinstance(error, HttpResponseError) else None
-    return int(found) if found is not None else None
 
 
 def _code(error: BaseException) -> str:
@@ -380,14 +299,6 @@ def _if_still(version: str) -> dict[str, object]:
 def _headers(answer: object) -> dict[str, str]:
     headers: Mapping[str, str] = getattr(answer, "headers", {})
     return {name.lower(): value for name, value in headers.items()}
-
-
-def _time_of(headers: Mapping[str, str]) -> datetime:
-    """When it was answered, by the clock of the store; without it by ours."""
-    try:
-        return parsedate_to_datetime(headers["date"]).astimezone(UTC)
-    except (KeyError, ValueError):
-        return datetime.now(UTC)
 
 
 def _etag(found: object) -> str:

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from collections.abc import Iterator
+from datetime import datetime
 from functools import lru_cache, partial
 from http import HTTPStatus
 from io import SEEK_END, RawIOBase
 from pathlib import Path
-from typing import IO, TypeVar
-from urllib.parse import urlsplit
+from typing import IO
 
 try:
     from google.api_core.client_options import ClientOptions
@@ -37,21 +33,17 @@ except ModuleNotFoundError:
     IS_INSTALLED = False
 
 from ledgermq.buckets.bucket import (
-    ANSWER_TRIES,
     CONNECT_TIMEOUT_S,
     LIST_MAX,
-    NO_CONDITIONS,
-    NOT_MET,
-    OBJECT_BYTES_MAX,
-    RANGE_BYTES,
     READ_TIMEOUT_S,
     REASON_MAX,
     REQUESTS_AT_ONCE,
     Bucket,
-    RangedBody,
     StoredObject,
     Stretch,
+    answered_at,
     check_size,
+    refuse_keys_in,
     whole,
 )
 from ledgermq.buckets.bucket_address import BucketPlace
@@ -67,11 +59,16 @@ _NOTHING = "0"
 
 _TIMEOUT_S = (CONNECT_TIMEOUT_S, READ_TIMEOUT_S)
 
-Value = TypeVar("Value")
+_answered = threading.local()
+"""``date``: what the store's clock said last to this thread."""
 
 
 class GoogleBucket(Bucket):
-    """Objects of Google Cloud Storage; a version is a generation."""
+    """Objects of Google Cloud Storage; a version is a generation.
+
+    Google lists no uploads of parts that nobody has ended, takes nothing for them, and drops them
+    in a week.
+    """
 
     # A generation is the microsecond of a put.
     no_version = "1"
@@ -89,10 +86,7 @@ class GoogleBucket(Bucket):
                 bucket=place.bucket,
             )
         endpoint = place.endpoint or os.environ.get(_ENDPOINT) or None
-        asked = urlsplit(endpoint or "")
-        if asked.username is not None or asked.password is not None:
-            # It would stand in errors.
-            raise ConfigError("endpoint with keys in it", setting=_ENDPOINT, allowed=_KEYS)
+        refuse_keys_in(endpoint or "", setting=_ENDPOINT, allowed=_KEYS)
         try:
             self._client = _client(endpoint)
         except (GoogleAuthError, OSError, ValueError) as error:
@@ -106,20 +100,14 @@ class GoogleBucket(Bucket):
         self._endpoint = endpoint or "storage.googleapis.com"
         self.place = place._replace(endpoint=endpoint)
 
-    def get(self, key: str, *, bytes_max: int) -> StoredObject | None:
-        def got() -> StoredObject:
-            blob = self._found(key)
-            age_s = max(0.0, (_store_time() - blob.updated).total_seconds())
-            self.check_bound(key, blob.size, bytes_max)
-            sent = self._blob(key).download_as_bytes(**_of(blob), **_patience())
-            return StoredObject(whole(sent, blob.size), _version(blob), age_s)
+    def _got(self, key: str, bytes_max: int) -> StoredObject:
+        blob = self._found(key)
+        age_s = max(0.0, (_store_time() - blob.updated).total_seconds())
+        self.check_bound(key, blob.size, bytes_max)
+        sent = self._blob(key).download_as_bytes(**_of(blob), **_patience())
+        return StoredObject(whole(sent, blob.size), _version(blob), age_s)
 
-        try:
-            return self._ask("object not read", key, got)
-        except FileNotFoundError:
-            return None
-
-    def put(self, key: str, content: bytes, *, over: str | None) -> str | None:
+    def _sent(self, key: str, content: bytes, over: str | None) -> str:
         def done() -> str:
             blob = self._blob(key)
             blob.upload_from_string(
@@ -127,14 +115,7 @@ class GoogleBucket(Bucket):
             )
             return _version(blob)
 
-        try:
-            return self._ask("object not written", key, done)
-        except FileNotFoundError as error:
-            raise self._no_bucket(key) from error
-        except StorageError as error:
-            self._check_refusal(error)
-        found = self.get(key, bytes_max=OBJECT_BYTES_MAX)
-        return found.version if found is not None and found.content == content else None
+        return self._ask_there("object not written", key, done)
 
     def put_new(self, key: str, content: IO[bytes] | RawIOBase, crc: int) -> bool:
         """Write the object with all bytes of ``content`` if there is none; the client sends a
@@ -149,9 +130,7 @@ class GoogleBucket(Bucket):
             )
 
         try:
-            self._ask("object not written", key, done)
-        except FileNotFoundError as error:
-            raise self._no_bucket(key) from error
+            self._ask_there("object not written", key, done)
         except StorageError as error:
             self._check_refusal(error)
             return False
@@ -173,19 +152,15 @@ class GoogleBucket(Bucket):
         stop = size if end is None else min(end, size)
         if start >= size:
             return Stretch(None, size, found)
-        return Stretch(RangedBody(self._ranged(key, blob), start, stop, RANGE_BYTES), size, found)
 
-    def _ranged(self, key: str, blob: Blob) -> Callable[[int, int], bytes]:
-        def read(start: int, end: int) -> bytes:
-            def got() -> bytes:
-                found = self._blob(key).download_as_bytes(
-                    start=start, end=end - 1, checksum=None, **_of(blob), **_patience()
-                )
-                return whole(found, end - start)
+        def ranged(begin: int, end: int) -> bytes:
+            how = {**_of(blob), **_patience()}
+            sent: bytes = self._blob(key).download_as_bytes(
+                start=begin, end=end - 1, checksum=None, **how
+            )
+            return sent
 
-            return self._ask("object not read", key, got)
-
-        return read
+        return Stretch(self._in_ranges(key, start, stop, ranged), size, found)
 
     def upload(self, key: str, file: Path) -> None:
         """Write the object with all bytes of ``file``; what is left of an upload in parts goes by
@@ -200,30 +175,18 @@ class GoogleBucket(Bucket):
 
         self._ask("object not written", key, sent)
 
-    def fetch(self, key: str, file: Path) -> None:
-        def fetched() -> None:
-            blob = self._found(key)
-            with file.open("wb") as target:
-                self._blob(key).download_to_file(target, **_of(blob), **_patience())
-                check_size(target.tell(), blob.size)
+    def _fetched(self, key: str, file: Path) -> None:
+        blob = self._found(key)
+        with file.open("wb") as target:
+            self._blob(key).download_to_file(target, **_of(blob), **_patience())
+            check_size(target.tell(), blob.size)
 
-        self._ask("object not read", key, fetched)
-
-    def copy(self, source: str, target: str) -> bool:
-        """Let the store copy an object, whole or not at all; false without one."""
-
-        def copied() -> None:
-            made, token = self._blob(target), None
-            while True:
-                token, _, _ = made.rewrite(self._blob(source), token=token, **_patience())
-                if token is None:
-                    return
-
-        try:
-            self._ask("object not copied", target, copied)
-        except FileNotFoundError:
-            return False
-        return True
+    def _copied(self, source: str, target: str) -> None:
+        made, token = self._blob(target), None
+        while True:
+            token, _, _ = made.rewrite(self._blob(source), token=token, **_patience())
+            if token is None:
+                return
 
     def listed(self, prefix: str = "", *, at_most: int = LIST_MAX) -> Iterator[str]:
         for names, _ in self._pages(prefix, page_size=at_most):
@@ -241,7 +204,7 @@ class GoogleBucket(Bucket):
     ) -> Iterator[tuple[list[str], list[str]]]:
         """Names of objects and of folders, page by page."""
 
-        def page(token: str | None) -> tuple[list[str], list[str], str | None]:
+        def page(token: str | None) -> tuple[tuple[list[str], list[str]], str | None]:
             found = self._client.list_blobs(
                 self._bucket,
                 prefix=self.place.prefix + prefix,
@@ -252,36 +215,12 @@ class GoogleBucket(Bucket):
                 **_patience(),
             )
             names = [blob.name for blob in next(found.pages, ())]
-            return names, sorted(found.prefixes), found.next_page_token
+            return (names, sorted(found.prefixes)), found.next_page_token
 
-        token = None
-        while True:
-            try:
-                names, folders, token = self._ask(
-                    "objects not listed", prefix, partial(page, token)
-                )
-            except FileNotFoundError as error:
-                raise self._no_bucket(prefix) from error
-            yield names, folders
-            if not token:
-                return
+        return self._paged(prefix, page)
 
-    def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects, with a request each, several at once."""
-
-        def deleted(key: str) -> None:
-            with suppress(FileNotFoundError):
-                self._ask("object not deleted", key, partial(self._blob(key).delete, **_patience()))
-
-        with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="bucket") as pool:
-            list(pool.map(deleted, keys))
-
-    def unended(self, prefix: str) -> Iterator[tuple[str, str]]:
-        """None: Google lists no such uploads, takes nothing for them, and drops them in a week."""
-        return iter(())
-
-    def give_up(self, key: str, upload: str) -> None:
-        """Nothing is to be done."""
+    def _deleted(self, key: str) -> object:
+        return self._blob(key).delete(**_patience())
 
     def _blob(self, key: str) -> Blob:
         return self._bucket.blob(self.place.prefix + key)
@@ -303,42 +242,46 @@ class GoogleBucket(Bucket):
             setting="gs://BUCKET/PREFIX",
         )
 
-    def _check_refusal(self, error: StorageError) -> None:
-        """Raise what is no answer to a condition that is not met."""
-        status = _status(error.__cause__)
-        if status == HTTPStatus.NOT_IMPLEMENTED:
-            raise ConfigError(NO_CONDITIONS, **error.details) from error
-        if status not in NOT_MET:
-            raise error
+    @property
+    def _errors(self) -> tuple[type[Exception], ...]:
+        return (
+            *(GoogleAPICallError, GoogleAuthError, InvalidResponse, DataCorruption, RetryError),
+            *(RequestException, OSError, AttributeError, KeyError, TypeError, ValueError),
+        )
 
-    def _ask(self, what: str, key: str, call: Callable[[], Value]) -> Value:
-        """What the store answers, with what may come of it as our errors.
+    def _is_missing(self, error: Exception) -> bool:
+        return isinstance(error, NotFound)
 
-        ``call`` is made again when its answer is not what the store has, or when what it was about
-        was replaced meanwhile.
+    def _status(self, error: BaseException | None) -> int | None:
+        if isinstance(error, RetryError):
+            error = error.__cause__
+        if isinstance(error, InvalidResponse):
+            return int(error.response.status_code)
+        return int(error.code) if isinstance(error, GoogleAPICallError) and error.code else None
+
+    def _is_not_whole(self, error: Exception) -> bool:
+        """Whether an answer was changed on its way, ended too early, or is of what was replaced.
+
+        One that ended within its head has neither its sum nor its type, which the client takes for
+        what it is not: an ``AttributeError`` or a ``TypeError``.
         """
-        for left in reversed(range(ANSWER_TRIES)):
-            try:
-                return call()
-            except NotFound as error:
-                if not (left and _is_session_gone(error)):
-                    raise FileNotFoundError(self.as_text(key)) from error
-            except LedgerError:
-                raise
-            except (
-                *(GoogleAPICallError, GoogleAuthError, InvalidResponse, DataCorruption, RetryError),
-                *(RequestException, OSError, AttributeError, KeyError, TypeError, ValueError),
-            ) as error:
-                if not (left and _is_not_whole(error)):
-                    raise self._refused(what, key, error) from error
-        raise AssertionError("unreachable")
+        is_replaced = self._status(error) == HTTPStatus.PRECONDITION_FAILED and _is_read(error)
+        is_gone = self._status(error) == HTTPStatus.GONE or isinstance(error, NotFound)
+        return (
+            is_replaced
+            or (is_gone and _is_session_gone(error))
+            or (
+                isinstance(error, (DataCorruption, AttributeError, KeyError, TypeError, ValueError))
+                and not isinstance(error, GoogleAPICallError)
+            )
+        )
 
     def _refused(self, what: str, key: str, error: Exception) -> LedgerError:
         place = {"file": self.as_text(key), "endpoint": self._endpoint}
         if isinstance(error, DefaultCredentialsError):
             return ConfigError("no keys for the object store", **place, setting=_KEYS)
         is_away = isinstance(error, TransportError)
-        is_unknown = _status(error) == HTTPStatus.UNAUTHORIZED
+        is_unknown = self._status(error) == HTTPStatus.UNAUTHORIZED
         if is_unknown or (isinstance(error, GoogleAuthError) and not is_away):
             return ConfigError(
                 "object store does not know the key", **place, setting=_KEYS, reason=_reason(error)
@@ -347,20 +290,13 @@ class GoogleBucket(Bucket):
         return StorageError(what, errno=number, **place, reason=_reason(error))
 
 
-_answered = threading.local()
-"""``date``: what the store's clock said last to this thread."""
-
-
 def _note_date(answer: Response, *_how: object, **_more: object) -> None:
     _answered.date = answer.headers.get("Date")
 
 
 def _store_time() -> datetime:
     """The time by the clock of the store; by ours, where the store has not told its own."""
-    try:
-        return parsedate_to_datetime(_answered.date or "").astimezone(UTC)
-    except (AttributeError, ValueError):
-        return datetime.now(UTC)
+    return answered_at(getattr(_answered, "date", None))
 
 
 def _patience() -> dict[str, object]:
@@ -389,33 +325,6 @@ def _reason(error: BaseException) -> str:
     answer = getattr(cause, "response", None)
     told = f": {answer.text}" if isinstance(answer, Response) else ""
     return f"{cause}{told}"[:REASON_MAX]
-
-
-def _status(error: BaseException | None) -> int | None:
-    """HTTP's status of what the store has answered."""
-    if isinstance(error, RetryError):
-        error = error.__cause__
-    if isinstance(error, InvalidResponse):
-        return int(error.response.status_code)
-    return int(error.code) if isinstance(error, GoogleAPICallError) and error.code else None
-
-
-def _is_not_whole(error: Exception) -> bool:
-    """Whether an answer was changed on its way, ended too early, or is of what was replaced.
-
-    One that ended within its head has neither its sum nor its type, which the client takes for
-    what it is not: an ``AttributeError`` or a ``TypeError``.
-    """
-    is_replaced = _status(error) == HTTPStatus.PRECONDITION_FAILED and _is_read(error)
-    is_gone = _status(error) == HTTPStatus.GONE and _is_session_gone(error)
-    return (
-        is_replaced
-        or is_gone
-        or (
-            isinstance(error, (DataCorruption, AttributeError, KeyError, TypeError, ValueError))
-            and not isinstance(error, GoogleAPICallError)
-        )
-    )
 
 
 def _is_session_gone(error: Exception) -> bool:

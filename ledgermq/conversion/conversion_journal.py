@@ -207,7 +207,7 @@ def begin(root: Path, kind: ConversionKind, facts: Facts) -> Conversion:
         for folder in (OLD, FOLDER, OWN):
             sync_directory(root / folder)
     except OSError as error:
-        raise _refused("folder not made", root / FOLDER, error) from error
+        raise refused("folder not made", root / FOLDER, error) from error
     return conversion
 
 
@@ -285,7 +285,7 @@ def _forget(root: Path) -> None:
         path.unlink(missing_ok=True)
         sync_directory(path.parent)
     except OSError as error:
-        raise _refused("journal not deleted", path, error) from error
+        raise refused("journal not deleted", path, error) from error
 
 
 def _write(root: Path, conversion: Conversion) -> None:
@@ -335,7 +335,7 @@ def _patch(path: Path, offset: int, *, old: bytes, new: bytes) -> None:
         finally:
             os.close(fd)
     except OSError as error:
-        raise _refused("file not patched", path, error) from error
+        raise refused("file not patched", path, error) from error
 
 
 def _move(source: Path, target: Path) -> None:
@@ -357,7 +357,7 @@ def _move(source: Path, target: Path) -> None:
         if source.parent.exists():
             sync_directory(source.parent)
     except OSError as error:
-        raise _refused("not renamed", source, error) from error
+        raise refused("not renamed", source, error) from error
 
 
 def _delete(folder: Path) -> None:
@@ -366,8 +366,9 @@ def _delete(folder: Path) -> None:
             shutil.rmtree(folder)
             sync_directory(folder.parent)
     except OSError as error:
-        raise _refused("folder not deleted", folder, error) from error
+        raise refused("folder not deleted", folder, error) from error
 
 
-def _refused(text: str, path: Path, error: OSError) -> StorageError:
+def refused(text: str, path: Path, error: OSError) -> StorageError:
+    """What to raise where the operating system has refused something about ``path``."""
     return StorageError(text, errno=error.errno, file=str(path), reason=error.strerror)

@@ -20,7 +20,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ledgermq.conversion import conversion_journal as journal
-from ledgermq.conversion.conversion_journal import Conversion, ConversionKind, FileRename, Phase
+from ledgermq.conversion.conversion_journal import (
+    Conversion,
+    ConversionKind,
+    FileRename,
+    Phase,
+    refused,
+)
 from ledgermq.conversion.last_backup import NAME as LAST_BACKUP
 from ledgermq.conversion.log_conversion import Converted, LogConversion, PositionTable
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
@@ -35,12 +41,13 @@ from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import verify_span
 from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.model.config.settings import LogKind, StoreSection
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.store.dispatch_run import dispatch_log
 from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.files.config_file import BACKUP_SUFFIX, ConfigFile
+from ledgermq.store.files.disk_space import bytes_on_disk
 from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory
 from ledgermq.store.files.file_names import own_names, queue_folders
 from ledgermq.store.files.mapped_files import MappedFiles
@@ -153,7 +160,7 @@ def plan_downgrade(root: Path, *, self_id: str | None) -> DowngradePlan:
         committed = reader.committed_end()
     finally:
         reader.close()
-    derived = _allocated(directory.consume_queues) + _allocated(directory.index)
+    derived = bytes_on_disk(directory.consume_queues, directory.index)
     return DowngradePlan(
         directory,
         begin,
@@ -461,7 +468,7 @@ def _keep_queues(root: Path, directory: StoreDirectory, first: Position) -> int:
                 sync_directory(made)
             kept += 1
     except OSError as error:
-        raise _refused("queues not copied", built, error) from error
+        raise refused("queues not copied", built, error) from error
     return kept
 
 
@@ -533,18 +540,9 @@ def _last_entry(reader: LogReader, end: Position) -> tuple[Index, Term]:
     return last, term
 
 
-def _allocated(folder: Path) -> int:
-    """Bytes that the files below ``folder`` take on the disk."""
-    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
-
-
 def _free_bytes(folder: Path) -> int:
     try:
         found = os.statvfs(folder)
     except OSError as error:
-        raise _refused("disk not looked at", folder, error) from error
+        raise refused("disk not looked at", folder, error) from error
     return found.f_bavail * found.f_frsize
-
-
-def _refused(text: str, path: Path, error: OSError) -> StorageError:
-    return StorageError(text, errno=error.errno, file=str(path), reason=error.strerror)

@@ -22,11 +22,12 @@ from ledgermq.conversion.conversion_journal import (
     FileRename,
     Patch,
     Phase,
+    refused,
 )
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.store_markers import BLANK_SIZE, encode_blank
 from ledgermq.model.config.settings import LogKind, StoreSection
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import NodeId, Position
 from ledgermq.repair.rebuild import put_queue_ends
 from ledgermq.store.dispatch_run import dispatch_log
@@ -154,7 +155,7 @@ def was_used(done: Upgrade) -> bool:
         with (data / names[0]).open("rb", buffering=0) as file:
             return any(file.read(HEADER_SIZE) or b"")
     except OSError as error:
-        raise _refused("log not read", data, error) from error
+        raise refused("log not read", data, error) from error
 
 
 def described(root: Path, conversion: Conversion) -> Upgrade:
@@ -243,7 +244,7 @@ def _recover(
         (root / "abort").unlink(missing_ok=True)
         sync_directory(root)
     except OSError as error:
-        raise _refused("mark of a crash not deleted", root / "abort", error) from error
+        raise refused("mark of a crash not deleted", root / "abort", error) from error
     return planned(root, end, group=group, self_id=self_id)
 
 
@@ -268,7 +269,7 @@ def _patches(plan: Upgrade) -> tuple[Patch, ...]:
         with (plan.root / path).open("rb", buffering=0) as file:
             before = os.pread(file.fileno(), BLANK_SIZE, offset)
     except OSError as error:
-        raise _refused("log not read", plan.root / path, error) from error
+        raise refused("log not read", plan.root / path, error) from error
     after = encode_blank(LogKind.COMMITLOG, plan.blank_size)
     return (Patch(str(path), offset, before, after),)
 
@@ -301,12 +302,8 @@ def _make_dledger(plan: Upgrade) -> None:
         for made in (path.parent, folder / "index", folder, folder.parent):
             sync_directory(made)
     except OSError as error:
-        raise _refused("DLedger log not made", path, error) from error
+        raise refused("DLedger log not made", path, error) from error
 
 
 def _dledger(self_id: NodeId) -> str:
     return f"dledger-{self_id}"
-
-
-def _refused(text: str, path: Path, error: OSError) -> StorageError:
-    return StorageError(text, errno=error.errno, file=str(path), reason=error.strerror)

@@ -7,12 +7,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from ledgermq.doctor.disk_checks import disk_checks
+from ledgermq.doctor.disk_checks import disk_checks, store_checks
 from ledgermq.doctor.finding import PARTS, Check, Diagnosis, fail, ok, warn
 from ledgermq.doctor.host_checks import host_checks, port_checks
 from ledgermq.doctor.peer_checks import peer_checks
 from ledgermq.doctor.settings_checks import key_checks, read_checked, settings_checks
-from ledgermq.doctor.store_checks import store_checks
 from ledgermq.doctor.subject import Subject
 from ledgermq.members.level_report import read_levels
 from ledgermq.model.config.amounts import size_text

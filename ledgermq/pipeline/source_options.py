@@ -267,7 +267,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
         ConfigError: one is unknown, of a wrong form, or contradicts another one.
     """
     given = _canonical(options)
-    _check_kind(given, streaming=streaming)
+    check_kind(given, streaming=streaming, batch=_BATCH, stream=_STREAM)
     starting_ms = number_option(given, "startingTimestamp", minimum=0)
     ending_ms = number_option(given, "endingTimestamp", minimum=0)
     for timestamp, offsets in (
@@ -422,17 +422,33 @@ def _read_from(given: Mapping[str, str]) -> str:
 
 
 def _canonical(options: Mapping[str, str]) -> dict[str, str]:
+    return canonical(options, _BY_LOWER)
+
+
+def canonical(options: Mapping[str, str], by_lower: Mapping[str, str]) -> dict[str, str]:
+    """The options by the names that they are known by; they were given in any case.
+
+    Raises:
+        ConfigError: one is unknown.
+    """
     given: dict[str, str] = {}
     for name, value in options.items():
-        known = _BY_LOWER.get(name.lower())
+        known = by_lower.get(name.lower())
         if known is None:
-            raise ConfigError("no such option", option=name, options=sorted(_BY_LOWER.values()))
+            raise ConfigError("no such option", option=name, options=sorted(by_lower.values()))
         given[known] = value
     return given
 
 
-def _check_kind(given: Mapping[str, str], *, streaming: bool) -> None:
-    strange = sorted(set(given) & (_BATCH if streaming else _STREAM))
+def check_kind(
+    given: Mapping[str, str], *, streaming: bool, batch: set[str], stream: set[str]
+) -> None:
+    """Refuse options of batches in a stream, and the other way round.
+
+    Raises:
+        ConfigError: one is given.
+    """
+    strange = sorted(set(given) & (batch if streaming else stream))
     if strange:
         kind = "a batch" if streaming else "a stream"
         raise ConfigError(f"option is for {kind} alone", option=strange[0])

@@ -101,7 +101,7 @@ class IndexScrub:
                 if (self._root / name).exists():
                     self.fault = IndexFault(name, 0)
                 return
-            content = self._read(name, self._layout.item_at(1), ITEM_SIZE)
+            content = _read(self._root / name, ITEM_SIZE, self._layout.item_at(1))
             if header.index_count > 1 and content is not None:
                 begin = int(np.frombuffer(content, KEY_ITEM)["position"][0])
                 if begin != header.begin_physical_offset:
@@ -150,7 +150,7 @@ class IndexScrub:
         assert self._shadow is not None
         row = keys.rows[first]
         count = int(np.count_nonzero(keys.rows == row))
-        content = self._read(self._shadow.name, self._layout.item_at(1), count * ITEM_SIZE)
+        content = _read(self._root / self._shadow.name, count * ITEM_SIZE, self._layout.item_at(1))
         if content is None:
             return 0
         found = np.frombuffer(content, KEY_ITEM)
@@ -165,7 +165,7 @@ class IndexScrub:
             keys.store_times.data, shadow.number, shadow.begin_timestamp, items, heads.data,
         )  # fmt: skip
         set_slots(shadow.slots, keys.hashes.data, first, last, shadow.number)
-        content = self._read(shadow.name, self._layout.item_at(shadow.number), size)
+        content = _read(self._root / shadow.name, size, self._layout.item_at(shadow.number))
         if content is None:
             # Deleted as too old meanwhile.
             self.stop()
@@ -209,14 +209,16 @@ class IndexScrub:
             if (self._root / shadow.name).exists():
                 self._find(shadow, 0)
         elif header.index_count > shadow.number:
-            content = self._read(shadow.name, self._layout.item_at(shadow.number), ITEM_SIZE)
+            content = _read(
+                self._root / shadow.name, ITEM_SIZE, self._layout.item_at(shadow.number)
+            )
             if (
                 content is not None
                 and int(np.frombuffer(content, KEY_ITEM)["position"][0]) < position
             ):
                 self._find(shadow, self._layout.item_at(shadow.number))
         elif shadow.number > 1:
-            slots = self._read(shadow.name, HEADER_SIZE, len(shadow.slots))
+            slots = _read(self._root / shadow.name, len(shadow.slots), HEADER_SIZE)
             if slots is not None and self._header(shadow.name) == header:
                 self._compare_rest(shadow, header, slots)
         self.stop()
@@ -224,7 +226,7 @@ class IndexScrub:
     def _finish(self, shadow: _Shadow) -> None:
         """Compare header and slots of a full file, and go on with the next one."""
         header = self._header(shadow.name)
-        slots = self._read(shadow.name, HEADER_SIZE, len(shadow.slots))
+        slots = _read(self._root / shadow.name, len(shadow.slots), HEADER_SIZE)
         self._names = [name for name in self._listed() if name > shadow.name]
         if slots is None or not self._names:
             # Deleted meanwhile, or the newest one: its last keys may just have been put.
@@ -278,14 +280,6 @@ class IndexScrub:
         finally:
             view.release()
             page.close()
-
-    def _read(self, name: str, at: int, size: int) -> bytes | None:
-        try:
-            with (self._root / name).open("rb") as file:
-                content = os.pread(file.fileno(), size, at)
-        except FileNotFoundError:
-            return None
-        return content if len(content) == size else None
 
 
 class UnitPatch(NamedTuple):
@@ -362,7 +356,7 @@ class UnitScrub:
         return wrong
 
 
-def _read(path: str, size: int, at: int) -> bytes | None:
+def _read(path: str | Path, size: int, at: int) -> bytes | None:
     """``size`` bytes; None where the file is not there, or ends before."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

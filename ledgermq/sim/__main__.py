@@ -18,39 +18,26 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from ledgermq.sim.cluster.cluster_run import run_cluster_seed
-from ledgermq.sim.machine.events import MS
 from ledgermq.sim.runs.idle_queues import run_idle_seed
-from ledgermq.sim.runs.runs import FaultRun, Outcome, Verbs, WitnessRun, run_seed
+from ledgermq.sim.runs.runs import FaultRun, RepeatRun, WitnessRun, run_seed
 from ledgermq.sim.runs.service_runs import ServiceRun
-from ledgermq.sim.world import Shape, World
 
-WINDOW = 8_192
-"""More than a frame, and less than producers write while one of them is away."""
-
-PRODUCERS = 6
-AWAY_MS = (50, 300, 1_200)
 TRACE_LINES = 150
 
+Seen = tuple[str, Sequence[str], Mapping[str, int]]
+"""What came of a seed: its failure (empty: none), what happened, and its figures."""
 
-class RepeatRun(FaultRun):
-    """Writers look at less of the log than is written while a client is away; there is no index.
-
-    So what is not found is refused as unknown, unless the client knows that it was sent later.
-    """
-
-    def _world(self, seed: int, shape: Shape) -> World:
-        return World(seed, replace(shape, window=WINDOW, producers=PRODUCERS))
-
-    def _verbs(self) -> Verbs:
-        return (*super()._verbs(), (self._cut_off, 12))
-
-    def _cut_off(self) -> None:
-        producer = self.random.choice(self.world.producers)
-        producer.cut_off(self.random.choice(AWAY_MS) * MS)
+_KINDS: Mapping[str, type[FaultRun]] = {
+    "witness": WitnessRun,
+    "repeat": RepeatRun,
+    "services": ServiceRun,
+}
+"""Runs that are asked for by name; of several the first one."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,82 +58,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--trace", action="store_true", help="print what happened")
     options = parser.parse_args(arguments)
     if options.idle:
-        return _run_idle(options)
+        return _run(options, _idle, "--idle --seed {}")
     if options.cluster:
-        return _run_clusters(options)
-    make = _kind(options)
-    failures = committed = acknowledged = leaders = 0
+        return _run(options, _cluster, "--cluster --seed {}")
+    flags = [f" --{one}" for one in ("storm", "spoil") if vars(options)[one]]
+    flags += [f" --{one}" for one in _KINDS if vars(options)[one]][:1]
+    return _run(options, partial(_group, options), f"--seed {{}}{''.join(flags)}")
+
+
+def _group(options: argparse.Namespace, seed: int) -> Seen:
+    make = next((_KINDS[one] for one in _KINDS if vars(options)[one]), FaultRun)
+    found = run_seed(seed, storm=options.storm, spoils=options.spoil or None, make=make)
+    figures = {name: getattr(found, name) for name in ("committed", "acknowledged", "leaders")}
+    return found.failure, found.history[-TRACE_LINES:], figures
+
+
+def _idle(seed: int) -> Seen:
+    failure, run = run_idle_seed(seed)
+    figures = {"shipped": run.shipped, "files_deleted": run.deleted, "leaders": run.leaders}
+    return failure, run.history[-TRACE_LINES:], figures
+
+
+def _cluster(seed: int) -> Seen:
+    failure, run = run_cluster_seed(seed)
+    figures = {"groups": len(run.groups), "homes": run.moves, "changes": run.home.table.at.number}
+    return failure, list(run.network.events.history), figures
+
+
+def _run(options: argparse.Namespace, run: Callable[[int], Seen], again: str) -> int:
+    """Run the seeds, and tell what came of them; the exit status."""
+    failures = 0
+    sums: Counter[str] = Counter()
     for seed in range(options.seed, options.seed + options.count):
-        outcome = run_seed(seed, storm=options.storm, spoils=options.spoil or None, make=make)
-        committed += outcome.committed
-        acknowledged += outcome.acknowledged
-        leaders += outcome.leaders
-        if outcome.failure:
-            failures += 1
-            _tell(seed, outcome, options)
-        if options.trace:
-            print("\n".join(outcome.history[-TRACE_LINES:]))
-    print(
-        f"seeds={options.count} failures={failures} committed={committed}"
-        f" acknowledged={acknowledged} leaders={leaders}"
-    )
-    return 1 if failures else 0
-
-
-def _kind(options: argparse.Namespace) -> type[FaultRun]:
-    if options.witness:
-        return WitnessRun
-    if options.repeat:
-        return RepeatRun
-    return ServiceRun if options.services else FaultRun
-
-
-def _run_idle(options: argparse.Namespace) -> int:
-    failures = shipped = deleted = leaders = 0
-    for seed in range(options.seed, options.seed + options.count):
-        failure, run = run_idle_seed(seed)
-        shipped, deleted, leaders = (
-            shipped + run.shipped,
-            deleted + run.deleted,
-            leaders + run.leaders,
-        )
+        failure, history, figures = run(seed)
+        sums.update(figures)
         if failure:
             failures += 1
-            again = f"python -m ledgermq.sim --idle --seed {seed}"
-            print(f"FAILED seed={seed} {failure} | again: {again} --trace", flush=True)
+            command = f"python -m ledgermq.sim {again.format(seed)} --trace"
+            print(f"FAILED seed={seed} {failure} | again: {command}", flush=True)
         if options.trace:
-            print("\n".join(run.history[-TRACE_LINES:]))
-    print(
-        f"seeds={options.count} failures={failures} shipped={shipped}"
-        f" files_deleted={deleted} leaders={leaders}"
-    )
+            print("\n".join(history))
+    told = "".join(f" {name}={count}" for name, count in sums.items())
+    print(f"seeds={options.count} failures={failures}{told}")
     return 1 if failures else 0
-
-
-def _run_clusters(options: argparse.Namespace) -> int:
-    failures = groups = moves = changes = 0
-    for seed in range(options.seed, options.seed + options.count):
-        failure, run = run_cluster_seed(seed)
-        groups, moves = groups + len(run.groups), moves + run.moves
-        changes += run.home.table.at.number
-        if failure:
-            failures += 1
-            again = f"python -m ledgermq.sim --cluster --seed {seed}"
-            print(f"FAILED seed={seed} {failure} | again: {again} --trace", flush=True)
-        if options.trace:
-            print("\n".join(run.network.events.history))
-    print(
-        f"seeds={options.count} failures={failures} groups={groups} homes={moves} changes={changes}"
-    )
-    return 1 if failures else 0
-
-
-def _tell(seed: int, outcome: Outcome, options: argparse.Namespace) -> None:
-    again = f"python -m ledgermq.sim --seed {seed}"
-    again += (" --storm" if options.storm else "") + (" --spoil" if options.spoil else "")
-    kinds = ("witness", "repeat", "services")
-    again += next((f" --{kind}" for kind in kinds if vars(options)[kind]), "")
-    print(f"FAILED seed={seed} {outcome.failure} | again: {again} --trace", flush=True)
 
 
 if __name__ == "__main__":

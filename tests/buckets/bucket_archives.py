@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.pipeline.archive import object_store
-from ledgermq.pipeline.archive.archive_check import check_archive
-from ledgermq.pipeline.archive.archive_folder import store_at
+from ledgermq.pipeline.archive.archive_folder import check_archive, store_at
 from ledgermq.pipeline.archive.object_store import ObjectStore
 from tests.buckets.object_server import mirrored
 from tests.unit.pipeline.archives import TasksHere, places, visible_rows

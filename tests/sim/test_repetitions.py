@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-from ledgermq.sim.__main__ import RepeatRun
-from ledgermq.sim.runs.runs import run_seed
+from ledgermq.sim.runs.runs import RepeatRun, run_seed
 from ledgermq.writer.duplicates.missing_records import EarlierAttempts
 from tests.sim.search import find
 

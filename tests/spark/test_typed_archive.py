@@ -10,7 +10,7 @@ import pytest
 from pyarrow import dataset
 from pyspark.sql import SparkSession
 
-from ledgermq.pipeline.archive.archive_check import check_archive
+from ledgermq.pipeline.archive.archive_folder import check_archive
 from ledgermq.pipeline.archive.archive_job import Archived, archive
 from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.jobs.job_session import Job

@@ -35,7 +35,7 @@ KINDS = {
     "plain": _GROUP,
     "spoil": _GROUP,
     "services": "from ledgermq.sim.runs.service_runs import ServiceRun as make\n" + _GROUP,
-    "repeat": "from ledgermq.sim.__main__ import RepeatRun as make\n" + _GROUP,
+    "repeat": "from ledgermq.sim.runs.runs import RepeatRun as make\n" + _GROUP,
     "witness": "from ledgermq.sim.runs.runs import WitnessRun as make\n" + _GROUP,
     "cluster": "from ledgermq.sim.cluster.cluster_run import run_cluster_seed as run",
 }

@@ -23,7 +23,7 @@ from ledgermq.pipeline.columns.message_schema import COLUMNS
 from ledgermq.pipeline.columns.queued_records import batches_of
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.source.store_source import StoreSource
-from ledgermq.pipeline.tables import table_catalog, table_columns, table_state
+from ledgermq.pipeline.tables import iceberg_table, table_catalog, table_columns
 from tests import small_store
 from tests.small_store import BEGIN_MS, write_store
 from tests.tables.lake import NAME, Lake, by_place, places, seen_by_duck
@@ -391,12 +391,12 @@ def test_a_table_that_is_put_back_is_filled_again(lake: Lake, tmp_path: Path) ->
 def test_many_queues_are_kept_compressed_and_bounded(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_state, "PLAIN_TEXT_MAX", 10)
+    monkeypatch.setattr(iceberg_table, "PLAIN_TEXT_MAX", 10)
     lake.archived(grown(tmp_path / "store", 20))
     again = lake.archived(grown(tmp_path / "store", 20))
     lake.archived(grown(tmp_path / "store", 30))
     kept = lake.table().properties["ledgermq.queues"]
-    monkeypatch.setattr(table_state, "STATE_BYTES_MAX", 20)
+    monkeypatch.setattr(iceberg_table, "STATE_BYTES_MAX", 20)
     with pytest.raises(CorruptLogError, match="not read") as refused:
         lake.opened()
 

@@ -20,7 +20,7 @@ from ledgermq.formats.records.message import COMPRESSED, Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
 from ledgermq.model.errors import ConfigError, CorruptLogError, StoreLockedError
 from ledgermq.model.names.schemas import SCHEMA_PROPERTY
-from ledgermq.pipeline.archive.archive_check import check_archive, file_faults
+from ledgermq.pipeline.archive.archive_folder import check_archive, file_faults
 from ledgermq.pipeline.archive.archive_job import Archived, archive
 from ledgermq.pipeline.archive.archive_layout import decode_run
 from ledgermq.pipeline.archive.folder_store import FolderStore

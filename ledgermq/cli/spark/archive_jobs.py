@@ -14,8 +14,7 @@ from ledgermq.client.broker_connection import connect_broker
 from ledgermq.formats.findings import Severity
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.units import MIB
-from ledgermq.pipeline.archive.archive_check import check_archive
-from ledgermq.pipeline.archive.archive_folder import store_at
+from ledgermq.pipeline.archive.archive_folder import check_archive, store_at
 from ledgermq.pipeline.archive.archive_job import Archived, archive, archive_into, check_level
 from ledgermq.pipeline.source_options import SourceOptions
 

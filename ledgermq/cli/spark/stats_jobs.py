@@ -8,8 +8,8 @@ import time
 
 from ledgermq.cli.node_options import parse_time
 from ledgermq.cli.spark.job_options import job_of, source_options, split_bytes
+from ledgermq.pipeline.jobs.job_reports import stats_as_json, topic_rows, write_stats
 from ledgermq.pipeline.jobs.stats_job import stats
-from ledgermq.pipeline.jobs.stats_report import stats_as_json, topic_rows, write_stats
 
 
 def count_messages(arguments: argparse.Namespace) -> int:

@@ -13,7 +13,8 @@ from ledgermq.cli.store.store_check_command import EXIT_OF_SEVERITY
 from ledgermq.cli.store.store_sizes import index_layout, store_section
 from ledgermq.formats.findings import Severity
 from ledgermq.model.units import MIB
-from ledgermq.pipeline.jobs.audit_job import audit, audit_as_json, write_report
+from ledgermq.pipeline.jobs.audit_job import audit
+from ledgermq.pipeline.jobs.job_reports import audit_as_json, write_report
 from ledgermq.pipeline.jobs.rebuild_job import RebuiltByJob, rebuild
 from ledgermq.repair.check.check_store import CheckOptions
 from ledgermq.store.store_directory import open_directory

@@ -25,19 +25,17 @@ import ledgermq
 from ledgermq.doctor.examination import examine
 from ledgermq.doctor.finding import Diagnosis
 from ledgermq.doctor.recording.far_nodes import FarNodes
-from ledgermq.doctor.recording.host_facts import (
+from ledgermq.doctor.recording.node_processes import (
+    ABOUT_CONNECTIONS,
     ABOUT_HOST,
     ABOUT_LIMITS,
+    PageWatch,
+    connection_counts,
     host_facts,
     journal_of,
     kernel_log,
     limits_of,
     log_file_of,
-)
-from ledgermq.doctor.recording.node_processes import (
-    ABOUT_CONNECTIONS,
-    PageWatch,
-    connection_counts,
     processes_now,
 )
 from ledgermq.doctor.recording.record_folder import RecordFolder

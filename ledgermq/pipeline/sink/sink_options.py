@@ -19,6 +19,8 @@ from ledgermq.model.limits import BODY_SIZE_MAX
 from ledgermq.model.names.stages import check_sink_name
 from ledgermq.pipeline.source_options import (
     GroupChoice,
+    canonical,
+    check_kind,
     flag_option,
     names_option,
     number_option,
@@ -88,18 +90,9 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
     Raises:
         ConfigError: one is unknown, missing, or of a wrong form.
     """
-    given: dict[str, str] = {}
-    for name, value in options.items():
-        if streaming and name.lower() in _SPARKS:
-            continue
-        known = _BY_LOWER.get(name.lower())
-        if known is None:
-            raise ConfigError("no such option", option=name, options=sorted(_BY_LOWER.values()))
-        given[known] = value
-    strange = sorted(set(given) & (_BATCH if streaming else _STREAM))
-    if strange:
-        kind = "a batch" if streaming else "a stream"
-        raise ConfigError(f"option is for {kind} alone", option=strange[0])
+    own = {n: v for n, v in options.items() if not (streaming and n.lower() in _SPARKS)}
+    given = canonical(own, _BY_LOWER)
+    check_kind(given, streaming=streaming, batch=_BATCH, stream=_STREAM)
     seeds = seeds_option(given)
     nodes = tuple(seeds[0].split(",")) if seeds else ()
     if not nodes:

@@ -35,8 +35,12 @@ from ledgermq.client.staging import (
 )
 from ledgermq.model.errors import ConfigError, LedgerError, ProtocolError
 from ledgermq.pipeline.queue_ranges import CONSUMER, Queue, checkpoint_table, queue_table
-from ledgermq.pipeline.sink.commit_plan import GroupStage, commit_in_groups, drop_in_groups
-from ledgermq.pipeline.sink.group_stages import GroupStages
+from ledgermq.pipeline.sink.commit_plan import (
+    GroupStage,
+    GroupStages,
+    commit_in_groups,
+    drop_in_groups,
+)
 from ledgermq.pipeline.sink.sink_options import SinkOptions
 from ledgermq.pipeline.sink.sink_rows import RowStager, check_sink_columns
 

@@ -8,6 +8,7 @@ read by walking through its log.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -149,7 +150,7 @@ class FileSource(ABC):
 
     def offset_at_position(self, range_: MessageRange, position: int) -> int:
         """Queue offset of the first message of a range that begins at or behind ``position``."""
-        return _bisect(
+        return first_offset(
             range_, lambda at: int(self.units_of(range_.queue, at, 1)["position"][0]) < position
         )
 
@@ -163,7 +164,7 @@ class FileSource(ABC):
             unit = self.units_of(range_.queue, offset, 1)[0]
             return self.store_time_at(int(unit["position"]), int(unit["size"])) < timestamp_ms
 
-        return _bisect(range_, is_older)
+        return first_offset(range_, is_older)
 
     def plan(
         self, ranges: Sequence[MessageRange], *, split_bytes: int, splits_min: int
@@ -236,16 +237,10 @@ def steady(work: Callable[[], _Found], *, again: Callable[[], None] | None = Non
     return work()
 
 
-def _bisect(range_: MessageRange, is_before: Callable[[int], bool]) -> int:
+def first_offset(range_: MessageRange, is_before: Callable[[int], bool]) -> int:
     """First queue offset of a range of which ``is_before`` does not hold."""
-    low, high = range_.first, range_.end
-    while low < high:
-        middle = (low + high) // 2
-        if is_before(middle):
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    offsets = range(range_.first, range_.end)
+    return range_.first + bisect_left(offsets, True, key=lambda at: not is_before(at))
 
 
 def _first_held(range_: MessageRange, bounds: MessageRange, *, fail: bool) -> int:

@@ -22,7 +22,7 @@ from ledgermq.pipeline.columns.queued_records import QueuedRecords
 from ledgermq.pipeline.columns.record_columns import RecordBlock
 from ledgermq.pipeline.queue_ranges import MessageRange, Queue, Queued
 from ledgermq.pipeline.source.data_loss import report_loss
-from ledgermq.pipeline.source.file_source import BATCH_ROWS
+from ledgermq.pipeline.source.file_source import BATCH_ROWS, first_offset
 from ledgermq.pipeline.source.split_plan import split_by_count, split_count
 from ledgermq.store.files.mapped_files import VanishedError
 from ledgermq.verbs.answers import integer
@@ -109,17 +109,14 @@ class NodeSource:
 
     def offset_at_time(self, range_: MessageRange, timestamp_ms: int) -> int:
         """Queue offset of the first message of a range that was stored at that time or later."""
-        low, high = range_.first, range_.end
-        while low < high:
-            middle = (low + high) // 2
-            pulled, records = self._answer(self._ask(range_, middle, middle + 1))
+
+        def is_older(offset: int) -> bool:
+            pulled, records = self._answer(self._ask(range_, offset, offset + 1))
             at = int(pulled.starts[0]) if pulled.status is PullStatus.FOUND else -1
-            if at < 0 or _store_time(records, at) < timestamp_ms:
-                # What has been deleted meanwhile was older, too.
-                low = middle + 1
-            else:
-                high = middle
-        return low
+            # What has been deleted meanwhile was older, too.
+            return at < 0 or _store_time(records, at) < timestamp_ms
+
+        return first_offset(range_, is_older)
 
     def position_of(self, range_: MessageRange, offset: int) -> int:
         """Where a message that a range has stands in the log; behind it, where it is gone."""

@@ -75,13 +75,11 @@ class ReplicaSource(FileSource):
             self._replicas[0].opened().close()
 
     def refresh(self) -> None:
-        """Look for what came and went since."""
         self._whole_end = None
         for replica in self._replicas:
             replica.refresh()
 
     def close(self) -> None:
-        """Let go of the maps."""
         for replica in self._replicas:
             replica.close()
         self._held.clear()
@@ -123,7 +121,6 @@ class ReplicaSource(FileSource):
         return np.concatenate(parts) if parts else np.empty(0, UNIT)
 
     def store_time_at(self, position: int, size: int) -> int:
-        """Store time, epoch ms, of the message that a unit points to."""
         for replica, file, view, end in self._copies_at(position):
             at = position - file.start
             if position + size > end:
@@ -164,7 +161,6 @@ class ReplicaSource(FileSource):
     def read(
         self, ranges: Sequence[MessageRange], *, fail_on_data_loss: bool
     ) -> Iterator[QueuedRecords]:
-        """The messages of ``ranges``, in the order of the log, some thousands at once."""
         load = partial(self._load, ranges, fail=fail_on_data_loss)
         loaded = steady(load, again=self.refresh)
         at, looked_at = 0, -1

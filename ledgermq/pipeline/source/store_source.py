@@ -49,13 +49,11 @@ class StoreSource(FileSource):
         self._readers: dict[Queue, QueueReader] = {}
 
     def refresh(self) -> None:
-        """Look for what came and went since."""
         steady(self.log.refresh)
         for reader in self._readers.values():
             reader.refresh()
 
     def close(self) -> None:
-        """Let go of the maps."""
         self.log.close()
         for reader in self._readers.values():
             reader.close()
@@ -68,23 +66,12 @@ class StoreSource(FileSource):
 
     @property
     def has_queues(self) -> bool:
-        """Whether the store has a ConsumeQueue; else only ``walk`` reads it."""
         return self.directory.consume_queues.is_dir()
 
     def queues(self) -> list[Queue]:
-        """All queues that there are, those of the system, too.
-
-        Raises:
-            StorageError: the folders cannot be read.
-        """
         return queues_in(self.directory.consume_queues)
 
     def bounds(self, queues: Iterable[Queue]) -> dict[Queue, MessageRange]:
-        """What each of ``queues`` holds; nothing at or beyond the committed end.
-
-        Raises:
-            CorruptLogError: a queue's files are not those of a queue.
-        """
         return {queue: self._bounds(queue) for queue in queues}
 
     def units_of(self, queue: Queue, first: int, count: int) -> Units:
@@ -97,18 +84,11 @@ class StoreSource(FileSource):
         return None if saved is None else Queued(str(self.directory.root), saved.position)
 
     def store_time_at(self, position: int, size: int) -> int:
-        """Store time, epoch ms, of the message that a unit points to."""
         return self.log.message_at(position, size, check_crc=False).store_timestamp
 
     def read(
         self, ranges: Sequence[MessageRange], *, fail_on_data_loss: bool
     ) -> Iterator[QueuedRecords]:
-        """The messages of ``ranges``, in the order of the log, some thousands at once.
-
-        Raises:
-            DataLossError: some were deleted meanwhile, and that is to fail.
-            CorruptLogError: a unit does not point to its message.
-        """
         load = partial(self._load, ranges, fail=fail_on_data_loss)
         positions, sizes, numbers, _ = steady(load, again=self.refresh)
         at = 0
@@ -150,11 +130,6 @@ class StoreSource(FileSource):
             at = end
 
     def walk(self, first: int, end: int) -> Iterator[RecordBlock]:
-        """The records from ``first``, where one begins, to ``end``, by walking through the log.
-
-        Raises:
-            CorruptLogError: a record is not whole; names file, offset and field.
-        """
         starts, sizes = np.empty(BATCH_ROWS, np.int64), np.empty(BATCH_ROWS, np.int64)
         position = first
         while position < end:
@@ -184,11 +159,6 @@ class StoreSource(FileSource):
             position += reached
 
     def walk_bounds(self) -> list[int]:
-        """Where ``walk`` may begin, ascending, and behind that where the committed log ends.
-
-        Raises:
-            ConfigError: the store is open, and nothing says how far its log is committed.
-        """
         if self.directory.aborted and self.directory.dledger is None:
             raise ConfigError(
                 "plain log of an open store without queues: nothing says how far it is committed",

@@ -20,7 +20,6 @@ from ledgermq.formats.config_json import (
 )
 from ledgermq.formats.findings import (
     FROM_PEER,
-    REBUILD,
     START_MENDS,
     Finding,
     Severity,
@@ -28,6 +27,7 @@ from ledgermq.formats.findings import (
 from ledgermq.formats.store_markers import LOCK_CONTENT
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.limits import DELAY_TOPIC
+from ledgermq.repair.check.file_family import derived
 from ledgermq.store.files.properties_file import decode_dledger_checkpoint
 from ledgermq.store.files.small_file import read_file
 from ledgermq.store.files.store_checkpoint import decode_checkpoint, encode_checkpoint
@@ -85,11 +85,11 @@ def check_store_checkpoint(root: Path, facts: LogFacts) -> list[Finding]:
     try:
         found = decode_checkpoint(content, file="checkpoint")
     except CorruptLogError as error:
-        return [_derived("checkpoint", int(str(error.details["offset"])), error.message)]
+        return [derived("checkpoint", int(str(error.details["offset"])), error.message)]
     whole = encode_checkpoint(found)
     if whole != content:
         at = next(at for at, byte in enumerate(content) if byte != whole[at])
-        return [_derived("checkpoint", at, "byte that no field uses is not zero")]
+        return [derived("checkpoint", at, "byte that no field uses is not zero")]
     if facts.open_end:
         return []
     findings = []
@@ -99,10 +99,10 @@ def check_store_checkpoint(root: Path, facts: LogFacts) -> list[Finding]:
         (8, "time of the queues", found.queues_timestamp),
     ):
         if value != expected:
-            findings.append(_derived("checkpoint", at, f"{name} is wrong", expected, value))
+            findings.append(derived("checkpoint", at, f"{name} is wrong", expected, value))
     if found.index_timestamp and found.index_timestamp not in facts.index_times:
         text = "time of the index is that of none of its files"
-        findings.append(_derived("checkpoint", 16, text, None, found.index_timestamp))
+        findings.append(derived("checkpoint", 16, text, None, found.index_timestamp))
     return findings
 
 
@@ -126,7 +126,7 @@ def check_dledger_checkpoint(name: str, promises: Promises, facts: LogFacts) -> 
     try:
         found = decode_dledger_checkpoint(content, file=name)
     except CorruptLogError as error:
-        return [_derived(name, 0, error.message, remedy=START_MENDS)]
+        return [derived(name, 0, error.message, remedy=START_MENDS)]
     findings = []
     if found.committed > facts.last_index:
         text = "entries that are said to be committed are not there"
@@ -138,10 +138,10 @@ def check_dledger_checkpoint(name: str, promises: Promises, facts: LogFacts) -> 
         findings.append(Finding(Severity.NOTE, name, 0, "says nothing of the log's entries"))
         return findings
     if not facts.open_end and found.committed < 0 <= facts.last_index:
-        findings.append(_derived(name, 0, "no committed index", remedy=START_MENDS))
+        findings.append(derived(name, 0, "no committed index", remedy=START_MENDS))
     if not facts.open_end and found.end != facts.last_index:
         text = "last index is not that of the log"
-        findings.append(_derived(name, 0, text, facts.last_index, found.end, START_MENDS))
+        findings.append(derived(name, 0, text, facts.last_index, found.end, START_MENDS))
     return findings
 
 
@@ -171,7 +171,7 @@ def check_own_checkpoints(promises: Promises, facts: LogFacts) -> list[Finding]:
         name = "ledgermq/log-checkpoint"
         found = log_checkpoint.decode(content)
         if found is None:
-            findings.append(_derived(name, 0, "checkpoint is not whole", remedy=START_MENDS))
+            findings.append(derived(name, 0, "checkpoint is not whole", remedy=START_MENDS))
         elif found.end.position > facts.end:
             findings.append(_short(name, found.end.position, facts.end))
     content = promises.dispatched
@@ -179,13 +179,13 @@ def check_own_checkpoints(promises: Promises, facts: LogFacts) -> list[Finding]:
         name = "ledgermq/dispatch-checkpoint"
         dispatched = dispatch_checkpoint.decode(content)
         if dispatched is None:
-            findings.append(_derived(name, 0, "checkpoint is not whole", remedy=START_MENDS))
+            findings.append(derived(name, 0, "checkpoint is not whole", remedy=START_MENDS))
         elif dispatched.position > facts.end:
             findings.append(_short(name, dispatched.position, facts.end))
         elif not facts.open_end and dispatched.position < facts.committed_end:
             text = "not all that is committed is dispatched"
             findings.append(
-                _derived(name, 0, text, facts.committed_end, dispatched.position, START_MENDS)
+                derived(name, 0, text, facts.committed_end, dispatched.position, START_MENDS)
             )
         elif not facts.open_end and 0 < facts.committed_end < dispatched.position:
             # What is committed is noted by the writer, which ends before raft and the dispatcher.
@@ -220,7 +220,7 @@ def check_queue_ends(
     try:
         table = read_queue_ends(ends_path(root))
     except CorruptLogError as error:
-        return [_derived(name, 0, error.message, remedy=START_MENDS)]
+        return [derived(name, 0, error.message, remedy=START_MENDS)]
     if table is None or queue_ends is None or not log_first <= table.position <= dispatched:
         return []
     findings = []
@@ -373,14 +373,3 @@ _PLACES: Mapping[str, _Places] = {
 def _short(name: str, expected: int, found: int) -> Finding:
     text = "the log ends before what was durable"
     return Finding(Severity.DAMAGE, name, 0, text, expected, found, FROM_PEER)
-
-
-def _derived(  # noqa: PLR0917 - as a finding's own
-    name: str,
-    offset: int | None,
-    what: str,
-    expected: object = None,
-    found: object = None,
-    remedy: str = REBUILD,
-) -> Finding:
-    return Finding(Severity.DERIVED, name, offset, what, expected, found, remedy)

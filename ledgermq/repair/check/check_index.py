@@ -29,7 +29,7 @@ from ledgermq.formats.index_file import (
     get_header,
 )
 from ledgermq.model.errors import ConfigError, CorruptLogError
-from ledgermq.repair.check.file_family import first_nonzero
+from ledgermq.repair.check.file_family import derived, first_nonzero
 from ledgermq.store.files.file_names import is_index_name, own_names
 from ledgermq.store.index.index_files import NewKeys
 from ledgermq.store.index.index_reader import layout_of
@@ -131,7 +131,7 @@ def read_header(task: IndexTask, *, again: bool = False) -> IndexHeader | Findin
             if again:
                 return read_header(task)
             offset = int(str(error.details["offset"]))
-            return _derived(task.name, offset, error.message, None, error.details.get("value"))
+            return derived(task.name, offset, error.message, None, error.details.get("value"))
         finally:
             page.release()
 
@@ -162,7 +162,7 @@ def _check_content(path: Path, name: str, layout: IndexLayout) -> list[Finding]:
         ):
             stray = first_nonzero(file.fileno(), layout.item_at(first), layout.item_at(end))
             if stray is not None:
-                findings.append(_derived(name, stray, text))
+                findings.append(derived(name, stray, text))
     return findings
 
 
@@ -188,11 +188,11 @@ def _check_chains(
         ("position", 4, np.flatnonzero(np.diff(items["position"].astype(np.int64)) < 0) + 1),
     ):
         findings += [
-            _derived(name, layout.item_at(number + 1) + at, f"{field} of an item is wrong")
+            derived(name, layout.item_at(number + 1) + at, f"{field} of an item is wrong")
             for number in wrong[:FINDINGS_MAX].tolist()
         ]
     findings += [
-        _derived(
+        derived(
             name,
             HEADER_SIZE + SLOT_SIZE * number,
             "slot does not name the newest item of its chain",
@@ -203,7 +203,7 @@ def _check_chains(
     ]
     used = int(np.count_nonzero(heads))
     if header.slot_count != used:
-        findings.append(_derived(name, 32, "slot count is wrong", used, header.slot_count))
+        findings.append(derived(name, 32, "slot count is wrong", used, header.slot_count))
     return findings + _check_stamps(items, header, name)
 
 
@@ -219,7 +219,7 @@ def _check_stamps(items: npt.NDArray[np.void], header: IndexHeader, name: str) -
         position = int(items["position"][number])
         if position != said:
             text = f"{field} position is not that of the item"
-            findings.append(_derived(name, at, text, position, said))
+            findings.append(derived(name, at, text, position, said))
     return findings
 
 
@@ -378,7 +378,7 @@ class KeyComparison:
         found: object = None,
     ) -> None:
         if len(self.findings) < FINDINGS_MAX:
-            self.findings.append(_derived(summary.name, at, what, expected, found))
+            self.findings.append(derived(summary.name, at, what, expected, found))
 
 
 def _count_below(items: npt.NDArray[np.void], position: int) -> int:
@@ -390,9 +390,3 @@ def _count_below(items: npt.NDArray[np.void], position: int) -> int:
         else:
             high = middle
     return low
-
-
-def _derived(
-    name: str, offset: int | None, what: str, expected: object = None, found: object = None
-) -> Finding:
-    return Finding(Severity.DERIVED, name, offset, what, expected, found, REBUILD)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE, decode_index_item
-from ledgermq.formats.findings import FROM_PEER, REBUILD, Finding, Severity
+from ledgermq.formats.findings import FROM_PEER, Finding, Severity
 from ledgermq.formats.index_file import IndexHeader, IndexLayout, fresh_header
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.delay_levels import delay_levels_ms
@@ -38,7 +38,7 @@ from ledgermq.repair.check.check_units import (
     describe_wrong_units,
     queue_log_end,
 )
-from ledgermq.repair.check.file_family import FileFamily, FoundFile, find_family, size_of
+from ledgermq.repair.check.file_family import FileFamily, FoundFile, derived, find_family, size_of
 from ledgermq.repair.check.log_walk import (
     LogFileReport,
     LogFileTask,
@@ -510,9 +510,7 @@ class _Check:
         self._checked.findings.append(Finding(Severity.NOTE, name, None, what))
 
     def _derived(self, name: str, what: str, expected: object = None, found: object = None) -> None:
-        self._checked.findings.append(
-            Finding(Severity.DERIVED, name, None, what, expected, found, REBUILD)
-        )
+        self._checked.findings.append(derived(name, None, what, expected, found))
 
 
 def _queue_report(task: QueueTask, told: Told) -> QueueReport:

@@ -19,7 +19,14 @@ from ledgermq.formats.arrays import UNIT, Units
 from ledgermq.formats.findings import FINDINGS_MAX, REBUILD, START_MENDS, Finding, Severity
 from ledgermq.formats.java_hash import HASH_MIN
 from ledgermq.formats.queue_unit import UNIT_SIZE
-from ledgermq.repair.check.file_family import FileFamily, FoundFile, find_family, first_nonzero
+from ledgermq.repair.check.file_family import (
+    FileFamily,
+    FoundFile,
+    derived,
+    find_family,
+    first_nonzero,
+    read_padded,
+)
 from ledgermq.store.files.file_names import own_names
 from ledgermq.store.queues.dispatch_tables import QueueBlock
 from ledgermq.store.queues.queue_end import PREFILL_SIZE
@@ -157,20 +164,9 @@ class UnitComparison:
         while at < end:
             start = at - at % self._file_size
             size = min(end, start + self._file_size) - at
-            parts.append(_read_part(f"{folder}/{start:020d}", at - start, size))
+            parts.append(read_padded(f"{folder}/{start:020d}", at - start, size))
             at += size
         return b"".join(parts)
-
-
-def _read_part(path: str, at: int, size: int) -> bytes:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return bytes(size)
-    try:
-        return os.pread(fd, size, at).ljust(size, b"\0")
-    finally:
-        os.close(fd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,7 +338,7 @@ def describe_wrong_units(
         many = f" ({one.units} units)" if one.units > 1 else ""
         if one.missing:
             text = f"unit of a message is missing{many}"
-            findings.append(_derived(name, at - start, text, one.expected, None))
+            findings.append(derived(name, at - start, text, one.expected, None))
             continue
         twice = any(first <= one.offset < end for first, end in matched.get(one.key, ()))
         if twice and one.found[0] < one.expected[0]:
@@ -350,7 +346,7 @@ def describe_wrong_units(
             findings.append(Finding(Severity.NOTE, name, at - start, text, one.expected, one.found))
             continue
         text = f"unit is not that of its message{many}"
-        findings.append(_derived(name, at - start, text, one.expected, one.found))
+        findings.append(derived(name, at - start, text, one.expected, one.found))
     for key, count in folders.items():
         topic = os.fsdecode(key[0])
         name = str((queues / topic / str(key[1])).relative_to(root))
@@ -358,12 +354,8 @@ def describe_wrong_units(
             text = f"no queue for {count} messages of a topic that was deleted"
             findings.append(Finding(Severity.NOTE, name, None, text))
         else:
-            findings.append(_derived(name, None, f"no queue for {count} messages", None, None))
+            findings.append(derived(name, None, f"no queue for {count} messages", None, None))
     return findings
-
-
-def _derived(name: str, offset: int | None, what: str, expected: object, found: object) -> Finding:
-    return Finding(Severity.DERIVED, name, offset, what, expected, found, REBUILD)
 
 
 def _add(

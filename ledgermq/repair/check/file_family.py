@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from ledgermq.formats.findings import START_MENDS, Finding, Severity
+from ledgermq.formats.findings import REBUILD, START_MENDS, Finding, Severity
 from ledgermq.model.errors import StorageError
 from ledgermq.store.files.file_names import is_file_name
 from ledgermq.store.log.first_entry import ZEROS_STEP
@@ -96,6 +96,30 @@ def size_of(path: Path) -> int | None:
         raise StorageError(
             "file not looked at", errno=error.errno, file=str(path), reason=error.strerror
         ) from error
+
+
+def read_padded(path: str, at: int, size: int) -> bytes:
+    """``size`` bytes of a file, zeros where it has none, or is not there."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return bytes(size)
+    try:
+        return os.pread(fd, size, at).ljust(size, b"\0")
+    finally:
+        os.close(fd)
+
+
+def derived(  # noqa: PLR0917 - as a finding's own
+    name: str,
+    offset: int | None,
+    what: str,
+    expected: object = None,
+    found: object = None,
+    remedy: str = REBUILD,
+) -> Finding:
+    """What is wrong with a file that is made from the log, and can be made again."""
+    return Finding(Severity.DERIVED, name, offset, what, expected, found, remedy)
 
 
 def first_nonzero(fd: int, start: int, end: int) -> int | None:

@@ -36,7 +36,7 @@ from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.repair.check.check_index import IndexSummary, KeyComparison
 from ledgermq.repair.check.check_units import ComparedUnits, UnitComparison
-from ledgermq.repair.check.file_family import FileFamily, FoundFile, first_nonzero
+from ledgermq.repair.check.file_family import FileFamily, FoundFile, first_nonzero, read_padded
 from ledgermq.repair.log_verify import entry_protection
 from ledgermq.store.queues.dispatch_tables import DispatchTables
 
@@ -413,7 +413,7 @@ class _Worker:
                 self._item_wrong(str(family.directory), None, "no index file for entries", at)
                 return
             size = min(len(wanted), file.start + family.file_size - at)
-            found = _read(file.path, at - file.start, size)
+            found = read_padded(file.path, at - file.start, size)
             if found != wanted[:size]:
                 self._name_items(file, at, found, bytes(wanted[:size]))
             wanted = wanted[size:]
@@ -531,14 +531,3 @@ def check_items_behind(family: FileFamily, root: Path, *, last_index: int) -> li
             text = "index items behind the last entry"
             findings.append(Finding(Severity.DERIVED, name, stray, text, remedy=START_MENDS))
     return findings
-
-
-def _read(path: str, at: int, size: int) -> bytes:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return bytes(size)
-    try:
-        return os.pread(fd, size, at).ljust(size, b"\0")
-    finally:
-        os.close(fd)

@@ -6,6 +6,7 @@ import gc
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import ClassVar, NamedTuple
@@ -49,6 +50,12 @@ LOSSES = 0.8
 
 EVEN_MS = 4_000
 """Longest wait until the leader of a group that is complete leans on no witness."""
+
+WINDOW = 8_192
+"""More than a frame, and less than producers write while one of them is away."""
+
+PRODUCERS = 6
+AWAY_MS = (50, 300, 1_200)
 
 
 class FaultRun:
@@ -358,6 +365,23 @@ def _kept(events: Events) -> Iterator[None]:
         logger.propagate = before[1]
 
 
+class RepeatRun(FaultRun):
+    """Writers look at less of the log than is written while a client is away; there is no index.
+
+    So what is not found is refused as unknown, unless the client knows that it was sent later.
+    """
+
+    def _world(self, seed: int, shape: Shape) -> World:
+        return World(seed, replace(shape, window=WINDOW, producers=PRODUCERS))
+
+    def _verbs(self) -> Verbs:
+        return (*super()._verbs(), (self._cut_off, 12))
+
+    def _cut_off(self) -> None:
+        producer = self.random.choice(self.world.producers)
+        producer.cut_off(self.random.choice(AWAY_MS) * MS)
+
+
 class WitnessRun(FaultRun):
     """Two members or four with bodies, and a witness without, which joins as an operator has it."""
 
@@ -464,11 +488,6 @@ class WitnessRun(FaultRun):
         world.lose(leader if self.random.random() < 0.6 else self.random.choice(others))
 
     def go(self) -> None:
-        """The whole run.
-
-        Raises:
-            BrokenPromiseError: a promise was broken.
-        """
         super().go()
         taken = sorted(self.world.checker.acknowledged - self.world.checker.messages.keys())
         require(not taken, "what was acknowledged is committed", *taken[:3])

@@ -10,6 +10,7 @@ import pytest
 from requests.adapters import HTTPAdapter
 
 from ledgermq.buckets import azure_bucket
+from ledgermq.buckets import bucket as bucket_steps
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.exit_status import EXIT_CONFIG
 from ledgermq.pipeline.archive.archive_folder import store_at
@@ -57,7 +58,7 @@ def test_what_goes_in_blocks_is_whole_and_put_once(
     tmp_path: Path, target: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(azure_bucket, "BLOCK_BYTES", 1000)
-    monkeypatch.setattr(azure_bucket, "RANGE_BYTES", 700)
+    monkeypatch.setattr(bucket_steps, "RANGE_BYTES", 700)
     bucket, content = bucket_of(target), os.urandom(4321)
     (tmp_path / "large").write_bytes(content)
     with (tmp_path / "large").open("rb") as file:

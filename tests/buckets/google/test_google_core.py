@@ -10,6 +10,7 @@ import pytest
 from pyarrow import dataset
 from requests.adapters import HTTPAdapter
 
+from ledgermq.buckets import bucket as bucket_steps
 from ledgermq.buckets import google_bucket
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.exit_status import EXIT_CONFIG
@@ -92,7 +93,7 @@ def test_keys_are_told_nowhere_and_missing_ones_by_their_setting(
 def test_a_large_object_is_read_in_ranges(
     tmp_path: Path, target: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(google_bucket, "RANGE_BYTES", 1000)
+    monkeypatch.setattr(bucket_steps, "RANGE_BYTES", 1000)
     bucket = google_bucket.GoogleBucket(target.place)
     content = bytes(range(256)) * 10
     assert bucket.put("large", content, over=None) is not None

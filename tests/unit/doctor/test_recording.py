@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.doctor.recording import host_facts, record_folder, stack_samples
+from ledgermq.doctor.recording import node_processes, record_folder, stack_samples
 from ledgermq.doctor.recording.far_nodes import files_of
 from ledgermq.doctor.recording.node_processes import NodeProcess
 from ledgermq.doctor.recording.record_folder import RecordFolder
@@ -168,7 +168,7 @@ def test_of_the_kernels_log_lines_about_a_firewall_are_left_out(
         "t kernel: Out of memory: Killed process 7 (ledgermq)\n"
         "t kernel: nvme0n1: I/O error\n"
     )
-    monkeypatch.setattr(host_facts, "_journalctl", lambda: "journalctl")
-    monkeypatch.setattr(host_facts, "run_tool", lambda _: told)
+    monkeypatch.setattr(node_processes, "_journalctl", lambda: "journalctl")
+    monkeypatch.setattr(node_processes, "run_tool", lambda _: told)
 
-    assert host_facts.kernel_log().splitlines() == told.splitlines()[1:]
+    assert node_processes.kernel_log().splitlines() == told.splitlines()[1:]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ledgermq.conversion.last_backup import STREAM_NAME, LastBackup, write_last_backup
 from ledgermq.daemon.store_lock import FamilyLock
+from ledgermq.doctor.disk_checks import STREAM_BEHIND_MAX_S, holders_of, store_checks
 from ledgermq.doctor.finding import Weight
-from ledgermq.doctor.store_checks import STREAM_BEHIND_MAX_S, holders_of, store_checks
 from ledgermq.doctor.subject import Subject
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.recovery.log_damage import LogDamage, damage_path, mark_damage

@@ -14,8 +14,7 @@ import pytest
 
 from ledgermq.model.errors import ConfigError, CorruptLogError, StoreLockedError
 from ledgermq.pipeline.archive import archive_job, archive_writer
-from ledgermq.pipeline.archive.archive_check import check_archive
-from ledgermq.pipeline.archive.archive_folder import ArchiveFolder
+from ledgermq.pipeline.archive.archive_folder import ArchiveFolder, check_archive
 from ledgermq.pipeline.archive.archive_layout import day_of, day_text
 from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.columns.message_schema import COLUMNS

@@ -14,11 +14,11 @@ from ledgermq.client import Consumer, Producer
 from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.pipeline.sink.commit_plan import (
     GroupStage,
+    GroupStages,
     PlanFolder,
     commit_in_groups,
     drop_in_groups,
 )
-from ledgermq.pipeline.sink.group_stages import GroupStages
 from ledgermq.pipeline.sink.sink_options import SinkOptions, parse_sink_options
 from ledgermq.pipeline.sink.sink_rows import RowStager, check_sink_columns
 from tests.process.two_groups import HOME, OTHER, QUEUES, TOPIC, TwoGroups, two_groups

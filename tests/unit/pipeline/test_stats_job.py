@@ -15,9 +15,9 @@ import pytest
 from ledgermq.formats.config_json import encode_document
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.jobs import stats_counts
+from ledgermq.pipeline.jobs.job_reports import stats_as_html, write_stats
 from ledgermq.pipeline.jobs.stats_counts import OTHER_TAGS
 from ledgermq.pipeline.jobs.stats_job import GroupLag, Stats, stats
-from ledgermq.pipeline.jobs.stats_report import stats_as_html, write_stats
 from ledgermq.pipeline.source_options import parse_options
 from ledgermq.store.store_view import StoreView
 from tests.unit.pipeline.archives import TasksHere

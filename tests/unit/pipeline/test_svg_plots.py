@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledgermq.pipeline.jobs.svg_plots import Line, line_plot
+from ledgermq.pipeline.jobs.job_reports import Line, line_plot
 
 
 def plotted(*lines: Line) -> str:
