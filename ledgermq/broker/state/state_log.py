@@ -134,9 +134,8 @@ class StateLog(Service):
         self._owner = ""
         self._writer = writer
         self._reader = StateReader(
-            store, tables, self._take_applied,
-            counts=counts, sign_of_life=sign_of_life, clock=clock,
-        )  # fmt: skip
+            store, tables, self._take_applied, counts=counts, sign_of_life=sign_of_life, clock=clock
+        )
         self._term: Term | None = None
         self._batch: ProposedBatch | None = None
         self._waiting: deque[WaitingRequest] = deque()
