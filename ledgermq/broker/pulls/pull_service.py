@@ -6,7 +6,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,13 +31,11 @@ from ledgermq.rules.messages.pull_rules import (
     tag_table,
 )
 from ledgermq.rules.messages.rate_limits import RateLimits
+from ledgermq.rules.sql.sql_filter import SqlFilter
 from ledgermq.sessions.request_faults import Contain, let_through
 from ledgermq.store.queues.queue_end import PREFILL_SIZE
 from ledgermq.store.record_parts import RecordParts
 from ledgermq.wire.pull_frame import Pull, PullStatus
-
-if TYPE_CHECKING:
-    from ledgermq.rules.sql.sql_filter import SqlFilter
 
 SCAN_STEP_UNITS = 4_096
 SCANNED_UNITS_MAX = 65_536

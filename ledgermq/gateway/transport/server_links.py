@@ -9,7 +9,6 @@ up would wait.
 from __future__ import annotations
 
 import errno
-import ipaddress
 import itertools
 import os
 import select
@@ -20,6 +19,7 @@ from typing import NamedTuple
 
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.transport.tls_channel import TlsChannel
+from ledgermq.hosts.address_share import ip_of
 from ledgermq.hosts.host_name import socket_address
 from ledgermq.model.errors import (
     BusyError,
@@ -305,8 +305,4 @@ class ServerLinks(PortPart):
 
 def is_address(address: str) -> bool:
     """Whether the host of ``HOST:PORT`` is an address, and no name."""
-    try:
-        ipaddress.ip_address(address.rpartition(":")[0].strip("[]"))
-    except ValueError:
-        return False
-    return True
+    return ip_of(address.rpartition(":")[0].strip("[]")) is not None
