@@ -165,7 +165,6 @@ class PullService(Service):
         self._holds.host_of = lambda client: host_of(client) or others(client)
 
     def take_settings(self, settings: Settings) -> None:
-        """The settings were read again: their limits count from now on."""
         self._holds.limit = settings.limits.held_pulls_max
         self._holds.share = settings.limits.held_pulls_per_client
 
@@ -238,7 +237,6 @@ class PullService(Service):
         self.send(self.due(now_ms))
 
     def end_all(self) -> None:
-        """Answer all that wait: the node stops."""
         self.send(self._ends())
 
     def grown(self, now_ms: int) -> Iterator[Answer]:

@@ -213,12 +213,10 @@ class TransactionService(Service):
 
     @property
     def awaits(self) -> bool:
-        """Whether somebody waits for what is dispatched next."""
         return self._group is not None or bool(self._ends)
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is more to read at once."""
         return self._reader.has_more
 
     @property
@@ -228,7 +226,6 @@ class TransactionService(Service):
         return 0 if table is None else len(table)
 
     def next_deadline_ms(self) -> int | None:
-        """When ``turn`` has something to do that no message tells of; None when never."""
         if not self._log.leads:
             return None
         deadlines = [self._desk.next_deadline_ms()]
@@ -294,14 +291,12 @@ class TransactionService(Service):
         self._stop(OutcomeUnknownError("node has met a bug; ask again"))
 
     def take_settings(self, settings: Settings) -> None:
-        """The settings were read again."""
         if settings.transactions != self._settings.transactions:
             # The next round is due by the new interval.
             self._next_round_ms = None
         self._settings = settings
 
     def end_all(self) -> None:
-        """Refuse all that wait: the node stops."""
         self._stop(OutcomeUnknownError("node stops; ask again"))
 
     def _doubt(self) -> None:

@@ -292,12 +292,10 @@ class ServerLinks(PortPart):
             link.expire(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """When ``turn`` has something to do that no descriptor tells of."""
         found = (link.next_deadline_ms() for link in self._links.values())
         return min((one for one in found if one is not None), default=None)
 
     def close(self) -> None:
-        """End them all."""
         for link in list(self._links.values()):
             link.close()
         self._epoll.close()

@@ -119,11 +119,6 @@ class SchemaTable(Table[SchemaSet]):
 
     @classmethod
     def read(cls, document: Document) -> Self:
-        """The table in the document of ``schemas.json``.
-
-        Raises:
-            ConfigError: it has another shape; names the subject.
-        """
         table = cls()
         for name, fields in read_table(document, _SUBJECTS, file=FILE).items():
             subject = table._subject(name)
@@ -140,7 +135,6 @@ class SchemaTable(Table[SchemaSet]):
         return table
 
     def to_document(self) -> dict[str, object]:
-        """What the file has to say."""
         told: dict[str, object] = {_LAST_ID: self.last_id} if self.last_id else {}
         return {**told, _SUBJECTS: {name: one.to_fields() for name, one in self}}
 
