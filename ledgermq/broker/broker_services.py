@@ -79,15 +79,7 @@ class BrokerServices:
             log.keep_log_from(keeper.oldest_position)
         find = queries.with_key
         self.transactions = TransactionService(
-            store,
-            tables,
-            log,
-            moves,
-            settings,
-            mailbox=mailbox,
-            clock=clock,
-            counts=counts,
-            find=find,
+            known, log, moves, settings, mailbox=mailbox, clock=clock, counts=counts, find=find
         )
         self.notice = WriterNotice(tables, mailbox, log)
         self.slices = SlicedAnswers(clock, contain, mailbox)

@@ -18,9 +18,8 @@ from ledgermq.broker.call_arguments import WAIT_MS_MAX, integer, text
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.deliveries.moves import Buffer, Moves
-from ledgermq.broker.reading.readable_store import ReadableStore
+from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.service import Mailbox, Service
-from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import RETRY_MS, StateLog
 from ledgermq.broker.state.state_requests import Reply
 from ledgermq.broker.transactions.half_reader import HalfReader
@@ -173,8 +172,7 @@ class TransactionService(Service):
 
     def __init__(
         self,
-        store: ReadableStore,
-        tables: BrokerTables,
+        known: KnownTopics,
         log: StateLog,
         moves: Moves,
         settings: Settings,
@@ -189,7 +187,7 @@ class TransactionService(Service):
         Args:
             find: looks transactions up whose end is not remembered any more.
         """
-        self._tables = tables
+        self._tables = known.tables
         self._log = log
         self._clock = clock
         self._time = SteadyTime(clock.epoch_ns, clock.monotonic_ns)
@@ -199,7 +197,7 @@ class TransactionService(Service):
         self._host = (settings.node.broker_ip, settings.node.listen_port)
         self._levels = len(delay_levels_ms(settings.store.message_delay_level)) - 1
         self._find = find
-        self._reader = HalfReader(store, tables, moves)
+        self._reader = HalfReader(known.store, known.tables, moves)
         self._desk = CheckDesk()
         self._ends: deque[End] = deque()
         self._group: _Group | None = None

@@ -12,6 +12,7 @@ import pytest
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import Call, CheckTopic, anybody
 from ledgermq.broker.deliveries.moves import Moves
+from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.service import Mailbox
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
@@ -99,8 +100,7 @@ class Node:
         self.state = StateLog(settings, stand_in, self.tables, stand_in, mailbox=self.mailbox)
         self.moves = Moves(stand_in, self.tables, self.state, counts)
         self.service = TransactionService(
-            stand_in,
-            self.tables,
+            KnownTopics(stand_in, self.tables),
             self.state,
             self.moves,
             settings,
