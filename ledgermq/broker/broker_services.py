@@ -32,7 +32,7 @@ from ledgermq.broker.sliced_answers import SlicedAnswers
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.writer_notice import WriterNotice
-from ledgermq.broker.transactions.transaction_service import TransactionCalls, TransactionService
+from ledgermq.broker.transactions.transaction_service import TransactionService
 from ledgermq.ipc.counters import Counts
 from ledgermq.process.environment import Environment
 from ledgermq.sessions.request_faults import Contain
@@ -123,7 +123,7 @@ class BrokerServices:
             AccessCalls(tables, log, self.notice),
             NameCalls(tables, log),
             SchemaCalls(tables, log),
-            TransactionCalls(self.transactions),
+            self.transactions,
             TimerCalls(self.timers, log, find, settings, clock=clock, counts=counts),
             retries,
             dead_letters,

@@ -18,7 +18,6 @@ from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.transactions.transaction_service import (
     END_MS,
-    TransactionCalls,
     TransactionService,
 )
 from ledgermq.formats.records.message import Message, encode_message
@@ -109,7 +108,7 @@ class Node:
             counts=counts,
             find=self._find,
         )
-        self._verbs = answers(TransactionCalls(self.service).verbs)
+        self._verbs = answers(self.service.verbs)
         self.check_topic: CheckTopic = anybody
         self.answers: dict[int, Mapping[str, Any] | LedgerError] = {}
         apply_all(self.state)
