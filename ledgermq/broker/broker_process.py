@@ -98,9 +98,15 @@ class BrokerWorker:
         self._log = log = self._state_log(mailbox, contain)
         self._positions = PositionCheck(store, tables, clock=environment.clock)
         self._made = made = BrokerServices(
-            environment, tables, store, log,
-            counts=counts, mailbox=mailbox, contain=contain, line=line,
-        )  # fmt: skip
+            environment,
+            tables,
+            store,
+            log,
+            counts=counts,
+            mailbox=mailbox,
+            contain=contain,
+            line=line,
+        )
         self.services = made.listed
         self._service = make_consumers(made.pulls, made.calls, made.queries)
         made.pulls.send = self._service.send_answers

@@ -32,7 +32,7 @@ from ledgermq.broker.sliced_answers import SlicedAnswers
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.writer_notice import WriterNotice
-from ledgermq.broker.transactions.transaction_service import TransactionCalls, TransactionService
+from ledgermq.broker.transactions.transaction_service import TransactionService
 from ledgermq.ipc.counters import Counts
 from ledgermq.process.environment import Environment
 from ledgermq.sessions.request_faults import Contain
@@ -77,17 +77,24 @@ class BrokerServices:
         )
         for keeper in (self.delays, self.timers, sinks):
             log.keep_log_from(keeper.oldest_position)
+        find = queries.with_key
         self.transactions = TransactionService(
-            store, tables, log, moves, settings,
-            mailbox=mailbox, clock=clock, counts=counts, find=queries.with_key,
-        )  # fmt: skip
+            known, log, moves, settings, mailbox=mailbox, clock=clock, counts=counts, find=find
+        )
         self.notice = WriterNotice(tables, mailbox, log)
         self.slices = SlicedAnswers(clock, contain, mailbox)
         others = OtherMembers()
         self.members = members = MemberCalls(
-            known, settings, log, others, self.slices,
-            mailbox=mailbox, clock=clock, counts=counts, contain=contain,
-        )  # fmt: skip
+            known,
+            settings,
+            log,
+            others,
+            self.slices,
+            mailbox=mailbox,
+            clock=clock,
+            counts=counts,
+            contain=contain,
+        )
         dead_letters = DeadLetterCalls(known, log, moves, settings, mailbox=mailbox, counts=counts)
         self.pulls = PullService.made(known, settings, counts=counts, contain=contain, clock=clock)
         rules = settings.topics
@@ -116,8 +123,8 @@ class BrokerServices:
             AccessCalls(tables, log, self.notice),
             NameCalls(tables, log),
             SchemaCalls(tables, log),
-            TransactionCalls(self.transactions),
-            TimerCalls(self.timers, log, queries.with_key, settings, clock=clock, counts=counts),
+            self.transactions,
+            TimerCalls(self.timers, log, find, settings, clock=clock, counts=counts),
             retries,
             dead_letters,
             SinkCalls(sinks, known, rules),
@@ -130,10 +137,7 @@ class BrokerServices:
             NodeCalls(environment, lags, members=members.counts, differing=members.differing),
         ):
             self.calls.register(answering.verbs)
-        # Those that ask for moves have their turn before the log proposes what it is asked for.
-        self.listed = Services(
-            (self.pulls, dead_letters, moves, self.transactions, sinks, self.delays, self.timers,
-             features, cluster, log, self.notice, members, self.slices),
-            mailbox,
-            contain,
-        )  # fmt: skip
+        # They have their turn before the log proposes what it is asked for.
+        askers = (dead_letters, moves, self.transactions, sinks, self.delays, self.timers)
+        others_of_them = (features, cluster, log, self.notice, members, self.slices)
+        self.listed = Services((self.pulls, *askers, *others_of_them), mailbox, contain)

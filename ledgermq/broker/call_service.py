@@ -35,6 +35,7 @@ class CallService:
 
     Attributes:
         known: the topics that there are.
+        log: by which all is changed.
         topics, groups: answer calls about them.
         slices: answers that take several turns.
         others: members of groups that are not our own clients.
@@ -56,7 +57,7 @@ class CallService:
         self.groups = groups
         self.slices = slices
         self.others = others
-        self._log = log
+        self.log = log
         self._verbs: dict[str, AnsweredVerb] = {}
 
     def register(self, verbs: Verbs) -> None:
@@ -64,22 +65,6 @@ class CallService:
         for verb in verbs:
             assert verb.name not in self._verbs, verb
             self._verbs[verb.name] = verb
-
-    def check_started(self) -> None:
-        """Refuse to tell what the tables say before they have all that was acknowledged.
-
-        Raises:
-            NotLeaderError: they do not have it yet; ask again.
-        """
-        self._log.check_started()
-
-    def check_newest(self) -> None:
-        """Refuse to tell as a leader what another one may have changed meanwhile.
-
-        Raises:
-            NotLeaderError, BusyError: as ``StateLog.check_newest``.
-        """
-        self._log.check_newest()
 
     @property
     def verbs(self) -> Mapping[str, AnsweredVerb]:
@@ -113,11 +98,11 @@ class CallService:
         if verb is None:
             raise ProtocolError("unknown verb", verb=name[:64])
         if not verb.whatever_tables:
-            self._log.check_started()
+            self.log.check_started()
         store, as_of = self.known.store, NEWEST
-        if not (self._log.leads and store.leads_alone(now_ms * NS_PER_MS)):
+        if not (self.log.leads and store.leads_alone(now_ms * NS_PER_MS)):
             as_of = NEWEST if verb.whatever_tables else store.as_of()
         call = Call(caller, arguments, now_ms, check_topic, user, is_admin, owner, as_of)
-        with self._log.asked_by(owner):
+        with self.log.asked_by(owner):
             result = verb.answer(call)
         return {**result, **as_of} if result is not None and as_of else result

@@ -135,7 +135,6 @@ class SlicedAnswers(Service):
         self._take_up()
 
     def next_deadline_ms(self) -> int | None:
-        """When ``turn`` has something to do; None while nobody waits."""
         return self._due_ms if self._count else None
 
     def turn(self, now_ms: int) -> None:
@@ -158,7 +157,6 @@ class SlicedAnswers(Service):
         self._due_ms = now_ms + PAUSE_MS if self.others_ask and self._count else now_ms
 
     def end_all(self) -> None:
-        """Refuse all that wait: the node stops."""
         asked = [*self._built, *(one for waiting in self._waiting.values() for one in waiting)]
         self._built.clear()
         self._waiting.clear()

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from ledgermq.broker.call_rights import act_of, audit
-from ledgermq.formats.records.host_address import plain_address
 from ledgermq.gateway.code_rights import CodeNeed
 from ledgermq.gateway.context import PortContext
 from ledgermq.gateway.leader_relay import RELAYED_KEY
@@ -26,6 +25,7 @@ from ledgermq.gateway.transport.refusals import refusal
 from ledgermq.gateway.transport.remoting_sockets import Arrival, Connection
 from ledgermq.gateway.transport.tls_channel import read_again
 from ledgermq.gateway.transport.unread_replies import check_reads
+from ledgermq.hosts.address_share import ip_of
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.config.settings import AccessSection, Settings
 from ledgermq.model.errors import ConfigError, LedgerError, NoPermissionError
@@ -133,8 +133,8 @@ class PortAccess:
         Raises:
             NoPermissionError: it is in none of the networks.
         """
-        found = ipaddress.ip_address(plain_address(host).partition("%")[0])
-        if any(found in network for network in self._registrars):
+        found = ip_of(host.partition("%")[0])
+        if found is not None and any(found in network for network in self._registrars):
             return
         error = NoPermissionError(
             "registrations of brokers are not taken from this host",

@@ -54,7 +54,6 @@ class FarConnection(Connection):
 
     @property
     def is_sealed(self) -> bool:
-        """Whether it has TLS, at its port process."""
         return self._has_tls
 
 

@@ -93,7 +93,7 @@ class RemotingPort:
         self._addresses, self._requests = context.addresses, context.requests
         self._writer, self._clients = context.writer, context.clients
         self._commits = context.commits
-        self._check_started = context.service.check_started
+        self._check_started = context.service.log.check_started
         self._pulls, self._broker = PullCodes(context), BrokerCodes(context)
         self._parts = self._made(context)
         self._dispatcher = Dispatcher(self, context, self._parts.codes)

@@ -68,14 +68,6 @@ class PortCalls:
         """Calls without an answer."""
         return len(self._waiting) + len(self._built)
 
-    def check_started(self) -> None:
-        """Refuse what depends on the tables before they are those of the log.
-
-        Raises:
-            NotLeaderError: this node has just begun, or begins to lead.
-        """
-        self._calls.check_started()
-
     def ask(
         self,
         verb: str,

@@ -79,15 +79,14 @@ _SHORT = tuple("abcdefghijklm")
 
 
 def decode_send(command: Command) -> SendRequest:
-    """What a request of ``SEND_CODES`` asks for.
+    """What a request with one of the codes of sends asks for.
 
     Raises:
         ProtocolError: a field is missing, or is no number.
     """
-    (
-        group, topic, template, queues, queue, sys_flag, born, user_flag, properties, times, unit,
-        times_max, batch,
-    ) = _LONG if command.code in _LONG_CODES else _SHORT  # fmt: skip
+    names = _LONG if command.code in _LONG_CODES else _SHORT
+    group, topic, template, queues, queue, sys_flag, born = names[:7]
+    user_flag, properties, times, unit, times_max, batch = names[7:]
     fields = command.fields
     return SendRequest(
         text(fields, group),

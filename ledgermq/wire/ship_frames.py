@@ -194,10 +194,8 @@ def _decode(kind: int, flags: int, term: Term, part: memoryview | bytes) -> Ship
                 raise ProtocolError(
                     "memberships of an offer too large", size=len(members), limit=MEMBERS_SIZE_MAX
                 )
-            return Offer(
-                term, Position(begin), Position(end), Index(first), Index(last), file_size,
-                members, bool(flags & _HAS_ENDS),
-            )  # fmt: skip
+            log = Position(begin), Position(end), Index(first), Index(last)
+            return Offer(term, *log, file_size, members, bool(flags & _HAS_ENDS))
         case _Kind.ASK | _Kind.ASK_DIGEST:
             position, size = _ASK.unpack_from(part, at)
             made = Ask if kind == _Kind.ASK else AskDigest

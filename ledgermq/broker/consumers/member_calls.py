@@ -248,7 +248,6 @@ class MemberCalls(Service):
         self._views.clear()  # of this turn alone
 
     def next_deadline_ms(self) -> int | None:
-        """When ``turn`` has something to do; ``None`` when never."""
         if self._changed or self._due:
             return 0
         held = next(iter(self._held.values()), None)
@@ -258,7 +257,6 @@ class MemberCalls(Service):
         return min(held.until_ms, expiry_ms)
 
     def end_all(self) -> None:
-        """Refuse all heartbeats that wait: the node stops."""
         self._refuse_held(NotLeaderError("node stops; ask again"))
 
     def _heartbeat(self, call: Call) -> Result | None:
@@ -289,7 +287,6 @@ class MemberCalls(Service):
         return None
 
     def take_settings(self, settings: Settings) -> None:
-        """The settings were read again: their limits count from now on."""
         self._limits = settings.limits
 
     def _check_room(self, group: str, member: Member) -> None:

@@ -84,7 +84,6 @@ class DelayService(Service):
                 level.look_ms = now_ms + LOOK_MS
 
     def next_deadline_ms(self) -> int | None:
-        """When ``turn`` has something to do that nothing else tells of."""
         if not self._log.is_settled:
             return None
         at_ms = epoch_ms(self._clock)

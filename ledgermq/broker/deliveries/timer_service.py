@@ -103,7 +103,6 @@ class TimerService(Service):
         return self._log.leads and grown_ms is not None and self._now_ms - grown_ms < AWAKE_MS
 
     def next_deadline_ms(self) -> int | None:
-        """When ``turn`` has something to do that nothing else tells of."""
         deadlines = [] if self._follow_ms is None else [self._follow_ms]
         due_ms = self.index.next_due_ms
         if due_ms is not None and self._log.is_settled and not self._is_asked:

@@ -194,7 +194,7 @@ class ConsumeService:
             ConfigError: it cannot be bound, or the key of the settings cannot be used.
         """
         settings = environment.settings
-        self._gate = AccessGate(settings.access, users, check_users=calls.check_started)
+        self._gate = AccessGate(settings.access, users, check_users=calls.log.check_started)
         self._limits = RateLimits(
             "consume", quotas, settings.quotas, now_ns=environment.clock.monotonic_ns()
         )

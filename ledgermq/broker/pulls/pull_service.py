@@ -6,7 +6,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,13 +31,11 @@ from ledgermq.rules.messages.pull_rules import (
     tag_table,
 )
 from ledgermq.rules.messages.rate_limits import RateLimits
+from ledgermq.rules.sql.sql_filter import SqlFilter
 from ledgermq.sessions.request_faults import Contain, let_through
 from ledgermq.store.queues.queue_end import PREFILL_SIZE
 from ledgermq.store.record_parts import RecordParts
 from ledgermq.wire.pull_frame import Pull, PullStatus
-
-if TYPE_CHECKING:
-    from ledgermq.rules.sql.sql_filter import SqlFilter
 
 SCAN_STEP_UNITS = 4_096
 SCANNED_UNITS_MAX = 65_536
@@ -167,7 +165,6 @@ class PullService(Service):
         self._holds.host_of = lambda client: host_of(client) or others(client)
 
     def take_settings(self, settings: Settings) -> None:
-        """The settings were read again: their limits count from now on."""
         self._holds.limit = settings.limits.held_pulls_max
         self._holds.share = settings.limits.held_pulls_per_client
 
@@ -240,7 +237,6 @@ class PullService(Service):
         self.send(self.due(now_ms))
 
     def end_all(self) -> None:
-        """Answer all that wait: the node stops."""
         self.send(self._ends())
 
     def grown(self, now_ms: int) -> Iterator[Answer]:

@@ -7,7 +7,6 @@ turn (``pull_service``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +14,9 @@ import numpy.typing as npt
 from ledgermq.formats.records.message import properties_in
 from ledgermq.formats.records.properties import decode_properties
 from ledgermq.model.errors import FilterIllegalError
+from ledgermq.rules.sql.sql_filter import SqlFilter, parse_sql
 from ledgermq.store.log_view import LogView
 from ledgermq.store.record_parts import sound_count
-
-if TYPE_CHECKING:
-    from ledgermq.rules.sql.sql_filter import SqlFilter
 
 Poison = Callable[[int, Exception], None]
 """Told of a message whose properties the expression cannot be evaluated for: its position, why."""
@@ -41,9 +38,6 @@ def sql_filter(expression: str, *, is_enabled: bool) -> SqlFilter:
             limit=True,
             setting="reads.enable_property_filter",
         )
-    # The parser's library is memory that a node without such filters does not need.
-    from ledgermq.rules.sql.sql_filter import parse_sql
-
     return parse_sql(expression)
 
 

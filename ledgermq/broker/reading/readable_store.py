@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -22,15 +21,13 @@ from ledgermq.model.errors import DamagedLogError, NotLeaderError, StorageError
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.rules.messages.pull_rules import ReadableRange, TransferLimits, pending_messages_max
+from ledgermq.rules.sql.sql_filter import SqlFilter
 from ledgermq.store.files.file_names import is_topic_folder
 from ledgermq.store.files.mapped_files import VanishedError
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.log_view import LogView
 from ledgermq.store.queues.queue_reader import QueueReader
 from ledgermq.store.record_parts import RecordParts, take_records
-
-if TYPE_CHECKING:
-    from ledgermq.rules.sql.sql_filter import SqlFilter
 
 READERS_MAX = 8_192
 """Queues kept open; each has a map or more, of which the kernel allows a process 65,530."""

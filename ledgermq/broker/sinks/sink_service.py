@@ -112,16 +112,13 @@ class SinkService(Service):
 
     @property
     def awaits(self) -> bool:
-        """Whether somebody waits for what is dispatched next."""
         return bool(self._commits or self._waiting) or self._is_moving
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is more to look at at once."""
         return self._commits.is_behind
 
     def next_deadline_ms(self) -> int | None:
-        """When ``turn`` has something to do that nothing else tells of; None when never."""
         if not self._log.leads:
             return None
         deadlines = self._commits.deadlines_ms()
@@ -144,7 +141,6 @@ class SinkService(Service):
         self._look_ms = self._now_ms
 
     def take_settings(self, settings: Settings) -> None:
-        """The settings were read again."""
         self._settings = settings
         self._commits.take_settings(settings)
         self._look_ms = 0
@@ -220,7 +216,6 @@ class SinkService(Service):
             self._look_ms = now_ms
 
     def end_all(self) -> None:
-        """Refuse all that wait: the node stops."""
         self._stop(OutcomeUnknownError("node stops; ask again"))
 
     def _stop(self, error: LedgerError) -> None:

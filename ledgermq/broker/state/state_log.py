@@ -134,9 +134,8 @@ class StateLog(Service):
         self._owner = ""
         self._writer = writer
         self._reader = StateReader(
-            store, tables, self._take_applied,
-            counts=counts, sign_of_life=sign_of_life, clock=clock,
-        )  # fmt: skip
+            store, tables, self._take_applied, counts=counts, sign_of_life=sign_of_life, clock=clock
+        )
         self._term: Term | None = None
         self._batch: ProposedBatch | None = None
         self._waiting: deque[WaitingRequest] = deque()
@@ -199,7 +198,6 @@ class StateLog(Service):
 
     @property
     def awaits(self) -> bool:
-        """Whether somebody waits for what is dispatched next."""
         return self._batch is not None
 
     def next_deadline_ms(self) -> int | None:
@@ -343,7 +341,6 @@ class StateLog(Service):
             self._is_unsaved = True
 
     def take_settings(self, settings: Settings) -> None:
-        """The settings were read again: their limits count from now on."""
         self.room.limits = settings.limits
 
     def turn(self, now_ms: int) -> None:
@@ -416,7 +413,6 @@ class StateLog(Service):
             )
 
     def end_all(self) -> None:
-        """Refuse all that wait: the node stops."""
         self._fail(OutcomeUnknownError("node stops; ask again"))
 
     def _take_applied(self, position: int, label: str, applied: Applied) -> None:

@@ -162,7 +162,6 @@ class WriterNotice(Service):
         self._mailbox += [_not_confirmed(waiting) for waiting in late]
 
     def end_all(self) -> None:
-        """Refuse all calls that wait: the node stops."""
         waiting, self._waiting = self._waiting, []
         self._mailbox += [_not_confirmed(one) for one in waiting]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ledgermq.broker.deliveries.moves import Moves
+from ledgermq.broker.reading.applied_tables import AppliedTables
 from ledgermq.broker.reading.readable_store import ReadableStore
-from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.formats.records.message import Message, decode_message
 from ledgermq.model.errors import CorruptLogError, NotLeaderError
 from ledgermq.model.events import Event
@@ -40,7 +40,7 @@ class HalfReader:
         has_more: there is more to read at once.
     """
 
-    def __init__(self, store: ReadableStore, tables: BrokerTables, moves: Moves) -> None:
+    def __init__(self, store: ReadableStore, tables: AppliedTables, moves: Moves) -> None:
         self._store = store
         self._tables = tables
         self._moves = moves

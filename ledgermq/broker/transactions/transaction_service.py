@@ -18,13 +18,12 @@ from ledgermq.broker.call_arguments import WAIT_MS_MAX, integer, text
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import AnsweredVerb, Call, Result, Verbs
 from ledgermq.broker.deliveries.moves import Buffer, Moves
-from ledgermq.broker.reading.readable_store import ReadableStore
+from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.service import Mailbox, Service
-from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import RETRY_MS, StateLog
 from ledgermq.broker.state.state_requests import Reply
 from ledgermq.broker.transactions.half_reader import HalfReader
-from ledgermq.broker.transactions.transaction_checks import CheckDesk, May, checks_of
+from ledgermq.broker.transactions.transaction_checks import CheckDesk, checks_of
 from ledgermq.broker.verb_arguments import answered
 from ledgermq.formats.records.message import decode_message, encode_message
 from ledgermq.ipc.counters import BrokerCounter, Counts
@@ -173,8 +172,7 @@ class TransactionService(Service):
 
     def __init__(
         self,
-        store: ReadableStore,
-        tables: BrokerTables,
+        known: KnownTopics,
         log: StateLog,
         moves: Moves,
         settings: Settings,
@@ -189,7 +187,7 @@ class TransactionService(Service):
         Args:
             find: looks transactions up whose end is not remembered any more.
         """
-        self._tables = tables
+        self._tables = known.tables
         self._log = log
         self._clock = clock
         self._time = SteadyTime(clock.epoch_ns, clock.monotonic_ns)
@@ -199,7 +197,7 @@ class TransactionService(Service):
         self._host = (settings.node.broker_ip, settings.node.listen_port)
         self._levels = len(delay_levels_ms(settings.store.message_delay_level)) - 1
         self._find = find
-        self._reader = HalfReader(store, tables, moves)
+        self._reader = HalfReader(known.store, known.tables, moves)
         self._desk = CheckDesk()
         self._ends: deque[End] = deque()
         self._group: _Group | None = None
@@ -209,16 +207,19 @@ class TransactionService(Service):
         self._ended_last = False
         self._is_doubtful = True
         self._mailbox = mailbox
+        self.verbs: Verbs = (
+            answered(EndTransaction, self._end),
+            AnsweredVerb("transaction_checks", self._checks, USER),
+            answered(ListTransactions, self._list),
+        )
         moves.register(HALF_TOPIC, self._build)
 
     @property
     def awaits(self) -> bool:
-        """Whether somebody waits for what is dispatched next."""
         return self._group is not None or bool(self._ends)
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is more to read at once."""
         return self._reader.has_more
 
     @property
@@ -228,7 +229,6 @@ class TransactionService(Service):
         return 0 if table is None else len(table)
 
     def next_deadline_ms(self) -> int | None:
-        """When ``turn`` has something to do that no message tells of; None when never."""
         if not self._log.leads:
             return None
         deadlines = [self._desk.next_deadline_ms()]
@@ -239,32 +239,54 @@ class TransactionService(Service):
             deadlines.append(self._retry_ms)
         return min((one for one in deadlines if one is not None), default=None)
 
-    def end(self, end: End) -> None:
-        """Take an end; ``turn`` answers it.
-
-        Raises:
-            NotLeaderError: another node leads, or none is known to.
-            BusyError: too many wait.
-        """
+    def _end(self, call: Call, asked: EndTransaction) -> None:
+        """Take an end; ``turn`` answers it."""
         self._log.check_leads()
         if len(self._ends) >= ENDS_WAITING_MAX:
             raise BusyError("too many ends of transactions wait", limit=ENDS_WAITING_MAX)
-        self._ends.append(end)
+        self._ends.append(
+            End(
+                call.caller,
+                TransactionKey(asked.group, asked.transaction),
+                Decision(asked.decision),
+                asked.messages,
+                asked.offset,
+                call.now_ms + END_MS,
+                lambda topic: call.check_topic(topic, Right.PUB),
+            )
+        )
 
-    def wait_for_checks(self, caller: Caller, group: str, until_ms: int, may: May) -> None:
-        """Take a producer that waits for questions; ``turn`` answers it.
-
-        Args:
-            may: whether the producer may send to a topic; it is told of no others.
-
-        Raises:
-            NotLeaderError: another node leads, or none is known to.
-            BusyError: too many wait.
+    def _checks(self, call: Call) -> None:
+        """Take a producer that waits for questions, about topics that it may send to; ``turn``
+        answers it.
         """
+        group = text(call.arguments, "group")
+        until_ms = call.now_ms + integer(call.arguments, "wait_ms", 0, WAIT_MS_MAX)
         self._log.check_leads()
-        reply = self._desk.wait(caller, group, until_ms, may)
+        reply = self._desk.wait(
+            call.caller, group, until_ms, lambda topic: call.may(topic, Right.PUB)
+        )
         if reply is not None:
             self._mailbox.append(reply)
+
+    def _list(self, call: Call, asked: ListTransactions) -> Result:
+        """The transactions that wait for their end, the oldest first."""
+        table = self.table()
+        found: dict[TransactionKey, list[Half]] = {}
+        for half in table:
+            key = TransactionKey(half.group, half.transaction)
+            if key in found:
+                found[key].append(half)
+            elif len(found) < asked.count:
+                found[key] = [half]
+        return {
+            "half_messages": len(table),
+            "transactions": [
+                _row(key, halves)
+                for key, halves in found.items()
+                if all(call.may(topic, Right.PUB) for topic in {half.topic for half in halves})
+            ],
+        }
 
     def table(self) -> HalfTable:
         """The half messages that wait.
@@ -294,14 +316,12 @@ class TransactionService(Service):
         self._stop(OutcomeUnknownError("node has met a bug; ask again"))
 
     def take_settings(self, settings: Settings) -> None:
-        """The settings were read again."""
         if settings.transactions != self._settings.transactions:
             # The next round is due by the new interval.
             self._next_round_ms = None
         self._settings = settings
 
     def end_all(self) -> None:
-        """Refuse all that wait: the node stops."""
         self._stop(OutcomeUnknownError("node stops; ask again"))
 
     def _doubt(self) -> None:
@@ -571,58 +591,6 @@ def _ended(end: End, messages: int) -> dict[str, object]:
         "decision": end.decision.value,
         "messages": messages,
     }
-
-
-class TransactionCalls:
-    """What changes something goes through the log, and is answered from there."""
-
-    def __init__(self, service: TransactionService) -> None:
-        self._service = service
-        self.verbs: Verbs = (
-            answered(EndTransaction, self._end),
-            AnsweredVerb("transaction_checks", self._checks, USER),
-            answered(ListTransactions, self._list),
-        )
-
-    def _end(self, call: Call, asked: EndTransaction) -> Result | None:
-        end = End(
-            call.caller,
-            TransactionKey(asked.group, asked.transaction),
-            Decision(asked.decision),
-            asked.messages,
-            asked.offset,
-            call.now_ms + END_MS,
-            lambda topic: call.check_topic(topic, Right.PUB),
-        )
-        self._service.end(end)
-        return None
-
-    def _checks(self, call: Call) -> Result | None:
-        group = text(call.arguments, "group")
-        wait_ms = integer(call.arguments, "wait_ms", 0, WAIT_MS_MAX)
-        self._service.wait_for_checks(
-            call.caller, group, call.now_ms + wait_ms, lambda topic: call.may(topic, Right.PUB)
-        )
-        return None
-
-    def _list(self, call: Call, asked: ListTransactions) -> Result:
-        """The transactions that wait for their end, the oldest first."""
-        table = self._service.table()
-        found: dict[TransactionKey, list[Half]] = {}
-        for half in table:
-            key = TransactionKey(half.group, half.transaction)
-            if key in found:
-                found[key].append(half)
-            elif len(found) < asked.count:
-                found[key] = [half]
-        return {
-            "half_messages": len(table),
-            "transactions": [
-                _row(key, halves)
-                for key, halves in found.items()
-                if all(call.may(topic, Right.PUB) for topic in {half.topic for half in halves})
-            ],
-        }
 
 
 def _row(key: TransactionKey, halves: list[Half]) -> dict[str, object]:

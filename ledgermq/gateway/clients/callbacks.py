@@ -104,7 +104,6 @@ class ClientRequests(PortPart):
             self._take(number, error)
 
     def next_deadline_ms(self) -> int | None:
-        """When ``turn`` has something to do; ``None`` while nobody waits."""
         while self._deadlines and self._deadlines[0][1] not in self._waiting:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None

@@ -147,7 +147,6 @@ class MemberCodes(PortPart):
         )
 
     def forget(self, connection: Connection) -> None:
-        """A connection has ended."""
         told = self._told.pop(connection.number, None)
         self._told_bytes -= 0 if told is None else told[2]
         self._tell(self._clients.forget(connection))

@@ -81,7 +81,7 @@ class OffsetCodes(PortPart):
         """
         if self._relay.hand_on(asked):
             return None
-        self._service.check_newest()
+        self._service.log.check_newest()
         fields = asked.command.fields
         group = text(fields, "consumerGroup")
         queue = _queue(asked.command)

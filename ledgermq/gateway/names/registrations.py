@@ -169,7 +169,6 @@ class Registrations(PortPart):
         self._is_known = True
 
     def next_deadline_ms(self) -> int | None:
-        """When ``turn`` has something to do that no descriptor tells of."""
         if not self._is_known or not self._sockets.can_be_reached:
             return None
         due = [one.due_ms for one in self._servers if not one.is_asked]

@@ -344,7 +344,7 @@ class RegistrationCodes(PortPart):
             orders: where the queues of which topics are for ever, by topic.
         """
         self._addresses = context.addresses
-        self._check_started = context.service.check_started
+        self._check_started = context.service.log.check_started
         self._counts = context.counts
         self._brokers = brokers
         self._orders = orders

@@ -161,7 +161,6 @@ class PortProducer(PortPart):
         return self._watched
 
     def next_deadline_ms(self) -> int | None:
-        """When ``turn`` has work that no descriptor tells of."""
         deadline = self._pipeline.deadline
         return None if deadline == NEVER else int(deadline * 1_000)
 

@@ -77,7 +77,6 @@ class PortQuotas(PortPart):
             self._produce.take(owner, size=len(asked.command.body), messages=1, now_ns=now_ns)
 
     def forget(self, connection: Connection) -> None:
-        """A connection has ended."""
         self._consume.forget(_name(connection))
 
     def _check(self, limits: RateLimits, owners: list[str], now_ms: int) -> None:

@@ -252,7 +252,6 @@ class BrokerLink(PortPart):
         return self._link is not None
 
     def next_deadline_ms(self) -> int | None:
-        """When ``turn`` has something to do that no descriptor tells of."""
         if self._link is None:
             return self._retry_ms
         return self._offsets_due_ms if self._offsets else None
@@ -344,7 +343,6 @@ class BrokerLink(PortPart):
         self._offsets[group, topic, queue_id] = offset, owner
 
     def forget(self, connection: Connection) -> None:
-        """A connection has ended."""
         self._waiting.pop(connection.number, None)
         self._heartbeats.pop(connection.number, None)
         self._registrars.pop(connection.number, None)

@@ -9,7 +9,6 @@ up would wait.
 from __future__ import annotations
 
 import errno
-import ipaddress
 import itertools
 import os
 import select
@@ -20,6 +19,7 @@ from typing import NamedTuple
 
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.transport.tls_channel import TlsChannel
+from ledgermq.hosts.address_share import ip_of
 from ledgermq.hosts.host_name import socket_address
 from ledgermq.model.errors import (
     BusyError,
@@ -292,12 +292,10 @@ class ServerLinks(PortPart):
             link.expire(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """When ``turn`` has something to do that no descriptor tells of."""
         found = (link.next_deadline_ms() for link in self._links.values())
         return min((one for one in found if one is not None), default=None)
 
     def close(self) -> None:
-        """End them all."""
         for link in list(self._links.values()):
             link.close()
         self._epoll.close()
@@ -305,8 +303,4 @@ class ServerLinks(PortPart):
 
 def is_address(address: str) -> bool:
     """Whether the host of ``HOST:PORT`` is an address, and no name."""
-    try:
-        ipaddress.ip_address(address.rpartition(":")[0].strip("[]"))
-    except ValueError:
-        return False
-    return True
+    return ip_of(address.rpartition(":")[0].strip("[]")) is not None

@@ -160,10 +160,9 @@ def _at_end_of_log(settings: Settings) -> Promotion:
     if epoch_of(end.term) >= EPOCH_MAX:
         raise ConfigError("no epoch is left", epoch=epoch_of(end.term), limit=EPOCH_MAX)
     begin = entry_begin(folder, end.index_)
-    return Promotion(
-        node.broker_cluster_name, node.group, begin, end.position, end.index_, end.term, end.chain,
-        promoted_term(end.term, secrets.randbelow(DRAWS)), time.time_ns() // 1_000_000,
-    )  # fmt: skip
+    copied = begin, end.position, end.index_, end.term, end.chain
+    term, now_ms = promoted_term(end.term, secrets.randbelow(DRAWS)), time.time_ns() // 1_000_000
+    return Promotion(node.broker_cluster_name, node.group, *copied, term, now_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,10 +64,8 @@ def read_promotion(path: Path) -> Promotion:
     if not all(isinstance(number, int) for number in numbers):
         raise CorruptLogError("note of a promotion lacks a number", file=str(path))
     begin, end, index, entry_term, chain, term, at_ms = (int(str(number)) for number in numbers)
-    return Promotion(
-        cluster, group, Position(begin), Position(end), Index(index), Term(entry_term), chain,
-        Term(term), at_ms,
-    )  # fmt: skip
+    copied = Position(begin), Position(end), Index(index), Term(entry_term), chain
+    return Promotion(cluster, group, *copied, Term(term), at_ms)
 
 
 def check_begins_alone(settings: Settings) -> None:

@@ -177,11 +177,6 @@ class UserTable(Table[UserSet]):
 
     @classmethod
     def read(cls, document: Document) -> Self:
-        """The table in the document of ``access.json``.
-
-        Raises:
-            ConfigError: it has another shape; names the user and the field.
-        """
         table = cls()
         for name, fields in read_table(document, USERS_KEY, file=FILE).items():
             table.put(User.read(name, fields))
@@ -192,7 +187,6 @@ class UserTable(Table[UserSet]):
         return table
 
     def to_document(self) -> dict[str, object]:
-        """What the file has to say."""
         told: dict[str, object] = {USERS_KEY: _fields_of(self._own)}
         shared = _fields_of(self._of_cluster)
         if shared:
@@ -274,7 +268,6 @@ class UserTable(Table[UserSet]):
             self._forget(name)
 
     def replace_with(self, other: UserTable) -> None:
-        """Have the users of ``other``."""
         self._own, self._of_cluster = dict(other._own), dict(other._of_cluster)
         self._rows, self._too_old = other._rows, other._too_old
         self._users, self._owners = dict(other._users), dict(other._owners)

@@ -12,9 +12,9 @@ IPv6 has the same with colons, its parts in hexadecimal. ``::ffff:10.0.0.7`` is 
 
 from __future__ import annotations
 
-import ipaddress
 import re
 
+from ledgermq.hosts.address_share import ip_of
 from ledgermq.model.errors import ConfigError
 
 _EVERYBODY = frozenset({"*", "*.*.*.*", "*:*:*:*:*:*:*:*"})
@@ -38,7 +38,7 @@ def check_pattern(pattern: str) -> None:
             len(parts) in (4, 8) and all(_bounds(part, base) is not None for part in parts)
         ):
             continue
-        if _address(one) is not None:
+        if ip_of(one) is not None:
             continue
         raise ConfigError(
             "not an address or a pattern of addresses",
@@ -59,10 +59,10 @@ def _alternatives(pattern: str) -> list[str]:
 def _matches_one(pattern: str, address: str) -> bool:
     if pattern in _EVERYBODY:
         return True
-    found = _address(address.partition("%")[0])
+    found = ip_of(address.partition("%")[0])
     if found is None:
         return False
-    wanted = _address(pattern)
+    wanted = ip_of(pattern)
     if wanted is not None:
         return wanted == found
     parts, base = _parts(pattern)
@@ -93,12 +93,3 @@ def _bounds(part: str, base: int) -> tuple[int, int] | None:
     except ValueError:
         return None
     return (first, last) if 0 <= first <= last <= highest else None
-
-
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that ``text`` is; one of IPv4 in IPv6 (``::ffff:10.0.0.7``) is that of IPv4."""
-    try:
-        found = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    return found.ipv4_mapped or found if isinstance(found, ipaddress.IPv6Address) else found

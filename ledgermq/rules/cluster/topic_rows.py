@@ -202,10 +202,7 @@ def plan_topic_promises(table: ClusterTable, topic: str, promises: TopicPromises
         ConfigError: this is not the home.
         TopicUnknownError: the topic is over no groups.
     """
-    table.check_home()
-    known = topic_row(table, topic)
-    if known is None:
-        raise TopicUnknownError("topic is over no groups of a cluster", topic=topic)
+    known = _row_at_home(table, topic)
     return plan_row(table, RowKey(TOPIC_KIND, topic), promises.of(known).to_value())
 
 
@@ -218,10 +215,7 @@ def plan_topic_phase(table: ClusterTable, topic: str, phase: SharePhase) -> Plan
         ConfigError: this is not the home, or the row cannot be read.
         TopicUnknownError: the topic is over no groups.
     """
-    table.check_home()
-    known = topic_row(table, topic)
-    if known is None:
-        raise TopicUnknownError("topic is over no groups of a cluster", topic=topic)
+    known = _row_at_home(table, topic)
     there_are = {group for group, _ in table.rows.of_kind(GROUP_KIND)}
     shares = {
         group: share._replace(phase=phase) if group in there_are else share
@@ -307,3 +301,11 @@ def _read_share(value: object) -> TopicShare:
         return TopicShare(queues, SharePhase(phase))
     except ValueError:
         raise ConfigError("topic's share has a phase of no known name", found=phase) from None
+
+
+def _row_at_home(table: ClusterTable, topic: str) -> ClusterTopic:
+    table.check_home()
+    known = topic_row(table, topic)
+    if known is None:
+        raise TopicUnknownError("topic is over no groups of a cluster", topic=topic)
+    return known

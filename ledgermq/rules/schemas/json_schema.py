@@ -69,11 +69,9 @@ _NOT_SHOWN = (
 _LISTED_ITEMS = ("prefixItems", "items", "additionalItems")
 _NAMED = ("properties", "patternProperties", "additionalProperties")
 
-_ASSERTING = (
-    *_LOW_BOUNDS, *_HIGH_BOUNDS, *(key for _, keys in _ALIKE for key in keys), *_NOT_SHOWN,
-    *_LISTED_ITEMS, *_NAMED, "type", "enum", "const", "uniqueItems", "required", "allOf", "anyOf",
-    "oneOf",
-)  # fmt: skip
+_COMPARED = (*_LOW_BOUNDS, *_HIGH_BOUNDS, *(key for _, keys in _ALIKE for key in keys))
+_READ_ALONE = ("type", "enum", "const", "uniqueItems", "required", "allOf", "anyOf", "oneOf")
+_ASSERTING = (*_COMPARED, *_NOT_SHOWN, *_LISTED_ITEMS, *_NAMED, *_READ_ALONE)
 """Keywords that let less through."""
 
 _ANYTHING: Mapping[str, object] = {}

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from enum import StrEnum
+from typing import NamedTuple, Self, TypeVar
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.schemas import (
@@ -25,6 +26,8 @@ from ledgermq.model.names.schemas import (
 from ledgermq.rules.tables.documents import Document, read_integer, read_table
 from ledgermq.rules.tables.table import Table
 from ledgermq.rules.tables.table_changes import SchemaSet
+
+Word = TypeVar("Word", bound=StrEnum)
 
 FILE = "schemas.json"
 _SUBJECTS, _LAST_ID = "subjects", "lastId"
@@ -119,11 +122,6 @@ class SchemaTable(Table[SchemaSet]):
 
     @classmethod
     def read(cls, document: Document) -> Self:
-        """The table in the document of ``schemas.json``.
-
-        Raises:
-            ConfigError: it has another shape; names the subject.
-        """
         table = cls()
         for name, fields in read_table(document, _SUBJECTS, file=FILE).items():
             subject = table._subject(name)
@@ -140,7 +138,6 @@ class SchemaTable(Table[SchemaSet]):
         return table
 
     def to_document(self) -> dict[str, object]:
-        """What the file has to say."""
         told: dict[str, object] = {_LAST_ID: self.last_id} if self.last_id else {}
         return {**told, _SUBJECTS: {name: one.to_fields() for name, one in self}}
 
@@ -233,24 +230,17 @@ def rule_of(value: object, subject: str) -> Compatibility:
     Raises:
         ConfigError: it is none.
     """
-    try:
-        return Compatibility(str(value))
-    except ValueError:
-        raise ConfigError(
-            "no rule of compatibility",
-            subject=subject,
-            found=str(value)[:64],
-            allowed=", ".join(Compatibility),
-        ) from None
+    return _member(Compatibility, value, "no rule of compatibility", subject)
 
 
 def _type_of(value: object, subject: str) -> SchemaType:
+    return _member(SchemaType, value, "no type of a schema", subject)
+
+
+def _member(kind: type[Word], value: object, refusal: str, subject: str) -> Word:
     try:
-        return SchemaType(str(value))
+        return kind(str(value))
     except ValueError:
         raise ConfigError(
-            "no type of a schema",
-            subject=subject,
-            found=str(value)[:64],
-            allowed=", ".join(SchemaType),
+            refusal, subject=subject, found=str(value)[:64], allowed=", ".join(kind)
         ) from None

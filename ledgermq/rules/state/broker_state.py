@@ -81,9 +81,9 @@ class BrokerState:
         for document in own.values():
             document.pop(APPLIED_KEY, None)
         tables = finish(read_tables(own))
-        (self.topics, self.groups, self.offsets, self.locks, self.users, self.quotas, self.delays,
-         self.moves, self.sinks, self.archives, self.names, self.features,
-         self.cluster, self.schemas) = tables  # fmt: skip
+        self.topics, self.groups, self.offsets, self.locks, self.users = tables[:5]
+        self.quotas, self.delays, self.moves, self.sinks, self.archives = tables[5:10]
+        self.names, self.features, self.cluster, self.schemas = tables[10:]
         self._by_file = tables.by_file()
         self._followed = 0
         self._takers: dict[type, list[Table[Any]]] = {}

@@ -56,18 +56,12 @@ class ClusterCopy(Table[ClusterCommand]):
 
     @classmethod
     def read(cls, document: Document) -> Self:
-        """The table in the document of ``cluster.json``.
-
-        Raises:
-            ConfigError: it has another shape; names the field.
-        """
         try:
             return cls(ClusterTable.read(document))
         except ConfigError as error:
             raise ConfigError(error.message, **{**error.details, "file": FILE}) from None
 
     def to_document(self) -> dict[str, object]:
-        """What the file has to say."""
         return self.table.to_document()
 
     def apply(self, change: ClusterCommand, _place: int, _at_ms: int, /) -> None:

@@ -46,7 +46,6 @@ class FeatureTable(Table[LevelSet]):
         return cls(level)
 
     def to_document(self) -> dict[str, object]:
-        """What the file has to say."""
         return {_LEVEL: self.level} if self.level else {}
 
     def apply(self, change: LevelSet, _place: int, _at_ms: int, /) -> None:

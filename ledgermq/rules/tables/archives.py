@@ -73,18 +73,12 @@ class ArchiveTable(Table[ArchiveSet]):
 
     @classmethod
     def read(cls, document: Document) -> Self:
-        """The table in the document of ``archives.json``.
-
-        Raises:
-            ConfigError: it has another shape; names archive and field.
-        """
         table = cls()
         for name, fields in read_table(document, _TABLE, file=FILE).items():
             table.put(name, ArchiveMark.read(name, fields))
         return table
 
     def to_document(self) -> dict[str, object]:
-        """What the file has to say."""
         return {_TABLE: {name: mark.to_fields() for name, mark in self}}
 
     def __iter__(self) -> Iterator[tuple[str, ArchiveMark]]:
@@ -119,7 +113,6 @@ class ArchiveTable(Table[ArchiveSet]):
         self.revision += 1
 
     def replace_with(self, other: ArchiveTable) -> None:
-        """Have the archives of ``other``."""
         self._marks = dict(other._marks)
         self.revision += 1
 

@@ -34,11 +34,6 @@ class DelayTable(MoveTable):
 
     @classmethod
     def read(cls, document: Document) -> Self:
-        """The table in the document of ``delayOffset.json``.
-
-        Raises:
-            ConfigError: an offset is none; names the level.
-        """
         if cls.key in document:
             return super().read(document)
         table = cls()

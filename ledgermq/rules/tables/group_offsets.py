@@ -87,7 +87,6 @@ class GroupOffsets(Table[OffsetsSet]):
         return {OFFSET_TABLE: {**table, **self._unknown_keys}, **self._unknown}
 
     def to_document_later(self) -> dict[str, object]:
-        """The same document, whose rows are made when they are written, by whichever thread."""
         known = list(self._table.items())
         rows = ((owner.key, dict(sorted(queues.items()))) for owner, queues in known)
         return {OFFSET_TABLE: Rows(chain(rows, list(self._unknown_keys.items()))), **self._unknown}
@@ -184,7 +183,6 @@ class GroupOffsets(Table[OffsetsSet]):
         _discard(self._groups, owner.topic, owner.group)
 
     def replace_with(self, other: GroupOffsets) -> None:
-        """Have what ``other`` has."""
         self._table, self._unknown = other._table, other._unknown
         self._topics, self._groups = other._topics, other._groups
         self._unknown_keys = other._unknown_keys

@@ -168,11 +168,6 @@ class MoveTable(Table[Moved | MoveEnded]):
 
     @classmethod
     def read(cls, document: Document) -> Self:
-        """The table in the document of its file.
-
-        Raises:
-            ConfigError: a number is none; names the queue.
-        """
         table, file = cls(), cls.file
         for name, value in read_table(document, cls.key, file=file).items():
             if not isinstance(value, Mapping):
@@ -189,7 +184,6 @@ class MoveTable(Table[Moved | MoveEnded]):
         return table
 
     def to_document(self) -> dict[str, object]:
-        """The document to write."""
         return {self.key: self.to_table()}
 
     def to_table(self) -> dict[str, object]:
@@ -236,7 +230,6 @@ class MoveTable(Table[Moved | MoveEnded]):
         self.revision += 1
 
     def replace_with(self, other: MoveTable) -> None:
-        """Have what ``other`` has."""
         self._sources = other._sources
         self.revision += 1
 

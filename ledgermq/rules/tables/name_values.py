@@ -47,18 +47,12 @@ class NameValues(Table[NamesSet]):
 
     @classmethod
     def read(cls, document: Document) -> Self:
-        """The table in the document of ``name-values.json``.
-
-        Raises:
-            ConfigError: it has another shape; names the namespace.
-        """
         table = cls()
         for namespace, values in read_table(document, _TABLE, file=FILE).items():
             table.put(namespace, values)
         return table
 
     def to_document(self) -> dict[str, object]:
-        """What the file has to say."""
         return {_TABLE: {name: dict(self._spaces[name]) for name in sorted(self._spaces)}}
 
     def of(self, namespace: str) -> Mapping[str, str]:
@@ -90,7 +84,6 @@ class NameValues(Table[NamesSet]):
         self.revision += 1
 
     def replace_with(self, other: NameValues) -> None:
-        """Have what ``other`` has."""
         self._spaces = dict(other._spaces)
         self.revision += 1
 

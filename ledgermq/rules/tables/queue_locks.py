@@ -39,11 +39,6 @@ class QueueLocks(Table[LocksSet | GroupSet]):
 
     @classmethod
     def read(cls, document: Document) -> Self:
-        """The table in the document of ``queue-locks.json``.
-
-        Raises:
-            ConfigError: it has another shape; names the key.
-        """
         locks = cls()
         for key, value in read_table(document, _TABLE, file=FILE).items():
             topic, separator, group = key.partition(SEPARATOR)
@@ -59,7 +54,6 @@ class QueueLocks(Table[LocksSet | GroupSet]):
         return locks
 
     def to_document(self) -> dict[str, object]:
-        """The document to write to ``queue-locks.json``."""
         return {
             _TABLE: {
                 owner.key: {str(queue): list(lock) for queue, lock in sorted(queues.items())}
@@ -124,7 +118,6 @@ class QueueLocks(Table[LocksSet | GroupSet]):
             self.set(group, topic, dict.fromkeys(queues))
 
     def replace_with(self, other: QueueLocks) -> None:
-        """Have what ``other`` has."""
         self._table = other._table
         self.revision += 1
 

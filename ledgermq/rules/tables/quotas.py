@@ -85,11 +85,6 @@ class QuotaTable(Table[QuotaSet]):
 
     @classmethod
     def read(cls, document: Document) -> Self:
-        """The table in the document of ``quotas.json``.
-
-        Raises:
-            ConfigError: it has another shape; names owner and field.
-        """
         table = cls()
         for owner, fields in read_table(document, QUOTAS_KEY, file=FILE).items():
             table.put(owner, Quota.read(owner, fields))
@@ -99,7 +94,6 @@ class QuotaTable(Table[QuotaSet]):
         return table
 
     def to_document(self) -> dict[str, object]:
-        """What the file has to say."""
         told: dict[str, object] = {QUOTAS_KEY: _fields_of(self._own)}
         shared = _fields_of(self._of_cluster)
         return {**told, CLUSTER_QUOTAS_KEY: shared} if shared else told
@@ -148,7 +142,6 @@ class QuotaTable(Table[QuotaSet]):
         self.revision += 1
 
     def replace_with(self, other: QuotaTable) -> None:
-        """Have the quotas of ``other``."""
         self._own, self._of_cluster = dict(other._own), dict(other._of_cluster)
         self.revision += 1
 

@@ -155,18 +155,12 @@ class SinkTable(Table[SinkSet | SinkMoved]):
 
     @classmethod
     def read(cls, document: Document) -> Self:
-        """The table in the document of ``sinks.json``.
-
-        Raises:
-            ConfigError: it has another shape; names the key.
-        """
         table = cls()
         for name, value in read_table(document, _TABLE, file=FILE).items():
             table._put(name, Sink.read(name, value))
         return table
 
     def to_document(self) -> dict[str, object]:
-        """The document to write to ``sinks.json``."""
         return {_TABLE: {name: sink.to_fields() for name, sink in sorted(self._sinks.items())}}
 
     def __iter__(self) -> Iterator[tuple[str, Sink]]:
@@ -190,7 +184,6 @@ class SinkTable(Table[SinkSet | SinkMoved]):
         self.revision += 1
 
     def replace_with(self, other: SinkTable) -> None:
-        """Have what ``other`` has."""
         self._sinks, self.unmoved = other._sinks, other.unmoved
         self.revision += 1
 

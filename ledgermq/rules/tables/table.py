@@ -173,7 +173,6 @@ class VersionedTable(Table[Taken], Generic[Row, Taken]):
         return self._rows.get(name)
 
     def replace_with(self, other: Self) -> None:
-        """Have what ``other`` has."""
         self._rows, self._version, self._unknown = other._rows, other._version, other._unknown
         self.revision += 1
 

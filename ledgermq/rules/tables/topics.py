@@ -50,12 +50,8 @@ _WINDOW = "ledgermqDeduplicationWindowMs"
 _CLUSTER = "ledgermqCluster"
 """Names of fields in a topic; RocketMQ ignores them."""
 
-_READ = frozenset(
-    {
-        "readQueueNums", "writeQueueNums", "perm", "order", "topicSysFlag", "topicName",
-        _FIRST_OFFSETS, _QUEUES_KEPT, _WINDOW, _CLUSTER,
-    }
-)  # fmt: skip
+_OWN = frozenset({_FIRST_OFFSETS, _QUEUES_KEPT, _WINDOW, _CLUSTER})
+_READ = _OWN | {"readQueueNums", "writeQueueNums", "perm", "order", "topicSysFlag", "topicName"}
 _NAMES = _READ | {"topicFilterType"}
 
 _DELETED = "ledgermqDeleted"

@@ -12,12 +12,12 @@ import pytest
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import Call, CheckTopic, anybody
 from ledgermq.broker.deliveries.moves import Moves
+from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.service import Mailbox
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.transactions.transaction_service import (
     END_MS,
-    TransactionCalls,
     TransactionService,
 )
 from ledgermq.formats.records.message import Message, encode_message
@@ -99,8 +99,7 @@ class Node:
         self.state = StateLog(settings, stand_in, self.tables, stand_in, mailbox=self.mailbox)
         self.moves = Moves(stand_in, self.tables, self.state, counts)
         self.service = TransactionService(
-            stand_in,
-            self.tables,
+            KnownTopics(stand_in, self.tables),
             self.state,
             self.moves,
             settings,
@@ -109,7 +108,7 @@ class Node:
             counts=counts,
             find=self._find,
         )
-        self._verbs = answers(TransactionCalls(self.service).verbs)
+        self._verbs = answers(self.service.verbs)
         self.check_topic: CheckTopic = anybody
         self.answers: dict[int, Mapping[str, Any] | LedgerError] = {}
         apply_all(self.state)
