@@ -22,9 +22,8 @@ unseen. Both zero marks an entry that DLedger wrote: unprotected.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from struct import Struct
-from typing import NamedTuple
 from zlib import crc32
 
 from ledgermq.model.errors import CorruptLogError
@@ -68,13 +67,6 @@ class EntryHeader:
         return bool(self.chain_crc or self.body_crc)
 
 
-class Entry(NamedTuple):
-    """One entry; ``body`` is a part of the buffer that it was decoded from."""
-
-    header: EntryHeader
-    body: memoryview
-
-
 def encode_entry_header(header: EntryHeader) -> bytes:
     """The 48 bytes of ``header``, with its CRCs as they are."""
     assert header.size >= HEADER_SIZE, header
@@ -98,20 +90,6 @@ def chain_checksum(header: bytes | memoryview, previous_chain_crc: int) -> int:
     assert len(zeroed) == HEADER_SIZE, len(zeroed)
     zeroed[CHAIN_CRC_AT:BODY_CRC_AT] = bytes(4)
     return crc32(zeroed, previous_chain_crc)
-
-
-def encode_entry(
-    body: bytes | memoryview,
-    *,
-    index: Index,
-    term: Term,
-    position: Position,
-    previous_chain_crc: int,
-) -> bytes:
-    """A protected entry; its ``chain_crc`` is the next one's ``previous_chain_crc``."""
-    header = EntryHeader(HEADER_SIZE + len(body), index, term, position, 0, crc32(body))
-    chain_crc = chain_checksum(encode_entry_header(header), previous_chain_crc)
-    return encode_entry_header(replace(header, chain_crc=chain_crc)) + bytes(body)
 
 
 def decode_entry_header(
@@ -194,21 +172,6 @@ def check_entry(
             "chain_crc",
             header.chain_crc,
         )
-
-
-def decode_entry(
-    view: memoryview,
-    at: int = 0,
-    *,
-    previous_chain_crc: int | None,
-    end: int | None = None,
-    position: Position | None = None,
-    file: str = "",
-) -> Entry:
-    """The whole entry at ``at``, checked as by ``decode_entry_header`` and ``check_entry``."""
-    header = decode_entry_header(view, at, end=end, position=position, file=file)
-    check_entry(view, at, header, previous_chain_crc=previous_chain_crc, file=file)
-    return Entry(header, view[at + HEADER_SIZE : at + header.size])
 
 
 def _corrupt(text: str, file: str, offset: int, field: str, value: int) -> CorruptLogError:

@@ -168,53 +168,6 @@ def time_difference(header: IndexHeader, store_timestamp: int) -> int:
     return min(max(milliseconds, 0) // 1_000, TIME_DIFFERENCE_MAX)
 
 
-def put_key(
-    page: memoryview,
-    layout: IndexLayout,
-    key: str,
-    *,
-    physical_offset: int,
-    store_timestamp: int,
-    file: str = "",
-) -> bool:
-    """Add one key of one message (``IndexFile.putKey``); false when the file is full.
-
-    Args:
-        page: writable bytes of the whole file.
-        key: ``topic#key``, as ``index_keys`` gives it.
-        file: named in the error.
-
-    Raises:
-        CorruptLogError: the file's header cannot be.
-    """
-    header = get_header(page, layout, file=file)
-    number = header.index_count
-    if number >= layout.items:
-        return False
-    key_hash = index_key_hash(key)
-    slot_at = layout.slot_at(key_hash % layout.slots)
-    (previous,) = _SLOT.unpack_from(page, slot_at)
-    if not 0 < previous <= number:
-        previous = 0
-    difference = time_difference(header, store_timestamp)
-    _ITEM.pack_into(page, layout.item_at(number), key_hash, physical_offset, difference, previous)
-    page[slot_at : slot_at + SLOT_SIZE] = _SLOT.pack(number)
-    if number == 1:
-        header = header._replace(
-            begin_timestamp=store_timestamp, begin_physical_offset=physical_offset
-        )
-    put_header(
-        page,
-        header._replace(
-            end_timestamp=store_timestamp,
-            end_physical_offset=physical_offset,
-            slot_count=header.slot_count + (previous == 0),
-            index_count=number + 1,
-        ),
-    )
-    return True
-
-
 PASSED_MAX = 4_096
 """Items of other times than those wanted that a look passes in one file: some milliseconds."""
 
