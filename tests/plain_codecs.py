@@ -9,12 +9,13 @@ from typing import NamedTuple
 from zlib import crc32
 
 from ledgermq.formats.dledger_entry import (
+    _HEADER,
     HEADER_SIZE,
+    MAGIC,
     EntryHeader,
     chain_checksum,
     check_entry,
     decode_entry_header,
-    encode_entry_header,
 )
 from ledgermq.formats.index_file import (
     _ITEM,
@@ -27,13 +28,37 @@ from ledgermq.formats.index_file import (
     time_difference,
 )
 from ledgermq.formats.queue_unit import _UNIT, PREFILL, UNIT_SIZE, QueueUnit
-from ledgermq.formats.records.message import ITEM_SIZE_MIN, PROPERTIES_SIZE
+from ledgermq.formats.records.message import (
+    ITEM_SIZE_MIN,
+    PROPERTIES_SIZE,
+    TRANSACTION_MASK,
+    TRANSACTION_ROLLBACK,
+    split_keys,
+)
+from ledgermq.formats.records.properties import KEYS, UNIQ_KEY
 from ledgermq.formats.records.trace_record import FIELD_END, RECORD_END, TraceRecord, _decoded
 from ledgermq.model.errors import CorruptLogError, MessageIllegalError, ProtocolError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.limits import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX
 
 _HEAD = Struct(">iiiii")
+
+
+def encode_entry_header(header: EntryHeader) -> bytes:
+    """The 48 bytes of ``header``, with its CRCs as they are."""
+    assert header.size >= HEADER_SIZE, header
+    assert min(header.index, header.term, header.position) >= 0, header
+    return _HEADER.pack(
+        MAGIC,
+        header.size,
+        header.index,
+        header.term,
+        header.position,
+        0,
+        header.chain_crc,
+        header.body_crc,
+        header.body_size,
+    )
 
 
 class Entry(NamedTuple):
@@ -115,6 +140,17 @@ def get_unit(
         unit=tuple(unit),
         log_end=log_end,
     )
+
+
+def index_keys(topic: str, properties: dict[str, str], *, sys_flag: int) -> tuple[str, ...]:
+    """The keys under which a message is indexed, in RocketMQ's order; none for a rollback."""
+    if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+        return ()
+    keys = split_keys(properties.get(KEYS, ""))
+    unique_id = properties.get(UNIQ_KEY)
+    if unique_id:
+        keys = (unique_id, *keys)
+    return tuple(f"{topic}#{key}" for key in keys)
 
 
 def put_key(

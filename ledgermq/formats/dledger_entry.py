@@ -67,23 +67,6 @@ class EntryHeader:
         return bool(self.chain_crc or self.body_crc)
 
 
-def encode_entry_header(header: EntryHeader) -> bytes:
-    """The 48 bytes of ``header``, with its CRCs as they are."""
-    assert header.size >= HEADER_SIZE, header
-    assert min(header.index, header.term, header.position) >= 0, header
-    return _HEADER.pack(
-        MAGIC,
-        header.size,
-        header.index,
-        header.term,
-        header.position,
-        0,
-        header.chain_crc,
-        header.body_crc,
-        header.body_size,
-    )
-
-
 def chain_checksum(header: bytes | memoryview, previous_chain_crc: int) -> int:
     """``chain_crc`` of the 48 bytes ``header``, whatever stands there in its place."""
     zeroed = bytearray(header)

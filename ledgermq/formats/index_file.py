@@ -29,8 +29,6 @@ from struct import Struct
 from typing import NamedTuple
 
 from ledgermq.formats.java_hash import index_key_hash
-from ledgermq.formats.records.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK, split_keys
-from ledgermq.formats.records.properties import KEYS, UNIQ_KEY
 from ledgermq.model.errors import CorruptLogError
 
 _HEADER = Struct(">qqqqii")
@@ -89,17 +87,6 @@ class IndexItem(NamedTuple):
     physical_offset: int
     time_difference: int
     previous: int
-
-
-def index_keys(topic: str, properties: dict[str, str], *, sys_flag: int) -> tuple[str, ...]:
-    """The keys under which a message is indexed, in RocketMQ's order; none for a rollback."""
-    if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
-        return ()
-    keys = split_keys(properties.get(KEYS, ""))
-    unique_id = properties.get(UNIQ_KEY)
-    if unique_id:
-        keys = (unique_id, *keys)
-    return tuple(f"{topic}#{key}" for key in keys)
 
 
 def fresh_header(previous: IndexHeader | None = None) -> IndexHeader:

@@ -17,7 +17,6 @@ from ledgermq.formats.index_file import (
     IndexLayout,
     fresh_header,
     get_header,
-    index_keys,
     put_header,
 )
 from ledgermq.formats.java_hash import index_key_hash, java_hash
@@ -25,7 +24,7 @@ from ledgermq.formats.kernels import kernel
 from ledgermq.formats.kernels.kernel import MALFORMED, NO_UNIT, ScanStatus
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.model.ids import Index, Position, Term
-from tests.plain_codecs import encode_entry, put_key
+from tests.plain_codecs import encode_entry, index_keys, put_key
 
 PLAIN_SCAN = kernel.load_plain("ledgermq.formats.kernels._scan")
 PLAIN_LINK = kernel.load_plain("ledgermq.formats.kernels._link")
