@@ -29,7 +29,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from ledgermq.formats.java_hash import index_key_hash
-from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.errors import CorruptLogError, corrupt
 
 _HEADER = Struct(">qqqqii")
 _SLOT = Struct(">i")
@@ -128,9 +128,9 @@ def get_header(page: memoryview, layout: IndexLayout, *, file: str = "") -> Inde
     # Of a copy, which takes a field as a whole; one that is unpacked in place is read by octets.
     *stamps, slot_count, count = _HEADER.unpack(bytes(page[:HEADER_SIZE]))
     if not 0 <= slot_count <= layout.slots:
-        raise _corrupt("more slots than there are", file, 32, "slot_count", slot_count)
+        raise corrupt("more slots than there are", file, 32, "slot_count", slot_count)
     if not 0 <= count <= layout.items:
-        raise _corrupt("more items than there are", file, 36, "index_count", count)
+        raise corrupt("more items than there are", file, 36, "index_count", count)
     begin_timestamp, end_timestamp, begin_offset, end_offset = stamps
     return IndexHeader(
         begin_timestamp, end_timestamp, begin_offset, end_offset, slot_count, max(count, 1)
@@ -215,10 +215,6 @@ def query_key(
             break
         if number < item.previous <= newest:
             at = layout.item_at(number) + 16
-            raise _corrupt("chain leads to a newer item", file, at, "previous", item.previous)
+            raise corrupt("chain leads to a newer item", file, at, "previous", item.previous)
         number = item.previous
     return found
-
-
-def _corrupt(text: str, file: str, offset: int, field: str, value: int) -> CorruptLogError:
-    return CorruptLogError(text, file=file, offset=offset, field=field, value=value)

@@ -43,7 +43,7 @@ from ledgermq.formats.records.host_address import (
     is_v6,
 )
 from ledgermq.formats.records.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
-from ledgermq.model.errors import CorruptLogError, MessageIllegalError
+from ledgermq.model.errors import CorruptLogError, MessageIllegalError, corrupt
 from ledgermq.model.limits import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
 
 MAGIC = 0xDAA320A7
@@ -317,14 +317,14 @@ def decode_message(
     body_at = at + head.size
     topic_at = body_at + body_size + 1
     if body_size < 0 or topic_at > end:
-        raise _corrupt("body does not fit", file, body_at - 4, "body_size", body_size)
+        raise corrupt("body does not fit", file, body_at - 4, "body_size", body_size)
     topic_size = view[topic_at - 1]
     properties_at = topic_at + topic_size + 2
     if not 0 < topic_size <= TOPIC_SIZE_MAX or properties_at > end:
-        raise _corrupt("topic does not fit", file, topic_at - 1, "topic_size", topic_size)
+        raise corrupt("topic does not fit", file, topic_at - 1, "topic_size", topic_size)
     (properties_size,) = PROPERTIES_SIZE.unpack_from(view, properties_at - 2)
     if properties_size < 0 or properties_at + properties_size != end:
-        raise _corrupt(
+        raise corrupt(
             "properties do not end the record",
             file,
             properties_at - 2,
@@ -333,7 +333,7 @@ def decode_message(
         )
     body = view[body_at : topic_at - 1]
     if check_crc and body_checksum(body) != body_crc:
-        raise _corrupt("body is not what was written", file, at + BODY_CRC_AT, "body_crc", body_crc)
+        raise corrupt("body is not what was written", file, at + BODY_CRC_AT, "body_crc", body_crc)
     store_host_at = body_at - 16 - len(store_host)
     return Message(
         topic=_decode_topic(bytes(view[topic_at : topic_at + topic_size]), file, topic_at),
@@ -358,14 +358,14 @@ def decode_message(
 def _checked_head(view: memoryview, at: int, end: int, file: str) -> Struct:
     """Layout of the record's fixed part, which is known to lie before ``end``."""
     if at + SIZE_MIN > end:
-        raise _corrupt("record is cut off", file, at, "total_size", end - at)
+        raise corrupt("record is cut off", file, at, "total_size", end - at)
     size, magic = SIZE_AND_MAGIC.unpack_from(view, at)
     if magic != MAGIC:
-        raise _corrupt("not a message", file, at + MAGIC_AT, "magic", magic)
+        raise corrupt("not a message", file, at + MAGIC_AT, "magic", magic)
     (sys_flag,) = _SYS_FLAG.unpack_from(view, at + SYS_FLAG_AT)
     head = _HEADS[sys_flag & V6_MASK]
     if size < head.size + 3 or at + size > end:
-        raise _corrupt("size is impossible", file, at, "total_size", size)
+        raise corrupt("size is impossible", file, at, "total_size", size)
     return head
 
 
@@ -373,18 +373,14 @@ def _decode_topic(data: bytes, file: str, at: int) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise _corrupt("topic is not UTF-8", file, at, "topic", data) from error
+        raise corrupt("topic is not UTF-8", file, at, "topic", data) from error
 
 
 def _decode_host(data: bytes, file: str, at: int, field: str) -> Host:
     try:
         return decode_host(data)
     except CorruptLogError as error:
-        raise _corrupt(error.message, file, at, field, data) from error
-
-
-def _corrupt(text: str, file: str, offset: int, field: str, value: object) -> CorruptLogError:
-    return CorruptLogError(text, file=file, offset=offset, field=field, value=value)
+        raise corrupt(error.message, file, at, field, data) from error
 
 
 ITEM_SIZE_MIN = 20 + PROPERTIES_SIZE.size
