@@ -47,10 +47,9 @@ from ledgermq.wire.session import (
     hello_version,
 )
 from ledgermq.writer.admission.frame_admission import FrameAdmission
-from ledgermq.writer.admission.producer_session import ProducerSession
 from ledgermq.writer.admission.record_rules import RecordRules
 from ledgermq.writer.admission.writable_topics import WritableTopics
-from ledgermq.writer.due_answers import DueAnswers
+from ledgermq.writer.due_answers import DueAnswers, ProducerSession
 from ledgermq.writer.duplicates.missing_records import FramePlan, MissingRecords
 from ledgermq.writer.duplicates.recent_messages import RecentMessages
 from ledgermq.writer.duplicates.stored_ids import IdsUnknownError

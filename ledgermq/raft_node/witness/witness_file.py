@@ -33,7 +33,7 @@ from ledgermq.raft.term_slots import (
     newest_slot,
     slot_of,
 )
-from ledgermq.raft_node.slots_file import SlotsFile
+from ledgermq.raft_node.term_file import SlotsFile
 
 _SLOT = Struct("<4sIQQ32sQq")
 assert _SLOT.size + CRC.size <= SLOT_SIZE
