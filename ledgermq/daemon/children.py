@@ -37,8 +37,6 @@ from ledgermq.store.files.disk_space import bytes_on_disk
 
 logger = logging.getLogger(__name__)
 
-EntryPoints = Mapping[Role, Entry]
-
 START_ORDER = (Role.RAFT, Role.WRITER, Role.DISPATCHER, Role.BROKER, *PORTS, Role.OBSERVER)
 
 STOP_ORDER = (Role.BROKER, *PORTS, Role.WRITER, Role.RAFT, Role.DISPATCHER, Role.OBSERVER)

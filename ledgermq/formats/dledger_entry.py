@@ -22,12 +22,11 @@ unseen. Both zero marks an entry that DLedger wrote: unprotected.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from struct import Struct
-from typing import NamedTuple
 from zlib import crc32
 
-from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.errors import corrupt
 from ledgermq.model.ids import Index, Position, Term
 
 _HEADER = Struct(">iiqqqiIIi")
@@ -68,50 +67,12 @@ class EntryHeader:
         return bool(self.chain_crc or self.body_crc)
 
 
-class Entry(NamedTuple):
-    """One entry; ``body`` is a part of the buffer that it was decoded from."""
-
-    header: EntryHeader
-    body: memoryview
-
-
-def encode_entry_header(header: EntryHeader) -> bytes:
-    """The 48 bytes of ``header``, with its CRCs as they are."""
-    assert header.size >= HEADER_SIZE, header
-    assert min(header.index, header.term, header.position) >= 0, header
-    return _HEADER.pack(
-        MAGIC,
-        header.size,
-        header.index,
-        header.term,
-        header.position,
-        0,
-        header.chain_crc,
-        header.body_crc,
-        header.body_size,
-    )
-
-
 def chain_checksum(header: bytes | memoryview, previous_chain_crc: int) -> int:
     """``chain_crc`` of the 48 bytes ``header``, whatever stands there in its place."""
     zeroed = bytearray(header)
     assert len(zeroed) == HEADER_SIZE, len(zeroed)
     zeroed[CHAIN_CRC_AT:BODY_CRC_AT] = bytes(4)
     return crc32(zeroed, previous_chain_crc)
-
-
-def encode_entry(
-    body: bytes | memoryview,
-    *,
-    index: Index,
-    term: Term,
-    position: Position,
-    previous_chain_crc: int,
-) -> bytes:
-    """A protected entry; its ``chain_crc`` is the next one's ``previous_chain_crc``."""
-    header = EntryHeader(HEADER_SIZE + len(body), index, term, position, 0, crc32(body))
-    chain_crc = chain_checksum(encode_entry_header(header), previous_chain_crc)
-    return encode_entry_header(replace(header, chain_crc=chain_crc)) + bytes(body)
 
 
 def decode_entry_header(
@@ -136,24 +97,24 @@ def decode_entry_header(
         end = len(view)
     assert 0 <= at <= end <= len(view), (at, end, len(view))
     if at + HEADER_SIZE > end:
-        raise _corrupt("entry is cut off", file, at, "magic", end - at)
+        raise corrupt("entry is cut off", file, at, "magic", end - at)
     magic, size, index, term, found, channel, chain_crc, body_crc, body_size = _HEADER.unpack_from(
         view, at
     )
     if magic != MAGIC:
-        raise _corrupt("not an entry", file, at, "magic", magic)
+        raise corrupt("not an entry", file, at, "magic", magic)
     if size < HEADER_SIZE or at + size > end:
-        raise _corrupt("size is impossible", file, at + SIZE_AT, "size", size)
+        raise corrupt("size is impossible", file, at + SIZE_AT, "size", size)
     if body_size != size - HEADER_SIZE:
-        raise _corrupt("sizes disagree", file, at + BODY_SIZE_AT, "body_size", body_size)
+        raise corrupt("sizes disagree", file, at + BODY_SIZE_AT, "body_size", body_size)
     if index < 0:
-        raise _corrupt("index is negative", file, at + INDEX_AT, "index", index)
+        raise corrupt("index is negative", file, at + INDEX_AT, "index", index)
     if term < 0:
-        raise _corrupt("term is negative", file, at + TERM_AT, "term", term)
+        raise corrupt("term is negative", file, at + TERM_AT, "term", term)
     if found < 0 or position not in (None, found):
-        raise _corrupt("entry of another place", file, at + POSITION_AT, "position", found)
+        raise corrupt("entry of another place", file, at + POSITION_AT, "position", found)
     if channel:
-        raise _corrupt("channel is not 0", file, at + CHANNEL_AT, "channel", channel)
+        raise corrupt("channel is not 0", file, at + CHANNEL_AT, "channel", channel)
     return EntryHeader(size, Index(index), Term(term), Position(found), chain_crc, body_crc)
 
 
@@ -181,35 +142,16 @@ def check_entry(
         return
     body_at = at + HEADER_SIZE
     if crc32(view[body_at : at + header.size]) != header.body_crc:
-        raise _corrupt(
+        raise corrupt(
             "body is not what was written", file, at + BODY_CRC_AT, "body_crc", header.body_crc
         )
     if previous_chain_crc is None:
         return
     if chain_checksum(view[at:body_at], previous_chain_crc) != header.chain_crc:
-        raise _corrupt(
+        raise corrupt(
             "header is not what was written here",
             file,
             at + CHAIN_CRC_AT,
             "chain_crc",
             header.chain_crc,
         )
-
-
-def decode_entry(
-    view: memoryview,
-    at: int = 0,
-    *,
-    previous_chain_crc: int | None,
-    end: int | None = None,
-    position: Position | None = None,
-    file: str = "",
-) -> Entry:
-    """The whole entry at ``at``, checked as by ``decode_entry_header`` and ``check_entry``."""
-    header = decode_entry_header(view, at, end=end, position=position, file=file)
-    check_entry(view, at, header, previous_chain_crc=previous_chain_crc, file=file)
-    return Entry(header, view[at + HEADER_SIZE : at + header.size])
-
-
-def _corrupt(text: str, file: str, offset: int, field: str, value: int) -> CorruptLogError:
-    return CorruptLogError(text, file=file, offset=offset, field=field, value=value)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from ledgermq.formats.dledger_entry import HEADER_SIZE
-from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.errors import corrupt
 from ledgermq.model.ids import Index, Position, Term
 
 _ITEM = Struct(">iqiqq")
@@ -62,22 +62,18 @@ def decode_index_item(
         CorruptLogError: cut off, or no item of that place.
     """
     if at + ITEM_SIZE > len(view):
-        raise _corrupt("index item is cut off", file, at, "magic", len(view) - at)
+        raise corrupt("index item is cut off", file, at, "magic", len(view) - at)
     magic, position, size, found, term = _ITEM.unpack_from(view, at)
     if not (magic or position or size or found or term):
         return None
     if magic != MAGIC:
-        raise _corrupt("not an index item", file, at, "magic", magic)
+        raise corrupt("not an index item", file, at, "magic", magic)
     if position < 0:
-        raise _corrupt("position is negative", file, at + 4, "position", position)
+        raise corrupt("position is negative", file, at + 4, "position", position)
     if size < HEADER_SIZE:
-        raise _corrupt("size is impossible", file, at + 12, "size", size)
+        raise corrupt("size is impossible", file, at + 12, "size", size)
     if found < 0 or index not in (None, found):
-        raise _corrupt("item of another index", file, at + 16, "index", found)
+        raise corrupt("item of another index", file, at + 16, "index", found)
     if term < 0:
-        raise _corrupt("term is negative", file, at + 24, "term", term)
+        raise corrupt("term is negative", file, at + 24, "term", term)
     return DLedgerIndexItem(Position(position), size, Index(found), Term(term))
-
-
-def _corrupt(text: str, file: str, offset: int, field: str, value: int) -> CorruptLogError:
-    return CorruptLogError(text, file=file, offset=offset, field=field, value=value)

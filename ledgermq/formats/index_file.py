@@ -29,9 +29,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from ledgermq.formats.java_hash import index_key_hash
-from ledgermq.formats.records.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK, split_keys
-from ledgermq.formats.records.properties import KEYS, UNIQ_KEY
-from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.errors import CorruptLogError, corrupt
 
 _HEADER = Struct(">qqqqii")
 _SLOT = Struct(">i")
@@ -91,17 +89,6 @@ class IndexItem(NamedTuple):
     previous: int
 
 
-def index_keys(topic: str, properties: dict[str, str], *, sys_flag: int) -> tuple[str, ...]:
-    """The keys under which a message is indexed, in RocketMQ's order; none for a rollback."""
-    if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
-        return ()
-    keys = split_keys(properties.get(KEYS, ""))
-    unique_id = properties.get(UNIQ_KEY)
-    if unique_id:
-        keys = (unique_id, *keys)
-    return tuple(f"{topic}#{key}" for key in keys)
-
-
 def fresh_header(previous: IndexHeader | None = None) -> IndexHeader:
     """Header of a new file, which follows a full one that has the header ``previous``."""
     if previous is None:
@@ -141,9 +128,9 @@ def get_header(page: memoryview, layout: IndexLayout, *, file: str = "") -> Inde
     # Of a copy, which takes a field as a whole; one that is unpacked in place is read by octets.
     *stamps, slot_count, count = _HEADER.unpack(bytes(page[:HEADER_SIZE]))
     if not 0 <= slot_count <= layout.slots:
-        raise _corrupt("more slots than there are", file, 32, "slot_count", slot_count)
+        raise corrupt("more slots than there are", file, 32, "slot_count", slot_count)
     if not 0 <= count <= layout.items:
-        raise _corrupt("more items than there are", file, 36, "index_count", count)
+        raise corrupt("more items than there are", file, 36, "index_count", count)
     begin_timestamp, end_timestamp, begin_offset, end_offset = stamps
     return IndexHeader(
         begin_timestamp, end_timestamp, begin_offset, end_offset, slot_count, max(count, 1)
@@ -166,53 +153,6 @@ def time_difference(header: IndexHeader, store_timestamp: int) -> int:
         return 0
     milliseconds = store_timestamp - header.begin_timestamp
     return min(max(milliseconds, 0) // 1_000, TIME_DIFFERENCE_MAX)
-
-
-def put_key(
-    page: memoryview,
-    layout: IndexLayout,
-    key: str,
-    *,
-    physical_offset: int,
-    store_timestamp: int,
-    file: str = "",
-) -> bool:
-    """Add one key of one message (``IndexFile.putKey``); false when the file is full.
-
-    Args:
-        page: writable bytes of the whole file.
-        key: ``topic#key``, as ``index_keys`` gives it.
-        file: named in the error.
-
-    Raises:
-        CorruptLogError: the file's header cannot be.
-    """
-    header = get_header(page, layout, file=file)
-    number = header.index_count
-    if number >= layout.items:
-        return False
-    key_hash = index_key_hash(key)
-    slot_at = layout.slot_at(key_hash % layout.slots)
-    (previous,) = _SLOT.unpack_from(page, slot_at)
-    if not 0 < previous <= number:
-        previous = 0
-    difference = time_difference(header, store_timestamp)
-    _ITEM.pack_into(page, layout.item_at(number), key_hash, physical_offset, difference, previous)
-    page[slot_at : slot_at + SLOT_SIZE] = _SLOT.pack(number)
-    if number == 1:
-        header = header._replace(
-            begin_timestamp=store_timestamp, begin_physical_offset=physical_offset
-        )
-    put_header(
-        page,
-        header._replace(
-            end_timestamp=store_timestamp,
-            end_physical_offset=physical_offset,
-            slot_count=header.slot_count + (previous == 0),
-            index_count=number + 1,
-        ),
-    )
-    return True
 
 
 PASSED_MAX = 4_096
@@ -275,10 +215,6 @@ def query_key(
             break
         if number < item.previous <= newest:
             at = layout.item_at(number) + 16
-            raise _corrupt("chain leads to a newer item", file, at, "previous", item.previous)
+            raise corrupt("chain leads to a newer item", file, at, "previous", item.previous)
         number = item.previous
     return found
-
-
-def _corrupt(text: str, file: str, offset: int, field: str, value: int) -> CorruptLogError:
-    return CorruptLogError(text, file=file, offset=offset, field=field, value=value)

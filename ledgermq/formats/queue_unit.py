@@ -18,7 +18,6 @@ from struct import Struct
 from typing import NamedTuple
 
 from ledgermq.formats.java_hash import java_hash
-from ledgermq.model.errors import CorruptLogError
 
 _UNIT = Struct(">qiq")
 
@@ -45,48 +44,3 @@ PREFILL = QueueUnit(0, 0x7FFF_FFFF, 0)
 def tags_hash(tags: str) -> int:
     """The hash of a message's tag as the unit holds it, 0 without one."""
     return java_hash(tags) if tags else 0
-
-
-def put_unit(page: memoryview, number: int, unit: QueueUnit) -> None:
-    """Write ``unit`` in slot ``number`` of the queue file mapped at ``page``.
-
-    The caller owns the order of things: a unit is put only after its message is in the log, so
-    that a reader who sees a size can follow the pointer.
-    """
-    assert 0 <= number < len(page) // UNIT_SIZE, number
-    assert unit.size > 0, unit
-    assert unit.physical_offset >= 0, unit
-    _UNIT.pack_into(page, number * UNIT_SIZE, *unit)
-
-
-def get_unit(
-    page: memoryview, number: int, *, log_end: int | None = None, file: str = ""
-) -> QueueUnit | None:
-    """Slot ``number`` of the queue file at ``page``; ``None`` when nothing was written there yet.
-
-    Args:
-        page: bytes of one queue file.
-        number: slot in the file.
-        log_end: first position past the commit log; ``None`` takes any pointer.
-        file: named in the error.
-
-    Raises:
-        CorruptLogError: the slot cannot be a pointer, or points outside the log.
-    """
-    assert 0 <= number < len(page) // UNIT_SIZE, number
-    unit = QueueUnit(*_UNIT.unpack_from(page, number * UNIT_SIZE))
-    if unit.size == 0:
-        return None
-    if unit == PREFILL:
-        return unit
-    end = unit.physical_offset + unit.size
-    if unit.physical_offset >= 0 and unit.size > 0 and (log_end is None or end <= log_end):
-        return unit
-    raise CorruptLogError(
-        "queue unit outside the log",
-        file=file,
-        offset=number * UNIT_SIZE,
-        field="size" if unit.size < 0 else "physical_offset",
-        unit=tuple(unit),
-        log_end=log_end,
-    )

@@ -37,15 +37,12 @@ class Worker(Protocol):
 
     def sources(self) -> list[Pollable]:
         """Sockets and descriptors that wake the process when they can be read."""
-        ...
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Take a bounded number of what waits, do the work, flush once."""
-        ...
 
     def sleep_ms(self, now_ns: int) -> int:
         """How long the process may sleep now; 0 while there is work left."""
-        ...
 
     @property
     def hears_bells(self) -> Callable[[int], bool] | None:
@@ -53,7 +50,6 @@ class Worker(Protocol):
 
         A wake-up that changes nothing costs those their processor who wait for an answer.
         """
-        ...
 
 
 @dataclass(slots=True)

@@ -235,3 +235,8 @@ class DiskFullError(StorageError):
     """The disk has no space, or less than the settings keep free; nothing was stored."""
 
     number = 44
+
+
+def corrupt(text: str, file: str, offset: int, field: str, value: object) -> CorruptLogError:
+    """What is wrong with a ``field`` at ``offset`` of ``file``, which says ``value``."""
+    return CorruptLogError(text, file=file, offset=offset, field=field, value=value)

@@ -14,15 +14,12 @@ class Clock(Protocol):
 
     def monotonic_ns(self) -> int:
         """Never goes back, and never gives a number twice to one process."""
-        ...
 
     def epoch_ns(self) -> int:
         """What people take for the time; it may jump."""
-        ...
 
     def seed(self) -> int:
         """64 bits that no other process gets."""
-        ...
 
 
 def epoch_ms(clock: Clock) -> int:

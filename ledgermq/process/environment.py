@@ -24,11 +24,9 @@ class OrderInbox(Protocol):
     @property
     def sources(self) -> list[Pollable]:
         """What wakes the process."""
-        ...
 
     def drain(self, ready: Container[Pollable]) -> list[bytes]:
         """All orders that wait, oldest first. Never blocks."""
-        ...
 
 
 class OrderBell(Protocol):
@@ -36,19 +34,15 @@ class OrderBell(Protocol):
 
     def ring(self) -> None:
         """Wake the target if it sleeps; call it after the cursor was published."""
-        ...
 
     def rouse(self) -> None:
         """Wake the target even if it listens for no bells now: for what seldom happens."""
-        ...
 
     def send(self, order: bytes) -> bool:
         """Hand over ``order``; false when the target is down or its inbox is full."""
-        ...
 
     def close(self) -> None:
         """Disconnect."""
-        ...
 
 
 class WorkerEnds(Protocol):
@@ -57,27 +51,22 @@ class WorkerEnds(Protocol):
     @property
     def settings(self) -> Settings:
         """The node's."""
-        ...
 
     @property
     def paths(self) -> RuntimePaths:
         """Files of the running node."""
-        ...
 
     @property
     def page(self) -> CursorPage:
         """What the processes tell one another."""
-        ...
 
     @property
     def inbox(self) -> OrderInbox:
         """Orders to this process."""
-        ...
 
     @property
     def clock(self) -> Clock:
         """The node's time and chance."""
-        ...
 
 
 class Environment(WorkerEnds, Protocol):
@@ -85,11 +74,9 @@ class Environment(WorkerEnds, Protocol):
 
     def bell(self, target: Role) -> OrderBell:
         """The way to wake ``target``."""
-        ...
 
     def background(self) -> Executor:
         """What runs work beside the process's loop; the caller shuts it down."""
-        ...
 
     def produce_socket(
         self, gate: AccessGate, *, message_size_max: int, note_ended: Callable[[], object]
@@ -104,4 +91,3 @@ class Environment(WorkerEnds, Protocol):
         Raises:
             ConfigError: the endpoint of the settings cannot be bound, or its key not read.
         """
-        ...

@@ -22,15 +22,12 @@ class NodeWorker(Worker, Protocol):
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again."""
-        ...
 
     def finish(self) -> None:
         """The last turn was told to be it: bring to an end what should not be left to a restart."""
-        ...
 
     def close(self) -> None:
         """Close what was opened, whatever has happened."""
-        ...
 
 
 def run_worker(

@@ -16,11 +16,11 @@ paper, figure 2, persistent state).
 
 from __future__ import annotations
 
-import zlib
+from collections.abc import Callable
 from struct import Struct
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-from ledgermq.formats.digest import CRC
+from ledgermq.formats.digest import CRC, with_crc, without_crc
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import NodeId, Term
 from ledgermq.raft.messages import HardState
@@ -37,20 +37,29 @@ _MAGIC = b"LMQT"
 _VERSION = 1
 
 
-class StoredState(NamedTuple):
+_State = TypeVar("_State")
+
+
+class Stored(NamedTuple, Generic[_State]):
     """The newest whole slot: its sequence and its content."""
 
     sequence: int
-    state: HardState
+    state: _State
+
+
+StoredState = Stored[HardState]
 
 
 def encode_slot(sequence: int, state: HardState) -> tuple[int, bytes]:
     """Offset and bytes of the slot that ``state`` goes to as number ``sequence``."""
     vote = (state.vote or "").encode()
     assert len(vote) <= VOTE_SIZE_MAX, state
-    body = _SLOT.pack(_MAGIC, _VERSION, sequence, state.term, vote)
-    content = body + CRC.pack(zlib.crc32(body))
-    return (sequence % 2) * SLOT_SIZE, content.ljust(SLOT_SIZE, b"\0")
+    return slot_of(sequence, _SLOT.pack(_MAGIC, _VERSION, sequence, state.term, vote))
+
+
+def slot_of(sequence: int, body: bytes) -> tuple[int, bytes]:
+    """Offset and bytes of the slot that ``body`` goes to as number ``sequence``."""
+    return (sequence % 2) * SLOT_SIZE, with_crc(body).ljust(SLOT_SIZE, b"\0")
 
 
 def decode_slots(content: bytes) -> StoredState | None:
@@ -60,24 +69,38 @@ def decode_slots(content: bytes) -> StoredState | None:
         CorruptLogError: neither slot is whole. Voting from an older state could elect two leaders,
             so the node must not start until an operator has decided.
     """
-    slots = [decode_slot(content[at : at + SLOT_SIZE]) for at in (0, SLOT_SIZE)]
+    return newest_slot(content, decode_slot, said="term and vote")
+
+
+def newest_slot(
+    content: bytes, decode: Callable[[bytes], Stored[_State] | None], *, said: str
+) -> Stored[_State] | None:
+    """The newest whole slot as ``decode`` gives them; None for a file that was never written.
+
+    Raises:
+        CorruptLogError: neither slot is whole; names what is ``said`` in them.
+    """
+    slots = [decode(content[at : at + SLOT_SIZE]) for at in (0, SLOT_SIZE)]
     whole = [slot for slot in slots if slot is not None]
     if whole:
         return max(whole, key=lambda slot: slot.sequence)
     if any(content):
-        raise CorruptLogError("term and vote cannot be read: neither slot is whole")
+        raise CorruptLogError(f"{said} cannot be read: neither slot is whole")
     return None
 
 
 def decode_slot(slot: bytes) -> StoredState | None:
     """What one slot of ``SLOT_SIZE`` bytes says; None when it is not whole."""
-    if len(slot) < _SLOT.size + CRC.size:
-        return None
-    body = slot[: _SLOT.size]
-    if CRC.unpack_from(slot, _SLOT.size)[0] != zlib.crc32(body):
+    body = without_crc(slot, _SLOT.size)
+    if body is None:
         return None
     magic, version, sequence, term, vote = _SLOT.unpack(body)
     if (magic, version) != (_MAGIC, _VERSION):
         return None
+    return StoredState(sequence, hard_state_of(term, vote))
+
+
+def hard_state_of(term: int, vote: bytes) -> HardState:
+    """The state of which a slot has these fields."""
     name = vote.rstrip(b"\0").decode()
-    return StoredState(sequence, HardState(Term(term), NodeId(name) if name else None))
+    return HardState(Term(term), NodeId(name) if name else None)

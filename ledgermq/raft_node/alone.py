@@ -170,11 +170,9 @@ class FixedMembership:
         self.current = roster
 
     def addresses(self, *, commit: Index) -> Mapping[NodeId, str]:
-        del commit
         return self.current.addresses
 
     def becomes_certain(self, commit: Index) -> bool:
-        del commit
         return False
 
     def plan(self, node: NodeId, address: str) -> NoReturn:
@@ -190,15 +188,12 @@ class FixedMembership:
         raise AssertionError(_NO_OTHERS)
 
     def recovered(self, log: EntryTerms) -> Told:
-        del log
         return []
 
     def settled(self, last: EntryId) -> Told:
-        del last
         return []
 
     def written(self, last: Index) -> Told:
-        del last
         return []
 
 
@@ -228,11 +223,9 @@ class Alone:
 
     def sleep_ms(self, now_ns: int) -> int | None:
         """None: damage is looked at when the process wakes anyway."""
-        del now_ns
         return None
 
     def turn(self, ready: Container[Pollable], now_ns: int) -> None:
-        del ready
         self._damages.turn(now_ns)
         self._counters[RaftCounter.DAMAGED_ENTRIES] = self._damages.count
 
@@ -248,14 +241,12 @@ class Alone:
             self._damages.take(order.position)
 
     def take(self, source: NodeId, parts: list[memoryview]) -> bool:
-        del source, parts
         return False
 
     def open_at(self, last: Index, position: Position) -> None:
         """Do nothing: no entry is read for another member."""
 
     def terms(self, last: EntryId) -> EntryTerms | None:
-        del last
         return None
 
     def granted(self, last: Index) -> None:
@@ -280,9 +271,7 @@ class Alone:
         return LogCursor(Position(index), index, Term(0))
 
     def needed_before(self, wanted: Position, within: int, now_ns: int) -> tuple[Position, HeldBy]:
-        del within, now_ns
         return wanted, HeldBy.NOBODY
 
     def forget_before(self, position: Position) -> Index:
-        del position
         return Index(-1)

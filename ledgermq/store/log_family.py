@@ -19,7 +19,7 @@ from typing import NamedTuple
 from ledgermq.formats.records.message import MAGIC, MAGIC_AT, TIMESTAMP, WORD, store_fields_at
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import Position
-from ledgermq.store.files.file_names import is_file_name, starts_in
+from ledgermq.store.files.file_names import is_position_name, starts_in
 from ledgermq.store.files.mapped_files import MappedFiles
 
 _HEAD_SIZE = 160
@@ -75,7 +75,7 @@ class LogFolder(NamedTuple):
         try:
             with os.scandir(self.path) as entries:
                 for entry in entries:
-                    if is_file_name(entry.name):
+                    if is_position_name(entry.name):
                         # Retention may be faster.
                         with suppress(FileNotFoundError):
                             size = entry.stat().st_size

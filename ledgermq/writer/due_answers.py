@@ -13,11 +13,26 @@ from ledgermq.ipc.time_histogram import TimeHistogram, TimeKind
 from ledgermq.model.errors import BusyError
 from ledgermq.model.ids import Position, Term
 from ledgermq.sessions.client_rights import Peer
-from ledgermq.sessions.session_server import SessionServer
+from ledgermq.sessions.session_server import Session, SessionServer
 from ledgermq.wire.header import decode_header
 from ledgermq.wire.send_frame import DUPLICATES_VERSION, encode_sent
-from ledgermq.writer.admission.producer_session import ProducerSession
 from ledgermq.writer.log.put_batch import Put
+
+
+@dataclass(slots=True)
+class ProducerSession(Session):
+    """Session of a producer, as the writer keeps it.
+
+    Attributes:
+        version: of the protocol.
+        terms_ended: how many terms of its own the node had ended when the session began.
+        is_refused: a frame was refused that may come again; those that were sent behind it must not
+            be stored before it.
+    """
+
+    version: int = 0
+    terms_ended: int = 0
+    is_refused: bool = False
 
 
 @dataclass(slots=True)

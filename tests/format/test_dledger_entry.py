@@ -9,20 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.formats.dledger_entry import (
-    Entry,
     EntryHeader,
     chain_checksum,
     check_entry,
-    decode_entry,
     decode_entry_header,
-    encode_entry,
-    encode_entry_header,
 )
 from ledgermq.formats.records.message import Message, decode_message, encode_message
 from ledgermq.formats.store_markers import is_blank
 from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position, Term
+from tests.plain_codecs import Entry, decode_entry, encode_entry, encode_entry_header
 
 VECTOR_HEADER = bytes.fromhex(
     """

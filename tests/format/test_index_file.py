@@ -19,13 +19,12 @@ from ledgermq.formats.index_file import (
     fresh_header,
     get_header,
     get_item,
-    index_keys,
     put_header,
-    put_key,
     query_key,
 )
 from ledgermq.formats.java_hash import index_key_hash
 from ledgermq.model.errors import CorruptLogError
+from tests.plain_codecs import index_keys, put_key
 
 LAYOUT = IndexLayout(slots=4, items=8)
 VECTOR = bytes.fromhex(

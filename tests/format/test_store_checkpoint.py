@@ -42,18 +42,15 @@ def test_every_checkpoint_is_read_as_it_was_written(log: int, queues: int, index
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "recovery", "index_recovery"),
+    ("checkpoint", "recovery"),
     [
-        (StoreCheckpoint(10_000, 9_000, 20_000), 6_000, 6_000),
-        (StoreCheckpoint(10_000, 9_000, 5_000), 6_000, 5_000),
-        (StoreCheckpoint(1_000, 9_000, 5_000), 0, 0),
+        (StoreCheckpoint(10_000, 9_000, 20_000), 6_000),
+        (StoreCheckpoint(10_000, 9_000, 5_000), 6_000),
+        (StoreCheckpoint(1_000, 9_000, 5_000), 0),
     ],
 )
-def test_recovery_begins_three_seconds_early(
-    checkpoint: StoreCheckpoint, recovery: int, index_recovery: int
-) -> None:
+def test_recovery_begins_three_seconds_early(checkpoint: StoreCheckpoint, recovery: int) -> None:
     assert checkpoint.recovery_timestamp == recovery
-    assert checkpoint.index_recovery_timestamp == index_recovery
 
 
 def test_an_empty_file_knows_nothing() -> None:

@@ -15,10 +15,10 @@ from ledgermq.formats.records.trace_record import (
     TracedProcessing,
     TracedSend,
     TraceRecord,
-    decode_traces,
     traces_naming,
 )
 from ledgermq.model.errors import ProtocolError
+from tests.plain_codecs import decode_traces
 
 OFFSET_ID = "7F00000100002A9F000000000000D2F0"
 TIME = 1_700_000_000_123

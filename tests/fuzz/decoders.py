@@ -17,7 +17,7 @@ from ledgermq.broker.cluster.document_messages import (
     reply_fields,
 )
 from ledgermq.formats.config_json import decode_document as decode_config
-from ledgermq.formats.records.message import Message, decode_batch, decode_message, encode_message
+from ledgermq.formats.records.message import Message, decode_message, encode_message
 from ledgermq.formats.records.message_id import decode_offset_id
 from ledgermq.formats.records.properties import decode_properties, encode_properties
 from ledgermq.members.roster import ToldGroup, decode_group, encode_group
@@ -87,6 +87,7 @@ from ledgermq.wire.send_frame import SendRun, decode_send, encode_send, encode_t
 from ledgermq.wire.session import encode_call, encode_hello
 from ledgermq.wire.ship_frames import Ask, Gone, Slice, decode_ship_frame, encode_ship_frame
 from ledgermq.wire.staged_pack import decode_pack, encode_pack
+from tests.plain_codecs import decode_batch
 from tests.process.remoting_requests import TEMPLATES
 
 CORPUS = Path(__file__).with_name("corpus")

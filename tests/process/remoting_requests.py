@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from ledgermq.formats.records.message import BatchItem, encode_batch
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.pull_request import SUBSCRIPTION
+from tests.plain_codecs import BatchItem, encode_batch
 from tests.process.remoting_steps import GROUP, NOW_MS, heartbeat_body
 
 Fields = dict[str, object]

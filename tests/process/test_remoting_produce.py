@@ -8,9 +8,9 @@ import pytest
 
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.reading.queries import Queries
-from ledgermq.formats.records.message import BatchItem, encode_batch
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import ONEWAY, Command, HeaderKind
+from tests.plain_codecs import BatchItem, encode_batch
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node

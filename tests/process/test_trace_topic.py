@@ -31,9 +31,9 @@ from ledgermq.formats.records.trace_record import (
     TracedKind,
     TracedProcessing,
     TracedSend,
-    decode_traces,
 )
 from ledgermq.model.names.system_topics import TRACE_TOPIC
+from tests.plain_codecs import decode_traces
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, make_group

@@ -17,11 +17,9 @@ from ledgermq.client import (
     Queries,
     ReceivedMessage,
 )
-from ledgermq.formats.records.trace_record import (
-    TraceRecord,
-    decode_traces,
-)
+from ledgermq.formats.records.trace_record import TraceRecord
 from ledgermq.model.names.system_topics import TRACE_TOPIC
+from tests.plain_codecs import decode_traces
 from tests.process.conftest import wait_until
 from tests.suite.patience import PATIENCE_S
 

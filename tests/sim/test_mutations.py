@@ -15,7 +15,7 @@ from ledgermq.raft.messages import EntryId, VoteRefusal, VoteRequest
 from ledgermq.raft.roles import candidate, follower, leader
 from ledgermq.raft.roles.leadership import Leadership
 from ledgermq.raft.roles.node_state import NodeState, WriterState
-from ledgermq.raft_node import raft_process, slots_file, term_file
+from ledgermq.raft_node import raft_process, term_file
 from ledgermq.raft_node.peers.peers import Peers
 from ledgermq.raft_node.raft_process import RaftWorker
 from ledgermq.raft_node.term_file import TermFile
@@ -32,7 +32,7 @@ Patch = pytest.MonkeyPatch
 
 def votes_are_not_synced(patch: Patch) -> None:
     """Figure 2, persistent state: a node that forgets its vote votes twice in a term."""
-    patch.setattr(slots_file, "sync_content", lambda fd: None)
+    patch.setattr(term_file, "sync_content", lambda fd: None)
     # The mirror for DLedger is synced, and read, too.
     patch.setattr(term_file, "replace_file", lambda path, content: None)
 

@@ -20,7 +20,7 @@ from ledgermq.raft.roles import attesting
 from ledgermq.raft.roles.leadership import Leadership
 from ledgermq.raft.roles.node_state import NodeState
 from ledgermq.raft.roles.witness import WitnessCore
-from ledgermq.raft_node import slots_file
+from ledgermq.raft_node import term_file
 from ledgermq.sim.__main__ import main
 from ledgermq.sim.runs.runs import WitnessRun, run_seed
 from tests.sim.search import find
@@ -64,7 +64,7 @@ def test_a_member_is_lost_and_the_group_goes_on_leaning(
 
 def its_file_is_not_synced(patch: Patch) -> None:
     """A power failure takes what it has promised."""
-    patch.setattr(slots_file, "sync_content", lambda fd: None)
+    patch.setattr(term_file, "sync_content", lambda fd: None)
 
 
 def it_votes_for_shorter_logs(patch: Patch) -> None:

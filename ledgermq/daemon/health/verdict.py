@@ -19,7 +19,7 @@ from ledgermq.ipc.page_slots import Proof, SpaceState
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.events import Event
 from ledgermq.model.features import version_of
-from ledgermq.process.flush_watch import FlushWatch
+from ledgermq.process.flush_watch import CursorWatch, FlushWatch
 from ledgermq.process.node_status import Health, HealthReason
 from ledgermq.sessions.leadership.takeover import Takeover, takeover_of
 
@@ -220,32 +220,13 @@ def _majority_age_ms(signs: Signs) -> int | None:
     return max(0, signs.now_ns - signs.proof.majority_ns) // 1_000_000
 
 
-class CommitWatch:
-    """Watches how long the same bytes have been written and not committed."""
-
-    def __init__(self) -> None:
-        self._committed = -1
-        self._since_ns = 0
-
-    def waiting_ms(self, page: CursorPage, now_ns: int) -> int:
-        """How long the commit cursor has stood still before the end; 0 when all is committed."""
-        committed = page.read_committed().position
-        if page.read_written().position <= committed:
-            self._committed = -1
-            return 0
-        if committed != self._committed:
-            self._committed = committed
-            self._since_ns = now_ns
-        return max(0, now_ns - self._since_ns) // 1_000_000
-
-
 class HealthWatch:
     """Health of one node: the log tells when it stops serving, and when it serves again."""
 
     def __init__(self, page: CursorPage) -> None:
         self._page = page
         self._flushes = FlushWatch()
-        self._commits = CommitWatch()
+        self._commits = CursorWatch()
         self._was_ready = True
         # A start is over before somebody leads: until it has served, or had the time for it.
         self._has_served = False
@@ -254,7 +235,7 @@ class HealthWatch:
     def reopened(self) -> None:
         """Another log is in place: what waited of the old one counts no more."""
         self._flushes = FlushWatch()
-        self._commits = CommitWatch()
+        self._commits = CursorWatch()
 
     def look(
         self,
@@ -298,7 +279,7 @@ class HealthWatch:
             ),
             proof=page.read_proof(),
             not_durable_ms=self._flushes.waiting_ms(page, now_ns),
-            not_committed_ms=self._commits.waiting_ms(page, now_ns),
+            not_committed_ms=self._commits.waiting_ms(page, page.read_committed().position, now_ns),
             space=page.read_space().state,
             level_needed=broker[BrokerCounter.LEVEL_NEEDED],
             tables_held_up=bool(broker[BrokerCounter.TABLES_HELD_UP]),

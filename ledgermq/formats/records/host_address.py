@@ -25,7 +25,6 @@ HOST_V6_SIZE = 20
 PORT_MAX = 65_535
 
 NO_HOST: Host = ("0.0.0.0", 0)  # noqa: S104 - a value on disk, never bound
-NO_HOST_V6: Host = ("::", 0)
 
 _PORT = Struct(">I")
 _MAPPED = "::ffff:"

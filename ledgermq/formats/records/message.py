@@ -29,10 +29,8 @@ The format protects the body alone. In an entry that we wrote, DLedger's header 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from struct import Struct
-from typing import NamedTuple
 from zlib import crc32
 
 from ledgermq.formats.records.host_address import (
@@ -45,7 +43,7 @@ from ledgermq.formats.records.host_address import (
     is_v6,
 )
 from ledgermq.formats.records.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
-from ledgermq.model.errors import CorruptLogError, MessageIllegalError, ProtocolError
+from ledgermq.model.errors import CorruptLogError, MessageIllegalError, corrupt
 from ledgermq.model.limits import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
 
 MAGIC = 0xDAA320A7
@@ -82,7 +80,6 @@ PROPERTIES_SIZE = Struct(">h")
 COMPRESSED = 0x1
 MULTI_TAGS = 0x2
 TRANSACTION_MASK = 0xC
-TRANSACTION_NONE = 0x0
 TRANSACTION_PREPARED = 0x4
 TRANSACTION_COMMIT = 0x8
 TRANSACTION_ROLLBACK = 0xC
@@ -320,14 +317,14 @@ def decode_message(
     body_at = at + head.size
     topic_at = body_at + body_size + 1
     if body_size < 0 or topic_at > end:
-        raise _corrupt("body does not fit", file, body_at - 4, "body_size", body_size)
+        raise corrupt("body does not fit", file, body_at - 4, "body_size", body_size)
     topic_size = view[topic_at - 1]
     properties_at = topic_at + topic_size + 2
     if not 0 < topic_size <= TOPIC_SIZE_MAX or properties_at > end:
-        raise _corrupt("topic does not fit", file, topic_at - 1, "topic_size", topic_size)
+        raise corrupt("topic does not fit", file, topic_at - 1, "topic_size", topic_size)
     (properties_size,) = PROPERTIES_SIZE.unpack_from(view, properties_at - 2)
     if properties_size < 0 or properties_at + properties_size != end:
-        raise _corrupt(
+        raise corrupt(
             "properties do not end the record",
             file,
             properties_at - 2,
@@ -336,7 +333,7 @@ def decode_message(
         )
     body = view[body_at : topic_at - 1]
     if check_crc and body_checksum(body) != body_crc:
-        raise _corrupt("body is not what was written", file, at + BODY_CRC_AT, "body_crc", body_crc)
+        raise corrupt("body is not what was written", file, at + BODY_CRC_AT, "body_crc", body_crc)
     store_host_at = body_at - 16 - len(store_host)
     return Message(
         topic=_decode_topic(bytes(view[topic_at : topic_at + topic_size]), file, topic_at),
@@ -361,14 +358,14 @@ def decode_message(
 def _checked_head(view: memoryview, at: int, end: int, file: str) -> Struct:
     """Layout of the record's fixed part, which is known to lie before ``end``."""
     if at + SIZE_MIN > end:
-        raise _corrupt("record is cut off", file, at, "total_size", end - at)
+        raise corrupt("record is cut off", file, at, "total_size", end - at)
     size, magic = SIZE_AND_MAGIC.unpack_from(view, at)
     if magic != MAGIC:
-        raise _corrupt("not a message", file, at + MAGIC_AT, "magic", magic)
+        raise corrupt("not a message", file, at + MAGIC_AT, "magic", magic)
     (sys_flag,) = _SYS_FLAG.unpack_from(view, at + SYS_FLAG_AT)
     head = _HEADS[sys_flag & V6_MASK]
     if size < head.size + 3 or at + size > end:
-        raise _corrupt("size is impossible", file, at, "total_size", size)
+        raise corrupt("size is impossible", file, at, "total_size", size)
     return head
 
 
@@ -376,95 +373,27 @@ def _decode_topic(data: bytes, file: str, at: int) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise _corrupt("topic is not UTF-8", file, at, "topic", data) from error
+        raise corrupt("topic is not UTF-8", file, at, "topic", data) from error
 
 
 def _decode_host(data: bytes, file: str, at: int, field: str) -> Host:
     try:
         return decode_host(data)
     except CorruptLogError as error:
-        raise _corrupt(error.message, file, at, field, data) from error
+        raise corrupt(error.message, file, at, field, data) from error
 
 
-def _corrupt(text: str, file: str, offset: int, field: str, value: object) -> CorruptLogError:
-    return CorruptLogError(text, file=file, offset=offset, field=field, value=value)
+ITEM_SIZE_MIN = 20 + PROPERTIES_SIZE.size
+"""Bytes of the smallest message of a batch as RocketMQ's clients send it.
 
+Big-endian (RocketMQ ``MessageDecoder.encodeMessage``), one item behind the other; topic, queue,
+hosts and time are those of the request:
 
-_HEAD = Struct(">iiiii")
-
-ITEM_SIZE_MIN = _HEAD.size + PROPERTIES_SIZE.size
-
-
-class BatchItem(NamedTuple):
-    """One message of a batch as RocketMQ's clients send it; ``body`` may be a part of a buffer.
-
-    Big-endian (RocketMQ ``MessageDecoder.encodeMessage``), one item behind the other; topic, queue,
-    hosts and time are those of the request:
-
-        offset  size  field        unit
-        0       4     item_size    bytes, this field included
-        4       4     magic        0, not looked at
-        8       4     body_crc     0, not looked at: the broker computes it
-        12      4     flag         the application's
-        16      4+n   body         size, bytes
-        20+n    2+n   properties   size, ``properties``
-    """
-
-    flag: int
-    body: memoryview | bytes
-    properties: bytes
-
-
-def encode_batch(items: Iterable[BatchItem]) -> bytes:
-    """The payload of ``items``.
-
-    Raises:
-        MessageIllegalError: a body or properties are too large.
-    """
-    parts: list[bytes | memoryview] = []
-    for flag, body, properties in items:
-        if len(body) > BODY_SIZE_MAX:
-            raise MessageIllegalError("body is too large", size=len(body), limit=BODY_SIZE_MAX)
-        if len(properties) > PROPERTIES_SIZE_MAX:
-            raise MessageIllegalError(
-                "properties are too large", size=len(properties), limit=PROPERTIES_SIZE_MAX
-            )
-        assert -0x8000_0000 <= flag <= 0x7FFF_FFFF, flag
-        size = ITEM_SIZE_MIN + len(body) + len(properties)
-        head = _HEAD.pack(size, 0, 0, flag, len(body))
-        parts += (head, body, PROPERTIES_SIZE.pack(len(properties)), properties)
-    return b"".join(parts)
-
-
-def decode_batch(payload: memoryview) -> list[BatchItem]:
-    """The items of ``payload``; their bodies are parts of it.
-
-    Raises:
-        ProtocolError: it is not a whole number of well-formed items.
-    """
-    items: list[BatchItem] = []
-    at = 0
-    while at < len(payload):
-        if at + ITEM_SIZE_MIN > len(payload):
-            raise _illegal("batch item is cut off", at, "item_size", len(payload) - at)
-        size, _, _, flag, body_size = _HEAD.unpack_from(payload, at)
-        end = at + size
-        if size < ITEM_SIZE_MIN or end > len(payload):
-            raise _illegal("batch item has an impossible size", at, "item_size", size)
-        body_at = at + _HEAD.size
-        properties_at = body_at + body_size + PROPERTIES_SIZE.size
-        if body_size < 0 or properties_at > end:
-            raise _illegal("body does not fit in its batch item", at, "body_size", body_size)
-        (properties_size,) = PROPERTIES_SIZE.unpack_from(payload, body_at + body_size)
-        if properties_size < 0 or properties_at + properties_size != end:
-            raise _illegal(
-                "properties do not end their batch item", at, "properties_size", properties_size
-            )
-        body = payload[body_at : body_at + body_size]
-        items.append(BatchItem(flag, body, bytes(payload[properties_at:end])))
-        at = end
-    return items
-
-
-def _illegal(text: str, item_at: int, field: str, value: int) -> ProtocolError:
-    return ProtocolError(text, item_at=item_at, field=field, value=value)
+    offset  size  field        unit
+    0       4     item_size    bytes, this field included
+    4       4     magic        0, not looked at
+    8       4     body_crc     0, not looked at: the broker computes it
+    12      4     flag         the application's
+    16      4+n   body         size, bytes
+    20+n    2+n   properties   size, ``properties``
+"""

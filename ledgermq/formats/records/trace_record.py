@@ -139,20 +139,6 @@ class TracedEnd(NamedTuple):
 TraceRecord = TracedSend | TracedDelivery | TracedProcessing | TracedEnd
 
 
-def decode_traces(body: bytes | memoryview) -> list[TraceRecord]:
-    """The records of a trace message; what is none, or is of no kind known, is left out.
-
-    Raises:
-        ProtocolError: the body is not UTF-8.
-    """
-    try:
-        text = bytes(body).decode()
-    except UnicodeDecodeError as error:
-        raise ProtocolError("trace message is not UTF-8", at=error.start) from error
-    records = (_decoded(part.split(FIELD_END)) for part in text.split(RECORD_END) if part)
-    return [record for record in records if record is not None]
-
-
 def traces_naming(body: bytes | memoryview, name: str) -> Iterator[TraceRecord]:
     """The records of a trace message in which ``name`` stands, found without a look at the others.
 

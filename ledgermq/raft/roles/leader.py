@@ -8,9 +8,8 @@ from ledgermq.model.ids import NO_INDEX, Index, NodeId
 from ledgermq.raft.effects import ReplicateTo, ShipFiles
 from ledgermq.raft.messages import Append, AppendReply, EntryId, RaftRole, TermRun
 from ledgermq.raft.quorum import committed_index, has_majority, majority
-from ledgermq.raft.reads import WaitingRead
 from ledgermq.raft.roles import attesting, transfer
-from ledgermq.raft.roles.leadership import Leadership, TransferStage
+from ledgermq.raft.roles.leadership import Leadership, TransferStage, WaitingRead
 from ledgermq.raft.roles.node_state import NodeState, WriterState
 from ledgermq.raft.roles.progress import Progress, ProgressMode
 from ledgermq.raft.timing import NEVER

@@ -189,7 +189,6 @@ class MirrorPeers:
 
     def forget(self, node: NodeId) -> bool:
         """False: the source is not known by a disk."""
-        del node
         return False
 
     def set_members(self, addresses: Mapping[NodeId, str]) -> None:
@@ -204,7 +203,6 @@ class MirrorPeers:
         raise ConfigError("a mirror has no members of its own", node=node, setting="mirror.sources")
 
     def check_level(self, node: NodeId) -> bool:
-        del node
         return False
 
     def close(self) -> None:

@@ -26,40 +26,32 @@ class Peers(Protocol):
     @property
     def voters(self) -> Sequence[NodeId]:
         """All members of the settings, this one first."""
-        ...
 
     @property
     def sources(self) -> list[Pollable]:
         """What wakes the process."""
-        ...
 
     @property
     def refusals(self) -> Mapping[NodeId, str]:
         """Why peers are not let in, and do not let this node in."""
-        ...
 
     @property
     def levels(self) -> Mapping[NodeId, int]:
         """The highest feature level that each peer knows which has told so, this node or not."""
-        ...
 
     @property
     def direct(self) -> Collection[NodeId]:
         """Peers with whom messages go over a direct connection."""
-        ...
 
     @property
     def absent(self) -> Sequence[NodeId]:
         """Peers that have given no sign of life lately, by name."""
-        ...
 
     def need_level(self, level: int) -> None:
         """Let in only who knows this feature level, which is in force."""
-        ...
 
     def send(self, peer: NodeId, parts: Sequence[bytes]) -> bool:
         """Hand over a message; false when none is taken for that peer now."""
-        ...
 
     def arrived(self) -> deque[Arrived]:
         """Messages of peers that came together, for the caller to take from the left at once.
@@ -67,23 +59,18 @@ class Peers(Protocol):
         What is left there is given again the next time, and wakes the process. Empty: there are
         none, or ``receive`` has to be asked for them.
         """
-        ...
 
     def receive(self) -> PeerMessage | None:
         """The next message of a peer, None when none waits."""
-        ...
 
     def watch(self) -> None:
         """Look after the connections; to be called a few times a second at least."""
-        ...
 
     def forget(self, node: NodeId) -> bool:
         """Trust the next disk that ``node`` is seen with; false when none was known."""
-        ...
 
     def set_members(self, addresses: Mapping[NodeId, str]) -> None:
         """The group has these members now; ``HOST:PORT`` each."""
-        ...
 
     def check_new(self, node: NodeId) -> bool:
         """Go on where this node could talk with ``node``, which is no member yet.
@@ -94,7 +81,6 @@ class Peers(Protocol):
         Raises:
             ConfigError: it could not, or it is too old.
         """
-        ...
 
     def check_level(self, node: NodeId) -> bool:
         """Go on where ``node`` is not refused just now for being too old for the level in force.
@@ -105,8 +91,6 @@ class Peers(Protocol):
         Raises:
             ConfigError: it is too old.
         """
-        ...
 
     def close(self) -> None:
         """Close what was opened."""
-        ...

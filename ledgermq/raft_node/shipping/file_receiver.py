@@ -72,7 +72,6 @@ class Consensus(Protocol):
         """Whether this node follows ``source`` in ``term``, whose log begins with entry ``first``,
         and lacks what was before it: then whole files may take the place of its log.
         """
-        ...
 
 
 class FileReceiver:

@@ -16,18 +16,24 @@ in turn, so that a torn write leaves the other one:
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
 
-from ledgermq.formats.digest import CRC
+from ledgermq.formats.digest import CRC, without_crc
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.model.ids import Index, NodeId, Term
-from ledgermq.raft.messages import EntryId, HardState
+from ledgermq.model.ids import Index, Term
+from ledgermq.raft.messages import EntryId
 from ledgermq.raft.roles.witness import KEEPS_NOTHING, WitnessState
-from ledgermq.raft.term_slots import FILE_SIZE, SLOT_SIZE, VOTE_SIZE_MAX
-from ledgermq.raft_node.slots_file import SlotsFile
+from ledgermq.raft.term_slots import (
+    FILE_SIZE,
+    SLOT_SIZE,
+    VOTE_SIZE_MAX,
+    Stored,
+    hard_state_of,
+    newest_slot,
+    slot_of,
+)
+from ledgermq.raft_node.term_file import SlotsFile
 
 _SLOT = Struct("<4sIQQ32sQq")
 assert _SLOT.size + CRC.size <= SLOT_SIZE
@@ -36,11 +42,7 @@ _MAGIC = b"LMQW"
 _VERSION = 1
 
 
-class StoredWitness(NamedTuple):
-    """The newest whole slot: its sequence and its content."""
-
-    sequence: int
-    state: WitnessState
+StoredWitness = Stored[WitnessState]
 
 
 class WitnessFile:
@@ -95,8 +97,7 @@ def encode_slot(sequence: int, state: WitnessState) -> tuple[int, bytes]:
     body = _SLOT.pack(
         _MAGIC, _VERSION, sequence, state.hard_state.term, vote, last.term, last.index
     )
-    content = body + CRC.pack(zlib.crc32(body))
-    return (sequence % 2) * SLOT_SIZE, content.ljust(SLOT_SIZE, b"\0")
+    return slot_of(sequence, body)
 
 
 def decode_slots(content: bytes) -> StoredWitness | None:
@@ -105,24 +106,15 @@ def decode_slots(content: bytes) -> StoredWitness | None:
     Raises:
         CorruptLogError: neither slot is whole.
     """
-    slots = [_decode_slot(content[at : at + SLOT_SIZE]) for at in (0, SLOT_SIZE)]
-    whole = [slot for slot in slots if slot is not None]
-    if whole:
-        return max(whole, key=lambda slot: slot.sequence)
-    if any(content):
-        raise CorruptLogError("what this witness knows cannot be read: neither slot is whole")
-    return None
+    return newest_slot(content, _decode_slot, said="what this witness knows")
 
 
 def _decode_slot(slot: bytes) -> StoredWitness | None:
-    if len(slot) < _SLOT.size + CRC.size:
-        return None
-    body = slot[: _SLOT.size]
-    if CRC.unpack_from(slot, _SLOT.size)[0] != zlib.crc32(body):
+    body = without_crc(slot, _SLOT.size)
+    if body is None:
         return None
     magic, version, sequence, term, vote, last_term, last = _SLOT.unpack(body)
     if (magic, version) != (_MAGIC, _VERSION):
         return None
-    name = vote.rstrip(b"\0").decode()
-    hard_state = HardState(Term(term), NodeId(name) if name else None)
-    return StoredWitness(sequence, WitnessState(hard_state, EntryId(Term(last_term), Index(last))))
+    state = WitnessState(hard_state_of(term, vote), EntryId(Term(last_term), Index(last)))
+    return StoredWitness(sequence, state)

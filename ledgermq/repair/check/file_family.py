@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ledgermq.formats.findings import REBUILD, START_MENDS, Finding, Severity
 from ledgermq.model.errors import StorageError
-from ledgermq.store.files.file_names import is_file_name
+from ledgermq.store.files.file_names import is_position_name
 from ledgermq.store.log.first_entry import ZEROS_STEP
 
 
@@ -56,7 +56,7 @@ def find_family(
     for name in _names(directory):
         path = directory / name
         relative = str(path.relative_to(root))
-        if not is_file_name(name):
+        if not is_position_name(name):
             findings.append(
                 Finding(Severity.NOTE, relative, None, "no file of the store: it is left alone")
             )

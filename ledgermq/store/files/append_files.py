@@ -152,6 +152,19 @@ class AppendFiles:
                 raise self._error("write", error) from error
         self.position += size
 
+    def append_over(self, data: memoryview) -> None:
+        """Write ``data`` as ``append`` does, over as many files as it takes.
+
+        Raises:
+            StorageError: a part of it may be written, up to ``position``.
+        """
+        while data.nbytes:
+            if self.position == self._start + self.file_size:
+                self.roll()
+            part = data[: self._start + self.file_size - self.position]
+            self.append(part)
+            data = data[part.nbytes :]
+
     def try_write(self) -> None:
         """Write zeros behind ``position``, where nothing counts, to see whether that works.
 

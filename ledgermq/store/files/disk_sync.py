@@ -19,7 +19,6 @@ class SyncWatcher(Protocol):
 
     def synced(self, fd: int) -> None:
         """The file or the directory that ``fd`` has open is on the disk as it is now."""
-        ...
 
 
 _watchers: list[SyncWatcher] = []

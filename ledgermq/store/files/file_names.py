@@ -26,7 +26,7 @@ def file_name(position: int) -> str:
     return f"{position:020d}"
 
 
-def is_file_name(name: str) -> bool:
+def is_position_name(name: str) -> bool:
     """Whether a file of this name can be one of a log, a queue, or DLedger's index."""
     return len(name) == NAME_SIZE and name.isascii() and name.isdigit()
 
@@ -57,7 +57,7 @@ def is_of_others(name: str) -> bool:
 
 def own_names(
     folder: Path,
-    is_own: Callable[[str], bool] = is_file_name,
+    is_own: Callable[[str], bool] = is_position_name,
     *,
     foreign: list[Path] | None = None,
 ) -> list[str]:

@@ -18,7 +18,7 @@ import os
 from pathlib import Path
 
 from ledgermq.model.errors import CorruptLogError, StorageError
-from ledgermq.store.files.file_names import file_name, is_file_name
+from ledgermq.store.files.file_names import file_name, is_position_name
 
 
 class MappedFile:
@@ -246,7 +246,7 @@ class MappedFiles:
             return []
         except OSError as error:
             raise self._error("directory not read", self.directory, error) from error
-        return sorted(filter(is_file_name, names))
+        return sorted(filter(is_position_name, names))
 
     def _size_of(self, path: Path) -> int | None:
         try:

@@ -40,11 +40,6 @@ class StoreCheckpoint(NamedTuple):
         """Where recovery of log and queues begins (``getMinTimestamp``), three seconds early."""
         return max(0, min(self.log_timestamp, self.queues_timestamp) - _SAFETY_MS)
 
-    @property
-    def index_recovery_timestamp(self) -> int:
-        """Where recovery of the index begins (``getMinTimestampIndex``)."""
-        return min(self.recovery_timestamp, self.index_timestamp)
-
 
 def encode_checkpoint(checkpoint: StoreCheckpoint) -> bytes:
     """The whole file."""

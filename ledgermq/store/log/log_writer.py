@@ -403,12 +403,7 @@ class LogWriter:
         assert index is not None
         before = index.position
         try:
-            while items.nbytes:
-                if index.room == 0:
-                    index.roll()
-                part = items[: index.room]
-                index.append(part)
-                items = items[part.nbytes :]
+            index.append_over(items)
         except StorageError as error:
             if index.start > before:
                 # The file before is full of items of entries that were not published: only

@@ -22,12 +22,11 @@ behind the position be damaged. The sum tells that units are missing, wherever t
 from __future__ import annotations
 
 import uuid
-import zlib
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from ledgermq.formats.digest import CRC
+from ledgermq.formats.digest import CRC, with_crc, without_crc
 from ledgermq.store.files.small_file import read_file
 
 INDEX_NOT_KEPT = -2
@@ -53,7 +52,7 @@ class DispatchCheckpoint(NamedTuple):
 def encode(checkpoint: DispatchCheckpoint) -> bytes:
     """The file's content."""
     body = _BODY.pack(_MAGIC, _VERSION, *checkpoint[:3]) + _LATER.pack(*checkpoint[3:])
-    return body + CRC.pack(zlib.crc32(body))
+    return with_crc(body)
 
 
 def decode(content: bytes) -> DispatchCheckpoint | None:
@@ -61,8 +60,8 @@ def decode(content: bytes) -> DispatchCheckpoint | None:
     version = _SIZES.get(len(content))
     if version is None:
         return None
-    body = content[: -CRC.size]
-    if CRC.unpack_from(content, len(body))[0] != zlib.crc32(body):
+    body = without_crc(content, len(content) - CRC.size)
+    if body is None:
         return None
     magic, said, *values = _BODY.unpack_from(body)
     if (magic, said) != (_MAGIC, version):

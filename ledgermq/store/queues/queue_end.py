@@ -17,7 +17,7 @@ import numpy as np
 from ledgermq.formats.arrays import UNIT, Units
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.errors import CorruptLogError, StorageError
-from ledgermq.store.files.file_names import is_file_name
+from ledgermq.store.files.file_names import is_position_name
 
 PREFILL_SIZE = 0x7FFF_FFFF
 CHUNK_UNITS = 3_276
@@ -74,7 +74,7 @@ def file_starts(directory: Path, file_size: int, *, foreign: list[Path] | None =
     starts: list[int] = []
     with os.scandir(directory) as entries:
         for entry in entries:
-            if not is_file_name(entry.name):
+            if not is_position_name(entry.name):
                 if foreign is not None:
                     foreign.append(Path(entry.path))
                 continue

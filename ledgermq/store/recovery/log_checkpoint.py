@@ -16,12 +16,11 @@ Layout of ``ROOT/ledgermq/log-checkpoint``, little-endian:
 from __future__ import annotations
 
 import logging
-import zlib
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from ledgermq.formats.digest import CRC
+from ledgermq.formats.digest import CRC, with_crc, without_crc
 from ledgermq.model.errors import DiskFullError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.files.disk_sync import sync_directory
@@ -48,15 +47,13 @@ def encode(checkpoint: LogCheckpoint) -> bytes:
     body = _FRAME.pack(
         _MAGIC, _VERSION, end.position, end.index_, end.term, end.chain, checkpoint.file_size
     )
-    return body + CRC.pack(zlib.crc32(body))
+    return with_crc(body)
 
 
 def decode(content: bytes) -> LogCheckpoint | None:
     """What the file says; None when it is not whole: then the log is scanned from further back."""
-    if len(content) != _FRAME.size + CRC.size:
-        return None
-    body = content[: _FRAME.size]
-    if CRC.unpack_from(content, _FRAME.size)[0] != zlib.crc32(body):
+    body = without_crc(content, _FRAME.size)
+    if body is None or len(content) != _FRAME.size + CRC.size:
         return None
     magic, version, position, index, term, chain, file_size = _FRAME.unpack(body)
     if (magic, version) != (_MAGIC, _VERSION):

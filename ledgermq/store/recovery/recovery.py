@@ -412,14 +412,8 @@ def _mended_index(files: LogFiles, scan: LogScan) -> AppendFiles:
     items = memoryview(scan.items)
     right = _right_items(files, position, items)
     position += right
-    items = items[right:]
     index = AppendFiles(files.directory, file_size=files.file_size, position=position)
-    while items.nbytes:
-        if index.room == 0:
-            index.roll()
-        part = items[: index.room]
-        index.append(part)
-        items = items[part.nbytes :]
+    index.append_over(items[right:])
     index.cut()
     return index
 

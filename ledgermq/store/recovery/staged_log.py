@@ -182,7 +182,7 @@ class StagedLog:
             previous = self.folder / "data" / file_name(max(0, before.position - self.file_size))
             if before.index_ >= 0 and not previous.exists():
                 end, item = self._first_entry(view, size, before)
-                _append(files, item)
+                files.append_over(memoryview(item))
                 at = end.position - before.position
             step = _READ_STEP
             while at < size:
@@ -192,7 +192,7 @@ class StagedLog:
                     view, at, limit, ENTRY_HEADER_SIZE, end.position, end.index_ + 1, end.term,
                     end.chain, items, crc32,
                 )  # fmt: skip
-                _append(files, items)
+                files.append_over(memoryview(items))
                 end = LogEnd(
                     Position(end.position + reached - at), Index(index - 1), Term(term), chain
                 )
@@ -281,16 +281,6 @@ def file_digest(path: Path, size: int) -> bytes:
 def slice_digest(data: memoryview | bytes) -> bytes:
     """BLAKE2b of ``data``."""
     return content_digest(data)
-
-
-def _append(files: AppendFiles, items: bytes | bytearray) -> None:
-    rest = memoryview(items)
-    while rest.nbytes:
-        if files.room == 0:
-            files.roll()
-        part = rest[: files.room]
-        files.append(part)
-        rest = rest[part.nbytes :]
 
 
 def _storage_error(text: str, path: Path, error: OSError) -> StorageError:

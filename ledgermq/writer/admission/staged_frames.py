@@ -33,12 +33,10 @@ class Tables(Protocol):
     @property
     def sizes(self) -> memoryview:
         """Unsigned 32-bit size of each record."""
-        ...
 
     @property
     def runs(self) -> list[SendRun]:
         """Records of one queue each."""
-        ...
 
 
 CheckRecords = Callable[[Tables, memoryview, int], None]

@@ -128,15 +128,12 @@ class LogFlusher(Protocol):
 
     def wake(self, end: LogEnd) -> None:
         """The log was published up to ``end``."""
-        ...
 
     def truncate(self, cut: Callable[[], LogEnd]) -> None:
         """Cut the log with ``cut``, which returns its new end, while no sync runs."""
-        ...
 
     def stop(self) -> None:
         """Sync what is left, write the checkpoints, end."""
-        ...
 
 
 class MakeFlusher(Protocol):
@@ -151,7 +148,6 @@ class MakeFlusher(Protocol):
         write_checkpoint: Callable[[LogEnd], None],
     ) -> LogFlusher:
         """The flusher of ``log``."""
-        ...
 
 
 class Flusher:

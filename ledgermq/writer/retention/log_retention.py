@@ -53,28 +53,22 @@ class Retention(Protocol):
     @property
     def wanted(self) -> Position:
         """Nothing before it may be read any more."""
-        ...
 
     @property
     def is_busy(self) -> bool:
         """Whether it waits for others: to be asked to go on in each turn."""
-        ...
 
     def turn(self, now_ns: int, files_made: int) -> bool:
         """Go on; whether ``wanted`` has moved."""
-        ...
 
     def sleep_ms(self, now_ns: int) -> int | None:
         """Milliseconds until ``turn`` has something to do by itself."""
-        ...
 
     def take_settings(self, settings: RetentionSection) -> None:
         """The settings have changed."""
-        ...
 
     def close(self) -> None:
         """End what is under way."""
-        ...
 
 
 class LogRetention:

@@ -9,7 +9,7 @@ import pytest
 
 from ledgermq.conversion import log_conversion
 from ledgermq.conversion.log_conversion import LogConversion, PositionTable
-from ledgermq.formats.dledger_entry import HEADER_SIZE, encode_entry
+from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.dledger_index import DLedgerIndexItem, encode_index_item
 from ledgermq.formats.records.message import Message, decode_message, encode_message
 from ledgermq.formats.records.properties import encode_properties
@@ -18,6 +18,7 @@ from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.files.mapped_files import MappedFiles
+from tests.plain_codecs import encode_entry
 
 FILE_SIZE = 4_096
 START = Position(2 * FILE_SIZE)

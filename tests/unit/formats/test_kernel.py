@@ -12,21 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.formats.dledger_entry import encode_entry
 from ledgermq.formats.index_file import (
     IndexHeader,
     IndexLayout,
     fresh_header,
     get_header,
-    index_keys,
     put_header,
-    put_key,
 )
 from ledgermq.formats.java_hash import index_key_hash, java_hash
 from ledgermq.formats.kernels import kernel
 from ledgermq.formats.kernels.kernel import MALFORMED, NO_UNIT, ScanStatus
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.model.ids import Index, Position, Term
+from tests.plain_codecs import encode_entry, index_keys, put_key
 
 PLAIN_SCAN = kernel.load_plain("ledgermq.formats.kernels._scan")
 PLAIN_LINK = kernel.load_plain("ledgermq.formats.kernels._link")

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.formats.arrays import UNIT
-from ledgermq.formats.dledger_entry import encode_entry
 from ledgermq.formats.kernels import kernel
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.queues.queue_end import PREFILL_SIZE
+from tests.plain_codecs import encode_entry
 
 PULLS = [kernel, kernel.load_plain("ledgermq.formats.kernels._pulls")]
 BASE = 1 << 40

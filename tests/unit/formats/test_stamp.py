@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.formats.dledger_entry import decode_entry
 from ledgermq.formats.kernels.crc32 import crc32, native_address
 from ledgermq.formats.kernels.kernel import load_plain
 from ledgermq.formats.records.message import decode_message
 from ledgermq.formats.records.record_fault import RecordFault
+from tests.plain_codecs import decode_entry
 from tests.unit.store.records import HEADER_SIZE, TOPIC, frame_of, record
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])

@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 
 from ledgermq.formats.kernels import kernel
 from ledgermq.formats.kernels.crc32 import crc32
-from ledgermq.formats.records.message import (
-    BatchItem,
-    Message,
-    decode_message,
-    encode_batch,
-    encode_message,
-)
+from ledgermq.formats.records.message import Message, decode_message, encode_message
+from tests.plain_codecs import BatchItem, encode_batch
 
 KERNELS = [kernel, kernel.load_plain("ledgermq.formats.kernels._units")]
 HOLE = 48

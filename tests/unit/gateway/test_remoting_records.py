@@ -10,17 +10,12 @@ from ledgermq.client.sending.record_encoder import Form
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import check_run
 from ledgermq.formats.records.host_address import encode_host
-from ledgermq.formats.records.message import (
-    BatchItem,
-    Message,
-    decode_message,
-    encode_batch,
-    encode_message,
-)
+from ledgermq.formats.records.message import Message, decode_message, encode_message
 from ledgermq.gateway.producing.port_producer import ToStore
 from ledgermq.gateway.producing.remoting_records import RemotingRecords, born_host_of
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.remoting.send_request import SendRequest
+from tests.plain_codecs import BatchItem, encode_batch
 
 FORMS = [Form(48, 8, 1_000), Form(0, 20, 1_000)]
 HOSTS = [("10.1.2.3", 4_711), ("2001:db8::1", 80)]

@@ -17,13 +17,13 @@ from ledgermq.formats.index_file import (
     fresh_header,
     get_header,
     put_header,
-    put_key,
     query_key,
 )
 from ledgermq.formats.java_hash import index_key_hash
 from ledgermq.model.errors import ConfigError, DiskFullError, StorageError
 from ledgermq.store.index import index_files
 from ledgermq.store.index.index_files import IndexFiles, NewKeys
+from tests.plain_codecs import put_key
 
 LAYOUT = IndexLayout(slots=5, items=8)
 CLOCK_MS = 1_600_000_000_123

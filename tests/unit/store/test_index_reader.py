@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from ledgermq.formats import index_file
-from ledgermq.formats.index_file import IndexLayout, fresh_header, get_header, put_header, put_key
+from ledgermq.formats.index_file import IndexLayout, fresh_header, get_header, put_header
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.store.index.index_reader import IndexReader
+from tests.plain_codecs import put_key
 
 LAYOUT = IndexLayout(slots=7, items=12)
 SECOND = 1_000

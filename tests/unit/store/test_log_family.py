@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.model.errors import StorageError
-from ledgermq.store.files.file_names import file_name, is_file_name, is_index_name, starts_in
+from ledgermq.store.files.file_names import file_name, is_index_name, is_position_name, starts_in
 from ledgermq.store.log_family import LogFamily, LogFile, LogFolder, MappedLog
 
 SIZE = 100
@@ -102,6 +102,6 @@ def test_a_mapped_log_begins_with_the_oldest_file_once_it_has_looked_again(tmp_p
 
 @pytest.mark.parametrize("name", ["", "7", "0" * 19, "0" * 21, "٠" * 20, "-" + "0" * 19])
 def test_only_twenty_digits_are_a_files_name(name: str) -> None:
-    assert not is_file_name(name)
-    assert is_file_name(file_name(7)) and not is_index_name(file_name(7))
+    assert not is_position_name(name)
+    assert is_position_name(file_name(7)) and not is_index_name(file_name(7))
     assert is_index_name("20261123164700123")

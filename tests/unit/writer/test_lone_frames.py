@@ -456,7 +456,7 @@ def test_the_short_way_does_what_the_general_way_does(
     module: ModuleType, kind: LogKind, steps: list[Callable[[Node], None]]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, nodes(kind) as (short, general):
-        patch.setattr("ledgermq.writer.produce_service.read_lone", module.read_lone)
+        patch.setattr("ledgermq.writer.lone_frames.read_lone", module.read_lone)
         for step in [*steps, Node.turn]:
             step(short)
             step(general)
@@ -471,7 +471,7 @@ def test_a_lone_frame_takes_the_short_way_as_long_as_its_file_has_room(
     module: ModuleType, kind: LogKind
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, nodes(kind) as (short, general):
-        patch.setattr("ledgermq.writer.produce_service.read_lone", module.read_lone)
+        patch.setattr("ledgermq.writer.lone_frames.read_lone", module.read_lone)
         for number in range(40):
             for node in (short, general):
                 send(Given(body=bytes(500), queue_id=number % 4), CLIENTS[number % 3], number)(node)
