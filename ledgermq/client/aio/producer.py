@@ -17,11 +17,7 @@ from ledgermq.client.core.nodes import AnyLink, broker_link, is_one_node, writer
 from ledgermq.client.core.questions import ask
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
-from ledgermq.client.first_contact import (
-    check_only_group,
-    contact_steps,
-    link_group,
-)
+from ledgermq.client.first_contact import check_only_group, contact_steps, link_group
 from ledgermq.client.loop_watch import AsyncRequests, LoopWatch
 from ledgermq.client.sending.message_options import (
     BatchOptions,
@@ -35,10 +31,7 @@ from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import SendPipeline
 from ledgermq.client.sending.sender import RECORD_AROUND, Sender, batch_size
 from ledgermq.client.topic_writer import TopicWriter
-from ledgermq.model.errors import (
-    ConfigError,
-    TimedOutError,
-)
+from ledgermq.model.errors import ConfigError, TimedOutError
 
 Result = TypeVar("Result")
 Callback = Callable[[SendFuture[Result]], object]

@@ -11,12 +11,7 @@ import zmq
 from ledgermq.client.blocking.heartbeat_thread import HeartbeatThread
 from ledgermq.client.blocking.send_driver import PollerBell
 from ledgermq.client.clusters.cluster_reads import Nap, Turns, only_group_of
-from ledgermq.client.clusters.group_watch import (
-    LOOK_S,
-    MOVED_S,
-    GroupWatch,
-    WatchedGroup,
-)
+from ledgermq.client.clusters.group_watch import LOOK_S, MOVED_S, GroupWatch, WatchedGroup
 from ledgermq.client.core.address import parse_addresses
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.connection import Context

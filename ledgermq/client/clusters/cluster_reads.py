@@ -9,12 +9,7 @@ from typing import NamedTuple
 
 from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.blocking.send_driver import PollerBell
-from ledgermq.client.clusters.group_watch import (
-    ASKED_AGAIN_S,
-    LOOK_S,
-    GroupWatch,
-    WatchedGroup,
-)
+from ledgermq.client.clusters.group_watch import ASKED_AGAIN_S, LOOK_S, GroupWatch, WatchedGroup
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.link import NEVER
@@ -52,11 +47,8 @@ class Nap(NamedTuple):
     until: float
 
 
-Naps = Generator[Nap, None, Result]
-"""What is done between waits, whoever waits, and how; comes to a result."""
-
 Turns = Generator[Nap | GroupNotice, None, Result]
-"""What is done between waits, and between what the application is told."""
+"""What is done between waits, whoever waits, and how, and between what the application is told."""
 
 
 class Polled(ABC):
@@ -122,7 +114,7 @@ class ClusterReads:
         """The consumers of all groups that are read now."""
         return [one.consumer for one in self._readers.values() if one.has_begun]
 
-    def _poll_steps(self, timeout: float | None) -> Naps[MessageBatch]:
+    def _poll_steps(self, timeout: float | None) -> Turns[MessageBatch]:
         until = NEVER if timeout is None else time.monotonic() + timeout
         while True:
             if self._is_closed:
@@ -140,7 +132,7 @@ class ClusterReads:
             yield self._nap([*self._readers.values()], min(until, now + LOOK_S / 2))
 
     @asked
-    def commit(self, offsets: Marks = None) -> Naps[None]:
+    def commit(self, offsets: Marks = None) -> Turns[None]:
         """Note in each group what of it was given so far; see ``Consumer.commit``."""
         checked_group(self.group)
         if isinstance(offsets, Mapping):
@@ -175,7 +167,7 @@ class ClusterReads:
         *more: ReceivedMessage,
         delay_level: int = 0,
         times_max: int | None = None,
-    ) -> Naps[list[GivenBack]]:
+    ) -> Turns[list[GivenBack]]:
         """Give messages of one group back to it; see ``Consumer.retry_later``."""
         messages = (message, *more)
         group = only_group_of(messages)
@@ -185,7 +177,7 @@ class ClusterReads:
         yield from self._run_errands({group: errand})
         return errand.result()
 
-    def _run_errands(self, errands: Mapping[str, Errand[Result]]) -> Naps[None]:
+    def _run_errands(self, errands: Mapping[str, Errand[Result]]) -> Turns[None]:
         """Return when all are done, each at the group of its name."""
         asked = [self._readers[name] for name in errands]
         while True:
@@ -205,7 +197,7 @@ class ClusterReads:
         """The messages of an answer, which count as read when the first of them is given."""
         return iter(batch)
 
-    def _close_steps(self) -> Naps[None]:
+    def _close_steps(self) -> Turns[None]:
         """Nothing is committed, and nobody told."""
         yield from ()
 
