@@ -30,6 +30,8 @@ from ledgermq.client.aio import (
 )
 from ledgermq.client.closing import Ending
 from ledgermq.client.core.asked import AskedVerb
+from ledgermq.client.old_names import AWAITED as AWAITED_BEFORE
+from ledgermq.client.old_names import WAITING as WAITING_BEFORE
 from ledgermq.client.old_names import (
     AsyncClusterConsumer,
     AsyncClusterGroupConsumer,
@@ -158,7 +160,12 @@ OF_CLUSTERS = ("ledgermq.client.clusters.cluster_", "ledgermq.client.aio.cluster
 def kinds(of: type[Any] = Ending) -> Iterator[type[Any]]:
     """Every client class that applications make."""
     for kind in of.__subclasses__():
-        is_public = kind.__name__ in (*client.__all__, *aio.__all__)
+        is_public = kind.__name__ in (
+            *client.__all__,
+            *aio.__all__,
+            *WAITING_BEFORE,
+            *AWAITED_BEFORE,
+        )
         is_inner = bool(kind.__subclasses__()) or kind.__module__.startswith(OF_CLUSTERS)
         if kind.__module__.startswith("ledgermq.client.") and (is_public or not is_inner):
             yield kind

@@ -78,21 +78,14 @@ class AsyncConsumer(TopicReader, AwaitsContact):
         self.close()
 
     async def poll(self, timeout: float | None = 1.0) -> MessageBatch:
-        """The next messages of one queue; an empty batch when there are none within ``timeout``.
-
-        Raises:
-            NotLeaderError: no broker answers.
-        """
+        """The next messages of one queue; see ``Consumer.poll``."""
         batch = await self._next_batch(timeout)
         if len(batch):
             self._begun().set_position(batch)
         return batch
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """All messages, also those to come, until the consumer is closed.
-
-        A message counts as read when it is given. After ``seek`` it goes on there.
-        """
+        """All messages, also those to come; see ``Consumer.__iter__``."""
         if self._several is not None:
             async for message in self._several:
                 yield message

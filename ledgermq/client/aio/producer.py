@@ -17,11 +17,7 @@ from ledgermq.client.core.nodes import AnyLink, broker_link, is_one_node, writer
 from ledgermq.client.core.questions import ask
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
-from ledgermq.client.first_contact import (
-    check_only_group,
-    contact_steps,
-    link_group,
-)
+from ledgermq.client.first_contact import check_only_group, contact_steps, link_group
 from ledgermq.client.loop_watch import AsyncRequests, LoopWatch
 from ledgermq.client.sending.message_options import (
     BatchOptions,
@@ -35,10 +31,7 @@ from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import SendPipeline
 from ledgermq.client.sending.sender import RECORD_AROUND, Sender, batch_size
 from ledgermq.client.topic_writer import TopicWriter
-from ledgermq.model.errors import (
-    ConfigError,
-    TimedOutError,
-)
+from ledgermq.model.errors import ConfigError, TimedOutError
 
 Result = TypeVar("Result")
 Callback = Callable[[SendFuture[Result]], object]
@@ -86,14 +79,7 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
         group: str = "",
         **options: Unpack[MessageOptions],
     ) -> SendResult:
-        """Send one message; where it is stored.
-
-        Args:
-            group: of nodes, to send it to; without it, one that has the topic.
-
-        Raises:
-            LedgerError: as from ``Producer.send`` and from its future.
-        """
+        """Send one message; where it is stored. Takes and raises what ``Producer.send`` does."""
         submitted = await self.submit(topic, body, group=group, **options)
         return await submitted
 
@@ -137,11 +123,7 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
         group: str = "",
         **options: Unpack[BatchOptions],
     ) -> BatchResult:
-        """Send messages to one queue, stored together or not at all; where they are stored.
-
-        Raises:
-            LedgerError: as from ``Producer.send_batch`` and from its future.
-        """
+        """Send messages to one queue; where they are stored. See ``Producer.send_batch``."""
         submitted = await self.submit_batch(topic, messages, group=group, **options)
         return await submitted
 
@@ -181,27 +163,13 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
         return await self._put(batch_size(messages), put)
 
     async def cancel(self, unique_id: str, *, group: str = "") -> None:
-        """Take back a message that was sent with ``delay`` or ``deliver_at``, and waits.
-
-        Args:
-            unique_id: as in the result of ``send``.
-            group: of nodes, which took it; has to be named where there are several.
-
-        Raises:
-            ConfigError: no such group is known, or one of several is to be named.
-            MessageIllegalError: none of that id waits: it was delivered, or taken back before.
-            OutcomeUnknownError, NotLeaderError: ask again.
-        """
+        """Take back a message that waits; see ``Producer.cancel``."""
         self._open_link()
         self.check_group(group)
         await self._requests.cancel_timer(unique_id)
 
     async def cluster(self) -> str:
-        """Name of the cluster that the messages go to.
-
-        Raises:
-            NotLeaderError: no broker answers.
-        """
+        """Name of the cluster that the messages go to; see ``Producer.cluster``."""
         link = self._requests.requests.link
         if link.last_welcome is None:
             # Any answer shows that the broker has told what it is.
@@ -218,14 +186,7 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
     ) -> SendResult:
-        """Reply to a message that a ``Requester`` sent, or any of RocketMQ's clients.
-
-        In a cluster the reply goes to the group that the request was read in.
-
-        Raises:
-            MessageIllegalError: the message asks for no reply, or the reply breaks a limit.
-            LedgerError: as from ``send``.
-        """
+        """Reply to a request, in the group that it was read in; see ``Producer.reply``."""
         target = reply_target(request, properties, cluster=await self.cluster())
         return await self.send(
             target.topic,
@@ -377,11 +338,7 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
             future.callback(future)  # type: ignore[arg-type]
 
     async def write_queues(self, topic: str) -> int:
-        """How many queues ``topic`` has, which is created if it may be; asks now and then.
-
-        Raises:
-            LedgerError: as from ``send``.
-        """
+        """How many queues ``topic`` has; see ``Producer.write_queues``."""
         queues = self._routes.fresh(topic, time.monotonic())
         if queues is not None:
             return queues

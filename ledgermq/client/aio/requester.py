@@ -107,16 +107,7 @@ class AsyncRequester(AwaitsContact, AsyncClosing):
         timeout: float = REQUEST_TIMEOUT_S,
         **options: Unpack[RequestOptions],
     ) -> ReceivedMessage:
-        """Send a request; the reply to it.
-
-        Args:
-            group: of nodes, to send it to; without it, one that has the topic.
-            timeout: seconds for all of it; the reader of the request is told, too.
-
-        Raises:
-            TimedOutError: nobody has replied in time; the request may have been read all the same.
-            LedgerError: the request was not stored; the class says why.
-        """
+        """Send a request; the reply to it. See ``Requester.request``."""
         if self._reader is None:
             raise ConfigError("requester is not open: async with AsyncRequester(…)")
         correlation = uuid.uuid4().hex

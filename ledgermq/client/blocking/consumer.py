@@ -36,7 +36,7 @@ class Consumer(TopicReader, WaitsForContact):
     group, by ``commit`` alone. One thread at a time may use a consumer.
     """
 
-    IN_CLUSTER = "ledgermq.client.clusters.cluster_consumer:ConsumerOfGroups"
+    IN_CLUSTER = "ledgermq.client.clusters.cluster_consumers:ConsumerOfGroups"
 
     _is_begun = False
     _is_closed = False

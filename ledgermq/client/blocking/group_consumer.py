@@ -41,7 +41,7 @@ class GroupConsumer(Subscriber, WaitsForContact):
     given away. One thread at a time may use a consumer; its heartbeats have a thread of their own.
     """
 
-    IN_CLUSTER = "ledgermq.client.clusters.cluster_group_consumer:GroupConsumerOfGroups"
+    IN_CLUSTER = "ledgermq.client.clusters.cluster_consumers:GroupConsumerOfGroups"
 
     _question: Request | None = None
     _contact_until: float | None = None

@@ -16,11 +16,7 @@ from ledgermq.client.core.link import NEVER, Link, keys_of
 from ledgermq.client.core.nodes import AnyLink, broker_link, is_one_node, writer_group
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
-from ledgermq.client.first_contact import (
-    check_only_group,
-    contact_steps,
-    link_group,
-)
+from ledgermq.client.first_contact import check_only_group, contact_steps, link_group
 from ledgermq.client.sending.frames import BatchCallback, OneCallback
 from ledgermq.client.sending.message_options import (
     BatchOptions,

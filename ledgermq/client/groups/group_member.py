@@ -6,6 +6,8 @@ The steps are generators, which ask and tell; ``GroupConsumer`` waits for what t
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import socket
 from collections.abc import Generator, Mapping, Sequence
@@ -29,13 +31,25 @@ from ledgermq.client.groups.group_reader import (
     unlock_steps,
 )
 from ledgermq.client.groups.heartbeats import GroupNews, Heartbeats, HeartbeatState, is_before
-from ledgermq.client.groups.local_offsets import DIRECTORY_DEFAULT, LocalOffsets
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.reading.retries import give_back_requests
 from ledgermq.client.reading.start_offsets import Start, checked_group, starting_offsets
-from ledgermq.model.errors import ConfigError, MessageIllegalError
+from ledgermq.formats.config_json import OFFSET_TABLE
+from ledgermq.model.errors import (
+    ConfigError,
+    CorruptLogError,
+    DiskFullError,
+    MessageIllegalError,
+    StorageError,
+)
 from ledgermq.model.message_filter import EVERYTHING, SQL_MARK, MessageFilter
 from ledgermq.model.names.group_topics import retry_topic
+from ledgermq.model.names.stored_name import is_file_name
+
+OFFSETS_DIRECTORY = "~/.ledgermq_offsets"
+
+_OFFSETS_FILE = "offsets.json"
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 Model = Literal["clustering", "broadcasting"]
 Subscription = Mapping[str, MessageFilter]
@@ -77,7 +91,7 @@ class GroupOptions:
     strategy: Strategy = "average"
     start: Start = "first"
     commit_on_revoke: bool = True
-    offsets_directory: str | Path = DIRECTORY_DEFAULT
+    offsets_directory: str | Path = OFFSETS_DIRECTORY
     poll_interval_max_s: float = 300.0
 
     def __post_init__(self) -> None:
@@ -392,3 +406,112 @@ def _text_of(wanted: MessageFilter) -> str:
     if wanted.sql:
         return f"{SQL_MARK}{wanted.sql}"
     return " || ".join(sorted(wanted.tags)) or wanted.expression
+
+
+class LocalOffsets:
+    """The offsets of a broadcasting consumer, in a file of its own machine, as RocketMQ keeps them.
+
+        DIRECTORY/CLIENT/GROUP/offsets.json    {"offsetTable": {TOPIC: {QUEUE: OFFSET}}}
+
+    RocketMQ's ``LocalFileOffsetStore`` has ``~/.rocketmq_offsets`` and keys that are no JSON.
+
+    Invariant: the file is whole at any moment; what ``commit`` has returned for is durable.
+    """
+
+    def __init__(self, directory: Path, client: str, group: str) -> None:
+        """Read what is there.
+
+        Raises:
+            ConfigError: a name cannot be that of a folder.
+            CorruptLogError: the file is not one of ours.
+            StorageError: the operating system refused.
+        """
+        for name in (client, group):
+            if not is_file_name(name):
+                raise ConfigError("name cannot be that of a folder", name=name)
+        self.path = directory.expanduser() / client / group / _OFFSETS_FILE
+        self._offsets = self._read()
+
+    def offsets(self) -> dict[TopicQueue, int]:
+        """Next offset to read, by queue; queues never committed are left out."""
+        return dict(self._offsets)
+
+    def commit(self, offsets: Mapping[TopicQueue, int]) -> None:
+        """Have ``offsets`` in the file.
+
+        Raises:
+            StorageError: the operating system refused; the file is as it was.
+        """
+        merged = {**self._offsets, **offsets}
+        if merged == self._offsets:
+            return
+        table: dict[str, dict[str, int]] = {}
+        for queue, offset in sorted(merged.items()):
+            table.setdefault(queue.topic, {})[str(queue.queue_id)] = offset
+        try:
+            _make_folders(self.path.parent)
+        except OSError as error:
+            raise StorageError(
+                "offsets not written", errno=error.errno, file=str(self.path), reason=str(error)
+            ) from error
+        try:
+            _replace(self.path, json.dumps({OFFSET_TABLE: table}, indent="\t").encode())
+        except OSError as error:
+            kind = DiskFullError if error.errno in _NO_SPACE else StorageError
+            raise kind(
+                "file not replaced", errno=error.errno, file=str(self.path), reason=error.strerror
+            ) from error
+        self._offsets = merged
+
+    def _read(self) -> dict[TopicQueue, int]:
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise StorageError(
+                "offsets not read", errno=error.errno, file=str(self.path), reason=str(error)
+            ) from error
+        try:
+            table = json.loads(content)[OFFSET_TABLE]
+            return {
+                TopicQueue(str(topic), int(queue)): int(offset)
+                for topic, queues in table.items()
+                for queue, offset in queues.items()
+            }
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptLogError(
+                "not a file of offsets: move it away to begin anew", file=str(self.path)
+            ) from error
+
+
+def _make_folders(folder: Path) -> None:
+    """Make ``folder``, for its owner alone, and all above it that are missing, durable."""
+    missing = [one for one in (folder, *folder.parents) if not one.is_dir()]
+    for one in reversed(missing):
+        one.mkdir(0o700 if one is folder else 0o777, exist_ok=True)
+        _sync(one.parent)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Put ``content`` at ``path``, durable: a crash leaves the old content or the new one."""
+    fresh = path.with_name(path.name + ".tmp")
+    with open(fresh, "wb", opener=_private) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.rename(path)
+    _sync(path.parent)
+
+
+def _private(name: str, flags: int) -> int:
+    # A link in the place of a file that is about to be made is somebody else's: an error.
+    return os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

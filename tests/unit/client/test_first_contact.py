@@ -26,8 +26,7 @@ from ledgermq.client.aio.cluster_consumers import AsyncConsumerOfGroups, AsyncGr
 from ledgermq.client.aio.cluster_producer import AsyncProducerOfGroups
 from ledgermq.client.closing import verbs_of
 from ledgermq.client.clusters.cluster_clients import RequesterOfGroups
-from ledgermq.client.clusters.cluster_consumer import ConsumerOfGroups
-from ledgermq.client.clusters.cluster_group_consumer import GroupConsumerOfGroups
+from ledgermq.client.clusters.cluster_consumers import ConsumerOfGroups, GroupConsumerOfGroups
 from ledgermq.client.clusters.cluster_producer import ProducerOfGroups
 from ledgermq.client.core.known_groups import KnownGroups, NamedGroup
 from ledgermq.client.first_contact import by_group, nodes_of, several_groups

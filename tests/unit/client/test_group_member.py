@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import stat
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ledgermq.client.core.requests import Request, RequestPipeline
 from ledgermq.client.groups.allocation import GroupView, TopicQueue
-from ledgermq.client.groups.group_member import Course, GroupMember, GroupOptions, Notice
+from ledgermq.client.groups.group_member import (
+    Course,
+    GroupMember,
+    GroupOptions,
+    LocalOffsets,
+    Notice,
+)
 from ledgermq.client.groups.heartbeats import GroupNews
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
-from ledgermq.model.errors import MessageIllegalError
+from ledgermq.model.errors import ConfigError, CorruptLogError, MessageIllegalError, StorageError
 from ledgermq.model.message_filter import EVERYTHING
 from ledgermq.wire.session import encode_result
 
@@ -96,3 +104,37 @@ def test_who_leaves_while_it_takes_queues_gives_back_what_it_may_have() -> None:
 
     assert [one["verb"] for one in asked] == ["queue_lock", "queue_unlock", "group_leave"]
     assert asked[0]["queues"] == asked[1]["queues"] == {"a": [0, 1]}
+
+
+def test_offsets_of_who_broadcasts_are_a_whole_file_of_its_owner_alone(tmp_path: Path) -> None:
+    above = tmp_path / "new"
+    offsets = LocalOffsets(above, "screen", "g")
+    offsets.commit({TopicQueue("a", 0): 3, TopicQueue("a", 1): 4})
+    offsets.commit({TopicQueue("a", 0): 5})
+
+    assert LocalOffsets(above, "screen", "g").offsets() == {
+        TopicQueue("a", 0): 5,
+        TopicQueue("a", 1): 4,
+    }
+    assert [path.name for path in offsets.path.parent.iterdir()] == ["offsets.json"]
+    assert stat.S_IMODE(offsets.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(offsets.path.parent.stat().st_mode) == 0o700
+
+
+def test_a_file_of_offsets_that_is_another_ones_is_left_as_it_is(tmp_path: Path) -> None:
+    offsets = LocalOffsets(tmp_path, "screen", "g")
+    offsets.commit({TopicQueue("a", 0): 3})
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(b"not ours")
+    fresh = offsets.path.with_name("offsets.json.tmp")
+    fresh.symlink_to(theirs)
+    with pytest.raises(StorageError, match="file not replaced"):
+        offsets.commit({TopicQueue("a", 0): 4})
+
+    assert theirs.read_bytes() == b"not ours"
+    assert offsets.offsets() == {TopicQueue("a", 0): 3}
+    fresh.rename(offsets.path)
+    with pytest.raises(CorruptLogError, match="not a file of offsets"):
+        LocalOffsets(tmp_path, "screen", "g")
+    with pytest.raises(ConfigError, match="cannot be that of a folder"):
+        LocalOffsets(tmp_path, "..", "g")

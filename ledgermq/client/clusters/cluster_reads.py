@@ -1,27 +1,22 @@
-"""``ConsumerOfGroups``: reads a topic in all groups of a cluster that have it."""
+"""Reading of a topic in all groups of a cluster that have it: all but how who reads waits."""
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ledgermq.client.blocking.broker import wait_for_descriptors
-from ledgermq.client.blocking.consumer import ITERATION_POLL_S, Consumer
+from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.blocking.send_driver import PollerBell
-from ledgermq.client.closing import Closing
-from ledgermq.client.clusters.group_watch import (
-    ASKED_AGAIN_S,
-    LOOK_S,
-    GroupWatch,
-    WatchedGroup,
-)
+from ledgermq.client.clusters.group_watch import ASKED_AGAIN_S, LOOK_S, GroupWatch, WatchedGroup
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result
 from ledgermq.client.errand import Errand, raise_first
+from ledgermq.client.groups.rebalance_listener import GroupNotice, RebalanceListener
 from ledgermq.client.reading.retries import GivenBack, Marks
 from ledgermq.client.reading.start_offsets import Start, checked_group
 from ledgermq.client.reading.topic_reader import TopicReader
@@ -52,12 +47,34 @@ class Nap(NamedTuple):
     until: float
 
 
-Naps = Generator[Nap, None, Result]
-"""What is done between waits, whoever waits, and how; comes to a result."""
+Turns = Generator[Nap | GroupNotice, None, Result]
+"""What is done between waits, whoever waits, and how, and between what the application is told."""
+
+
+class Polled(ABC):
+    """What both forms of consumer in a cluster are, whatever they read."""
+
+    _bell: PollerBell
+    _is_closed: bool
+    _listener: RebalanceListener = RebalanceListener()
+
+    @abstractmethod
+    def messages_of(self, batch: MessageBatch) -> Iterator[ReceivedMessage]:
+        """The messages of what ``poll`` gave, which count as read as they are given."""
+
+    @abstractmethod
+    def _poll_steps(self, timeout: float | None) -> Turns[MessageBatch]: ...
+
+    @abstractmethod
+    def _close_steps(self) -> Turns[None]: ...
+
+    @abstractmethod
+    def _end(self) -> None:
+        """End the threads, and say goodbye to all nodes."""
 
 
 class ClusterReads:
-    """What both forms of consumer of a cluster have in common: all but how they wait."""
+    """What a ``Consumer`` and an ``AsyncConsumer`` are in a cluster: a consumer of each group."""
 
     def __init__(self, ordinary: TopicReader, told: KnownGroups) -> None:
         """A consumer in the place of ``ordinary``, which finds the groups in the background.
@@ -89,11 +106,15 @@ class ClusterReads:
         """Names of the groups that are read now."""
         return sorted(name for name, one in self._readers.items() if one.has_begun)
 
+    def of(self, group: str) -> Consumer:
+        """The consumer of one group; see ``Consumer.of``."""
+        return self._reader_of(group).consumer
+
     def consumers(self) -> list[Consumer]:
         """The consumers of all groups that are read now."""
         return [one.consumer for one in self._readers.values() if one.has_begun]
 
-    def _poll_steps(self, timeout: float | None) -> Naps[MessageBatch]:
+    def _poll_steps(self, timeout: float | None) -> Turns[MessageBatch]:
         until = NEVER if timeout is None else time.monotonic() + timeout
         while True:
             if self._is_closed:
@@ -111,7 +132,7 @@ class ClusterReads:
             yield self._nap([*self._readers.values()], min(until, now + LOOK_S / 2))
 
     @asked
-    def commit(self, offsets: Marks = None) -> Naps[None]:
+    def commit(self, offsets: Marks = None) -> Turns[None]:
         """Note in each group what of it was given so far; see ``Consumer.commit``."""
         checked_group(self.group)
         if isinstance(offsets, Mapping):
@@ -146,7 +167,7 @@ class ClusterReads:
         *more: ReceivedMessage,
         delay_level: int = 0,
         times_max: int | None = None,
-    ) -> Naps[list[GivenBack]]:
+    ) -> Turns[list[GivenBack]]:
         """Give messages of one group back to it; see ``Consumer.retry_later``."""
         messages = (message, *more)
         group = only_group_of(messages)
@@ -156,7 +177,7 @@ class ClusterReads:
         yield from self._run_errands({group: errand})
         return errand.result()
 
-    def _run_errands(self, errands: Mapping[str, Errand[Result]]) -> Naps[None]:
+    def _run_errands(self, errands: Mapping[str, Errand[Result]]) -> Turns[None]:
         """Return when all are done, each at the group of its name."""
         asked = [self._readers[name] for name in errands]
         while True:
@@ -171,6 +192,14 @@ class ClusterReads:
         if reader is None or not reader.has_begun:
             raise ConfigError("no such group is read now", group=group, read=self.groups())
         return reader
+
+    def messages_of(self, batch: MessageBatch) -> Iterator[ReceivedMessage]:
+        """The messages of an answer, which count as read when the first of them is given."""
+        return iter(batch)
+
+    def _close_steps(self) -> Turns[None]:
+        """Nothing is committed, and nobody told."""
+        yield from ()
 
     def _end(self) -> None:
         """Say goodbye to all nodes."""
@@ -272,45 +301,3 @@ def only_group_of(messages: Sequence[ReceivedMessage]) -> str:
     if len(groups) != 1:
         raise ConfigError("messages are of several groups: give back those of one", groups=groups)
     return groups[0]
-
-
-class ConsumerOfGroups(ClusterReads, Closing):
-    """What a ``Consumer`` is in a cluster: it has a consumer for each group that has the topic."""
-
-    def of(self, group: str) -> Consumer:
-        """The consumer of one group; see ``Consumer.of``."""
-        return self._reader_of(group).consumer
-
-    def poll(self, timeout: float | None = 1.0) -> MessageBatch:
-        """The next messages of one queue of one group; see ``Consumer.poll``."""
-        return self.run(self._poll_steps(timeout))
-
-    def __iter__(self) -> Iterator[ReceivedMessage]:
-        """All messages, also those to come, until the consumer is closed.
-
-        The messages of an answer count as read when the first of them is given.
-        """
-        while not self._is_closed:
-            yield from self.poll(ITERATION_POLL_S)
-
-    def close(self) -> None:
-        """Say goodbye to all nodes and close; nothing is committed."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._end()
-
-    def run(self, steps: Naps[Result]) -> Result:
-        """What ``steps`` come to."""
-        while True:
-            try:
-                nap = next(steps)
-            except StopIteration as end:
-                result: Result = end.value
-                return result
-            take_nap(nap)
-            self._bell.clear()
-
-
-def take_nap(nap: Nap) -> None:
-    """Sleep as long as there is nothing to do; ``LOOK_S / 2`` at most."""
-    wait_for_descriptors(nap.descriptors, min(nap.until - time.monotonic(), LOOK_S / 2))

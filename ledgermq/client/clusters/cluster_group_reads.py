@@ -1,24 +1,17 @@
-"""``GroupConsumerOfGroups``: shares the queues of topics in all groups of brokers of a cluster."""
+"""Membership in a consumer group in all groups of a cluster: all but how a member waits."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import zmq
 
-from ledgermq.client.blocking.consumer import ITERATION_POLL_S
 from ledgermq.client.blocking.heartbeat_thread import HeartbeatThread
 from ledgermq.client.blocking.send_driver import PollerBell
-from ledgermq.client.closing import Closing
-from ledgermq.client.clusters.cluster_consumer import Nap, only_group_of, take_nap
-from ledgermq.client.clusters.group_watch import (
-    LOOK_S,
-    MOVED_S,
-    GroupWatch,
-    WatchedGroup,
-)
+from ledgermq.client.clusters.cluster_reads import Nap, Turns, only_group_of
+from ledgermq.client.clusters.group_watch import LOOK_S, MOVED_S, GroupWatch, WatchedGroup
 from ledgermq.client.core.address import parse_addresses
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.connection import Context
@@ -33,7 +26,7 @@ from ledgermq.client.groups.allocation import OF_ALL_GROUPS, ClusterQueue, Topic
 from ledgermq.client.groups.group_member import Notice
 from ledgermq.client.groups.group_seat import GroupSeat, Walk
 from ledgermq.client.groups.heartbeats import GOODBYE_S
-from ledgermq.client.groups.rebalance_listener import GroupNotice, tell_cluster
+from ledgermq.client.groups.rebalance_listener import GroupNotice
 from ledgermq.client.groups.subscriber import Subscriber
 from ledgermq.client.reading.pull_pipeline import OffsetReset
 from ledgermq.client.reading.retries import GivenBack
@@ -43,9 +36,6 @@ from ledgermq.model.message_filter import MessageFilter
 SETTLE_S = 0.1
 """While a group's members come to other shares, messages of the other groups wait so long: most are
 done by then, and need not wait for the application's next ``poll``."""
-
-Turns = Generator[Nap | GroupNotice, None, Result]
-"""What is done between waits, and between what the application is told."""
 
 
 class _Place:
@@ -62,7 +52,7 @@ class _Place:
 
 
 class ClusterGroupReads:
-    """What both forms of a cluster's group consumer have in common: all but how they wait."""
+    """What both forms of group consumer are in a cluster: a member in each group with a topic."""
 
     def __init__(self, ordinary: Subscriber, told: KnownGroups) -> None:
         """A member in the place of ``ordinary``, in each group of nodes by the same name.
@@ -398,52 +388,3 @@ class ClusterGroupReads:
 def _link_to(group: WatchedGroup, client: str) -> AnyLink:
     context: Context = zmq.Context.instance()
     return broker_link(context, parse_addresses(group.address), client=client)
-
-
-class GroupConsumerOfGroups(ClusterGroupReads, Closing):
-    """What a ``GroupConsumer`` is in a cluster: a member in each group that has a topic."""
-
-    def poll(self, timeout: float | None = 1.0) -> MessageBatch:
-        """The next messages of one queue of one group; see ``GroupConsumer.poll``."""
-        return self.run(self._poll_steps(timeout))
-
-    def __iter__(self) -> Iterator[ReceivedMessage]:
-        """All messages, also those to come, until the consumer is closed.
-
-        A message counts as read when it is given. After ``seek`` it goes on there.
-        """
-        while not self._is_closed:
-            yield from self.messages_of(self.poll(ITERATION_POLL_S))
-
-    def run(self, steps: Turns[Result]) -> Result:
-        """What ``steps`` come to."""
-        failure: BaseException | None = None
-        while True:
-            try:
-                step = next(steps) if failure is None else steps.throw(failure)
-            except StopIteration as end:
-                result: Result = end.value
-                return result
-            failure = None
-            if isinstance(step, Nap):
-                take_nap(step)
-                self._bell.clear()
-                continue
-            try:
-                if tell_cluster(self._listener, step) is not None:
-                    raise ConfigError("listener is asynchronous: use AsyncGroupConsumer")
-            except BaseException as error:
-                failure = error
-
-    def close(self) -> None:
-        """Give the queues away, and close; commit before, or in the listener: this does not.
-
-        Raises what the listener raises; the queues are given away all the same.
-        """
-        if self._is_closed:
-            return
-        self._is_closed = True
-        try:
-            self.run(self._close_steps())
-        finally:
-            self._end()
