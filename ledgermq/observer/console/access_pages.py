@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ledgermq.observer.console.tables import ShownTable, TableColumn
+from ledgermq.observer.console.verb_acts import verb_act
 from ledgermq.observer.console.views import (
     Change,
     ConsolePage,
-    Done,
     Field,
-    Form,
     PageAsked,
     View,
-    check_typed,
-    checked_text,
-    number_of,
 )
 from ledgermq.verbs.access import RemoveQuota, RemoveUser, SetQuota, SetUser
 
@@ -26,7 +21,45 @@ _LIMITS = (
     ("consume_bytes", "Read bytes a second"),
     ("consume_messages", "Read messages a second"),
 )
+_OWNER = Field("owner", "Of", hint="topic:NAME, user:NAME or client:NAME", is_needed=True)
+_NO_LIMIT = "0: no limit; empty: as it is"
+_QUOTA_FIELDS = (
+    _OWNER,
+    *(Field(name, title, "number", hint=_NO_LIMIT) for name, title in _LIMITS),
+)
 _RIGHTS = (("DENY", "nothing"), ("PUB", "send"), ("SUB", "read"), ("PUB|SUB", "send and read"))
+_USER = Field("user", "Name", is_needed=True)
+_USER_FIELDS = (
+    _USER,
+    Field("admin", "An admin", "checkbox"),
+    Field("topicPerms", "Rights to topics", hint="such as orders=PUB|SUB, bills=SUB"),
+    Field("defaultTopicPerm", "To other topics", "select", "DENY", choices=_RIGHTS),
+    Field("groupPerms", "Rights as groups", hint="such as billing=SUB"),
+    Field("defaultGroupPerm", "As other groups", "select", "DENY", choices=_RIGHTS),
+    Field("secretKey", "Secret", "password", hint="to sign requests, and to sign in here"),
+)
+_USER_COLUMNS = (
+    TableColumn("user", "User", "code"),
+    TableColumn("admin", "Admin", "state"),
+    TableColumn("topics", "Topics", "list"),
+    TableColumn("default_topic", "Other topics"),
+    TableColumn("groups", "Groups", "list"),
+    TableColumn("default_group", "Other groups"),
+    TableColumn("has_secret_key", "Has a secret", "state"),
+    TableColumn("public_keys", "Keys", "list"),
+    TableColumn("addresses", "Comes from", "code"),
+    TableColumn("cluster", "The cluster's", "state"),
+)
+_NO_USERS = "There are no users: everybody who reaches a socket may use the node, or nobody."
+_QUOTA_COLUMNS = (
+    TableColumn("owner", "Of", "code"),
+    TableColumn("produce_bytes", "Sent bytes/s", "bytes"),
+    TableColumn("produce_messages", "Sent messages/s", "number"),
+    TableColumn("consume_bytes", "Read bytes/s", "bytes"),
+    TableColumn("consume_messages", "Read messages/s", "number"),
+    TableColumn("cluster", "The cluster's", "state"),
+)
+_NO_QUOTAS = "Nobody has a quota of their own: the settings' defaults hold."
 
 
 async def _users(asked: PageAsked) -> View:
@@ -34,72 +67,19 @@ async def _users(asked: PageAsked) -> View:
         return await asked.inquiries.users.list(limit=limit, after=after)
 
     rows, next_ = await asked.rows("users", find, "users")
-    table = ShownTable("users", "Users", (
-        TableColumn("user", "User", "code"),
-        TableColumn("admin", "Admin", "state"),
-        TableColumn("topics", "Topics", "list"),
-        TableColumn("default_topic", "Other topics"),
-        TableColumn("groups", "Groups", "list"),
-        TableColumn("default_group", "Other groups"),
-        TableColumn("has_secret_key", "Has a secret", "state"),
-        TableColumn("public_keys", "Keys", "list"),
-        TableColumn("addresses", "Comes from", "code"),
-        TableColumn("cluster", "The cluster's", "state"),
-    ), rows, "There are no users: everybody who reaches a socket may use the node, or nobody.",
-       next_)  # fmt: skip
+    table = ShownTable("users", "Users", _USER_COLUMNS, rows, _NO_USERS, next_)
     return View("Users", tables=(table,), changes=_user_changes() if asked.may_change else ())
 
 
 def _user_changes() -> tuple[Change, ...]:
-    name = Field("user", "Name", is_needed=True)
-    fields = (
-        Field("admin", "An admin", "checkbox"),
-        Field("topicPerms", "Rights to topics", hint="such as orders=PUB|SUB, bills=SUB"),
-        Field("defaultTopicPerm", "To other topics", "select", "DENY", choices=_RIGHTS),
-        Field("groupPerms", "Rights as groups", hint="such as billing=SUB"),
-        Field("defaultGroupPerm", "As other groups", "select", "DENY", choices=_RIGHTS),
-        Field("secretKey", "Secret", "password", hint="to sign requests, and to sign in here"),
-    )
+    text = "Rights become what is said here; an empty secret leaves the one there is."
+    again = Field("typed", "The name again, to confirm it", is_needed=True)
+    named = _USER, again
     return (
-        Change("add", "Add a user", "Add", (name, *fields)),
-        Change("alter", "Alter a user", "Alter", (name, *fields),
-               text="Rights become what is said here; an empty secret leaves the one there is."),
-        Change("remove", "Remove a user", "Remove this user", (
-            name, Field("typed", "The name again, to confirm it", is_needed=True)),
-            is_dangerous=True),
-    )  # fmt: skip
-
-
-async def _add_user(asked: PageAsked, form: Form) -> Done:
-    name = checked_text("user", form.get("user", ""))
-    await asked.inquiries.ask(SetUser(name, _user_fields(form), mode="add"))
-    return Done(f"User {name} was added.", "/users")
-
-
-async def _alter_user(asked: PageAsked, form: Form) -> Done:
-    name = checked_text("user", form.get("user", ""))
-    await asked.inquiries.ask(SetUser(name, _user_fields(form), mode="alter"))
-    return Done(f"User {name} was altered.", "/users")
-
-
-async def _remove_user(asked: PageAsked, form: Form) -> Done:
-    name = checked_text("user", form.get("user", ""))
-    check_typed(form, name)
-    await asked.inquiries.ask(RemoveUser(name))
-    return Done(f"User {name} was removed.", "/users")
-
-
-def _user_fields(form: Form) -> dict[str, object]:
-    fields: dict[str, object] = {
-        "admin": form.get("admin") == "yes",
-        "topicPerms": form.get("topicPerms", "").replace(",", " ").split(),
-        "groupPerms": form.get("groupPerms", "").replace(",", " ").split(),
-        "defaultTopicPerm": form.get("defaultTopicPerm", ""),
-        "defaultGroupPerm": form.get("defaultGroupPerm", ""),
-    }
-    if form.get("secretKey"):
-        fields["secretKey"] = form["secretKey"]
-    return fields
+        Change("add", "Add a user", "Add", _USER_FIELDS),
+        Change("alter", "Alter a user", "Alter", _USER_FIELDS, text),
+        Change("remove", "Remove a user", "Remove this user", named, is_dangerous=True),
+    )
 
 
 async def _quotas(asked: PageAsked) -> View:
@@ -107,39 +87,25 @@ async def _quotas(asked: PageAsked) -> View:
         return await asked.inquiries.quotas.list(limit=limit, after=after)
 
     rows, next_ = await asked.rows("quotas", find, "quotas")
-    table = ShownTable("quotas", "Quotas", (
-        TableColumn("owner", "Of", "code"),
-        TableColumn("produce_bytes", "Sent bytes/s", "bytes"),
-        TableColumn("produce_messages", "Sent messages/s", "number"),
-        TableColumn("consume_bytes", "Read bytes/s", "bytes"),
-        TableColumn("consume_messages", "Read messages/s", "number"),
-        TableColumn("cluster", "The cluster's", "state"),
-    ), rows, "Nobody has a quota of their own: the settings' defaults hold.", next_,
-       "0: no limit.")  # fmt: skip
-    owner = Field("owner", "Of", hint="topic:NAME, user:NAME or client:NAME", is_needed=True)
+    note = "0: no limit."
+    table = ShownTable("quotas", "Quotas", _QUOTA_COLUMNS, rows, _NO_QUOTAS, next_, note)
     changes = (
-        Change("set", "Set a quota", "Set", (owner, *(
-            Field(name, title, "number", hint="0: no limit; empty: as it is")
-            for name, title in _LIMITS))),
-        Change("remove", "Remove a quota", "Remove", (owner,), is_dangerous=True),
-    )  # fmt: skip
+        Change("set", "Set a quota", "Set", _QUOTA_FIELDS),
+        Change("remove", "Remove a quota", "Remove", (_OWNER,), is_dangerous=True),
+    )
     return View("Quotas", tables=(table,), changes=changes if asked.may_change else ())
 
 
-async def _set_quota(asked: PageAsked, form: Form) -> Done:
-    owner = checked_text("owner", form.get("owner", ""))
-    limits: dict[str, Any] = {name: number_of(name, form.get(name, "")) for name, _ in _LIMITS}
-    await asked.inquiries.ask(SetQuota(owner, **limits))
-    return Done(f"The quota of {owner} was set.", "/quotas")
-
-
-async def _remove_quota(asked: PageAsked, form: Form) -> Done:
-    owner = checked_text("owner", form.get("owner", ""))
-    await asked.inquiries.ask(RemoveQuota(owner))
-    return Done(f"The quota of {owner} was removed.", "/quotas")
-
-
+_USER_ACTS = {
+    "add": verb_act(SetUser, _USER_FIELDS, "User {user} was added.", "/users", mode="add"),
+    "alter": verb_act(SetUser, _USER_FIELDS, "User {user} was altered.", "/users", mode="alter"),
+    "remove": verb_act(RemoveUser, (_USER,), "User {user} was removed.", "/users", typed="user"),
+}
+_QUOTA_ACTS = {
+    "set": verb_act(SetQuota, _QUOTA_FIELDS, "The quota of {owner} was set.", "/quotas"),
+    "remove": verb_act(RemoveQuota, (_OWNER,), "The quota of {owner} was removed.", "/quotas"),
+}
 PAGES = (
-    ConsolePage("/users", _users, {"add": _add_user, "alter": _alter_user, "remove": _remove_user}),
-    ConsolePage("/quotas", _quotas, {"set": _set_quota, "remove": _remove_quota}),
+    ConsolePage("/users", _users, _USER_ACTS),
+    ConsolePage("/quotas", _quotas, _QUOTA_ACTS),
 )

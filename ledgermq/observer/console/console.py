@@ -60,19 +60,26 @@ _ITSELF = HttpCaller(LOOKS, "console")
 _STATIC = FOLDER / "static"
 _MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
+_NODE = (
+    ("/", "The group"),
+    ("/processes", "Processes"),
+    ("/disk", "Disk and files"),
+    ("/events", "Events"),
+)
+_MESSAGES = (
+    ("/topics", "Topics"),
+    ("/groups", "Consumer groups"),
+    ("/messages", "Messages"),
+    ("/dead-letters", "Dead letters"),
+    ("/timers", "Timers"),
+    ("/transactions", "Transactions"),
+)
 SECTIONS = (
-    ("Node", (
-        ("/", "The group"), ("/processes", "Processes"), ("/disk", "Disk and files"),
-        ("/events", "Events"),
-    )),
-    ("Messages", (
-        ("/topics", "Topics"), ("/groups", "Consumer groups"), ("/messages", "Messages"),
-        ("/dead-letters", "Dead letters"), ("/timers", "Timers"),
-        ("/transactions", "Transactions"),
-    )),
+    ("Node", _NODE),
+    ("Messages", _MESSAGES),
     ("Access", (("/users", "Users"), ("/quotas", "Quotas"))),
     ("Help", (("/handbook", "Handbook"),)),
-)  # fmt: skip
+)
 
 _STATUSES: tuple[tuple[type[LedgerError], HTTPStatus], ...] = (
     (NoPermissionError, HTTPStatus.FORBIDDEN),
