@@ -129,13 +129,9 @@ def verb_call(
                 values.update((argument.name, value) for value in said.values())
         return ask.ask(verb(**values))
 
-    in_query = method in ("GET", "DELETE")
-    return ApiCall(
-        method, path, name, about, needs or _NEEDS[verb.NEEDS.need], answer, dict(verb.shape()),
-        path_fields=path_fields,
-        query=others if in_query else (),
-        body=() if in_query else others,
-    )  # fmt: skip
+    right, shape = needs or _NEEDS[verb.NEEDS.need], dict(verb.shape())
+    query, body = (others, ()) if method in ("GET", "DELETE") else ((), others)
+    return ApiCall(method, path, name, about, right, answer, shape, path_fields, query, body)
 
 
 def _fields(argument: Argument, instead: CallField | None) -> tuple[CallField, ...]:
@@ -143,12 +139,8 @@ def _fields(argument: Argument, instead: CallField | None) -> tuple[CallField, .
         return (instead,)
     if argument.keys:
         return tuple(CallField(key.name, _KEY_KINDS[key.kind], key.about) for key in argument.keys)
-    return (
-        CallField(
-            argument.name, TEXTS if argument.texts else _KINDS[argument.kind], argument.about,
-            is_needed=argument.is_needed, among=argument.among,
-        ),
-    )  # fmt: skip
+    name, kind = argument.name, TEXTS if argument.texts else _KINDS[argument.kind]
+    return (CallField(name, kind, argument.about, argument.is_needed, among=argument.among),)
 
 
 _ID = CallField("id", TEXT, "An offset id, or with topic a producer's unique id", is_needed=True)

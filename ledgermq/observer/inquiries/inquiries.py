@@ -164,10 +164,7 @@ class GroupInquiries:
             after: a name: those behind it.
         """
         count = checked_limit(limit)
-        steps = named_page(
-            ListGroups, lambda row: row.group,
-            limit=count, after=after, all_=all_,
-        )  # fmt: skip
+        steps = named_page(ListGroups, lambda row: row.group, limit=count, after=after, all_=all_)
         found, next_ = await self._inquirer.leader(lambda session: session.run(steps))
         return {"groups": [row._asdict() for row in found], "next": next_}
 
@@ -230,10 +227,7 @@ class TopicInquiries:
             after: a name: those behind it.
         """
         count = checked_limit(limit)
-        steps = named_page(
-            ListTopics, lambda row: row.topic,
-            limit=count, after=after, all_=all_,
-        )  # fmt: skip
+        steps = named_page(ListTopics, lambda row: row.topic, limit=count, after=after, all_=all_)
         found, next_ = await self._inquirer.leader(lambda session: session.run(steps))
         return {"topics": [row._asdict() for row in found], "next": next_}
 
