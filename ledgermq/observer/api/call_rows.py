@@ -31,8 +31,8 @@ from ledgermq.observer.api.fields import (
 from ledgermq.observer.inquiries.inquiries import Inquiries
 from ledgermq.observer.inquiries.message_inquiries import BODY_DEFAULT, MESSAGES_SHOWN
 from ledgermq.observer.inquiries.row_pages import ROWS_DEFAULT, Json
-from ledgermq.verbs.access import RemoveQuota, RemoveUser, SetQuota, SetUser
-from ledgermq.verbs.groups import AlterGroup, CreateGroup, DeleteGroup, ShowGroup
+from ledgermq.verbs.access import ListQuotas, ListUsers, RemoveQuota, RemoveUser, SetQuota, SetUser
+from ledgermq.verbs.groups import AlterGroup, CreateGroup, DeleteGroup, ShowGroup, ShowLag
 from ledgermq.verbs.needs import VerbNeed
 from ledgermq.verbs.offsets import CloneOffsets, ResetOffsets
 from ledgermq.verbs.topics import AlterTopic, CreateTopic, DeleteTopic, ShowTopic
@@ -148,6 +148,10 @@ _IN_TOPIC = TOPIC._replace(is_needed=False, about="Where a producer's unique id 
 _COUNT = LIMIT._replace(default=MESSAGES_SHOWN)
 
 
+def _page(given: Given) -> tuple[int, str]:
+    return given.integer("limit", ROWS_DEFAULT), given.text("after")
+
+
 def _find(ask: Inquiries, given: Given) -> Awaitable[Json]:
     topic, key = given.text("topic"), given.text_or_none("key")
     begin, end = given.integer("begin"), given.integer("end", TIMESTAMP_MAX)
@@ -255,11 +259,7 @@ GROUP_CALLS = (
     ApiCall(
         "GET", "/groups", "listGroups", "Groups by name, as ledgermq group list",
         Needs.USER,
-        lambda ask, given: ask.groups.list(
-            all_=given.flag("all"),
-            limit=given.integer("limit", ROWS_DEFAULT),
-            after=given.text("after"),
-        ),
+        lambda ask, given: ask.groups(*_page(given), all_=given.flag("all")),
         {"groups": "array", "next": "string?"},
         query=(ALL, LIMIT, NEXT),
     ),
@@ -282,18 +282,15 @@ GROUP_CALLS = (
         "GET", "/groups/{group}/members", "groupMembers",
         "Who consumes for a group, which queues, and how far",
         Needs.USER,
-        lambda ask, given: ask.groups.members(given.text("group")),
+        lambda ask, given: ask.members(given.text("group")),
         {"group": "string", "members": "array", "queues": "array", "warnings": "array"},
         path_fields=(_GROUP,),
     ),
     ApiCall(
         "GET", "/groups/{group}/lag", "groupLag", "How far a group is in each queue",
         Needs.USER,
-        lambda ask, given: ask.groups.lag(
-            given.text("group"),
-            given.text_or_none("topic"),
-            limit=given.integer("limit", ROWS_DEFAULT),
-            after=given.text("after"),
+        lambda ask, given: ask.page(
+            ShowLag(given.text("group"), given.text_or_none("topic")), *_page(given)
         ),
         {"group": "string", "lag": "integer", "queues": "array", "next": "string?"},
         path_fields=(_GROUP,),
@@ -310,9 +307,7 @@ GROUP_CALLS = (
     ApiCall(
         "GET", "/dead-letters", "listDeadLetterGroups", "Groups that have dead letters",
         Needs.USER,
-        lambda ask, given: ask.dead_letters.groups(
-            limit=given.integer("limit", ROWS_DEFAULT), after=given.text("after")
-        ),
+        lambda ask, given: ask.dead_letters.groups(*_page(given)),
         {"groups": "array", "next": "string?"},
         query=(LIMIT, NEXT),
     ),
@@ -415,9 +410,7 @@ NODE_CALLS = (
     ApiCall(
         "GET", "/users", "listUsers", "Users and their rights, as ledgermq acl list",
         Needs.ADMIN,
-        lambda ask, given: ask.users.list(
-            limit=given.integer("limit", ROWS_DEFAULT), after=given.text("after")
-        ),
+        lambda ask, given: ask.page(ListUsers(), *_page(given)),
         {"users": "array", "next": "string?"},
         query=(LIMIT, NEXT),
     ),
@@ -436,9 +429,7 @@ NODE_CALLS = (
     ApiCall(
         "GET", "/quotas", "listQuotas", "Quotas that are no settings, as ledgermq quota list",
         Needs.ADMIN,
-        lambda ask, given: ask.quotas.list(
-            limit=given.integer("limit", ROWS_DEFAULT), after=given.text("after")
-        ),
+        lambda ask, given: ask.page(ListQuotas(), *_page(given)),
         {"quotas": "array", "next": "string?"},
         query=(LIMIT, NEXT),
     ),
@@ -457,11 +448,7 @@ TOPIC_CALLS = (
     ApiCall(
         "GET", "/topics", "listTopics", "Topics by name, as ledgermq topic list",
         Needs.USER,
-        lambda ask, given: ask.topics.list(
-            all_=given.flag("all"),
-            limit=given.integer("limit", ROWS_DEFAULT),
-            after=given.text("after"),
-        ),
+        lambda ask, given: ask.topics(*_page(given), all_=given.flag("all")),
         {"topics": "array", "next": "string?"},
         query=(ALL, LIMIT, NEXT),
     ),

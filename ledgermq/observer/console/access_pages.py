@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 
 from ledgermq.observer.console.tables import ShownTable, TableColumn
 from ledgermq.observer.console.verb_acts import verb_act
@@ -13,7 +13,7 @@ from ledgermq.observer.console.views import (
     PageAsked,
     View,
 )
-from ledgermq.verbs.access import RemoveQuota, RemoveUser, SetQuota, SetUser
+from ledgermq.verbs.access import ListQuotas, ListUsers, RemoveQuota, RemoveUser, SetQuota, SetUser
 
 _LIMITS = (
     ("produce_bytes", "Sent bytes a second"),
@@ -63,9 +63,7 @@ _NO_QUOTAS = "Nobody has a quota of their own: the settings' defaults hold."
 
 
 async def _users(asked: PageAsked) -> View:
-    async def find(limit: int, after: str) -> Mapping[str, object]:
-        return await asked.inquiries.users.list(limit=limit, after=after)
-
+    find = partial(asked.inquiries.page, ListUsers())
     rows, next_ = await asked.rows("users", find, "users")
     table = ShownTable("users", "Users", _USER_COLUMNS, rows, _NO_USERS, next_)
     return View("Users", tables=(table,), changes=_user_changes() if asked.may_change else ())
@@ -83,9 +81,7 @@ def _user_changes() -> tuple[Change, ...]:
 
 
 async def _quotas(asked: PageAsked) -> View:
-    async def find(limit: int, after: str) -> Mapping[str, object]:
-        return await asked.inquiries.quotas.list(limit=limit, after=after)
-
+    find = partial(asked.inquiries.page, ListQuotas())
     rows, next_ = await asked.rows("quotas", find, "quotas")
     note = "0: no limit."
     table = ShownTable("quotas", "Quotas", _QUOTA_COLUMNS, rows, _NO_QUOTAS, next_, note)

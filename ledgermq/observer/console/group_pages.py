@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import cast
 
 from ledgermq.model.errors import ConfigError
@@ -27,7 +28,7 @@ from ledgermq.observer.console.views import (
     path_of,
     rows_of,
 )
-from ledgermq.verbs.groups import AlterGroup, CreateGroup, DeleteGroup, ShowGroup
+from ledgermq.verbs.groups import AlterGroup, CreateGroup, DeleteGroup, ShowGroup, ShowLag
 from ledgermq.verbs.offsets import CloneOffsets, ResetOffsets, Target
 
 _SWITCHES = (
@@ -86,9 +87,7 @@ _PLACES = (
 async def _groups(asked: PageAsked) -> View:
     all_ = asked.text("system") == "yes"
 
-    async def find(limit: int, after: str) -> Mapping[str, object]:
-        return await asked.inquiries.groups.list(all_=all_, limit=limit, after=after)
-
+    find = partial(asked.inquiries.groups, all_=all_)
     rows, next_ = await asked.rows("groups", find, "groups")
     shown = [{**row, "retries": _field(row, "retryMaxTimes")} for row in rows]
     none = "No group has consumed yet."
@@ -123,15 +122,12 @@ class GroupPages:
 
     async def _group(self, asked: PageAsked) -> View:
         name = asked.part("group")
-        inquiries = asked.inquiries.groups
         group = await asked.inquiries.ask(ShowGroup(name))
 
-        async def find(limit: int, after: str) -> Mapping[str, object]:
-            return await inquiries.lag(name, limit=limit, after=after)
-
+        find = partial(asked.inquiries.page, ShowLag(name))
         queues, next_ = await asked.rows("lag", find, "queues")
         lag = sum(cast("dict[str, int]", group["lag"]).values())
-        members = await inquiries.members(name)
+        members = await asked.inquiries.members(name)
         if group["exists"] or queues:
             self._lags.watch(name)
         warnings = cast("list[str]", group["warnings"])

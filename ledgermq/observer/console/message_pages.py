@@ -457,7 +457,7 @@ async def _end(asked: PageAsked, form: Form) -> Done:
 
 async def _dead_groups(asked: PageAsked) -> View:
     async def find(limit: int, after: str) -> Mapping[str, object]:
-        found = await asked.inquiries.dead_letters.groups(limit=limit, after=after)
+        found = await asked.inquiries.dead_letters.groups(limit, after)
         return {
             "groups": [{"group": row["group"], **_sums(row)} for row in rows_of(found, "groups")],
             "next": found["next"],

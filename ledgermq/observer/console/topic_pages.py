@@ -70,7 +70,7 @@ async def _topics(asked: PageAsked) -> View:
     async def find(limit: int, after: str) -> Mapping[str, object]:
         if part:
             return await _named(asked, part, limit, after, all_=all_)
-        return await asked.inquiries.topics.list(all_=all_, limit=limit, after=after)
+        return await asked.inquiries.topics(limit, after, all_=all_)
 
     rows, next_ = await asked.rows("topics", find, "topics")
     table = ShownTable(
@@ -98,7 +98,7 @@ async def _named(
     rows: list[Row] = []
     looked = 0
     while looked < SEARCHED_MAX:
-        found = await asked.inquiries.topics.list(all_=all_, limit=PAGE_ROWS_MAX, after=after)
+        found = await asked.inquiries.topics(PAGE_ROWS_MAX, after, all_=all_)
         page = rows_of(found, "topics")
         looked += len(page)
         for row in page:

@@ -40,6 +40,8 @@ def verb_act(
         others: arguments that are so where the form does not say them.
     """
     arguments = arguments_of(verb)
+    names = {one.name for one in arguments} | {key.name for one in arguments for key in one.keys}
+    assert names.issuperset(field.name for field in fields), (verb, fields)
 
     async def act(asked: PageAsked, form: Form) -> Done:
         given = {**others, **{name: asked.part(name) for name in asked.request.path_params}}
