@@ -34,6 +34,8 @@ from ledgermq.observer.http_port import HttpPort, listen
 from ledgermq.observer.inquiries.inquirer import Sources, members_of
 from ledgermq.observer.metrics.mirror_looks import MirrorLooks
 from ledgermq.observer.metrics.scrapes import Scrapes
+from ledgermq.observer.mirrors.log_source import LogSource
+from ledgermq.observer.mirrors.mirror_pages import MirrorPages
 from ledgermq.observer.pages import Pages
 from ledgermq.observer.tokens import Tokens
 from ledgermq.process import log_lines
@@ -45,7 +47,6 @@ from ledgermq.wire.mirror_frames import PREFIX as MIRRORS
 
 if TYPE_CHECKING:
     from ledgermq.observer.console.console import Console
-    from ledgermq.observer.mirrors.mirror_pages import MirrorPages
 
 logger = logging.getLogger(__name__)
 
@@ -88,10 +89,9 @@ class ObserverService:
             # Who has no console does not carry its libraries.
             from ledgermq.observer.console.console import Console, ConsoleParts
 
-            self._console = Console(settings, ConsoleParts(
-                page, self._pages, self._sources, source, self._scrapes, counters, found,
-                has_tls=self._tls is not None,
-            ))  # fmt: skip
+            has_tls = self._tls is not None
+            told = page, self._pages, self._sources, source, self._scrapes, counters, found
+            self._console = Console(settings, ConsoleParts(*told, has_tls=has_tls))
         routes = () if self._console is None else self._console.routes()
         api = Api(self._sources, counters, self._pages)
         self._mirrors: MirrorPages | None = None
@@ -120,10 +120,6 @@ class ObserverService:
     def _made_mirrors(
         self, page: CursorPage, counters: Counts, resources: ExitStack
     ) -> MirrorPages:
-        # Who has no mirror does not carry what reads the log for it.
-        from ledgermq.observer.mirrors.log_source import LogSource
-        from ledgermq.observer.mirrors.mirror_pages import MirrorPages
-
         thread = ThreadPoolExecutor(2, thread_name_prefix="observer-mirror")
         resources.callback(thread.shutdown, wait=False, cancel_futures=True)
         return MirrorPages(

@@ -19,6 +19,7 @@ from ledgermq.observer.health_source import HealthSource
 from ledgermq.observer.inquiries.inquirer import Sources
 from ledgermq.observer.inquiries.inquiries import Inquiries
 from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.verbs.access import ListUsers
 from ledgermq.verbs.topics import CreateTopic, ShowTopic
 from ledgermq.verbs.waiting import CancelTimer
 from ledgermq.wire.session import ACCOUNT, ADMIN, ANY_USER
@@ -86,7 +87,7 @@ MAPPED = HttpCaller(ACCOUNT, f"uid {STRANGER_UID}", uid=STRANGER_UID, gid=STRANG
 
 
 def test_who_only_looks_sees_names_and_numbers_and_no_message(node: Node) -> None:
-    topics = ask_as(node, ANYBODY, lambda inquiries: inquiries.topics.list())
+    topics = ask_as(node, ANYBODY, lambda inquiries: inquiries.topics())
     shown = ask_as(node, ANYBODY, lambda inquiries: inquiries.ask(ShowTopic("other")))
 
     assert [row["topic"] for row in topics["topics"]] == ["orders", "other"]
@@ -94,7 +95,7 @@ def test_who_only_looks_sees_names_and_numbers_and_no_message(node: Node) -> Non
     assert not is_let(node, ANYBODY, lambda inquiries: inquiries.messages.browse("orders"))
     assert not is_let(node, ANYBODY, lambda inquiries: inquiries.messages.by_key("orders", "k"))
     assert not is_let(node, ANYBODY, lambda inquiries: inquiries.ask(CreateTopic("made")))
-    assert not is_let(node, ANYBODY, lambda inquiries: inquiries.users.list())
+    assert not is_let(node, ANYBODY, lambda inquiries: inquiries.page(ListUsers()))
     assert not is_let(node, ANYBODY, lambda inquiries: inquiries.node.transfer("n0"))
     assert not is_let(node, ANYBODY, lambda inquiries: inquiries.ask(CancelTimer("none")))
 
@@ -113,7 +114,7 @@ def test_a_user_sees_messages_of_its_own_topics_alone(node: Node, caller: HttpCa
 
 
 def test_a_token_of_a_user_that_does_not_exist_is_let_do_nothing(node: Node) -> None:
-    assert not is_let(node, NOBODY, lambda inquiries: inquiries.topics.list())
+    assert not is_let(node, NOBODY, lambda inquiries: inquiries.topics())
     assert not is_let(node, NOBODY, lambda inquiries: inquiries.messages.browse("orders"))
 
 

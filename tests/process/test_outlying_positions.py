@@ -13,12 +13,13 @@ import pytest
 
 from ledgermq.client import Consumer, GroupConsumer, Producer, TransactionalProducer
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.sending.transaction_requests import list_steps
+from ledgermq.client.core.questions import asking
 from ledgermq.formats.config_json import decode_document, encode_document
 from ledgermq.model.limits import DELAY_TOPIC
 from ledgermq.rules.messages.transactions import GROUP as TRANSACTIONS
 from ledgermq.rules.messages.transactions import HALF_QUEUE, OP_QUEUE
 from ledgermq.rules.state.broker_state import APPLIED_KEY
+from ledgermq.verbs.waiting import ListTransactions
 from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, make_group, producer
@@ -120,7 +121,7 @@ def test_what_comes_after_a_position_beyond_its_queue_is_delivered(
         back = next(found for found in iter(lambda: member.poll(1.0), None) if len(found))
         member.commit()
     with connect_broker(address(node), name="test", timeout_s=PATIENCE_S) as broker:
-        half_messages, _ = broker.run(list_steps(10))
+        half_messages, _ = broker.run(asking(ListTransactions(10)))
         committed = [broker.group_offset("g", topic) for topic in ("orders", "gone")]
     producer_of_transactions.close()
 

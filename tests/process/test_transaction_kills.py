@@ -22,12 +22,13 @@ from ledgermq.client import (
     TransactionError,
     UndecidedTransaction,
 )
+from ledgermq.client.core.questions import asking
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.sending.send_future import SendFuture
-from ledgermq.client.sending.transaction_requests import list_steps
 from ledgermq.model.errors import LedgerError, OutcomeUnknownError
 from ledgermq.model.names.transactions import HALF_TOPIC, OP_TOPIC
 from ledgermq.store.store_view import StoreView
+from ledgermq.verbs.waiting import ListTransactions
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 from tests.process.test_state_log import broker_of
@@ -192,7 +193,7 @@ def group(make_node: Callable[[], Node]) -> Group:
 def half_messages(group: Group) -> int:
     """How many wait for their end, as the leader says."""
     with broker_of(group.addresses) as broker:
-        return broker.run(list_steps(1))[0]
+        return broker.run(asking(ListTransactions(1)))[0]
 
 
 def queues_of(member: Member, topic: str) -> dict[int, list[tuple[int, bytes]]]:

@@ -23,8 +23,9 @@ from ledgermq.client import (
     UndecidedTransaction,
 )
 from ledgermq.client.aio import AsyncTransactionalProducer
+from ledgermq.client.core.questions import asking
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
-from ledgermq.client.sending.transaction_requests import end_steps, list_steps
+from ledgermq.client.sending.transaction_requests import end_steps
 from ledgermq.formats.records.message import TRANSACTION_COMMIT, Message
 from ledgermq.formats.records.properties import CHECK_IMMUNITY_TIME
 from ledgermq.model.errors import (
@@ -36,6 +37,7 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.names.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC
 from ledgermq.store.store_view import StoreView
+from ledgermq.verbs.waiting import ListTransactions
 from ledgermq.wire.session import Refusal
 from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node, wait_until
@@ -541,12 +543,12 @@ def test_what_rocketmq_has_left_open_is_asked_for_and_ended(
         found = bodies(node, "tx", 6)
         with broker_of(address(node)) as broker:
             wait_until(
-                lambda: broker.run(list_steps(10))[0] == 1 and "tx11" in asked,
+                lambda: broker.run(asking(ListTransactions(10)))[0] == 1 and "tx11" in asked,
                 "the end of tx5, and the question for tx11",
                 timeout_s=PATIENCE_S,
             )
     with broker_of(address(node)) as broker:
-        (left,) = broker.run(list_steps(10))[1]
+        (left,) = broker.run(asking(ListTransactions(10)))[1]
     assert node.stop() == 0
     stored = {one.keys[0]: one for one in messages_of(node, "tx")}
 

@@ -11,14 +11,13 @@ from typing import NamedTuple
 
 from ledgermq.client.core.questions import PERMIT_WRITE, ask, asking
 from ledgermq.client.core.requests import Steps
-from ledgermq.client.sending.transaction_requests import list_steps
 from ledgermq.model.errors import GroupUnknownError, TopicUnknownError
 from ledgermq.model.names.group_topics import retry_topic
 from ledgermq.verbs.answers import integer, rows
 from ledgermq.verbs.clusters import GroupRemains, ShowRemains, ShowTopicGroups, TopicShareView
 from ledgermq.verbs.groups import ShowLag
 from ledgermq.verbs.topics import ShowTopic
-from ledgermq.verbs.waiting import ListTimers
+from ledgermq.verbs.waiting import ListTimers, ListTransactions
 
 WITH_TOPICS_MAX = 1_000
 """Timers and transactions that a node lists at most, with their topics."""
@@ -153,7 +152,7 @@ def _waiting(topic: str, remains: GroupRemains, *, with_delayed: bool) -> Steps[
         timers = sum(one.topic == topic for one in listed.timers)
         timers += listed.waiting - len(listed.timers)
     if remains.half_messages:
-        count, listed_rows = yield from list_steps(WITH_TOPICS_MAX)
+        count, listed_rows = yield from asking(ListTransactions(WITH_TOPICS_MAX))
         others = sum(one.messages for one in listed_rows if topic not in one.topics)
         half_messages = count - others
     sinks = yield from ask("sinks")

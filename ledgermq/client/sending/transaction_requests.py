@@ -23,7 +23,7 @@ from ledgermq.formats.records.properties import (
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.names.transactions import Decision
 from ledgermq.verbs.answers import Fields, integer, integers, rows, text
-from ledgermq.verbs.waiting import Ended, EndTransaction, ListTransactions, TransactionList
+from ledgermq.verbs.waiting import Ended, EndTransaction
 
 POLL_MS = 30_000
 """A question that waits for something to answer comes back empty after so long."""
@@ -119,11 +119,6 @@ def undecided_steps(check: TransactionCheck) -> Steps[UndecidedTransaction]:
         if found is not None:
             messages.append(_half_of(found))
     return UndecidedTransaction(check.transaction, check.checks, tuple(messages))
-
-
-def list_steps(count: int) -> Steps[TransactionList]:
-    """Half messages that wait, and the oldest transactions that do."""
-    return (yield from asking(ListTransactions(count)))
 
 
 def _check_of(row: Fields) -> TransactionCheck:

@@ -31,8 +31,8 @@ from ledgermq.observer.api.fields import (
 from ledgermq.observer.inquiries.inquiries import Inquiries
 from ledgermq.observer.inquiries.message_inquiries import BODY_DEFAULT, MESSAGES_SHOWN
 from ledgermq.observer.inquiries.row_pages import ROWS_DEFAULT, Json
-from ledgermq.verbs.access import RemoveQuota, RemoveUser, SetQuota, SetUser
-from ledgermq.verbs.groups import AlterGroup, CreateGroup, DeleteGroup, ShowGroup
+from ledgermq.verbs.access import ListQuotas, ListUsers, RemoveQuota, RemoveUser, SetQuota, SetUser
+from ledgermq.verbs.groups import AlterGroup, CreateGroup, DeleteGroup, ShowGroup, ShowLag
 from ledgermq.verbs.needs import VerbNeed
 from ledgermq.verbs.offsets import CloneOffsets, ResetOffsets
 from ledgermq.verbs.topics import AlterTopic, CreateTopic, DeleteTopic, ShowTopic
@@ -129,13 +129,9 @@ def verb_call(
                 values.update((argument.name, value) for value in said.values())
         return ask.ask(verb(**values))
 
-    in_query = method in ("GET", "DELETE")
-    return ApiCall(
-        method, path, name, about, needs or _NEEDS[verb.NEEDS.need], answer, dict(verb.shape()),
-        path_fields=path_fields,
-        query=others if in_query else (),
-        body=() if in_query else others,
-    )  # fmt: skip
+    right, shape = needs or _NEEDS[verb.NEEDS.need], dict(verb.shape())
+    query, body = (others, ()) if method in ("GET", "DELETE") else ((), others)
+    return ApiCall(method, path, name, about, right, answer, shape, path_fields, query, body)
 
 
 def _fields(argument: Argument, instead: CallField | None) -> tuple[CallField, ...]:
@@ -143,17 +139,17 @@ def _fields(argument: Argument, instead: CallField | None) -> tuple[CallField, .
         return (instead,)
     if argument.keys:
         return tuple(CallField(key.name, _KEY_KINDS[key.kind], key.about) for key in argument.keys)
-    return (
-        CallField(
-            argument.name, TEXTS if argument.texts else _KINDS[argument.kind], argument.about,
-            is_needed=argument.is_needed, among=argument.among,
-        ),
-    )  # fmt: skip
+    name, kind = argument.name, TEXTS if argument.texts else _KINDS[argument.kind]
+    return (CallField(name, kind, argument.about, argument.is_needed, among=argument.among),)
 
 
 _ID = CallField("id", TEXT, "An offset id, or with topic a producer's unique id", is_needed=True)
 _IN_TOPIC = TOPIC._replace(is_needed=False, about="Where a producer's unique id is looked for")
 _COUNT = LIMIT._replace(default=MESSAGES_SHOWN)
+
+
+def _page(given: Given) -> tuple[int, str]:
+    return given.integer("limit", ROWS_DEFAULT), given.text("after")
 
 
 def _find(ask: Inquiries, given: Given) -> Awaitable[Json]:
@@ -263,11 +259,7 @@ GROUP_CALLS = (
     ApiCall(
         "GET", "/groups", "listGroups", "Groups by name, as ledgermq group list",
         Needs.USER,
-        lambda ask, given: ask.groups.list(
-            all_=given.flag("all"),
-            limit=given.integer("limit", ROWS_DEFAULT),
-            after=given.text("after"),
-        ),
+        lambda ask, given: ask.groups(*_page(given), all_=given.flag("all")),
         {"groups": "array", "next": "string?"},
         query=(ALL, LIMIT, NEXT),
     ),
@@ -290,18 +282,15 @@ GROUP_CALLS = (
         "GET", "/groups/{group}/members", "groupMembers",
         "Who consumes for a group, which queues, and how far",
         Needs.USER,
-        lambda ask, given: ask.groups.members(given.text("group")),
+        lambda ask, given: ask.members(given.text("group")),
         {"group": "string", "members": "array", "queues": "array", "warnings": "array"},
         path_fields=(_GROUP,),
     ),
     ApiCall(
         "GET", "/groups/{group}/lag", "groupLag", "How far a group is in each queue",
         Needs.USER,
-        lambda ask, given: ask.groups.lag(
-            given.text("group"),
-            given.text_or_none("topic"),
-            limit=given.integer("limit", ROWS_DEFAULT),
-            after=given.text("after"),
+        lambda ask, given: ask.page(
+            ShowLag(given.text("group"), given.text_or_none("topic")), *_page(given)
         ),
         {"group": "string", "lag": "integer", "queues": "array", "next": "string?"},
         path_fields=(_GROUP,),
@@ -318,9 +307,7 @@ GROUP_CALLS = (
     ApiCall(
         "GET", "/dead-letters", "listDeadLetterGroups", "Groups that have dead letters",
         Needs.USER,
-        lambda ask, given: ask.dead_letters.groups(
-            limit=given.integer("limit", ROWS_DEFAULT), after=given.text("after")
-        ),
+        lambda ask, given: ask.dead_letters.groups(*_page(given)),
         {"groups": "array", "next": "string?"},
         query=(LIMIT, NEXT),
     ),
@@ -423,9 +410,7 @@ NODE_CALLS = (
     ApiCall(
         "GET", "/users", "listUsers", "Users and their rights, as ledgermq acl list",
         Needs.ADMIN,
-        lambda ask, given: ask.users.list(
-            limit=given.integer("limit", ROWS_DEFAULT), after=given.text("after")
-        ),
+        lambda ask, given: ask.page(ListUsers(), *_page(given)),
         {"users": "array", "next": "string?"},
         query=(LIMIT, NEXT),
     ),
@@ -444,9 +429,7 @@ NODE_CALLS = (
     ApiCall(
         "GET", "/quotas", "listQuotas", "Quotas that are no settings, as ledgermq quota list",
         Needs.ADMIN,
-        lambda ask, given: ask.quotas.list(
-            limit=given.integer("limit", ROWS_DEFAULT), after=given.text("after")
-        ),
+        lambda ask, given: ask.page(ListQuotas(), *_page(given)),
         {"quotas": "array", "next": "string?"},
         query=(LIMIT, NEXT),
     ),
@@ -465,11 +448,7 @@ TOPIC_CALLS = (
     ApiCall(
         "GET", "/topics", "listTopics", "Topics by name, as ledgermq topic list",
         Needs.USER,
-        lambda ask, given: ask.topics.list(
-            all_=given.flag("all"),
-            limit=given.integer("limit", ROWS_DEFAULT),
-            after=given.text("after"),
-        ),
+        lambda ask, given: ask.topics(*_page(given), all_=given.flag("all")),
         {"topics": "array", "next": "string?"},
         query=(ALL, LIMIT, NEXT),
     ),

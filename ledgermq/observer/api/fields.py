@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from ledgermq.observer.inquiries.row_pages import PAGE_ROWS_MAX, ROWS_DEFAULT
 from ledgermq.verbs.verb import NUMBER_MAX
 
 TEXT_SIZE_MAX = 4_096
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 ITEMS_MAX = 10_000
 DEPTH_MAX = 4
 """Objects and lists within one another in a body; the fields want two."""
@@ -53,10 +55,8 @@ LIMIT = CallField(
     "limit", INTEGER, "So many at once", least=1, most=PAGE_ROWS_MAX, default=ROWS_DEFAULT
 )
 NEXT = CallField("after", TEXT, "The next of the page before")
-BODY_SIZE = CallField(
-    "body_max", INTEGER, "Bytes of each body; of a longer one bodySize or bodyLongerThan is told",
-    most=BODY_MAX, default=BODY_DEFAULT,
-)  # fmt: skip
+_EACH = "Bytes of each body; of a longer one bodySize or bodyLongerThan is told"
+BODY_SIZE = CallField("body_max", INTEGER, _EACH, most=BODY_MAX, default=BODY_DEFAULT)
 
 
 class Given:
@@ -159,10 +159,10 @@ def checked(field: CallField, value: Value) -> Value:
     """
     if isinstance(value, int) and not isinstance(value, bool):
         if not field.least <= value <= field.most:
+            bounds = {"minimum": field.least, "limit": field.most}
             raise ProtocolError(
-                "number out of range",
-                name=field.name, value=_shown(value), minimum=field.least, limit=field.most,
-            )  # fmt: skip
+                "number out of range", name=field.name, value=_shown(value), **bounds
+            )
     elif isinstance(value, str):
         _check_text(field, value)
         if field.among and value not in field.among:
@@ -269,8 +269,7 @@ def _no_number(name: str) -> object:
 def _check_text(field: CallField, text: str) -> None:
     if len(text) > TEXT_SIZE_MAX:
         raise ProtocolError("text too long", name=field.name, size=len(text), limit=TEXT_SIZE_MAX)
-    if any(letter < " " or "\x7f" <= letter <= "\x9f" or "\ud800" <= letter <= "\udfff"
-           for letter in text):  # fmt: skip
+    if _UNSEEN.search(text):
         raise ProtocolError("text has letters that cannot be seen", name=field.name)
 
 

@@ -181,9 +181,8 @@ async def _version(ask: Inquiries, request: Request) -> object:
     told = request.path_params["version"]
     number = None if told in ("latest", "-1") else _number(told)
     _, found = await _shown(ask, request.path_params["subject"], number)
-    return {
-        "subject": found.subject, "version": found.version, "id": found.id, **_text_of(found),
-    }  # fmt: skip
+    told = {"subject": found.subject, "version": found.version, "id": found.id}
+    return {**told, **_text_of(found)}
 
 
 async def _register(ask: Inquiries, request: Request) -> object:

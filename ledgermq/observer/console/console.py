@@ -32,10 +32,10 @@ from ledgermq.model.errors import (
     TopicUnknownError,
 )
 from ledgermq.observer.callers import HttpCaller
-from ledgermq.observer.console import access_pages, documents, message_pages, topic_pages
+from ledgermq.observer.console import documents, message_pages, topic_pages
 from ledgermq.observer.console.group_pages import GroupPages
 from ledgermq.observer.console.history import History, LagHistory
-from ledgermq.observer.console.node_pages import NodePages
+from ledgermq.observer.console.node_pages import ACCESS_PAGES, NodePages
 from ledgermq.observer.console.rendering import FOLDER, HEADERS, Rendering
 from ledgermq.observer.console.sign_in import SignIn, is_anybody, is_from_here
 from ledgermq.observer.console.tables import exported
@@ -60,19 +60,26 @@ _ITSELF = HttpCaller(LOOKS, "console")
 _STATIC = FOLDER / "static"
 _MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
+_NODE = (
+    ("/", "The group"),
+    ("/processes", "Processes"),
+    ("/disk", "Disk and files"),
+    ("/events", "Events"),
+)
+_MESSAGES = (
+    ("/topics", "Topics"),
+    ("/groups", "Consumer groups"),
+    ("/messages", "Messages"),
+    ("/dead-letters", "Dead letters"),
+    ("/timers", "Timers"),
+    ("/transactions", "Transactions"),
+)
 SECTIONS = (
-    ("Node", (
-        ("/", "The group"), ("/processes", "Processes"), ("/disk", "Disk and files"),
-        ("/events", "Events"),
-    )),
-    ("Messages", (
-        ("/topics", "Topics"), ("/groups", "Consumer groups"), ("/messages", "Messages"),
-        ("/dead-letters", "Dead letters"), ("/timers", "Timers"),
-        ("/transactions", "Transactions"),
-    )),
+    ("Node", _NODE),
+    ("Messages", _MESSAGES),
     ("Access", (("/users", "Users"), ("/quotas", "Quotas"))),
     ("Help", (("/handbook", "Handbook"),)),
-)  # fmt: skip
+)
 
 _STATUSES: tuple[tuple[type[LedgerError], HTTPStatus], ...] = (
     (NoPermissionError, HTTPStatus.FORBIDDEN),
@@ -143,7 +150,7 @@ class Console:
             *topic_pages.PAGES,
             *self._groups.pages,
             *message_pages.PAGES,
-            *access_pages.PAGES,
+            *ACCESS_PAGES,
             ConsolePage("/handbook", _handbook),
             ConsolePage("/handbook/{name}", _document),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import cast
 
 from ledgermq.model.errors import ConfigError
@@ -10,6 +11,7 @@ from ledgermq.observer.console.history import LagHistory
 from ledgermq.observer.console.rendering import number_text
 from ledgermq.observer.console.tables import Row, ShownTable, TableColumn
 from ledgermq.observer.console.topic_pages import topic_link
+from ledgermq.observer.console.verb_acts import verb_act
 from ledgermq.observer.console.views import (
     Change,
     Chart,
@@ -22,12 +24,11 @@ from ledgermq.observer.console.views import (
     View,
     check_typed,
     checked_text,
-    needed_number,
     number_of,
     path_of,
     rows_of,
 )
-from ledgermq.verbs.groups import AlterGroup, CreateGroup, DeleteGroup, ShowGroup
+from ledgermq.verbs.groups import AlterGroup, CreateGroup, DeleteGroup, ShowGroup, ShowLag
 from ledgermq.verbs.offsets import CloneOffsets, ResetOffsets, Target
 
 _SWITCHES = (
@@ -41,24 +42,57 @@ def group_link(row: Row) -> str:
     return path_of("groups", row["group"])
 
 
+_COLUMNS = (
+    TableColumn("group", "Group", "code", group_link),
+    TableColumn("topics", "Has consumed of", "list"),
+    TableColumn("retries", "Retries", "number"),
+    TableColumn("exists", "In the table", "state"),
+)
+_LAG_COLUMNS = (
+    TableColumn("topic", "Topic", "code", topic_link),
+    TableColumn("queue", "Queue", "number"),
+    TableColumn("offset", "Next to consume", "number"),
+    TableColumn("end", "End", "number"),
+    TableColumn("lag", "Lag", "number"),
+    TableColumn("last_consumed", "Consumed up to (UTC)", "time"),
+)
+_MEMBER_COLUMNS = (
+    TableColumn("client", "Client", "code"),
+    TableColumn("host", "From", "code"),
+    TableColumn("model", "Model"),
+    TableColumn("strategy", "Queues are shared by"),
+    TableColumn("subscribed", "Subscribed", "list"),
+    TableColumn("queues", "Queues", "number"),
+)
+_RETRIES = Field("retryMaxTimes", "Retries before a message is dead", "number", "16")
+_CREATE_FIELDS = Field("group", "Name", is_needed=True), _RETRIES
+_ALTER_FIELDS = (
+    _RETRIES._replace(is_needed=True),
+    *(Field(key, title, "checkbox") for key, title in _SWITCHES),
+)
+_DELETE_FIELDS = (
+    Field("offsets", "Its offsets, too", "checkbox"),
+    Field("topics", "Its retries and dead letters, too", "checkbox"),
+)
+_FORCE = Field("force", "Although members consume now", "checkbox")
+_CLONE_FIELDS = Field("source", "The other group", is_needed=True), _FORCE
+_PLACES = (
+    ("first", "the first message there is"),
+    ("last", "behind the last message"),
+    ("time", "a time (epoch ms)"),
+    ("number", "a queue offset"),
+)
+
+
 async def _groups(asked: PageAsked) -> View:
     all_ = asked.text("system") == "yes"
 
-    async def find(limit: int, after: str) -> Mapping[str, object]:
-        return await asked.inquiries.groups.list(all_=all_, limit=limit, after=after)
-
+    find = partial(asked.inquiries.groups, all_=all_)
     rows, next_ = await asked.rows("groups", find, "groups")
     shown = [{**row, "retries": _field(row, "retryMaxTimes")} for row in rows]
-    table = ShownTable("groups", "Consumer groups", (
-        TableColumn("group", "Group", "code", group_link),
-        TableColumn("topics", "Has consumed of", "list"),
-        TableColumn("retries", "Retries", "number"),
-        TableColumn("exists", "In the table", "state"),
-    ), shown, "No group has consumed yet.", next_)  # fmt: skip
-    create = Change("create", "Create a group", "Create", (
-        Field("group", "Name", is_needed=True),
-        Field("retryMaxTimes", "Retries before a message is dead", "number", "16"),
-    ))  # fmt: skip
+    none = "No group has consumed yet."
+    table = ShownTable("groups", "Consumer groups", _COLUMNS, shown, none, next_)
+    create = Change("create", "Create a group", "Create", _CREATE_FIELDS)
     return View(
         "Consumer groups",
         search=(Field("system", "Those of the system, too", "checkbox", "yes" if all_ else ""),),
@@ -67,31 +101,33 @@ async def _groups(asked: PageAsked) -> View:
     )
 
 
+_ONE = "/groups/{group}"
+_CREATE = verb_act(CreateGroup, _CREATE_FIELDS, "Group {group} was created.", _ONE)
+_ALTER = verb_act(AlterGroup, _ALTER_FIELDS, "Group {group} was altered.", _ONE)
+
+
 class GroupPages:
     """Pages of one group; who looks at one has its lag followed."""
 
     def __init__(self, lags: LagHistory) -> None:
         self._lags = lags
         self.pages = (
-            ConsolePage("/groups", _groups, {"create": _create}),
+            ConsolePage("/groups", _groups, {"create": _CREATE}),
             ConsolePage(
-                "/groups/{group}",
+                _ONE,
                 self._group,
-                {"alter": _alter, "delete": _delete, "reset": _reset, "clone": _clone},
+                {"alter": _ALTER, "delete": _delete, "reset": _reset, "clone": _clone},
             ),
         )
 
     async def _group(self, asked: PageAsked) -> View:
         name = asked.part("group")
-        inquiries = asked.inquiries.groups
         group = await asked.inquiries.ask(ShowGroup(name))
 
-        async def find(limit: int, after: str) -> Mapping[str, object]:
-            return await inquiries.lag(name, limit=limit, after=after)
-
+        find = partial(asked.inquiries.page, ShowLag(name))
         queues, next_ = await asked.rows("lag", find, "queues")
         lag = sum(cast("dict[str, int]", group["lag"]).values())
-        members = await inquiries.members(name)
+        members = await asked.inquiries.members(name)
         if group["exists"] or queues:
             self._lags.watch(name)
         warnings = cast("list[str]", group["warnings"])
@@ -102,6 +138,8 @@ class GroupPages:
             Fact("Retries", str(_field(group, "retryMaxTimes") or "–")),
             *(Fact(title, "yes" if _field(group, key) else "no") for key, title in _SWITCHES),
         )
+        none = "It has consumed nothing yet."
+        lags = ShownTable("lag", "Lag by queue", _LAG_COLUMNS, queues, none, next_)
         chart = Chart(
             "Lag in messages", f"{path_of('groups', name)}/lag.json", (("lag", "messages"),)
         )
@@ -111,7 +149,7 @@ class GroupPages:
             facts=facts,
             charts=(chart,),
             text="; ".join(warnings),
-            tables=(_lag_table(queues, next_), _members_table(members)),
+            tables=(lags, _members_table(members)),
             changes=_changes(group) if asked.may_change and not group["system"] else (),
         )
 
@@ -120,17 +158,6 @@ class GroupPages:
         name = asked.part("group")
         await asked.inquiries.ask(ShowGroup(name))
         return self._lags.curve(name)
-
-
-def _lag_table(queues: list[Row], next_: str) -> ShownTable:
-    return ShownTable("lag", "Lag by queue", (
-        TableColumn("topic", "Topic", "code", topic_link),
-        TableColumn("queue", "Queue", "number"),
-        TableColumn("offset", "Next to consume", "number"),
-        TableColumn("end", "End", "number"),
-        TableColumn("lag", "Lag", "number"),
-        TableColumn("last_consumed", "Consumed up to (UTC)", "time"),
-    ), queues, "It has consumed nothing yet.", next_)  # fmt: skip
 
 
 def _members_table(members: Mapping[str, object]) -> ShownTable:
@@ -146,61 +173,36 @@ def _members_table(members: Mapping[str, object]) -> ShownTable:
         }
         for member in rows_of(members, "members")
     ]
-    return ShownTable("members", "Members that consume now", (
-        TableColumn("client", "Client", "code"),
-        TableColumn("host", "From", "code"),
-        TableColumn("model", "Model"),
-        TableColumn("strategy", "Queues are shared by"),
-        TableColumn("subscribed", "Subscribed", "list"),
-        TableColumn("queues", "Queues", "number"),
-    ), rows, "Nobody consumes for it now.")  # fmt: skip
+    none = "Nobody consumes for it now."
+    return ShownTable("members", "Members that consume now", _MEMBER_COLUMNS, rows, none)
 
 
 def _changes(group: Mapping[str, object]) -> tuple[Change, ...]:
     name = str(group["group"])
     topics = [(topic, topic) for topic in cast("dict[str, int]", group["lag"])]
-    force = Field("force", "Although members consume now", "checkbox")
-    changes = []
-    if topics:
-        changes.append(Change("reset", "Go on elsewhere", "Move the group", (
-            Field("topic", "Topic", "select", choices=topics),
-            Field("to", "To", "select", choices=(
-                ("first", "the first message there is"), ("last", "behind the last message"),
-                ("time", "a time (epoch ms)"), ("number", "a queue offset"))),
-            Field("value", "Time or offset", "number"), force,
-        ), text="What lies between is consumed again, or never.", is_dangerous=True))  # fmt: skip
-    changes += [
-        Change("clone", "Be as far as another group", "Move the group", (
-            Field("source", "The other group", is_needed=True), force,
-        ), is_dangerous=True),
-        Change("alter", "Alter", "Alter", (
-            Field("retryMaxTimes", "Retries before a message is dead", "number",
-                  str(_field(group, "retryMaxTimes") or 16), is_needed=True),
-            *(Field(key, title, "checkbox", "yes" if _field(group, key) else "")
-              for key, title in _SWITCHES),
-        )),
-        Change("delete", "Delete", "Delete this group", (
-            Field("offsets", "Its offsets, too", "checkbox"),
-            Field("topics", "Its retries and dead letters, too", "checkbox"),
-        ), typed=name, is_dangerous=True),
-    ]  # fmt: skip
-    return tuple(changes)
+    fields = (
+        Field("topic", "Topic", "select", choices=topics),
+        Field("to", "To", "select", choices=_PLACES),
+        Field("value", "Time or offset", "number"),
+        _FORCE,
+    )
+    text = "What lies between is consumed again, or never."
+    reset = Change("reset", "Go on elsewhere", "Move the group", fields, text, is_dangerous=True)
+    move = "Be as far as another group", "Move the group"
+    delete = "Delete", "Delete this group"
+    return (
+        *((reset,) if topics else ()),
+        Change("clone", *move, _CLONE_FIELDS, is_dangerous=True),
+        Change("alter", "Alter", "Alter", [_shown(group, field) for field in _ALTER_FIELDS]),
+        Change("delete", *delete, _DELETE_FIELDS, typed=name, is_dangerous=True),
+    )
 
 
-async def _create(asked: PageAsked, form: Form) -> Done:
-    name = checked_text("group", form.get("group", ""))
-    retries = number_of("retryMaxTimes", form.get("retryMaxTimes", ""))
-    fields: dict[str, object] = {} if retries is None else {"retryMaxTimes": retries}
-    await asked.inquiries.ask(CreateGroup(name, fields))
-    return Done(f"Group {name} was created.", path_of("groups", name))
-
-
-async def _alter(asked: PageAsked, form: Form) -> Done:
-    name = asked.part("group")
-    fields: dict[str, object] = {key: form.get(key) == "yes" for key, _ in _SWITCHES}
-    fields["retryMaxTimes"] = needed_number(form, "retryMaxTimes")
-    await asked.inquiries.ask(AlterGroup(name, fields))
-    return Done(f"Group {name} was altered.", path_of("groups", name))
+def _shown(group: Mapping[str, object], field: Field) -> Field:
+    """A field of those that the group has, with its value."""
+    value = _field(group, field.name)
+    shown = ("yes" if value else "") if field.kind == "checkbox" else str(value or field.value)
+    return field._replace(value=shown)
 
 
 async def _delete(asked: PageAsked, form: Form) -> Done:

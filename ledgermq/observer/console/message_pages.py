@@ -20,6 +20,7 @@ from ledgermq.observer.console.group_pages import group_link
 from ledgermq.observer.console.rendering import ago_text, bytes_text, number_text, time_text
 from ledgermq.observer.console.tables import Row, RowAct, ShownTable, TableColumn
 from ledgermq.observer.console.topic_pages import topic_link
+from ledgermq.observer.console.verb_acts import verb_act
 from ledgermq.observer.console.views import (
     ROWS_SHOWN,
     Change,
@@ -95,17 +96,6 @@ def hex_lines(content: bytes) -> str:
         shown = "".join(chr(code) if 32 <= code < 127 else "." for code in part)
         lines.append(f"{at:08x}  {codes:<{3 * _LINE}} {shown}")
     return "\n".join(lines)
-
-
-def message_columns() -> tuple[TableColumn, ...]:
-    """Columns of what ``message_row`` adds."""
-    return (
-        TableColumn("storeTimestamp", "Stored (UTC)", "time"),
-        TableColumn("keys", "Keys", "code"),
-        TableColumn("tags", "Tags", "code"),
-        TableColumn("size", "Size", "bytes"),
-        TableColumn("preview", "Body", "preview"),
-    )
 
 
 def message_row(message: Row) -> Row:
@@ -215,6 +205,83 @@ BYS = (
 _PREVIEW_BYTES = 256
 
 
+def _link(row: Row) -> str:
+    return address("/messages/one", id=row["offsetMsgId"])
+
+
+_ADDED = (
+    TableColumn("storeTimestamp", "Stored (UTC)", "time"),
+    TableColumn("keys", "Keys", "code"),
+    TableColumn("tags", "Tags", "code"),
+    TableColumn("size", "Size", "bytes"),
+    TableColumn("preview", "Body", "preview"),
+)
+"""What ``message_row`` adds."""
+
+_FOUND = (
+    TableColumn("offsetMsgId", "Id", "export"),
+    TableColumn("queueOffset", "Offset", "number", _link),
+    TableColumn("queue", "Queue", "number"),
+    *_ADDED,
+)
+_CONSUMERS = (
+    TableColumn("group", "Group", "code", group_link),
+    TableColumn("state", "State", "state"),
+    TableColumn("consumedTo", "Consumed up to offset", "number"),
+)
+_PROPERTIES = TableColumn("name", "Name", "code"), TableColumn("value", "Value", "wrap")
+_LIFE = (
+    TableColumn("time", "When (UTC)", "time"),
+    TableColumn("what", "What", "state"),
+    TableColumn("by", "By or in", "code"),
+    TableColumn("host", "Told by", "code"),
+    TableColumn("costMs", "Took", "ms"),
+    TableColumn("retries", "Given back", "number"),
+)
+_TIMERS = (
+    TableColumn("due_ms", "Due (UTC)", "time"),
+    TableColumn("topic", "Topic", "code", topic_link),
+    TableColumn("queue_id", "Queue", "number"),
+    TableColumn("size", "Size", "bytes"),
+    TableColumn("unique_id", "Id", "code"),
+)
+_CANCELLED = (Field("unique_id", "Id", is_needed=True),)
+_CANCEL = verb_act(CancelTimer, _CANCELLED, "Message {unique_id} is not delivered.", "/timers")
+_TRANSACTIONS = (
+    TableColumn("born", "Begun (UTC)", "time"),
+    TableColumn("group", "Producer group", "code"),
+    TableColumn("topics", "Topics", "list"),
+    TableColumn("messages", "Messages", "number"),
+    TableColumn("checks", "Checks", "number"),
+    TableColumn("transaction", "Transaction", "code"),
+)
+_ENDS = ("rollback", "are never delivered"), ("commit", "are delivered")
+_ENDED = (
+    Field("group", "Producer group", is_needed=True),
+    Field("transaction", "Transaction", is_needed=True),
+    Field("decision", "So that its messages", "select", choices=_ENDS),
+    Field("messages", "How many it has", "number", hint="only to deliver them"),
+)
+_DEAD_GROUPS = (
+    TableColumn("group", "Group", "code", lambda row: path_of("dead-letters", row["group"])),
+    TableColumn("letters", "Dead letters", "number"),
+    TableColumn("replayed", "Replayed", "number"),
+    TableColumn("left", "Not replayed", "number"),
+)
+_LETTERS = (
+    TableColumn("queueOffset", "Offset", "number", _link),
+    TableColumn("firstTopic", "First sent to", "code"),
+    *_ADDED,
+    TableColumn("reconsumeTimes", "Tried again", "number"),
+    TableColumn("replayed", "Replayed", "state"),
+)
+_REPLAYED = (
+    Field("offsets", "Offsets", hint="such as 3, 5, 9; empty: all that were not replayed"),
+    Field("origin", "To the topic it was first sent to, for all groups", "checkbox"),
+    Field("again", "Also what was replayed already", "checkbox"),
+)
+
+
 async def _messages(asked: PageAsked) -> View:
     by = asked.text("by") or "last"
     topic = asked.text("topic")
@@ -233,7 +300,8 @@ async def _messages(asked: PageAsked) -> View:
     tables: tuple[ShownTable, ...] = ()
     if topic or asked.text("at"):
         rows, next_, note = await _found(asked, by, topic)
-        tables = (_table([message_row(row) for row in rows], next_, note),)
+        shown, none = [message_row(row) for row in rows], "No message was found."
+        tables = (ShownTable("messages", "Messages", _FOUND, shown, none, next_, note),)
     text = "Nothing counts as consumed by being looked at."
     return View("Messages", text=text, search=search, tables=tables)
 
@@ -269,19 +337,6 @@ async def _found(asked: PageAsked, by: str, topic: str) -> tuple[list[Row], str,
     return rows_of(found, "messages"), next_, note
 
 
-def _table(rows: list[Row], next_: str, note: str) -> ShownTable:
-    return ShownTable("messages", "Messages", (
-        TableColumn("offsetMsgId", "Id", "export"),
-        TableColumn("queueOffset", "Offset", "number", _link),
-        TableColumn("queue", "Queue", "number"),
-        *message_columns(),
-    ), rows, "No message was found.", next_, note)  # fmt: skip
-
-
-def _link(row: Row) -> str:
-    return address("/messages/one", id=row["offsetMsgId"])
-
-
 async def _message(asked: PageAsked) -> View:
     found = await asked.inquiries.messages.track(
         asked.text("id"), asked.text("topic") or None, body_max=SHOWN_MAX
@@ -292,17 +347,15 @@ async def _message(asked: PageAsked) -> View:
     body = await looks.make(shown_body, body_of(message), asked.text("as"))
     size = size_of(message, body.size)
     groups = rows_of(found, "groups")
+    properties = [{"name": name, "value": value} for name, value in message["properties"].items()]
+    none, fault = "No group has consumed of its topic yet.", found["tracesFault"]
+    note = f"Traces are missing: {fault}" if fault else ""
+    life = rows_of(found, "life")
     tables = (
-        ShownTable("consumers", "Where each group stands with it", (
-            TableColumn("group", "Group", "code", group_link),
-            TableColumn("state", "State", "state"),
-            TableColumn("consumedTo", "Consumed up to offset", "number"),
-        ), groups, "No group has consumed of its topic yet."),
-        _life(found),
-        ShownTable("properties", "Properties", (
-            TableColumn("name", "Name", "code"), TableColumn("value", "Value", "wrap"),
-        ), [{"name": name, "value": value} for name, value in message["properties"].items()]),
-    )  # fmt: skip
+        ShownTable("consumers", "Where each group stands with it", _CONSUMERS, groups, none),
+        ShownTable("life", "What has happened to it", _LIFE, life, note=note),
+        ShownTable("properties", "Properties", _PROPERTIES, properties),
+    )
     facts = (
         _moment("Stored", message["storeTimestamp"]),
         _moment("Made", message["bornTimestamp"]),
@@ -331,18 +384,6 @@ async def _message(asked: PageAsked) -> View:
     )
 
 
-def _life(found: Row) -> ShownTable:
-    fault = found["tracesFault"]
-    return ShownTable("life", "What has happened to it", (
-        TableColumn("time", "When (UTC)", "time"),
-        TableColumn("what", "What", "state"),
-        TableColumn("by", "By or in", "code"),
-        TableColumn("host", "Told by", "code"),
-        TableColumn("costMs", "Took", "ms"),
-        TableColumn("retries", "Given back", "number"),
-    ), rows_of(found, "life"), note=f"Traces are missing: {fault}" if fault else "")  # fmt: skip
-
-
 def _moment(title: str, time_ms: object) -> Fact:
     day, _, time = time_text(time_ms).partition(" ")
     return Fact(title, time or day, more=f"{day} UTC, {ago_text(time_ms)} ago")
@@ -369,17 +410,11 @@ def _time_of(text: str) -> int:
 
 async def _timers(asked: PageAsked) -> View:
     found = await asked.inquiries.ask(ListTimers(PAGE_ROWS_MAX if asked.export else ROWS_SHOWN))
-    table = ShownTable("timers", "Due next", (
-        TableColumn("due_ms", "Due (UTC)", "time"),
-        TableColumn("topic", "Topic", "code", topic_link),
-        TableColumn("queue_id", "Queue", "number"),
-        TableColumn("size", "Size", "bytes"),
-        TableColumn("unique_id", "Id", "code"),
-    ), rows_of(found, "timers"), "Nothing waits for its time.",
-       act=RowAct("cancel", "Cancel", {"unique_id": "unique_id"}))  # fmt: skip
-    cancel = Change("cancel", "Take one back", "Cancel", (
-        Field("unique_id", "Id", is_needed=True),
-    ), text="It is not delivered then.", is_dangerous=True)  # fmt: skip
+    rows, none = rows_of(found, "timers"), "Nothing waits for its time."
+    act = RowAct("cancel", "Cancel", {"unique_id": "unique_id"})
+    table = ShownTable("timers", "Due next", _TIMERS, rows, none, act=act)
+    text = "It is not delivered then."
+    cancel = Change("cancel", "Take one back", "Cancel", _CANCELLED, text, is_dangerous=True)
     return View(
         "Timers",
         facts=(Fact("Wait for their time", number_text(found["waiting"])),),
@@ -388,30 +423,13 @@ async def _timers(asked: PageAsked) -> View:
     )
 
 
-async def _cancel(asked: PageAsked, form: Form) -> Done:
-    unique_id = checked_text("unique_id", form.get("unique_id", ""))
-    await asked.inquiries.ask(CancelTimer(unique_id))
-    return Done(f"Message {unique_id} is not delivered.", "/timers")
-
-
 async def _transactions(asked: PageAsked) -> View:
     limit = PAGE_ROWS_MAX if asked.export else ROWS_SHOWN
     found = await asked.inquiries.ask(ListTransactions(limit))
-    table = ShownTable("transactions", "Those that have waited longest", (
-        TableColumn("born", "Begun (UTC)", "time"),
-        TableColumn("group", "Producer group", "code"),
-        TableColumn("topics", "Topics", "list"),
-        TableColumn("messages", "Messages", "number"),
-        TableColumn("checks", "Checks", "number"),
-        TableColumn("transaction", "Transaction", "code"),
-    ), rows_of(found, "transactions"), "No transaction is open.")  # fmt: skip
-    end = Change("end", "End one by hand", "End it", (
-        Field("group", "Producer group", is_needed=True),
-        Field("transaction", "Transaction", is_needed=True),
-        Field("decision", "So that its messages", "select", choices=(
-            ("rollback", "are never delivered"), ("commit", "are delivered"))),
-        Field("messages", "How many it has", "number", hint="only to deliver them"),
-    ), text="Its producer is not asked.", is_dangerous=True)  # fmt: skip
+    rows, caption = rows_of(found, "transactions"), "Those that have waited longest"
+    none, text = "No transaction is open.", "Its producer is not asked."
+    table = ShownTable("transactions", caption, _TRANSACTIONS, rows, none)
+    end = Change("end", "End one by hand", "End it", _ENDED, text, is_dangerous=True)
     return View(
         "Transactions",
         facts=(Fact("Half messages that wait", number_text(found["half_messages"])),),
@@ -439,19 +457,15 @@ async def _end(asked: PageAsked, form: Form) -> Done:
 
 async def _dead_groups(asked: PageAsked) -> View:
     async def find(limit: int, after: str) -> Mapping[str, object]:
-        found = await asked.inquiries.dead_letters.groups(limit=limit, after=after)
+        found = await asked.inquiries.dead_letters.groups(limit, after)
         return {
             "groups": [{"group": row["group"], **_sums(row)} for row in rows_of(found, "groups")],
             "next": found["next"],
         }
 
     rows, next_ = await asked.rows("dead-letters", find, "groups")
-    table = ShownTable("dead-letters", "Groups with dead letters", (
-        TableColumn("group", "Group", "code", lambda row: path_of("dead-letters", row["group"])),
-        TableColumn("letters", "Dead letters", "number"),
-        TableColumn("replayed", "Replayed", "number"),
-        TableColumn("left", "Not replayed", "number"),
-    ), rows, "No message was given up.", next_)  # fmt: skip
+    none, caption = "No message was given up.", "Groups with dead letters"
+    table = ShownTable("dead-letters", caption, _DEAD_GROUPS, rows, none, next_)
     text = "What a group has given up after its last retry lies here until its files go."
     return View("Dead letters", text=text, tables=(table,))
 
@@ -471,20 +485,10 @@ async def _letters(asked: PageAsked) -> View:
     rows = [message_row(row) for row in rows_of(found, "messages")]
     sums = _sums(found)
     next_ = asked.address(offset=found["next"]) if found["next"] else ""
-    table = ShownTable("letters", f"Dead letters of {name}", (
-        TableColumn("queueOffset", "Offset", "number", lambda row: address(
-            "/messages/one", id=row["offsetMsgId"])),
-        TableColumn("firstTopic", "First sent to", "code"),
-        *message_columns(),
-        TableColumn("reconsumeTimes", "Tried again", "number"),
-        TableColumn("replayed", "Replayed", "state"),
-    ), rows, "It has none.", next_,
-       act=RowAct("replay", "Replay", {"offsets": "queueOffset"}))  # fmt: skip
-    replay = Change("replay", "Replay", "Replay", (
-        Field("offsets", "Offsets", hint="such as 3, 5, 9; empty: all that were not replayed"),
-        Field("origin", "To the topic it was first sent to, for all groups", "checkbox"),
-        Field("again", "Also what was replayed already", "checkbox"),
-    ), text="A replayed message is consumed again, with its retries counted anew.")  # fmt: skip
+    caption, act = f"Dead letters of {name}", RowAct("replay", "Replay", {"offsets": "queueOffset"})
+    table = ShownTable("letters", caption, _LETTERS, rows, "It has none.", next_, act=act)
+    text = "A replayed message is consumed again, with its retries counted anew."
+    replay = Change("replay", "Replay", "Replay", _REPLAYED, text)
     return View(
         f"Dead letters of {name}",
         back=("/dead-letters", "Dead letters"),
@@ -521,6 +525,6 @@ PAGES = (
     ConsolePage("/messages/one", _message),
     ConsolePage("/dead-letters", _dead_groups),
     ConsolePage("/dead-letters/{group}", _letters, {"replay": _replay}),
-    ConsolePage("/timers", _timers, {"cancel": _cancel}),
+    ConsolePage("/timers", _timers, {"cancel": _CANCEL}),
     ConsolePage("/transactions", _transactions, {"end": _end}),
 )

@@ -1,4 +1,4 @@
-"""Pages of the node and its group: at a glance, its processes, its disk, and its last events."""
+"""Pages of the node and its group: at a glance, processes, disk, last events, users and quotas."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ledgermq.observer.console.group_pages import group_link
 from ledgermq.observer.console.rendering import bytes_text, duration_text, number_text
 from ledgermq.observer.console.tables import Row, ShownTable, TableColumn
 from ledgermq.observer.console.topic_pages import topic_link
+from ledgermq.observer.console.verb_acts import verb_act
 from ledgermq.observer.console.views import (
     Change,
     Chart,
@@ -35,6 +36,7 @@ from ledgermq.observer.metrics.scrapes import Scrapes
 from ledgermq.process.node_status import HealthReason
 from ledgermq.process.systemd.last_events import last_events
 from ledgermq.store.files.store_paths import StorePaths
+from ledgermq.verbs.access import ListQuotas, ListUsers, RemoveQuota, RemoveUser, SetQuota, SetUser
 from ledgermq.verbs.groups import ShowGroup
 
 CURVES = "/curves.json"
@@ -42,6 +44,13 @@ EVENTS_SHOWN = 200
 LAGS_SHOWN = 10
 FILES_MAX = 10_000
 _HOW_FAR = address_of("second-site.md#how-far-it-is")
+_HAS_TOLD = (
+    "By what it has told: every 10 s while it takes much, else every five minutes. It may have"
+    " more."
+)
+_READ_ONLY = (
+    "This node is read only: what is sent and committed goes to the source, and comes from there."
+)
 
 _CHARTS = (
     Chart("Messages a second", CURVES, (("messages_in", "stored"), ("messages_out", "given out"))),
@@ -53,6 +62,83 @@ _CHARTS = (
         "bytes",
     ),
     Chart("A sync of the log, median", CURVES, (("sync_ms", "sync"),), "ms"),
+)
+
+_LAGS = (
+    TableColumn("group", "Group", "code", group_link),
+    TableColumn("topic", "Topic", "code", topic_link),
+    TableColumn("lag", "Lag", "number"),
+    TableColumn("members", "Members", "number"),
+)
+_DAMAGES = (
+    TableColumn("file", "File", "code"),
+    TableColumn("position", "Position", "number"),
+    TableColumn("fault", "What is wrong"),
+    TableColumn("unrepairable", "Cannot be mended, for"),
+)
+_LOG_FILES = (
+    TableColumn("file", "File", "code"),
+    TableColumn("begin", "First position", "number"),
+    TableColumn("size", "Size", "bytes"),
+    TableColumn("written", "Last written (UTC)", "time"),
+)
+_EVENTS = (
+    TableColumn("at", "When (UTC)", "time"),
+    TableColumn("level", "Weight", "state"),
+    TableColumn("event", "Event", "code"),
+    TableColumn("process", "Process"),
+    TableColumn("text", "What happened"),
+)
+_MEMBERS = (
+    TableColumn("node", "Node", "code", lambda row: str(row["url"])),
+    TableColumn("role", "Role", "state"),
+    TableColumn("behind", "Entries behind", "number"),
+    TableColumn("in_flight_bytes", "On the way", "bytes"),
+    TableColumn("silent_ms", "Silent for", "ms"),
+    TableColumn("state", "Is"),
+)
+_MIRRORS = (
+    TableColumn("mirror", "Mirror", "code", lambda _: _HOW_FAR),
+    TableColumn("state", "State", "state"),
+    TableColumn("lag_messages", "Messages behind", "number"),
+    TableColumn("behind", "Bytes behind", "bytes"),
+    TableColumn("lag_s", "Seconds behind", "number"),
+    TableColumn("position", "Holds the log up to", "number"),
+    TableColumn("at_ms", "Has said so (UTC)", "time"),
+)
+_MIRROR = (
+    TableColumn("source", "Is given by", "code", lambda row: str(row["source"])),
+    TableColumn("node", "Node there", "code"),
+    TableColumn("state", "State", "state"),
+    TableColumn("lag_messages", "Messages behind", "number"),
+    TableColumn("lag_bytes", "Bytes behind", "bytes"),
+    TableColumn("lag_s", "Seconds behind", "number"),
+    TableColumn("silent_s", "Heard, seconds ago", "number"),
+    TableColumn("held", "Holds the log up to", "number"),
+    TableColumn("source_position", "The source had", "number"),
+    TableColumn("marked", "Its retention was told", "number"),
+    TableColumn("trouble", "Trouble"),
+    TableColumn("mark_trouble", "Retention is not told, for"),
+)
+_PROCESSES = (
+    TableColumn("role", "Process", "code"),
+    TableColumn("state", "State", "state"),
+    TableColumn("pid", "Pid", "code"),
+    TableColumn("restarts", "Restarts", "number"),
+    TableColumn("beat_age_ms", "Sign of life, ago", "ms"),
+    TableColumn("cpu_percent", "Processor, %", "number"),
+    TableColumn("pss", "Memory", "bytes"),
+    TableColumn("last_exit", "Ended last with"),
+)
+_PORTS = (
+    TableColumn("setting", "Setting", "code"),
+    TableColumn("address", "Address", "code"),
+    TableColumn("unit", "Held by systemd's unit", "code"),
+)
+_COUNTERS = (
+    TableColumn("process", "Process", "code"),
+    TableColumn("counter", "Counter", "code"),
+    TableColumn("value", "Value", "number"),
 )
 
 
@@ -118,12 +204,7 @@ class NodePages:
             if len(rows) == LAGS_SHOWN:
                 break
         rows.sort(key=lambda row: (-int(str(row["lag"])), str(row["group"])))
-        return ShownTable("lags", "Who lags most", (
-            TableColumn("group", "Group", "code", group_link),
-            TableColumn("topic", "Topic", "code", topic_link),
-            TableColumn("lag", "Lag", "number"),
-            TableColumn("members", "Members", "number"),
-        ), rows, "No group has consumed yet.")  # fmt: skip
+        return ShownTable("lags", "Who lags most", _LAGS, rows, "No group has consumed yet.")
 
     async def _disk(self, asked: PageAsked) -> View:
         status: Any = await asked.inquiries.node.status()
@@ -137,18 +218,9 @@ class NodePages:
             Fact("Used", f"{used:.0%}", "warn" if used > 0.85 else ""),
             Fact("The store", bytes_text(disk["used_by_store"]), more=disk["path"]),
         )
-        damages = ShownTable("damages", "Damaged places", (
-            TableColumn("file", "File", "code"),
-            TableColumn("position", "Position", "number"),
-            TableColumn("fault", "What is wrong"),
-            TableColumn("unrepairable", "Cannot be mended, for"),
-        ), status["damages"], "Nothing that was read is damaged.")  # fmt: skip
-        log = ShownTable("log-files", "Files of the log", (
-            TableColumn("file", "File", "code"),
-            TableColumn("begin", "First position", "number"),
-            TableColumn("size", "Size", "bytes"),
-            TableColumn("written", "Last written (UTC)", "time"),
-        ), files, "There is no file.")  # fmt: skip
+        rows, none = status["damages"], "Nothing that was read is damaged."
+        damages = ShownTable("damages", "Damaged places", _DAMAGES, rows, none)
+        log = ShownTable("log-files", "Files of the log", _LOG_FILES, files, "There is no file.")
         return View("Disk and files", facts=facts, tables=(damages, log))
 
     async def _events(self, asked: PageAsked) -> View:
@@ -168,13 +240,8 @@ class NodePages:
             }
             for one in reversed(found.told)
         ]
-        table = ShownTable("events", "Last events, the newest first", (
-            TableColumn("at", "When (UTC)", "time"),
-            TableColumn("level", "Weight", "state"),
-            TableColumn("event", "Event", "code"),
-            TableColumn("process", "Process"),
-            TableColumn("text", "What happened"),
-        ), rows, f"There is nothing to see: {found.why_not}.")  # fmt: skip
+        none = f"There is nothing to see: {found.why_not}."
+        table = ShownTable("events", "Last events, the newest first", _EVENTS, rows, none)
         text = "journalctl -u ledgermq --catalog explains each of them."
         return View("Events", text=text, tables=(table,))
 
@@ -219,19 +286,10 @@ async def _members(asked: PageAsked, status: Any, known: Any) -> tuple[ShownTabl
             if node in raft["bodiless"]:
                 # What it was told of last says nothing of what it lacks: it holds nothing.
                 state, peer = "without messages", {"silent_ms": peer.get("silent_ms")}
-        rows.append({
-            "node": node, "role": role, "behind": peer.get("behind"),
-            "in_flight_bytes": peer.get("in_flight_bytes"), "silent_ms": peer.get("silent_ms"),
-            "state": (raft or {}).get("refusals", {}).get(node) or state, "url": urls.get(node, ""),
-        })  # fmt: skip
-    table = ShownTable("members", "Members", (
-        TableColumn("node", "Node", "code", lambda row: str(row["url"])),
-        TableColumn("role", "Role", "state"),
-        TableColumn("behind", "Entries behind", "number"),
-        TableColumn("in_flight_bytes", "On the way", "bytes"),
-        TableColumn("silent_ms", "Silent for", "ms"),
-        TableColumn("state", "Is"),
-    ), rows)  # fmt: skip
+        state = (raft or {}).get("refusals", {}).get(node) or state
+        told = {key: peer.get(key) for key in ("behind", "in_flight_bytes", "silent_ms")}
+        rows.append({"node": node, "role": role, **told, "state": state, "url": urls.get(node, "")})
+    table = ShownTable("members", "Members", _MEMBERS, rows)
     return table, raft
 
 
@@ -281,37 +339,14 @@ def _mirror_tables(known: Any) -> Sequence[ShownTable]:
         return (_own_table(known["own"], known["why_not"]),)
     if not (known["mirrors"] or known["why_not"]):
         return ()
-    return (ShownTable("mirrors", "Mirrors at other sites", (
-        TableColumn("mirror", "Mirror", "code", lambda _: _HOW_FAR),
-        TableColumn("state", "State", "state"),
-        TableColumn("lag_messages", "Messages behind", "number"),
-        TableColumn("behind", "Bytes behind", "bytes"),
-        TableColumn("lag_s", "Seconds behind", "number"),
-        TableColumn("position", "Holds the log up to", "number"),
-        TableColumn("at_ms", "Has said so (UTC)", "time"),
-    ), known["mirrors"], f"They are not known just now: {known['why_not']}.",
-        note="By what it has told: every 10 s while it takes much, else every five minutes. It may"
-        " have more."),)  # fmt: skip
+    rows, none = known["mirrors"], f"They are not known just now: {known['why_not']}."
+    return (ShownTable("mirrors", "Mirrors at other sites", _MIRRORS, rows, none, note=_HAS_TOLD),)
 
 
 def _own_table(own: Any, why_not: str) -> ShownTable:
     rows = [] if own is None else [{**own, "marked": own["marked"] if own["marked"] >= 0 else None}]
-    return ShownTable("mirror", "A mirror of another site", (
-        TableColumn("source", "Is given by", "code", lambda row: str(row["source"])),
-        TableColumn("node", "Node there", "code"),
-        TableColumn("state", "State", "state"),
-        TableColumn("lag_messages", "Messages behind", "number"),
-        TableColumn("lag_bytes", "Bytes behind", "bytes"),
-        TableColumn("lag_s", "Seconds behind", "number"),
-        TableColumn("silent_s", "Heard, seconds ago", "number"),
-        TableColumn("held", "Holds the log up to", "number"),
-        TableColumn("source_position", "The source had", "number"),
-        TableColumn("marked", "Its retention was told", "number"),
-        TableColumn("trouble", "Trouble"),
-        TableColumn("mark_trouble", "Retention is not told, for"),
-    ), rows, f"It has told nothing yet{why_not and f': {why_not}'}.",
-        note="This node is read only: what is sent and committed goes to the source, and comes"
-        " from there.")  # fmt: skip
+    none = f"It has told nothing yet{why_not and f': {why_not}'}."
+    return ShownTable("mirror", "A mirror of another site", _MIRROR, rows, none, note=_READ_ONLY)
 
 
 def _role(node: str, raft: Any) -> str:
@@ -328,25 +363,23 @@ def _facts(status: Any, raft: Any, known: Any) -> Sequence[Fact]:
     leader = (raft or {}).get("leader") or ""
     restarts = sum(process["restarts"] for process in status["processes"])
     copies = (raft or {}).get("copies")
-    bodies = () if copies is None else (
-        Fact("Copies", f"{copies} members", "warn" if raft["leans_on_witness"] else "",
-             more="leans on its witness" if raft["leans_on_witness"] else "hold all messages"),
-    )  # fmt: skip
+    tone, hold = "", "hold all messages"
+    if copies is not None and raft["leans_on_witness"]:
+        tone, hold = "warn", "leans on its witness"
+    bodies = () if copies is None else (Fact("Copies", f"{copies} members", tone, hold),)
+    leads = f", {leader} leads" if leader and role != "leader" else ""
+    waits = f"{bytes_text(cursors['not_committed_bytes'])} not committed"
+    disk = status["disk"]
+    free, total = f"{bytes_text(disk['free'])} free", f"of {bytes_text(disk['total'])}"
     return (
-        Fact("Role", role, more=f"term {status['raft']['term']}"
-             + (f", {leader} leads" if leader and role != "leader" else "")),
-        Fact("Stored", number_text(counters["writer"]["messages"]),
-             more="since the start"),
+        Fact("Role", role, more=f"term {status['raft']['term']}{leads}"),
+        Fact("Stored", number_text(counters["writer"]["messages"]), more="since the start"),
         Fact("Given out", number_text(_given_out(counters)), more="since the start"),
-        Fact("Log", bytes_text(cursors["written"]["position"]),
-             more=f"{bytes_text(cursors['not_committed_bytes'])} not committed"),
+        Fact("Log", bytes_text(cursors["written"]["position"]), more=waits),
         *bodies,
-        Fact("Disk", f"{bytes_text(status['disk']['free'])} free",
-             "" if status["disk"]["state"] == "roomy" else "bad",
-             more=f"of {bytes_text(status['disk']['total'])}"),
-        Fact("Up", duration_text(status["uptime_s"] * 1_000),
-             more=f"{restarts} restarts"),
-    )  # fmt: skip
+        Fact("Disk", free, "" if disk["state"] == "roomy" else "bad", total),
+        Fact("Up", duration_text(status["uptime_s"] * 1_000), more=f"{restarts} restarts"),
+    )
 
 
 def _given_out(counters: Mapping[str, Mapping[str, int]]) -> int:
@@ -359,30 +392,16 @@ def _given_out(counters: Mapping[str, Mapping[str, int]]) -> int:
 
 async def _processes(asked: PageAsked) -> View:
     status: Any = await asked.inquiries.node.status()
-    processes = ShownTable("processes", "Processes", (
-        TableColumn("role", "Process", "code"),
-        TableColumn("state", "State", "state"),
-        TableColumn("pid", "Pid", "code"),
-        TableColumn("restarts", "Restarts", "number"),
-        TableColumn("beat_age_ms", "Sign of life, ago", "ms"),
-        TableColumn("cpu_percent", "Processor, %", "number"),
-        TableColumn("pss", "Memory", "bytes"),
-        TableColumn("last_exit", "Ended last with"),
-    ), status["processes"])  # fmt: skip
-    ports = ShownTable("ports", "Addresses of clients", (
-        TableColumn("setting", "Setting", "code"),
-        TableColumn("address", "Address", "code"),
-        TableColumn("unit", "Held by systemd's unit", "code"),
-    ), status["ports"], "Unix sockets alone.")  # fmt: skip
-    counts = ShownTable("counters", "Counters since the node was started", (
-        TableColumn("process", "Process", "code"),
-        TableColumn("counter", "Counter", "code"),
-        TableColumn("value", "Value", "number"),
-    ), [
+    processes = ShownTable("processes", "Processes", _PROCESSES, status["processes"])
+    rows, none = status["ports"], "Unix sockets alone."
+    ports = ShownTable("ports", "Addresses of clients", _PORTS, rows, none)
+    counters = [
         {"process": process, "counter": name, "value": value}
         for process, values in status["counters"].items()
         for name, value in values.items()
-    ])  # fmt: skip
+    ]
+    caption = "Counters since the node was started"
+    counts = ShownTable("counters", caption, _COUNTERS, counters)
     lock, versions = status["put_lock"], status["versions"]
     facts = (
         Fact("Version", str(versions.get("ledgermq", "")), more=f"kernel {status['kernel']}"),
@@ -434,3 +453,95 @@ def _files_of(folder: Path) -> list[Row]:
         }
         for name, stat in sorted(found)
     ]
+
+
+_LIMITS = (
+    ("produce_bytes", "Sent bytes a second"),
+    ("produce_messages", "Sent messages a second"),
+    ("consume_bytes", "Read bytes a second"),
+    ("consume_messages", "Read messages a second"),
+)
+_OWNER = Field("owner", "Of", hint="topic:NAME, user:NAME or client:NAME", is_needed=True)
+_NO_LIMIT = "0: no limit; empty: as it is"
+_QUOTA_FIELDS = (
+    _OWNER,
+    *(Field(name, title, "number", hint=_NO_LIMIT) for name, title in _LIMITS),
+)
+_RIGHTS = (("DENY", "nothing"), ("PUB", "send"), ("SUB", "read"), ("PUB|SUB", "send and read"))
+_USER = Field("user", "Name", is_needed=True)
+_USER_FIELDS = (
+    _USER,
+    Field("admin", "An admin", "checkbox"),
+    Field("topicPerms", "Rights to topics", hint="such as orders=PUB|SUB, bills=SUB"),
+    Field("defaultTopicPerm", "To other topics", "select", "DENY", choices=_RIGHTS),
+    Field("groupPerms", "Rights as groups", hint="such as billing=SUB"),
+    Field("defaultGroupPerm", "As other groups", "select", "DENY", choices=_RIGHTS),
+    Field("secretKey", "Secret", "password", hint="to sign requests, and to sign in here"),
+)
+_USER_COLUMNS = (
+    TableColumn("user", "User", "code"),
+    TableColumn("admin", "Admin", "state"),
+    TableColumn("topics", "Topics", "list"),
+    TableColumn("default_topic", "Other topics"),
+    TableColumn("groups", "Groups", "list"),
+    TableColumn("default_group", "Other groups"),
+    TableColumn("has_secret_key", "Has a secret", "state"),
+    TableColumn("public_keys", "Keys", "list"),
+    TableColumn("addresses", "Comes from", "code"),
+    TableColumn("cluster", "The cluster's", "state"),
+)
+_NO_USERS = "There are no users: everybody who reaches a socket may use the node, or nobody."
+_QUOTA_COLUMNS = (
+    TableColumn("owner", "Of", "code"),
+    TableColumn("produce_bytes", "Sent bytes/s", "bytes"),
+    TableColumn("produce_messages", "Sent messages/s", "number"),
+    TableColumn("consume_bytes", "Read bytes/s", "bytes"),
+    TableColumn("consume_messages", "Read messages/s", "number"),
+    TableColumn("cluster", "The cluster's", "state"),
+)
+_NO_QUOTAS = "Nobody has a quota of their own: the settings' defaults hold."
+
+
+async def _users(asked: PageAsked) -> View:
+    find = partial(asked.inquiries.page, ListUsers())
+    rows, next_ = await asked.rows("users", find, "users")
+    table = ShownTable("users", "Users", _USER_COLUMNS, rows, _NO_USERS, next_)
+    return View("Users", tables=(table,), changes=_user_changes() if asked.may_change else ())
+
+
+def _user_changes() -> tuple[Change, ...]:
+    text = "Rights become what is said here; an empty secret leaves the one there is."
+    again = Field("typed", "The name again, to confirm it", is_needed=True)
+    named = _USER, again
+    return (
+        Change("add", "Add a user", "Add", _USER_FIELDS),
+        Change("alter", "Alter a user", "Alter", _USER_FIELDS, text),
+        Change("remove", "Remove a user", "Remove this user", named, is_dangerous=True),
+    )
+
+
+async def _quotas(asked: PageAsked) -> View:
+    find = partial(asked.inquiries.page, ListQuotas())
+    rows, next_ = await asked.rows("quotas", find, "quotas")
+    note = "0: no limit."
+    table = ShownTable("quotas", "Quotas", _QUOTA_COLUMNS, rows, _NO_QUOTAS, next_, note)
+    changes = (
+        Change("set", "Set a quota", "Set", _QUOTA_FIELDS),
+        Change("remove", "Remove a quota", "Remove", (_OWNER,), is_dangerous=True),
+    )
+    return View("Quotas", tables=(table,), changes=changes if asked.may_change else ())
+
+
+_USER_ACTS = {
+    "add": verb_act(SetUser, _USER_FIELDS, "User {user} was added.", "/users", mode="add"),
+    "alter": verb_act(SetUser, _USER_FIELDS, "User {user} was altered.", "/users", mode="alter"),
+    "remove": verb_act(RemoveUser, (_USER,), "User {user} was removed.", "/users", typed="user"),
+}
+_QUOTA_ACTS = {
+    "set": verb_act(SetQuota, _QUOTA_FIELDS, "The quota of {owner} was set.", "/quotas"),
+    "remove": verb_act(RemoveQuota, (_OWNER,), "The quota of {owner} was removed.", "/quotas"),
+}
+ACCESS_PAGES = (
+    ConsolePage("/users", _users, _USER_ACTS),
+    ConsolePage("/quotas", _quotas, _QUOTA_ACTS),
+)

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 from ledgermq.observer.console.rendering import number_text
 from ledgermq.observer.console.tables import Row, ShownTable, TableColumn
+from ledgermq.observer.console.verb_acts import verb_act
 from ledgermq.observer.console.views import (
     Change,
     ConsolePage,
-    Done,
     Fact,
     Field,
-    Form,
     PageAsked,
     View,
     address,
-    check_typed,
-    checked_text,
-    needed_number,
-    number_of,
     path_of,
     rows_of,
 )
@@ -47,12 +42,25 @@ _COLUMNS = (
     TableColumn("deduplication_window_ms", "Deduplication", "ms"),
 )
 
+_QUEUE_COLUMNS = (
+    TableColumn("begin", "First offset", "number"),
+    TableColumn("end", "End", "number"),
+    TableColumn("messages", "Messages", "number"),
+    TableColumn("last_stored", "Last stored (UTC)", "time"),
+)
+_GROUP_COLUMNS = (
+    TableColumn("group", "Group", "code", lambda row: path_of("groups", row["group"])),
+)
+_PERM_CHOICES = [(str(bits), text) for bits, text in PERMS]
 _QUEUE_FIELDS = (
-    Field("read_queues", "Read queues", "number"),
-    Field("write_queues", "Write queues", "number"),
-    Field("perm", "Clients may", "select", choices=[(str(bits), text) for bits, text in PERMS]),
+    Field("read_queues", "Read queues", "number", is_needed=True),
+    Field("write_queues", "Write queues", "number", is_needed=True),
+    Field("perm", "Clients may", "select", choices=_PERM_CHOICES, is_needed=True),
     Field("deduplication_window_ms", "Deduplication window, ms", "number", hint="0: none"),
 )
+_NAME = Field("topic", "Name", is_needed=True)
+_FORCE = Field("force", "Even if messages in queues that go are then read by nobody", "checkbox")
+_AT_FIRST = {"read_queues": 8, "write_queues": 8, "perm": 6, "deduplication_window_ms": 0}
 
 
 async def _topics(asked: PageAsked) -> View:
@@ -62,7 +70,7 @@ async def _topics(asked: PageAsked) -> View:
     async def find(limit: int, after: str) -> Mapping[str, object]:
         if part:
             return await _named(asked, part, limit, after, all_=all_)
-        return await asked.inquiries.topics.list(all_=all_, limit=limit, after=after)
+        return await asked.inquiries.topics(limit, after, all_=all_)
 
     rows, next_ = await asked.rows("topics", find, "topics")
     table = ShownTable(
@@ -77,12 +85,8 @@ async def _topics(asked: PageAsked) -> View:
         Field("name", "Name contains", "search", part),
         Field("system", "Those of the system, too", "checkbox", "yes" if all_ else ""),
     )
-    create = Change(
-        "create", "Create a topic", "Create",
-        (Field("topic", "Name", is_needed=True), *_with_values(_QUEUE_FIELDS, {
-            "read_queues": 8, "write_queues": 8, "perm": 6, "deduplication_window_ms": 0,
-        })),
-    )  # fmt: skip
+    fields = _NAME, *_with_values(_QUEUE_FIELDS, _AT_FIRST)
+    create = Change("create", "Create a topic", "Create", fields)
     changes = (create,) if asked.may_change else ()
     return View("Topics", search=search, tables=(table,), changes=changes)
 
@@ -94,7 +98,7 @@ async def _named(
     rows: list[Row] = []
     looked = 0
     while looked < SEARCHED_MAX:
-        found = await asked.inquiries.topics.list(all_=all_, limit=PAGE_ROWS_MAX, after=after)
+        found = await asked.inquiries.topics(PAGE_ROWS_MAX, after, all_=all_)
         page = rows_of(found, "topics")
         looked += len(page)
         for row in page:
@@ -124,19 +128,16 @@ async def _topic(asked: PageAsked) -> View:
         Fact("Clients may", _perm_text(topic["perm"])),
         Fact("Filter", str(topic["filter_type"])),
     )
+
+    def last_messages(row: Row) -> str:
+        return address("/messages", topic=name, queue=row["queue"], by="last")
+
+    columns = TableColumn("queue", "Queue", "number", last_messages), *_QUEUE_COLUMNS
+    none = "No group has consumed of it yet."
     tables = (
-        ShownTable("queues", "Queues", (
-            TableColumn("queue", "Queue", "number", lambda row: address(
-                "/messages", topic=name, queue=row["queue"], by="last")),
-            TableColumn("begin", "First offset", "number"),
-            TableColumn("end", "End", "number"),
-            TableColumn("messages", "Messages", "number"),
-            TableColumn("last_stored", "Last stored (UTC)", "time"),
-        ), shown, "No queue has had a message yet."),
-        ShownTable("consumers", "Groups that have consumed it", (
-            TableColumn("group", "Group", "code", lambda row: path_of("groups", row["group"])),
-        ), groups, "No group has consumed of it yet."),
-    )  # fmt: skip
+        ShownTable("queues", "Queues", columns, shown, "No queue has had a message yet."),
+        ShownTable("consumers", "Groups that have consumed it", _GROUP_COLUMNS, groups, none),
+    )
     return View(
         name,
         back=("/topics", "Topics"),
@@ -149,49 +150,10 @@ async def _topic(asked: PageAsked) -> View:
 
 def _changes(topic: Mapping[str, object]) -> tuple[Change, ...]:
     name = str(topic["topic"])
-    return (
-        Change(
-            "alter", "Alter", "Alter",
-            (*_with_values(_QUEUE_FIELDS, topic), Field(
-                "force", "Even if messages in queues that go are then read by nobody", "checkbox")),
-        ),
-        Change(
-            "delete", "Delete", "Delete this topic", typed=name, is_dangerous=True,
-            text="Its messages cannot be read any more, and its queues begin anew under that name.",
-        ),
-    )  # fmt: skip
-
-
-async def _create(asked: PageAsked, form: Form) -> Done:
-    name = checked_text("topic", form.get("topic", ""))
-    await asked.inquiries.ask(CreateTopic(name, **_fields(form)))
-    return Done(f"Topic {name} was created.", path_of("topics", name))
-
-
-async def _alter(asked: PageAsked, form: Form) -> Done:
-    name = asked.part("topic")
-    force = form.get("force") == "yes"
-    await asked.inquiries.ask(AlterTopic(name, force=force, **_fields(form)))
-    return Done(f"Topic {name} was altered.", path_of("topics", name))
-
-
-async def _delete(asked: PageAsked, form: Form) -> Done:
-    name = asked.part("topic")
-    check_typed(form, name)
-    await asked.inquiries.ask(DeleteTopic(name))
-    return Done(f"Topic {name} was deleted.", "/topics")
-
-
-def _fields(form: Form) -> dict[str, Any]:
-    return {
-        "read_queues": needed_number(form, "read_queues"),
-        "write_queues": needed_number(form, "write_queues"),
-        "perm": needed_number(form, "perm"),
-        "deduplication_window_ms": number_of(
-            "deduplication_window_ms", form.get("deduplication_window_ms", "")
-        )
-        or 0,
-    }
+    text = "Its messages cannot be read any more, and its queues begin anew under that name."
+    delete = Change("delete", "Delete", "Delete this topic", (), text, name, is_dangerous=True)
+    fields = *_with_values(_QUEUE_FIELDS, topic), _FORCE
+    return Change("alter", "Alter", "Alter", fields), delete
 
 
 def _with_words(row: Row) -> Row:
@@ -210,7 +172,14 @@ def _with_values(fields: tuple[Field, ...], values: Mapping[str, object]) -> tup
     )
 
 
+_ONE = "/topics/{topic}"
+_CREATE = verb_act(CreateTopic, (_NAME, *_QUEUE_FIELDS), "Topic {topic} was created.", _ONE)
+_ALTERED = "Topic {topic} was altered."
+_ALTER_FIELDS = *_QUEUE_FIELDS, _FORCE
+_ALTER = verb_act(AlterTopic, _ALTER_FIELDS, _ALTERED, _ONE, deduplication_window_ms=0)
+_DELETE = verb_act(DeleteTopic, (), "Topic {topic} was deleted.", "/topics", typed="topic")
+
 PAGES = (
-    ConsolePage("/topics", _topics, {"create": _create}),
-    ConsolePage("/topics/{topic}", _topic, {"alter": _alter, "delete": _delete}),
+    ConsolePage("/topics", _topics, {"create": _CREATE}),
+    ConsolePage(_ONE, _topic, {"alter": _ALTER, "delete": _DELETE}),
 )

@@ -46,10 +46,8 @@ class BrokerSession(AdminVerbs, AccessVerbs, SchemaVerbs, QueriesVerbs, AsyncBro
 
     def __init__(self, address: str, caller: HttpCaller) -> None:
         """A session that is opened by ``async with``, or ``__aenter__``."""
-        super().__init__(
-            address, name=f"http {caller.name}"[:SPOKEN_SIZE_MAX], timeout_s=QUESTION_S,
-            speaks_for=caller.spoken_for(),
-        )  # fmt: skip
+        name, spoken_for = f"http {caller.name}"[:SPOKEN_SIZE_MAX], caller.spoken_for()
+        super().__init__(address, name=name, timeout_s=QUESTION_S, speaks_for=spoken_for)
         self.under_way = 0
         self.idle: asyncio.TimerHandle | None = None
 

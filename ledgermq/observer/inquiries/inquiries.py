@@ -17,6 +17,7 @@ from typing import TypeVar, cast
 
 from ledgermq.broker.call_rights import Act, audit
 from ledgermq.client.core.questions import asking
+from ledgermq.client.core.requests import Steps
 from ledgermq.members.mirrors.mirror_figures import HeldMirror, OwnMirror
 from ledgermq.model.errors import NoPermissionError, TimedOutError
 from ledgermq.model.features import LEVELS
@@ -31,12 +32,11 @@ from ledgermq.observer.inquiries.row_pages import (
     page_of,
 )
 from ledgermq.observer.metrics.mirror_looks import MirrorLooks
-from ledgermq.verbs.access import ListQuotas, ListUsers
 from ledgermq.verbs.groups import ListGroups
 from ledgermq.verbs.schemas import SubjectRow
 from ledgermq.verbs.topics import ListTopics
 from ledgermq.verbs.upkeep import ShowFeatures
-from ledgermq.verbs.verb import Verb
+from ledgermq.verbs.verb import RowsVerb, Verb, as_json
 
 LOOK_AGAIN_S = 0.05
 TRANSFER_S = 10.0
@@ -149,109 +149,20 @@ class MirrorInquiries:
         return looks
 
 
-class GroupInquiries:
-    """The leader answers."""
-
-    def __init__(self, inquirer: Inquirer) -> None:
-        self._inquirer = inquirer
-
-    async def list(self, *, all_: bool = False, limit: int = ROWS_DEFAULT, after: str = "") -> Json:
-        """What ``ledgermq group list`` tells, by name; ``next`` is the ``after`` of the next page,
-        or None.
-
-        Args:
-            all_: those of the system, too.
-            after: a name: those behind it.
-        """
-        count = checked_limit(limit)
-        steps = named_page(
-            ListGroups, lambda row: row.group,
-            limit=count, after=after, all_=all_,
-        )  # fmt: skip
-        found, next_ = await self._inquirer.leader(lambda session: session.run(steps))
-        return {"groups": [row._asdict() for row in found], "next": next_}
-
-    async def members(self, group: str) -> Json:
-        """What ``ledgermq group members`` tells."""
-        return (await self._inquirer.leader(lambda session: session.members(group))).to_fields()
-
-    async def lag(
-        self, group: str, topic: str | None = None, *, limit: int = ROWS_DEFAULT, after: str = ""
-    ) -> Json:
-        """What ``ledgermq group lag`` tells: ``lag`` of all queues, ``queues`` a page of them."""
-        found = await self._inquirer.leader(lambda session: session.lag(group, topic))
-        shown, next_ = page_of(found, after, limit)
-        return {
-            "group": group,
-            "lag": sum(row.lag for row in found),
-            "queues": [row._asdict() for row in shown],
-            "next": next_,
-        }
-
-
-class UserInquiries:
-    """The leader answers, an admin."""
-
-    def __init__(self, inquirer: Inquirer) -> None:
-        self._inquirer = inquirer
-
-    async def list(self, *, limit: int = ROWS_DEFAULT, after: str = "") -> Json:
-        """What ``ledgermq acl list`` tells, a page of it."""
-        found = await self._inquirer.leader(lambda session: session.run(asking(ListUsers())))
-        shown, next_ = page_of(found, after, limit)
-        return {"users": [row._asdict() for row in shown], "next": next_}
-
-
-class QuotaInquiries:
-    """The leader answers, an admin."""
-
-    def __init__(self, inquirer: Inquirer) -> None:
-        self._inquirer = inquirer
-
-    async def list(self, *, limit: int = ROWS_DEFAULT, after: str = "") -> Json:
-        """What ``ledgermq quota list`` tells, a page of it."""
-        found = await self._inquirer.leader(lambda session: session.run(asking(ListQuotas())))
-        shown, next_ = page_of(found, after, limit)
-        return {"quotas": [row._asdict() for row in shown], "next": next_}
-
-
-class TopicInquiries:
-    """The leader answers."""
-
-    def __init__(self, inquirer: Inquirer) -> None:
-        self._inquirer = inquirer
-
-    async def list(self, *, all_: bool = False, limit: int = ROWS_DEFAULT, after: str = "") -> Json:
-        """What ``ledgermq topic list`` tells, by name; ``next`` is the ``after`` of the next page,
-        or None.
-
-        Args:
-            all_: those of the system, too.
-            after: a name: those behind it.
-        """
-        count = checked_limit(limit)
-        steps = named_page(
-            ListTopics, lambda row: row.topic,
-            limit=count, after=after, all_=all_,
-        )  # fmt: skip
-        found, next_ = await self._inquirer.leader(lambda session: session.run(steps))
-        return {"topics": [row._asdict() for row in found], "next": next_}
-
-
+Row = TypeVar("Row")
 Told = TypeVar("Told")
 
 
 class Inquiries:
     """Those of one caller; made anew for each request. Verbs of the table are asked as they are.
 
-        found = await Inquiries(sources, caller).topics.list(limit=50, after=after)
+        found = await Inquiries(sources, caller).topics(50, after)
         await Inquiries(sources, caller).ask(DeleteTopic("orders"))
 
     Attributes:
         node: status, raft, feature levels, hand-over; any node answers about itself.
         mirrors: of this log, and of which one this node's is a copy; any node answers.
-        topics, groups, messages, dead_letters, users, quotas: the
-            leader answers.
+        messages, dead_letters: the leader answers, as it does whatever is asked below.
     """
 
     def __init__(self, sources: Sources, caller: HttpCaller) -> None:
@@ -260,12 +171,8 @@ class Inquiries:
         self.caller = caller
         self.node = NodeInquiries(inquirer)
         self.mirrors = MirrorInquiries(inquirer)
-        self.topics = TopicInquiries(inquirer)
-        self.groups = GroupInquiries(inquirer)
         self.messages = MessageInquiries(inquirer)
         self.dead_letters = DeadLetterInquiries(inquirer)
-        self.users = UserInquiries(inquirer)
-        self.quotas = QuotaInquiries(inquirer)
 
     async def ask(self, verb: Verb[Told]) -> Json:
         """What the leader tells when it is asked ``verb``, with the keys of ``--json``."""
@@ -274,6 +181,46 @@ class Inquiries:
     async def told(self, verb: Verb[Told]) -> Told:
         """The same with its types."""
         return await self._inquirer.leader(lambda session: session.run(asking(verb)))
+
+    async def page(self, verb: RowsVerb[Row], limit: int = ROWS_DEFAULT, after: str = "") -> Json:
+        """The same as ``ask``, with a page of the rows; ``next`` is the ``after`` of the next page,
+        or None.
+        """
+        found = await self.told(verb)
+        shown, next_ = page_of(found, after, limit)
+        return {**verb.document(found), verb.ROWS[0]: as_json(shown), "next": next_}
+
+    async def topics(
+        self, limit: int = ROWS_DEFAULT, after: str = "", *, all_: bool = False
+    ) -> Json:
+        """What ``ledgermq topic list`` tells, by name; ``next`` is the ``after`` of the next page,
+        or None.
+
+        Args:
+            after: a name: those behind it.
+            all_: those of the system, too.
+        """
+        steps = named_page(
+            ListTopics, lambda row: row.topic, checked_limit(limit), after, all_=all_
+        )
+        return await self._named("topics", steps)
+
+    async def groups(
+        self, limit: int = ROWS_DEFAULT, after: str = "", *, all_: bool = False
+    ) -> Json:
+        """What ``ledgermq group list`` tells, as ``topics`` does of topics."""
+        steps = named_page(
+            ListGroups, lambda row: row.group, checked_limit(limit), after, all_=all_
+        )
+        return await self._named("groups", steps)
+
+    async def _named(self, name: str, steps: Steps[tuple[list[Row], str | None]]) -> Json:
+        found, next_ = await self._inquirer.leader(lambda session: session.run(steps))
+        return {name: as_json(found), "next": next_}
+
+    async def members(self, group: str) -> Json:
+        """What ``ledgermq group members`` tells."""
+        return (await self._inquirer.leader(lambda session: session.members(group))).to_fields()
 
     async def subjects(self) -> list[SubjectRow]:
         """What ``ledgermq schema list`` tells."""

@@ -301,7 +301,7 @@ class DeadLetterInquiries:
     def __init__(self, inquirer: Inquirer) -> None:
         self._inquirer = inquirer
 
-    async def groups(self, *, limit: int = ROWS_DEFAULT, after: str = "") -> Json:
+    async def groups(self, limit: int = ROWS_DEFAULT, after: str = "") -> Json:
         """What ``ledgermq dlq list`` tells: groups that have dead letters and that the caller may
         consume as, by name; ``next`` is the ``after`` of the next page, or None.
         """

@@ -57,9 +57,9 @@ def page_of(rows: Sequence[Row], after: str, limit: int) -> tuple[list[Row], str
 def named_page(
     asked: Callable[[int, str | None], Verb[tuple[list[Named], bool]]],
     name_of: Callable[[Named], str],
-    *,
     limit: int,
     after: str,
+    *,
     all_: bool,
 ) -> Steps[tuple[list[Named], str | None]]:
     """Rows of a list that the broker tells by name, and the ``after`` of those behind them.

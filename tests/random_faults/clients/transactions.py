@@ -12,8 +12,9 @@ from ledgermq.client import (
     UndecidedTransaction,
 )
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.sending.transaction_requests import list_steps
+from ledgermq.client.core.questions import asking
 from ledgermq.model.errors import LedgerError, OutcomeUnknownError
+from ledgermq.verbs.waiting import ListTransactions
 from tests.random_faults.clients.place import CREDITS, DEBITS, Client, Place
 from tests.suite.patience import PATIENCE_S
 
@@ -78,7 +79,7 @@ class TransactionClient(Client):
         with connect_broker(
             self.place.addresses, name=f"{self.place.name} end", timeout_s=PATIENCE_S
         ) as broker:
-            while broker.run(list_steps(1))[0]:
+            while broker.run(asking(ListTransactions(1)))[0]:
                 if time.monotonic() > until:
                     raise AssertionError(f"transactions are still open after {PATIENCE_S} s")
                 time.sleep(0.2)

@@ -14,6 +14,15 @@ from ledgermq.broker.verb_arguments import read_arguments
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.observer.api.call_rows import CALLS
 from ledgermq.verbs.access import RemoveUser, SetQuota
+from ledgermq.verbs.clusters import (
+    LeaveCluster,
+    RemoveClusterGroup,
+    ShowCluster,
+    ShowTopicGroups,
+    TopicOverGroups,
+    TopicShareView,
+)
+from ledgermq.verbs.dead_letters import DeadLetterQueue, ShowDeadLetters
 from ledgermq.verbs.offsets import ResetOffsets
 from ledgermq.verbs.told_rows import read_row
 from ledgermq.verbs.topics import AlterTopic, CreateTopic, QueueState, ShowTopic
@@ -168,3 +177,41 @@ def test_a_row_is_read_by_its_types_and_what_an_older_broker_does_not_tell_is_a_
     for wrong in ({**told, "max": "7"}, {"queue": 3}):
         with pytest.raises(ProtocolError, match="field missing or not an integer"):
             read_row(QueueState, wrong)
+
+
+def test_rows_within_an_answer_are_read_by_their_types() -> None:
+    share = {"group": "a", "queues": 4, "phase": "open"}
+    topic = {"topic": "t", "groups": [share], "group": "a", "follows": True, "refused": ""}
+    letters = {"queues": [{"queue": 0, "min": 1, "max": 9, "replayed": [[1, 3], [5, 6]]}]}
+
+    over = ShowTopicGroups("t").told(topic)
+    (queue,) = ShowDeadLetters("g").told(letters)
+
+    assert over == TopicOverGroups(
+        "t", [TopicShareView("a", 4, "open")], *(False,) * 3, "a", True, ""
+    )
+    assert queue == DeadLetterQueue(0, 1, 9, ((1, 3), (5, 6)))
+    assert (queue.replayed_count, queue.was_replayed(3), queue.was_replayed(5)) == (3, False, True)
+    for wrong in ([share, 7], [{**share, "queues": "4"}], None):
+        with pytest.raises(ProtocolError, match="field missing or not"):
+            ShowTopicGroups("t").told({**topic, "groups": wrong})
+    for pairs in ([[1, 3], [5]], [[1, "3"]], [7]):
+        with pytest.raises(ProtocolError, match="pairs of integers"):
+            ShowDeadLetters("g").told({"queues": [{**letters["queues"][0], "replayed": pairs}]})
+
+
+def test_a_node_without_a_cluster_tells_of_none_and_a_change_of_one_has_to_tell() -> None:
+    none = {"node": "n0", "group": "a", "cluster": ""}
+
+    assert ShowCluster().told(none) is None
+    assert LeaveCluster().told(none) is None
+    with pytest.raises(ProtocolError, match="tells of no cluster"):
+        RemoveClusterGroup("b").told(none)
+
+
+def test_a_quota_has_its_numbers_under_the_names_of_its_row() -> None:
+    asked = SetQuota("topic:t", produce_bytes=0, consume_messages=7)
+
+    assert asked.arguments() == {
+        "owner": "topic:t", "fields": {"produceBytes": 0, "consumeMessages": 7}
+    }  # fmt: skip
