@@ -14,9 +14,9 @@ from typing import Protocol
 import psutil
 
 from tests.acknowledged.stores import Golden, Kind
-from tests.process.client_node import SERVE
 from tests.process.conftest import Node, is_alive, wait_until
 from tests.process.group_nodes import Group, Member, free_port, make_group
+from tests.process.node_start import SERVE
 
 SIZES = {
     "mapped_file_size_commit_log": 1_048_576,

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from ledgermq.client import Consumer, Producer
-from tests.process.client_node import SERVE
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
 from tests.process.raw_zmtp import LONG, MORE, ZmtpClient
@@ -76,8 +75,7 @@ def served(node: Node, **limits: int) -> dict[str, int]:
         },
         limits={"total_unread_bytes": LIMIT, **limits},
     )
-    node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
-    node.wait_ready()
+    node.serve()
     return ports
 
 
@@ -177,8 +175,7 @@ except (BrokenPipeError, ConnectionResetError):
 def test_a_local_account_that_never_ends_a_message_is_ended(node: Node, name: str) -> None:
     limits = {"total_unread_bytes": LIMIT}
     node.configure(listen={"socket_mode": 0o666}, limits=limits)
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
     for folder in node.runtime.parents:
         if folder.stat().st_uid == os.geteuid() and folder != folder.parent:
             folder.chmod(folder.stat().st_mode | 0o755)
