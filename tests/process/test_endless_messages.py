@@ -5,8 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 from ledgermq.client import Consumer, Producer
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
+from tests.process.node_start import run_python
 from tests.process.raw_zmtp import LONG, MORE, ZmtpClient
 from tests.suite.patience import PATIENCE_S
 
@@ -152,9 +151,13 @@ def test_connections_of_one_host_are_bounded_and_those_of_operators_are_not(
 
 
 LOCAL = """
-import socket, sys
+import os, socket, sys
 from tests.adversary import zmtp3
+from tests.process.node_start import run_python
 from tests.process.raw_zmtp import LONG, MORE
+os.setgroups([])
+os.setgid(65_534)
+os.setuid(65_534)
 sock = socket.socket(socket.AF_UNIX)
 sock.connect(sys.argv[1])
 sock.sendall(zmtp3.greeting() + zmtp3.ready())
@@ -181,15 +184,12 @@ def test_a_local_account_that_never_ends_a_message_is_ended(node: Node, name: st
             folder.chmod(folder.stat().st_mode | 0o755)
     role = {"produce": "writer", "consume": "broker"}[name]
     pid = node.pid(role)
-    arguments = [sys.executable, "-c", LOCAL, str(node.runtime / name), str(SENT_MAX)]
-    stranger = subprocess.run(
-        arguments, user=65_534, group=65_534, extra_groups=[], stdout=subprocess.PIPE, text=True,
-        check=True, env={"PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
+    # It becomes another account when all is imported: that may not read the interpreter's files.
+    stranger = run_python("-c", LOCAL, node.runtime / name, SENT_MAX)
     with Producer(f"ipc://{node.runtime}") as producer:
         producer.send("orders", b"honest").result()
 
-    assert stranger.stdout == "ended\n"
+    assert (stranger.returncode, stranger.stdout) == (0, "ended\n"), stranger.stderr
     assert node.pid(role) == pid
 
     def ended() -> int:
