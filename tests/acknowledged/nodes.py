@@ -148,7 +148,8 @@ class GroupOfThree:
                 member.start()
 
     def wait_ready(self) -> None:
-        for member in self._group.up():
+        # All three: where one has ended at its start, the leader's death leaves no majority.
+        for member in self._group.members:
             member.node.wait_ready()
 
     def kill(self, change: Callable[[Path], None] | None) -> None:
