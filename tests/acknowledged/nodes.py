@@ -14,9 +14,9 @@ from typing import Protocol
 import psutil
 
 from tests.acknowledged.stores import Golden, Kind
-from tests.process.client_node import SERVE
 from tests.process.conftest import Node, is_alive, wait_until
 from tests.process.group_nodes import Group, Member, free_port, make_group
+from tests.process.node_start import SERVE
 
 SIZES = {
     "mapped_file_size_commit_log": 1_048_576,
@@ -148,7 +148,8 @@ class GroupOfThree:
                 member.start()
 
     def wait_ready(self) -> None:
-        for member in self._group.up():
+        # All three: where one has ended at its start, the leader's death leaves no majority.
+        for member in self._group.members:
             member.node.wait_ready()
 
     def kill(self, change: Callable[[Path], None] | None) -> None:

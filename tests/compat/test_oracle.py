@@ -40,7 +40,6 @@ from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
 
 MESSAGES_EACH = 25_000
-SERVE = ["-m", "ledgermq.cli.main", "serve", "--config"]
 
 DELAYED = "SCHEDULE_TOPIC_XXXX"
 # Where the Java broker notes that nobody decides a transaction, once a minute.
@@ -109,8 +108,7 @@ def go(name: str, node: Node, folder: Path, store: Path, answers: Json) -> Way:
         # Nobody is there to be asked, and a question puts a half message again.
         transactions={"transaction_check_interval_ms": 3_600_000},
     )
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
     topics = {path.name for path in (store / "consumequeue").iterdir()} - NOT_IN_TOPICS
     with varied_load(f"ipc://{node.runtime}", folder, each=MESSAGES_EACH) as load:
         sent = load.told([node.log])

@@ -13,7 +13,6 @@ from ledgermq.client.blocking.producer import Producer
 from ledgermq.formats.config_json import decode_document
 from tests.compat.dump_checks import FILE_SIZES
 from tests.compat.rocketmq import oracle_program, rocketmq_serving
-from tests.process.client_node import SERVE
 from tests.process.conftest import Node, wait_until
 from tests.suite.patience import PATIENCE_S
 
@@ -58,8 +57,7 @@ def test_rocketmq_goes_on_with_topics_groups_and_offsets(
     oracle_program()
     node = make_node()
     node.configure(node={"self_id": "n0"}, store=SIZES)
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
     administer(f"ipc://{node.runtime}")
 
     assert node.stop() == 0

@@ -19,7 +19,6 @@ from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.store.store_view import StoreView
 from tests.compat.dump_checks import FILE_SIZES, INDEX_SIZES
 from tests.compat.rocketmq import BROKER, RocketMQ, oracle_program, rocketmq_serving
-from tests.process.client_node import SERVE
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import COMMAND
 from tests.suite.patience import PATIENCE_S
@@ -42,8 +41,7 @@ def store_with_an_ended_queue(node: Node) -> int:
     """A stopped store whose queue ``IDLE`` is made of the table of ends; ends of ``LOADED``."""
     retention = {"bytes_max": f"{3 * LOG_FILE_SIZE}B"}
     node.configure(node={"self_id": "n0"}, store=STORE, retention=retention)
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
     with Admin(f"ipc://{node.runtime}", timeout_s=PATIENCE_S) as admin:
         admin.create_topic(TOPIC, queues=4)
     data = node.root / "dledger-n0" / "data"
@@ -137,8 +135,7 @@ def test_rocketmq_goes_on_behind_the_ends_and_dispatches_what_it_stores(
     }
     left = stored_by(store)
     again.configure(node={"self_id": "n0"}, store={**STORE, "path_root_dir": str(store)})
-    again.launch([*SERVE, str(again.config)])
-    again.wait_ready()
+    again.serve()
     with Consumer(f"ipc://{again.runtime}", topic=TOPIC) as consumer:
         found = consumer.ends()
     with Producer(f"ipc://{again.runtime}") as one:

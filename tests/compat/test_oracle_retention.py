@@ -45,8 +45,7 @@ def store_with_deleted_files(node: Node, log: str, folder: Path) -> list[Json]:
         ack={"mode": "majority-memory"},
         retention={"bytes_max": f"{3 * LOG_FILE_SIZE}B"},
     )
-    node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
-    node.wait_ready()
+    node.serve()
     with varied_load(f"ipc://{node.runtime}", folder, each=MESSAGES_EACH) as load:
         sent = load.told([node.log])
     wait_until(lambda: begin_of(node.root, log) > 0, "files to go", PATIENCE_S)

@@ -30,7 +30,6 @@ from tests.process.conftest import SOURCES, Node
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 
 MESSAGES_EACH = 2_000
-SERVE = ["-m", "ledgermq.cli.main", "serve", "--config"]
 SIZES = {
     "mapped_file_size_commit_log": FILE_SIZES["mappedFileSizeCommitLog"],
     "mapped_file_size_consume_queue": FILE_SIZES["mappedFileSizeConsumeQueue"],
@@ -76,8 +75,7 @@ def serve(node: Node, store: Path, kind: str) -> None:
         store={**SIZES, "path_root_dir": str(store), "log": kind},
         ack={"mode": "majority-memory"},
     )
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
 
 
 def by_queue_offset(messages: list[Json]) -> dict[Place, Json]:

@@ -13,8 +13,6 @@ from tests.process.conftest import Node
 from tests.process.running import topics_document
 from tests.suite.patience import PATIENCE_S
 
-SERVE = ["-m", "ledgermq.cli.main", "serve", "--config"]
-
 
 def start_client_node(
     node: Node,
@@ -43,8 +41,7 @@ def start_client_node(
     config = node.root / "config"
     config.mkdir(parents=True)
     (config / "topics.json").write_text(topics_document("orders", "other"))
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
 
 
 def own_topic(node: Node, request: pytest.FixtureRequest) -> str:

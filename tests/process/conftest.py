@@ -19,7 +19,7 @@ import pytest
 
 from ledgermq.process import control
 from tests import left_out
-from tests.process.node_start import SOURCES, Process, start_node
+from tests.process.node_start import SERVE, SOURCES, Process, start_node
 from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
 
@@ -136,6 +136,17 @@ class Node:
                 command, environment=environment, output=log.fileno(),
                 options=python, prefix=prefix, passes=passes,
             )  # fmt: skip
+
+    @property
+    def address(self) -> str:
+        """For its clients on this machine."""
+        return f"ipc://{self.runtime}"
+
+    def serve(self) -> None:
+        """Start the real node, for the first time or again; returns when it is ready."""
+        self.forget_told()
+        self.launch([*SERVE, str(self.config)])
+        self.wait_ready()
 
     def order(self, name: str, text: str) -> None:
         """Tell a small process what to do (``small_node.py``)."""
@@ -280,7 +291,7 @@ def own_node(request: pytest.FixtureRequest, make_node: Callable[[], Node]) -> N
 @pytest.fixture
 def address(node: Node) -> str:
     """That of ``node`` for its clients."""
-    return f"ipc://{node.runtime}"
+    return node.address
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import socket
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 from tests.process.conftest import Node, wait_until
@@ -33,7 +31,7 @@ class FirstGroup:
         nodes = [make_node() for _ in HOSTS]
         self.made = nodes[0].folder / "setup"
         hosts = (*HOSTS[:2], "--witness", HOSTS[2]) if has_witness else HOSTS
-        first, remoting = _free_ports(4), free_port()
+        first, remoting = free_port(4, HOSTS), free_port(1, HOSTS)
         self.peer_port = first
         self.consume_port = first + 2
         self.name_servers = ";".join(f"{host}:{remoting}" for host in HOSTS)
@@ -94,18 +92,3 @@ def _put(made: Path, node: Node) -> None:
         text = text if told in text else f"{text}\n{told}\n"
         text = text.replace(told, here)
     node.config.write_text(text)
-
-
-def _free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody listens at."""
-    while True:
-        first = free_port()
-        with ExitStack() as bound:
-            try:
-                for host in HOSTS:
-                    for port in range(first, first + count):
-                        probe = bound.enter_context(socket.socket())
-                        probe.bind((host, port))
-            except (OSError, OverflowError):
-                continue
-        return first

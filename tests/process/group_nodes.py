@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import secrets
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -434,16 +435,20 @@ class PortClaims:
 _claims = PortClaims(Path(tempfile.gettempdir(), f"ledgermq-test-ports-{os.getuid()}"))
 
 
-def free_port() -> int:
-    """A port that nobody has now, that no connection is given in the meantime, and no other test.
+def free_port(count: int = 1, hosts: Sequence[str] = ("127.0.0.1",)) -> int:
+    """A port that nobody has now, that no connection is given in the meantime, and no other test;
+    the first of ``count`` such ones in a row, at each of ``hosts``.
 
     The system takes its own choices from 32768 on, and RocketMQ's brokers, where it runs beside
     ours, from 30911 on. A node with a port for RocketMQ's clients takes the one two below, too:
     nobody else gets that one.
     """
     while True:
-        port = secrets.randbelow(18_000) + 12_000
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            if _claims.take(port) and _claims.take(port - VIP_DISTANCE):
-                return port
+        first = secrets.randbelow(18_000) + 12_000
+        ports = range(first, first + count)
+        with ExitStack() as bound, suppress(OSError):
+            for host, port in itertools.product(hosts, ports):
+                bound.enter_context(socket.socket()).bind((host, port))
+            beside = {port - VIP_DISTANCE for port in ports}
+            if all(_claims.take(port) for port in sorted(beside.union(ports))):
+                return first

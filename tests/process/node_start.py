@@ -27,6 +27,9 @@ from typing import Any, NoReturn
 from tests.suite.patience import PATIENCE_S
 
 SOURCES = Path(__file__).resolve().parents[2]
+SERVE = ["-m", "ledgermq.cli.main", "serve", "--config"]
+"""Words before the file with the settings."""
+
 ORDER_SIZE_MAX = 1_048_576
 _AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_")
 """Variables that an interpreter and its libraries read when they are started, and not again; what

@@ -60,8 +60,7 @@ class Safe:
         runtime = f'[listen]\nruntime_dir = "{node.runtime}"'
         own = "\n".join(line for line in own.splitlines() if "runtime_dir" not in line)
         node.config.write_text(f"{own}\n{text.replace('[listen]', runtime)}")
-        node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
-        node.wait_ready()
+        node.serve()
         self.consume = f"tcp://127.0.0.1:{consume}"
         self.remoting = f"127.0.0.1:{remoting}"
         self.local = ("--address", f"ipc://{node.runtime}")
@@ -236,9 +235,7 @@ def test_the_nodes_own_key_is_changed_with_a_restart_and_clients_with_the_new_li
     assert client.read_text().count(old) == 1
     client.write_text(client.read_text().replace(old, new))
     assert safe.node.stop() == 0
-    safe.node.forget_told()
-    safe.node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(safe.node.config)])
-    safe.node.wait_ready()
+    safe.node.serve()
     with producer(safe.keys("orders")) as after:
         second = after.send("orders", b"new key", queue_id=first.queue_id).result()
     hurried = ProducerOptions(timeout_s=2.0)

@@ -22,7 +22,7 @@ from ledgermq.model.errors import (
     NoPermissionError,
     TopicUnknownError,
 )
-from tests.process.client_node import SERVE, start_client_node
+from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, producer
 from tests.suite.patience import PATIENCE_S
@@ -88,9 +88,7 @@ def test_a_deleted_topic_that_is_made_again_begins_empty_and_is_numbered_on(node
         admin.delete_topic("sales")
         node.signal(signal.SIGKILL)
     node.wait_end()
-    node.forget_told()
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
     with admin_of(node) as admin, Producer(f"ipc://{node.runtime}") as one:
         with pytest.raises(TopicUnknownError):
             admin.topic("sales")
@@ -123,8 +121,7 @@ def test_queues_are_taken_away_only_when_all_is_consumed(node: Node) -> None:
         admin.reset_offsets("billing", "sales", "last", force=True)
         hidden = admin.alter_topic("sales", read_queues=2)
     node.stop()
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
     with admin_of(node) as admin:
         still = admin.topic("sales").settings
         admin.alter_topic("sales", queues=4)

@@ -23,8 +23,6 @@ from tests.process.running import topics_document
 
 pytestmark = pytest.mark.slow
 
-SERVE = ["-m", "ledgermq.cli.main", "serve", "--config"]
-
 
 def load_on(address: str) -> BatchLoad:
     return BatchLoad(address, padding=b"x" * 600)
@@ -76,8 +74,7 @@ def test_what_was_acknowledged_before_a_backup_of_a_running_node_is_restored(
         one.configure(store={**SIZES, "log": log})
     (node.root / "config").mkdir(parents=True)
     (node.root / "config" / "topics.json").write_text(topics_document(TOPIC))
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
     target = node.folder / "backups"
     with load_on(f"ipc://{node.runtime}") as load:
         load.wait_more(600)
@@ -100,8 +97,7 @@ def test_what_was_acknowledged_before_a_backup_of_a_running_node_is_restored(
     assert (answer.returncode, answer.stderr) == (0, "")
     assert set(before) <= set(bodies(again.root))
     assert faults(again.root) == []
-    again.launch([*SERVE, str(again.config)])
-    again.wait_ready()
+    again.serve()
     with Producer(f"ipc://{again.runtime}") as producer:
         assert len(producer.send_batch(TOPIC, [b"after"] * BATCH).result()) == BATCH
     assert again.stop() == 0

@@ -23,7 +23,7 @@ from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import SIZES, TOPIC
 from tests.process.node_start import run_command
 from tests.process.running import topics_document
-from tests.process.test_backup import SERVE, bodies, faults
+from tests.process.test_backup import bodies, faults
 
 pytestmark = pytest.mark.slow
 
@@ -77,8 +77,7 @@ def test_a_moment_between_two_changes_is_restored_with_the_tables_of_it(
     again.configure(store=dict(SIZES), node={"self_id": "n7", "group": "other"})
     (node.root / "config").mkdir(parents=True)
     (node.root / "config" / "topics.json").write_text(topics_document(TOPIC))
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
     address = f"ipc://{node.runtime}"
     target = node.folder / "streams"
     stream = RealStream(node, target)
@@ -110,8 +109,7 @@ def test_a_moment_between_two_changes_is_restored_with_the_tables_of_it(
     found = bodies(again.root)
     assert set(before) <= set(found) < set(load.acknowledged)
     assert faults(again.root) == []
-    again.launch([*SERVE, str(again.config)])
-    again.wait_ready()
+    again.serve()
     assert topics(again) == {TOPIC, "early"}
     with Producer(f"ipc://{again.runtime}") as producer:
         producer.send_batch(TOPIC, [b"after"] * BATCH).result()
@@ -129,8 +127,7 @@ def test_where_much_is_waiting_a_turn_does_not_wait_for_its_time(
     monkeypatch.setattr(backup_streaming, "SOON_BYTES", 1_000)
     node = make_node()
     node.configure(store=dict(SIZES))
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
     places = places_at(str(node.folder / "streams"))
     order = StreamOrder(root=node.root, runtime=node.runtime, self_id=None, keep_ms=None)
     had: list[int] = []

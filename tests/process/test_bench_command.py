@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.process.client_node import SERVE
 from tests.process.conftest import Node
 from tests.process.node_start import run_command
 
@@ -22,8 +21,7 @@ def bench(node: Node, *words: str) -> subprocess.CompletedProcess[str]:
 def test_what_was_sent_is_what_can_be_read(make_node: Callable[[], Node]) -> None:
     node = make_node()
     node.configure(store={"mapped_file_size_commit_log": 8_388_608})
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
     produced = bench(node, "produce", "--seconds", "0.2", "--producers", "2", "--batch", "8")
     consumed = bench(node, "consume", "--seconds", "20")
     missing = bench(node, "consume", "--topic", "nothing")

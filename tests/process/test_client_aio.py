@@ -40,10 +40,6 @@ def run(steps: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(steps, PATIENCE_S))
 
 
-def address(node: Node) -> str:
-    return f"ipc://{node.runtime}"
-
-
 async def read(consumer: AsyncConsumer, count: int) -> list[ReceivedMessage]:
     messages: list[ReceivedMessage] = []
     deadline = time.monotonic() + PATIENCE_S
@@ -62,8 +58,8 @@ def test_what_many_tasks_send_is_received_once_in_order(node: Node, topic: str) 
             ]
 
         async with (
-            AsyncProducer(address(node)) as producer,
-            AsyncConsumer(address(node), topic=topic, start="first") as consumer,
+            AsyncProducer(node.address) as producer,
+            AsyncConsumer(node.address, topic=topic, start="first") as consumer,
         ):
             reading = asyncio.create_task(read(consumer, 400))
             offsets = await asyncio.gather(*(work(queue) for queue in range(4)))
@@ -81,13 +77,13 @@ def test_what_many_tasks_send_is_received_once_in_order(node: Node, topic: str) 
 def test_batches_are_told_message_by_message_and_iterated(node: Node, topic: str) -> None:
     async def steps() -> None:
         batch = [OutgoingMessage(b"%d" % row, tag="AB"[row % 2]) for row in range(10)]
-        async with AsyncProducer(address(node)) as producer:
+        async with AsyncProducer(node.address) as producer:
             futures = [await producer.submit_batch(topic, batch, queue_id=1) for _ in range(20)]
             await producer.flush(PATIENCE_S)
             results = [result for future in futures for result in future.result()]
         given = []
         async with AsyncConsumer(
-            address(node), topic=topic, group=f"{topic}_g", tags="B"
+            node.address, topic=topic, group=f"{topic}_g", tags="B"
         ) as consumer:
             async for message in consumer:
                 given.append(message)
@@ -110,9 +106,9 @@ def test_a_death_under_way_loses_and_repeats_nothing(own_node: Node, victim: str
         results = []
         async with (
             AsyncProducer(
-                address(own_node), options=ProducerOptions(timeout_s=PATIENCE_S)
+                own_node.address, options=ProducerOptions(timeout_s=PATIENCE_S)
             ) as producer,
-            AsyncConsumer(address(own_node), topic="orders", options=options) as consumer,
+            AsyncConsumer(own_node.address, topic="orders", options=options) as consumer,
         ):
             reading = asyncio.create_task(read(consumer, 600))
             for deaths in range(1, 4):
@@ -143,7 +139,7 @@ def test_a_death_under_way_loses_and_repeats_nothing(own_node: Node, victim: str
 def test_a_full_window_and_a_stopped_writer_end_in_time(own_node: Node) -> None:
     async def steps() -> None:
         options = ProducerOptions(compress_above=None, window_bytes=10_000, timeout_s=0.5)
-        async with AsyncProducer(address(own_node), options=options) as producer:
+        async with AsyncProducer(own_node.address, options=options) as producer:
             await producer.send("orders", b"first")
             os.kill(own_node.pid("writer"), signal.SIGSTOP)
             stuck = await producer.submit("orders", bytes(9_000))
@@ -171,7 +167,7 @@ def test_a_loop_goes_on_while_a_message_and_a_poll_wait(node: Node, topic: str) 
                 await asyncio.sleep(0.01)
 
         counting = asyncio.create_task(count())
-        async with AsyncConsumer(address(node), topic=topic) as consumer:
+        async with AsyncConsumer(node.address, topic=topic) as consumer:
             batch = await consumer.poll(0.5)
         counting.cancel()
 
@@ -183,7 +179,7 @@ def test_a_loop_goes_on_while_a_message_and_a_poll_wait(node: Node, topic: str) 
 
 def test_what_cannot_be_done_says_why(node: Node, topic: str) -> None:
     async def steps() -> None:
-        async with AsyncProducer(address(node)) as producer:
+        async with AsyncProducer(node.address) as producer:
             with pytest.raises(MessageIllegalError):
                 await producer.send(topic, bytes(4 * 1024 * 1024 + 1))
             with pytest.raises(TopicUnknownError):
@@ -191,7 +187,7 @@ def test_what_cannot_be_done_says_why(node: Node, topic: str) -> None:
         with pytest.raises(ConfigError):
             await producer.send(topic, b"x")
         with pytest.raises(TopicUnknownError):
-            async with AsyncConsumer(address(node), topic="nowhere"):
+            async with AsyncConsumer(node.address, topic="nowhere"):
                 pass
         nowhere = AsyncProducer("ipc:///tmp/no-such-node", options=ProducerOptions(timeout_s=0.3))
         async with nowhere as lonely:
@@ -203,7 +199,7 @@ def test_what_cannot_be_done_says_why(node: Node, topic: str) -> None:
 
 def test_a_message_that_waits_can_be_taken_back(node: Node, topic: str) -> None:
     async def steps() -> None:
-        async with AsyncProducer(address(node)) as producer:
+        async with AsyncProducer(node.address) as producer:
             waits = await producer.send(topic, b"never", delay=3_600_000)
             await producer.cancel(waits.unique_id)
             with pytest.raises(MessageIllegalError, match="no timer of that id waits"):

@@ -44,15 +44,11 @@ NODE = {"groups": GROUPS}
 def topic(node: Node, request: pytest.FixtureRequest) -> str:
     """One with as many messages in each of its four queues."""
     name = own_topic(node, request)
-    with Producer(address(node)) as producer:
+    with Producer(node.address) as producer:
         for queue_id in range(4):
             bodies = [b"%d" % number for number in range(MESSAGES // 4)]
             producer.send_batch(name, bodies, queue_id=queue_id).result(PATIENCE_S)
     return name
-
-
-def address(node: Node) -> str:
-    return f"ipc://{node.runtime}"
 
 
 def read_all(consumer: GroupConsumer) -> None:
@@ -67,12 +63,12 @@ def read_all(consumer: GroupConsumer) -> None:
 
 
 def committed(node: Node, topic: str, group: str) -> dict[int, int]:
-    with Consumer(address(node), topic=topic, group=group) as consumer:
+    with Consumer(node.address, topic=topic, group=group) as consumer:
         return consumer.committed()
 
 
 def owners(node: Node, group: str) -> set[str]:
-    with Admin(address(node), timeout_s=PATIENCE_S) as admin:
+    with Admin(node.address, timeout_s=PATIENCE_S) as admin:
         return {one.client for one in admin.members(group).queues if one.client is not None}
 
 
@@ -85,7 +81,7 @@ def test_a_listener_commits_what_was_read_when_its_consumer_is_closed(
             consumer.commit()
 
     revoked: list[TopicQueue] = []
-    consumer = GroupConsumer(address(node), group=topic, listener=Committing())
+    consumer = GroupConsumer(node.address, group=topic, listener=Committing())
     consumer.subscribe(topic)
     read_all(consumer)
     consumer.close()
@@ -106,7 +102,7 @@ def test_a_listener_in_a_loop_has_its_own_time_to_commit_when_its_consumer_is_cl
             await asyncio.sleep(GOODBYE_S + 0.5)
             await consumer.commit()
 
-    consumer = AsyncGroupConsumer(address(node), group=topic, listener=Committing())
+    consumer = AsyncGroupConsumer(node.address, group=topic, listener=Committing())
     consumer.subscribe(topic)
 
     async def steps() -> None:
@@ -128,7 +124,7 @@ def test_queues_are_given_away_although_the_listener_fails(node: Node, topic: st
         def on_revoked(self, queues: Sequence[TopicQueue]) -> None:
             raise ArithmeticError("of the application")
 
-    consumer = GroupConsumer(address(node), group=topic, listener=Failing())
+    consumer = GroupConsumer(node.address, group=topic, listener=Failing())
     consumer.subscribe(topic)
     read_all(consumer)
     before = owners(node, topic)
@@ -157,19 +153,19 @@ class Interrupting:
 def test_who_is_interrupted_in_a_poll_commits_nothing_that_was_not_given(
     node: Node, topic: str
 ) -> None:
-    interrupted = GroupConsumer(address(node), group=topic, tracing=Interrupting())
+    interrupted = GroupConsumer(node.address, group=topic, tracing=Interrupting())
     interrupted.subscribe(topic)
     with pytest.raises(KeyboardInterrupt):
         wait_until(lambda: len(interrupted.poll(1.0)), "messages", PATIENCE_S)
     interrupted.commit()
     interrupted.close()
-    with GroupConsumer(address(node), group=topic) as consumer:
+    with GroupConsumer(node.address, group=topic) as consumer:
         consumer.subscribe(topic)
         read_all(consumer)
 
 
 def test_who_is_interrupted_in_a_poll_is_given_the_same_again(node: Node, topic: str) -> None:
-    with Consumer(address(node), topic=topic, start="first", tracing=Interrupting()) as consumer:
+    with Consumer(node.address, topic=topic, start="first", tracing=Interrupting()) as consumer:
         with pytest.raises(KeyboardInterrupt):
             wait_until(lambda: len(consumer.poll(1.0)), "messages", PATIENCE_S)
         consumer._tracing = None
@@ -193,7 +189,7 @@ def test_who_waits_for_an_answer_is_told_when_a_consumer_in_a_loop_is_closed(
     node: Node, topic: str
 ) -> None:
     async def steps() -> None:
-        async with AsyncConsumer(address(node), topic=topic, group=topic) as consumer:
+        async with AsyncConsumer(node.address, topic=topic, group=topic) as consumer:
             await consumer.poll(PATIENCE_S)
             committing = asyncio.create_task(consumer.commit())
             asking = asyncio.create_task(consumer.ends())
@@ -208,7 +204,7 @@ def test_who_waits_for_an_answer_is_told_when_a_consumer_in_a_loop_is_closed(
 
 def test_who_waits_for_queues_is_told_when_a_producer_in_a_loop_is_closed(node: Node) -> None:
     async def steps() -> None:
-        async with AsyncProducer(address(node)) as producer:
+        async with AsyncProducer(node.address) as producer:
             sending = asyncio.create_task(producer.send("orders", b"first"))
             await asyncio.sleep(0)
         with pytest.raises(LedgerError, match=CLOSED):
@@ -224,7 +220,7 @@ def test_who_flushes_is_let_go_when_a_producer_in_a_loop_is_closed(
     start_client_node(stopped)
 
     async def steps() -> None:
-        async with AsyncProducer(address(stopped)) as producer:
+        async with AsyncProducer(stopped.address) as producer:
             await producer.send("orders", b"stored")
             os.kill(stopped.pid("writer"), signal.SIGSTOP)
             try:
@@ -256,7 +252,7 @@ def test_who_waits_for_messages_is_told_when_a_producer_of_threads_is_closed(
     outcomes: Counter[type[BaseException] | None] = Counter()
     with ThreadPoolExecutor(4) as waiting:
         for _ in range(10):
-            producer = Producer(address(stopped))
+            producer = Producer(stopped.address)
             producer.send("orders", b"stored").result(PATIENCE_S)
             os.kill(writer, signal.SIGSTOP)
             try:

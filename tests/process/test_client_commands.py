@@ -41,8 +41,7 @@ def started(node: Node) -> Node:
             "max_index_num": 400,
         }
     )
-    node.launch([*COMMAND, "serve", "--config", str(node.config)])
-    node.wait_ready()
+    node.serve()
     return node
 
 

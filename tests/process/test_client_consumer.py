@@ -40,7 +40,7 @@ def node(request: pytest.FixtureRequest) -> Iterator[Node]:
 
 @pytest.fixture
 def producer(node: Node) -> Iterator[Producer]:
-    with Producer(address(node)) as made:
+    with Producer(node.address) as made:
         yield made
 
 
@@ -50,10 +50,6 @@ def own_node(make_node: Callable[[], Node], request: pytest.FixtureRequest) -> N
     made = make_node()
     start_client_node(made, log=request.param)
     return made
-
-
-def address(node: Node) -> str:
-    return f"ipc://{node.runtime}"
 
 
 def read(consumer: Consumer, count: int) -> list[ReceivedMessage]:
@@ -85,7 +81,7 @@ def test_every_message_comes_once_in_the_order_of_its_queue(
         producer.send_batch(topic, [row + bytes(900) for row in rows], queue_id=number % 4)
     producer.flush()
     options = ConsumerOptions(messages_max=7, hold_ms=100)
-    with Consumer(address(node), topic=topic, start="first", options=options) as consumer:
+    with Consumer(node.address, topic=topic, start="first", options=options) as consumer:
         messages = read(consumer, 1_000)
         after = consumer.poll(0.05)
     by_queue: dict[int, list[bytes]] = defaultdict(list)
@@ -103,7 +99,7 @@ def test_a_message_says_what_the_producer_learned(
     result = producer.send(
         topic, b"body", tag="A", keys=["k1", "k2"], properties={"a": "ö"}, queue_id=3, flag=-7
     ).result(PATIENCE_S)
-    with Consumer(address(node), topic=topic, start="first") as consumer:
+    with Consumer(node.address, topic=topic, start="first") as consumer:
         (message,) = read(consumer, 1)
 
     assert (message.topic, message.queue_id, message.flag) == (topic, 3, -7)
@@ -120,7 +116,7 @@ def test_a_message_stored_while_the_consumer_waits_comes_at_once(
     node: Node, topic: str, producer: Producer
 ) -> None:
     options = ConsumerOptions(hold_ms=HOLD_MS_MAX)
-    with Consumer(address(node), topic=topic, start="last", options=options) as consumer:
+    with Consumer(node.address, topic=topic, start="last", options=options) as consumer:
         assert len(consumer.poll(0.1)) == 0
         for number in range(20):
             producer.send(topic, b"%d" % number).result(PATIENCE_S)
@@ -132,7 +128,7 @@ def test_messages_to_all_queues_come_while_a_consumer_follows(
     node: Node, topic: str, producer: Producer
 ) -> None:
     options = ConsumerOptions(messages_max=2, hold_ms=50)
-    with Consumer(address(node), topic=topic, start="last", options=options) as consumer:
+    with Consumer(node.address, topic=topic, start="last", options=options) as consumer:
         consumer.offsets()
         sender = threading.Thread(target=_send_slowly, args=(producer, topic, 200))
         sender.start()
@@ -152,15 +148,15 @@ def test_a_group_goes_on_behind_what_it_committed(
 ) -> None:
     producer.send_batch(topic, [b"%d" % row for row in range(10)], queue_id=1).result(PATIENCE_S)
     with Consumer(
-        address(node), topic=topic, group=f"{topic}_g", options=ConsumerOptions(messages_max=4)
+        node.address, topic=topic, group=f"{topic}_g", options=ConsumerOptions(messages_max=4)
     ) as first:
         given = list(first.poll(PATIENCE_S))
         first.commit()
         first.poll(PATIENCE_S)
-    with Consumer(address(node), topic=topic, group=f"{topic}_g") as second:
+    with Consumer(node.address, topic=topic, group=f"{topic}_g") as second:
         committed = second.committed()
         rest = read(second, 6)
-    with Consumer(address(node), topic=topic, group=f"{topic}_other") as stranger:
+    with Consumer(node.address, topic=topic, group=f"{topic}_other") as stranger:
         all_of_them = read(stranger, 10)
 
     assert bodies(given) == [b"0", b"1", b"2", b"3"]
@@ -173,7 +169,7 @@ def test_iterating_counts_as_read_what_was_given(
     node: Node, topic: str, producer: Producer
 ) -> None:
     producer.send_batch(topic, [b"%d" % row for row in range(10)], queue_id=2).result(PATIENCE_S)
-    with Consumer(address(node), topic=topic, group=f"{topic}_g") as consumer:
+    with Consumer(node.address, topic=topic, group=f"{topic}_g") as consumer:
         for message in consumer:
             if message.queue_offset == 6:
                 break
@@ -196,7 +192,7 @@ def test_a_place_to_begin_is_first_last_a_time_or_an_offset(
         )
 
     def begins(start: object) -> list[bytes]:
-        with Consumer(address(node), topic=topic, queues=[0], start=start) as consumer:  # type: ignore[arg-type]
+        with Consumer(node.address, topic=topic, queues=[0], start=start) as consumer:  # type: ignore[arg-type]
             offset = consumer.offsets()[0]
             return [b"%d" % row for row in range(offset, 3)] and bodies(read(consumer, 3 - offset))
 
@@ -210,7 +206,7 @@ def test_a_place_to_begin_is_first_last_a_time_or_an_offset(
 
 def test_seek_goes_back_and_forward(node: Node, topic: str, producer: Producer) -> None:
     producer.send_batch(topic, [b"%d" % row for row in range(10)], queue_id=0).result(PATIENCE_S)
-    with Consumer(address(node), topic=topic, queues=[0], start="first") as consumer:
+    with Consumer(node.address, topic=topic, queues=[0], start="first") as consumer:
         read(consumer, 10)
         consumer.seek(0, 8)
         again = read(consumer, 2)
@@ -231,7 +227,7 @@ def test_an_offset_that_the_queue_does_not_hold_is_told_and_left(
     node: Node, topic: str, producer: Producer
 ) -> None:
     producer.send_batch(topic, [b"a", b"b"], queue_id=0).result(PATIENCE_S)
-    with Consumer(address(node), topic=topic, queues=[0], start="first") as consumer:
+    with Consumer(node.address, topic=topic, queues=[0], start="first") as consumer:
         read(consumer, 2)
         consumer.seek(0, 1_000)
         assert len(consumer.poll(0.2)) == 0
@@ -252,7 +248,7 @@ def test_tags_are_compared_as_text_where_their_hashes_agree(
     # At the end of its queue a reader with a filter learns that it is there when its hold is over.
     options = ConsumerOptions(messages_max=3, hold_ms=300)
     with Consumer(
-        address(node), topic=topic, start="first", tags="Aa || D", options=options
+        node.address, topic=topic, start="first", tags="Aa || D", options=options
     ) as consumer:
         messages = read(consumer, 20)
         wait_until(
@@ -269,8 +265,8 @@ def test_a_death_under_way_skips_and_repeats_nothing(own_node: Node, victim: str
     options = ConsumerOptions(messages_max=50, hold_ms=500)
     messages: list[ReceivedMessage] = []
     with (
-        Producer(address(own_node)) as producer,
-        Consumer(address(own_node), topic="orders", start="first", options=options) as consumer,
+        Producer(own_node.address) as producer,
+        Consumer(own_node.address, topic="orders", start="first", options=options) as consumer,
     ):
         for deaths in range(1, 4):
             for number in range(40):
@@ -294,7 +290,7 @@ def test_a_death_under_way_skips_and_repeats_nothing(own_node: Node, victim: str
 def test_a_poll_without_messages_ends_in_time(node: Node, topic: str) -> None:
     # Long before the broker says that there are none, and not before its own time.
     options = ConsumerOptions(hold_ms=HOLD_MS_MAX)
-    with Consumer(address(node), topic=topic, start="first", options=options) as consumer:
+    with Consumer(node.address, topic=topic, start="first", options=options) as consumer:
         begun = time.monotonic()
         batch = consumer.poll(0.3)
         took = time.monotonic() - begun
@@ -305,7 +301,7 @@ def test_a_poll_without_messages_ends_in_time(node: Node, topic: str) -> None:
 
 def test_a_topic_that_does_not_exist_is_not_made_by_reading_it(node: Node) -> None:
     for _ in range(2):
-        with Consumer(address(node), topic="nowhere") as consumer, pytest.raises(TopicUnknownError):
+        with Consumer(node.address, topic="nowhere") as consumer, pytest.raises(TopicUnknownError):
             consumer.poll(0.1)
 
 

@@ -27,7 +27,7 @@ from ledgermq.model.errors import (
     OutcomeUnknownError,
     TopicUnknownError,
 )
-from tests.process.client_node import SERVE, start_client_node
+from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.suite.patience import PATIENCE_S
 
@@ -300,8 +300,7 @@ def test_over_tcp_the_broker_names_the_writer(make_node: Callable[[], Node]) -> 
         },
         ack={"mode": "majority-memory"},
     )
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
     with Producer(f"tcp://127.0.0.1:{ports[1]}") as producer:
         result = producer.send("orders", b"x", queue_id=0).result(PATIENCE_S)
 

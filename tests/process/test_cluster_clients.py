@@ -18,7 +18,6 @@ from ledgermq.client import (
 from ledgermq.client.aio import AsyncConsumer, AsyncProducer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.sending.send_future import SendFuture
-from tests.process.client_node import SERVE
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
 from tests.process.node_start import run_python
@@ -52,9 +51,7 @@ def cluster(
 
 def start(group: ClusterNode) -> None:
     """Start a group whose processes were all killed."""
-    group.node.forget_told()
-    group.node.launch([*SERVE, str(group.node.config)])
-    group.node.wait_ready()
+    group.node.serve()
 
 
 def count(group: ClusterNode) -> int:

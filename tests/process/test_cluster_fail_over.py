@@ -13,7 +13,6 @@ from ledgermq.client.admin.broker_admins import ClusterAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.clusters.topic_groups import TopicGroups
 from ledgermq.client.sending.send_future import SendFuture
-from tests.process.client_node import SERVE
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import Group, Member, free_port, make_group
 from tests.process.test_cluster_groups import ClusterNode, as_json, run
@@ -116,9 +115,7 @@ def test_what_a_killed_group_has_not_answered_is_stored_by_the_other_one(
         assert not all(sent.done() for key in KEYS for sent in load.keyed[key].values())
         with Producer(other.address, options=OPTIONS) as begins:
             outcomes([begins.send(TOPIC, b"0", queue_key=key) for key in lives])
-        home.node.forget_told()
-        home.node.launch([*SERVE, str(home.node.config)])
-        home.node.wait_ready()
+        home.node.serve()
         producer.flush(PATIENCE_S)
 
     load.check({HOME: bodies(home.address), OTHER: bodies(other.address)})

@@ -34,7 +34,6 @@ from ledgermq.model.errors import (
     TopicUnknownError,
 )
 from tests.process import cluster_reader_process
-from tests.process.client_node import SERVE
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import free_port
 from tests.process.group_readers import Told
@@ -357,9 +356,7 @@ def test_what_a_killed_member_had_goes_to_the_others_and_a_group_that_dies_comes
         home.node.end()
         journal.send(other)
         journal.wait_all()
-        home.node.forget_told()
-        home.node.launch([*SERVE, str(home.node.config)])
-        home.node.wait_ready()
+        home.node.serve()
         journal.send(home, other)
         journal.wait_all()
         wait_shares([lives], 6)

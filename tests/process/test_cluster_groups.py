@@ -21,7 +21,7 @@ from ledgermq.model.errors import LedgerError, QuotaError
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
-from tests.process.client_node import SERVE, start_client_node
+from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import Member, free_port
 from tests.process.group_nodes import make_group as make_members
@@ -94,9 +94,7 @@ class ClusterNode:
     def start_again(self) -> None:
         """Kill all of its processes, and start it."""
         self.node.end()
-        self.node.forget_told()
-        self.node.launch([*SERVE, str(self.node.config)])
-        self.node.wait_ready()
+        self.node.serve()
 
     def kept(self) -> dict[str, Any]:
         """What it knows of the cluster, as it is on its disk."""
@@ -238,8 +236,7 @@ def test_what_the_home_changes_is_in_the_other_group_at_once_and_outlives_the_ho
     assert groups() == ["orders-a", "orders-b", "orders-c"]
     wait_until(lambda: other.tell("status")["failure"] != "", "the home to be missed")
 
-    home.node.launch([*SERVE, str(home.node.config)])
-    home.node.wait_ready()
+    home.node.serve()
     home.run("remove", "orders-c", "--yes")
     wait_until(lambda: len(groups()) == 2, "the home to be asked again")
 
@@ -371,8 +368,7 @@ def test_users_of_the_cluster_have_their_rights_in_each_group_and_lose_them_ever
     wait_until(lambda: other.tell("status")["rights_too_old"], "rights that are too old")
     assert not is_sent()
 
-    home.node.launch([*SERVE, str(home.node.config)])
-    home.node.wait_ready()
+    home.node.serve()
     wait_until(is_sent, "the home to confirm the rights")
     assert main(["acl", "remove", "shop", "--cluster", *home_acl]) == 0
     wait_until(lambda: not is_sent(), "the user to be nobody in the other group")
@@ -416,8 +412,7 @@ def test_the_home_moves_by_its_own_word_and_by_the_root_key_when_it_is_lost(
     forced = home.tell(*words, "--root-key", str(root_key))
     repeated = home.tell(*words, "--root-key", str(root_key))
     changed = home.run("remove", "orders-c", "--yes")
-    other.node.launch([*SERVE, str(other.node.config)])
-    other.node.wait_ready()
+    other.node.serve()
     wait_until(lambda: known(other) == ["orders-a", "orders-b"], "the lost home to hear of it")
     status = other.tell("status")
 
@@ -469,8 +464,7 @@ def test_a_quota_of_the_cluster_holds_in_the_other_group_also_while_the_home_is_
     assert is_refused()
     kept = listed()
 
-    home.node.launch([*SERVE, str(home.node.config)])
-    home.node.wait_ready()
+    home.node.serve()
     remove = ("quota", "remove", "topic:orders", "--cluster", "--address", home_address)
     assert main([*remove]) == 0
     wait_until(lambda: not is_refused(), "the end of the quota in the other group")

@@ -26,13 +26,9 @@ NODE = {}
 """One node for all tests, with the settings of the kit."""
 
 
-def address(node: Node) -> str:
-    return f"ipc://{node.runtime}"
-
-
 def read(node: Node, topic: str, count: int) -> list[ReceivedMessage]:
     messages: list[ReceivedMessage] = []
-    with Consumer(address(node), topic=topic, queues=[0], start="first") as consumer:
+    with Consumer(node.address, topic=topic, queues=[0], start="first") as consumer:
         while len(messages) < count:
             batch = consumer.poll(PATIENCE_S)
             assert len(batch), f"{len(messages)} of {count} messages came"
@@ -43,12 +39,12 @@ def read(node: Node, topic: str, count: int) -> list[ReceivedMessage]:
 def test_bodies_come_as_they_were_sent_however_they_are_compressed(node: Node, topic: str) -> None:
     for kind in ("zlib", "lz4", "zstd"):
         options = ProducerOptions(compression=kind)
-        with Producer(address(node), options=options) as producer:
+        with Producer(node.address, options=options) as producer:
             producer.send(topic, LARGE, queue_id=0, tag=kind, flag=3).result(PATIENCE_S)
             producer.send_batch(topic, [b"small", LARGE], queue_id=0).result(PATIENCE_S)
 
     async def send() -> None:
-        async with AsyncProducer(address(node)) as producer:
+        async with AsyncProducer(node.address) as producer:
             await producer.send(topic, LARGE, queue_id=0)
             await producer.send_batch(topic, [LARGE, b"small"], queue_id=0)
 
@@ -74,7 +70,7 @@ def test_batches_that_wait_come_as_they_were_sent_compressed_too(
 ) -> None:
     sent = []
     for kind in ("zlib", "lz4", "zstd"):
-        with Producer(address(node), options=ProducerOptions(compression=kind)) as producer:
+        with Producer(node.address, options=ProducerOptions(compression=kind)) as producer:
             bodies = [LARGE + kind.encode(), b"small"]
             sent += bodies
             stored = producer.send_batch(topic, bodies, queue_id=0, tag=kind, **wait)
@@ -92,11 +88,11 @@ def test_batches_that_wait_come_as_they_were_sent_compressed_too(
 
 def test_a_broken_body_is_told_and_stops_nobody(node: Node, topic: str) -> None:
     broken = OutgoingMessage(b"no stream of zlib", sys_flag=1)
-    with Producer(address(node)) as producer:
+    with Producer(node.address) as producer:
         batch = [OutgoingMessage(b"before"), broken, OutgoingMessage(b"after")]
         producer.send_batch(topic, batch, queue_id=0).result(PATIENCE_S)
     messages = read(node, topic, 3)
-    words = ["receive", topic, "--queue", "0", "--address", address(node), "--json"]
+    words = ["receive", topic, "--queue", "0", "--address", node.address, "--json"]
     printed = run_command(*words)
     assert printed.returncode == 0, printed.stderr
     rows = [json.loads(line) for line in printed.stdout.splitlines()]

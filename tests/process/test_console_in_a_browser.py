@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledgermq.client import Admin, Producer
-from tests.process.client_node import SERVE, start_client_node
+from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.group_nodes import Group, Member, free_port, make_group
 from tests.process.running import topics_document
@@ -343,8 +343,7 @@ def test_ten_thousand_topics_are_found_and_exported(
     (node.root / "config").mkdir(parents=True)
     names = [f"topic-{number:05}" for number in range(TOPICS)]
     (node.root / "config" / "topics.json").write_text(topics_document(*names, queues=1))
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
     wait_until(lambda: answers(node), "the observer to answer")
     visitor = Visitor(browser, address_of(node)).sign_in()
     page = visitor.open("/topics")

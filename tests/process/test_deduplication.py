@@ -53,13 +53,9 @@ NODE = {}
 def topic(node: Node, request: pytest.FixtureRequest) -> str:
     """A topic with a window, of the test alone."""
     name = re.sub("[^a-z0-9_]", "", request.node.name)
-    with Admin(address(node)) as admin:
+    with Admin(node.address) as admin:
         admin.create_topic(name, queues=4, deduplication_window_ms=WINDOW_MS)
     return name
-
-
-def address(node: Node) -> str:
-    return f"ipc://{node.runtime}"
 
 
 def place(result: SendResult) -> tuple[str, int, int, int]:
@@ -86,7 +82,7 @@ def test_what_came_while_a_window_was_off_counts_when_it_is_on_again(
     node: Node, topic: str
 ) -> None:
     """Also where memory is older than the window, and the index is not asked for it."""
-    with Admin(address(node)) as admin, Producer(address(node)) as producer:
+    with Admin(node.address) as admin, Producer(node.address) as producer:
         admin.alter_topic(topic, deduplication_window_ms=SHORT_MS)
         first = producer.send(topic, b"first", unique_id="X").result()
         wait_until(
@@ -102,10 +98,10 @@ def test_what_came_while_a_window_was_off_counts_when_it_is_on_again(
 
 
 def test_an_id_counts_in_all_queues_of_its_topic_alone(node: Node, topic: str) -> None:
-    with Producer(address(node)) as producer:
+    with Producer(node.address) as producer:
         first = producer.send(topic, b"first", unique_id="order-17", queue_id=1).result()
         again = producer.send(topic, b"other", unique_id="order-17", queue_id=2).result()
-        with Producer(address(node)) as another:
+        with Producer(node.address) as another:
             third = another.send(topic, b"third", unique_id="order-17").result()
         drawn = [producer.send(topic, b"x").result() for _ in range(2)]
         elsewhere = [producer.send("other", b"x", unique_id="order-17").result() for _ in range(2)]
@@ -116,7 +112,7 @@ def test_an_id_counts_in_all_queues_of_its_topic_alone(node: Node, topic: str) -
     assert place(again) == place(third) == place(first)
     assert again.offset_message_id == first.offset_message_id
     assert not any(one.is_duplicate for one in [*drawn, *elsewhere])
-    assert Counter(stored(address(node), topic, 3)) == Counter(
+    assert Counter(stored(node.address, topic, 3)) == Counter(
         ["order-17", *(one.unique_id for one in drawn)]
     )
 
@@ -125,7 +121,7 @@ def test_of_a_batch_what_is_new_is_stored_together(node: Node, topic: str) -> No
     def batch(*ids: str) -> list[OutgoingMessage]:
         return [OutgoingMessage(id_.encode(), unique_id=id_) for id_ in ids]
 
-    with Producer(address(node)) as producer:
+    with Producer(node.address) as producer:
         before = producer.send_batch(topic, batch("a", "b"), queue_id=0).result()
         mixed = producer.send_batch(topic, batch("c", "a", "d", "d", "b", "e"), queue_id=3).result()
         known = producer.send_batch(topic, batch("e", "d"), queue_id=2).result()
@@ -136,13 +132,13 @@ def test_of_a_batch_what_is_new_is_stored_together(node: Node, topic: str) -> No
     assert (place(mixed[1]), place(mixed[4])) == (place(before[0]), place(before[1]))
     assert place(mixed[3]) == place(mixed[2])
     assert [place(one) for one in known] == [place(mixed[5]), place(mixed[2])]
-    assert sorted(stored(address(node), topic, 5)) == ["a", "b", "c", "d", "e"]
+    assert sorted(stored(node.address, topic, 5)) == ["a", "b", "c", "d", "e"]
 
 
 def test_an_id_is_free_again_when_its_window_is_over(node: Node, topic: str) -> None:
-    with Admin(address(node)) as admin:
+    with Admin(node.address) as admin:
         admin.alter_topic(topic, deduplication_window_ms=1_000)
-    with Producer(address(node)) as producer:
+    with Producer(node.address) as producer:
         first = producer.send(topic, b"x", unique_id="a").result()
         second: SendResult | None = None
 
@@ -152,18 +148,18 @@ def test_an_id_is_free_again_when_its_window_is_over(node: Node, topic: str) -> 
             return not second.is_duplicate
 
         wait_until(is_stored, "a second message of the id")
-        with Admin(address(node)) as admin:
+        with Admin(node.address) as admin:
             admin.alter_topic(topic, deduplication_window_ms=0)
         third = producer.send(topic, b"x", unique_id="a").result()
 
     assert second is not None
     assert second.store_timestamp > first.store_timestamp + 1_000
     assert not third.is_duplicate
-    assert stored(address(node), topic, 3) == ["a", "a", "a"]
+    assert stored(node.address, topic, 3) == ["a", "a", "a"]
 
 
 def test_a_delayed_message_counts_while_it_waits(node: Node, topic: str) -> None:
-    with Producer(address(node)) as producer:
+    with Producer(node.address) as producer:
         timer = producer.send(topic, b"x", unique_id="a", delay=3_600_000).result()
         level = producer.send(topic, b"x", unique_id="b", delay_level=18).result()
         plain = [producer.send(topic, b"x", unique_id=id_).result() for id_ in ("a", "b")]
@@ -177,7 +173,7 @@ def test_a_delayed_message_counts_while_it_waits(node: Node, topic: str) -> None
 
 
 def test_a_delayed_message_counts_from_its_delivery(node: Node, topic: str) -> None:
-    with Producer(address(node)) as producer, Consumer(address(node), topic=topic) as consumer:
+    with Producer(node.address) as producer, Consumer(node.address, topic=topic) as consumer:
         waiting = producer.send(topic, b"x", unique_id="a", delay=1).result()
         found: list[ReceivedMessage] = []
 
@@ -193,11 +189,11 @@ def test_a_delayed_message_counts_from_its_delivery(node: Node, topic: str) -> N
     assert (after.topic, after.queue_id, after.queue_offset) == (
         topic, found[0].queue_id, found[0].queue_offset,
     )  # fmt: skip
-    assert stored(address(node), topic, 1) == ["a"]
+    assert stored(node.address, topic, 1) == ["a"]
 
 
 def test_a_topic_that_was_deleted_and_made_again_begins_without_ids(node: Node, topic: str) -> None:
-    with Producer(address(node)) as producer, Admin(address(node)) as admin:
+    with Producer(node.address) as producer, Admin(node.address) as admin:
         for queue in range(4):
             producer.send(topic, b"old", unique_id=f"id-{queue}", queue_id=queue).result()
         admin.delete_topic(topic)
@@ -214,8 +210,8 @@ def test_a_topic_that_was_deleted_and_made_again_begins_without_ids(node: Node, 
 
 def test_a_transaction_counts_once_it_is_committed(node: Node, topic: str) -> None:
     with (
-        Producer(address(node)) as producer,
-        TransactionalProducer(address(node), group="shop") as shop,
+        Producer(node.address) as producer,
+        TransactionalProducer(node.address, group="shop") as shop,
     ):
         first = shop.transaction()
         first.send(topic, b"x", unique_id="a").result()
@@ -236,7 +232,7 @@ def test_a_transaction_counts_once_it_is_committed(node: Node, topic: str) -> No
     assert plain.is_duplicate
     assert caught.value.details["duplicates"] == ("a",)
     assert not new.is_duplicate
-    assert sorted(stored(address(node), topic, 2)) == ["a", "new"]
+    assert sorted(stored(node.address, topic, 2)) == ["a", "new"]
 
 
 @pytest.mark.parametrize("log", ["dledger", "commitlog"])
@@ -245,10 +241,10 @@ def test_a_writer_that_was_killed_knows_all_ids_again(
 ) -> None:
     node, topic = make_node(), TOPIC
     start_client_node(node, log=log)
-    with Admin(address(node)) as admin:
+    with Admin(node.address) as admin:
         admin.alter_topic(topic, deduplication_window_ms=WINDOW_MS)
     ids = [f"id-{number}" for number in range(IDS)]
-    with Producer(address(node)) as producer:
+    with Producer(node.address) as producer:
         results = [producer.send(topic, b"x", unique_id=id_) for id_ in ids]
         first = [one.result() for one in results]
         waiting = producer.send(topic, b"x", unique_id="later", delay=3_600_000).result()
@@ -262,7 +258,7 @@ def test_a_writer_that_was_killed_knows_all_ids_again(
     assert all(one.is_duplicate for one in [*second, twice])
     assert [place(one) for one in second] == [place(one) for one in first]
     assert place(twice) == place(waiting)
-    assert sorted(stored(address(node), topic, IDS + 1)) == sorted([*ids, "new"])
+    assert sorted(stored(node.address, topic, IDS + 1)) == sorted([*ids, "new"])
 
 
 class Sender(threading.Thread):
@@ -323,9 +319,9 @@ def test_two_producers_store_each_id_once_while_the_writer_is_killed(
     def kill() -> None:
         os.kill(node.pid("writer"), signal.SIGKILL)
 
-    senders = send_twice(address(node), topic, kill)
+    senders = send_twice(node.address, topic, kill)
 
-    assert_stored_once(senders, stored(address(node), topic, IDS))
+    assert_stored_once(senders, stored(node.address, topic, IDS))
 
 
 def test_the_next_leader_of_a_group_stores_each_id_once(make_node: Callable[[], Node]) -> None:
@@ -341,7 +337,7 @@ def test_the_next_leader_of_a_group_stores_each_id_once(make_node: Callable[[], 
 
 
 def test_the_example_stores_its_payments_once(node: Node) -> None:
-    done = run_python(EXAMPLE, address(node))
+    done = run_python(EXAMPLE, node.address)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
@@ -354,7 +350,7 @@ def test_the_example_stores_its_payments_once(node: Node) -> None:
 
 def test_an_asyncio_producer_is_told_of_duplicates(node: Node, topic: str) -> None:
     async def steps() -> None:
-        async with AsyncProducer(address(node)) as producer:
+        async with AsyncProducer(node.address) as producer:
             first = await producer.send(topic, b"x", unique_id="a")
             again = await producer.send(topic, b"x", unique_id="a")
             batch = await producer.send_batch(
@@ -373,7 +369,7 @@ def test_the_command_line_sets_windows_and_sends_ids(
 ) -> None:
     def command(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        status = main([*words, "--address", address(node), "--timeout", "60"])
+        status = main([*words, "--address", node.address, "--timeout", "60"])
         told = capsys.readouterr()
         return status, told.out, told.err
 
@@ -470,7 +466,7 @@ def test_what_stands_behind_a_message_that_was_left_out_is_not_stored_again(  # 
     than is looked for it by the window.
     """
     greet(raw, 4)
-    with Admin(address(node)) as admin:
+    with Admin(node.address) as admin:
         admin.alter_topic(topic, deduplication_window_ms=SHORT_MS)
         at_ms = time.time_ns() // 1_000_000 + 3_600_000
         waiting = TIMER_TOPIC, timer_properties(at_ms, RealQueue(topic, 0))

@@ -18,7 +18,7 @@ from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.config_json import decode_document
 from ledgermq.model.errors import MessageIllegalError
-from tests.process.client_node import SERVE, start_client_node
+from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, producer
 from tests.process.test_state_log import broker_of
@@ -134,9 +134,7 @@ def test_whatever_dies_a_delayed_message_is_there_once(make_node: Callable[[], N
         if role == "node":
             node.signal(signal.SIGKILL)
             node.wait_end()
-            node.forget_told()
-            node.launch([*SERVE, str(node.config)])
-            node.wait_ready()
+            node.serve()
         else:
             os.kill(node.pid(role), signal.SIGKILL)
         found = Counter(bytes(one.body) for one in received(address, "orders", len(sent)))

@@ -71,8 +71,7 @@ def test_a_plain_log_with_a_damaged_record_is_told_counted_and_not_taken_for_sho
     node.configure(store={"log": "commitlog", **SIZES}, scrub=FAST)
     (node.root / "config").mkdir(parents=True)
     (node.root / "config" / "topics.json").write_text(topics_document(TOPIC))
-    node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
-    node.wait_ready()
+    node.serve()
     member = Member(node, "n7")
     sent = fill([member], "first")
     path = sorted((node.root / "commitlog").iterdir())[0]

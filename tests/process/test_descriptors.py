@@ -10,9 +10,9 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from ledgermq.client import Admin, Producer
-from tests.process.client_node import SERVE
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
+from tests.process.node_start import SERVE
 from tests.process.running import topics_document
 
 pytestmark = pytest.mark.slow

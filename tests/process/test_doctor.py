@@ -101,8 +101,7 @@ def test_settings_that_the_running_node_has_not_read_are_told(
 ) -> None:
     node = make_node()
     node.configure(store={"mapped_file_size_commit_log": 262_144})
-    node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
-    node.wait_ready()
+    node.serve()
     node.configure(store={"mapped_file_size_commit_log": 262_144}, log={"level": "WARNING"})
     status, found = doctor(node, "--only", "settings")
 

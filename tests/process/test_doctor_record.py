@@ -29,7 +29,6 @@ from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
-SERVE = ["-m", "ledgermq.cli.main", "serve", "--config"]
 CHILDREN = ("raft", "writer", "dispatcher", "broker")
 QUICK = ("--only", "limits,settings,store")
 """Parts of the examination that do not wait for anything."""
@@ -93,8 +92,7 @@ def stacks_of(archive: Archive, role: str) -> str:
 def node(make_node: Callable[[], Node]) -> Node:
     made = make_node()
     made.configure(store={"mapped_file_size_commit_log": 262_144})
-    made.launch([*SERVE, str(made.config)])
-    made.wait_ready()
+    made.serve()
     return made
 
 

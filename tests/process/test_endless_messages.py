@@ -5,17 +5,15 @@ from __future__ import annotations
 import mmap
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from ledgermq.client import Consumer, Producer
-from tests.process.client_node import SERVE
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
+from tests.process.node_start import run_python
 from tests.process.raw_zmtp import LONG, MORE, ZmtpClient
 from tests.suite.patience import PATIENCE_S
 
@@ -76,8 +74,7 @@ def served(node: Node, **limits: int) -> dict[str, int]:
         },
         limits={"total_unread_bytes": LIMIT, **limits},
     )
-    node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
-    node.wait_ready()
+    node.serve()
     return ports
 
 
@@ -154,9 +151,13 @@ def test_connections_of_one_host_are_bounded_and_those_of_operators_are_not(
 
 
 LOCAL = """
-import socket, sys
+import os, socket, sys
 from tests.adversary import zmtp3
+from tests.process.node_start import run_python
 from tests.process.raw_zmtp import LONG, MORE
+os.setgroups([])
+os.setgid(65_534)
+os.setuid(65_534)
 sock = socket.socket(socket.AF_UNIX)
 sock.connect(sys.argv[1])
 sock.sendall(zmtp3.greeting() + zmtp3.ready())
@@ -177,22 +178,18 @@ except (BrokenPipeError, ConnectionResetError):
 def test_a_local_account_that_never_ends_a_message_is_ended(node: Node, name: str) -> None:
     limits = {"total_unread_bytes": LIMIT}
     node.configure(listen={"socket_mode": 0o666}, limits=limits)
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
     for folder in node.runtime.parents:
         if folder.stat().st_uid == os.geteuid() and folder != folder.parent:
             folder.chmod(folder.stat().st_mode | 0o755)
     role = {"produce": "writer", "consume": "broker"}[name]
     pid = node.pid(role)
-    arguments = [sys.executable, "-c", LOCAL, str(node.runtime / name), str(SENT_MAX)]
-    stranger = subprocess.run(
-        arguments, user=65_534, group=65_534, extra_groups=[], stdout=subprocess.PIPE, text=True,
-        check=True, env={"PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
+    # It becomes another account when all is imported: that may not read the interpreter's files.
+    stranger = run_python("-c", LOCAL, node.runtime / name, SENT_MAX)
     with Producer(f"ipc://{node.runtime}") as producer:
         producer.send("orders", b"honest").result()
 
-    assert stranger.stdout == "ended\n"
+    assert (stranger.returncode, stranger.stdout) == (0, "ended\n"), stranger.stderr
     assert node.pid(role) == pid
 
     def ended() -> int:

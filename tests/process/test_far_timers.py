@@ -10,7 +10,7 @@ import pytest
 
 from ledgermq.client import Producer
 from ledgermq.model.errors import MessageIllegalError
-from tests.process.client_node import SERVE, start_client_node
+from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.test_delivery import (
     DAY_MS,
@@ -64,9 +64,7 @@ def test_far_timers_do_not_keep_the_log_and_are_delivered_once(
         )
         node.signal(signal.SIGKILL)
         node.wait_end()
-        node.forget_told()
-        node.launch([*SERVE, str(node.config)])
-        node.wait_ready()
+        node.serve()
         wait_until(lambda: begin_of(node) > end, "the log to begin behind them", PATIENCE_S)
         waiting = broker.timers()
         one.cancel(far[0].unique_id)

@@ -35,10 +35,6 @@ def producer(node: Node) -> Iterator[Producer]:
         yield made
 
 
-def address(node: Node) -> str:
-    return f"ipc://{node.runtime}"
-
-
 def order(number: int) -> OutgoingMessage:
     properties = {"price": str(number), "region": "eu" if number % 2 else "us"}
     return OutgoingMessage(b"%d" % number, tag=f"t{number % 3}", properties=properties)
@@ -55,7 +51,7 @@ def test_a_consumer_gets_what_its_expression_wants_and_comes_to_the_end(
     wanted = MessageFilter.by_sql("price BETWEEN 50 AND 60 AND region = 'eu' OR TAGS IN ('none')")
     messages: list[ReceivedMessage] = []
     with Consumer(
-        address(node), topic=topic, group=f"{topic}_g", queues=[0], start="first", filter=wanted
+        node.address, topic=topic, group=f"{topic}_g", queues=[0], start="first", filter=wanted
     ) as consumer:
 
         def is_through() -> bool:
@@ -78,7 +74,7 @@ def test_a_held_pull_is_woken_by_a_message_that_is_wanted(
 
     def read() -> None:
         with Consumer(
-            address(node), topic=topic, queues=[0], start="first", filter=wanted
+            node.address, topic=topic, queues=[0], start="first", filter=wanted
         ) as consumer:
             wait_until(lambda: bool(found.extend(consumer.poll(1.0)) or found), "it", PATIENCE_S)
 
@@ -98,7 +94,7 @@ def test_an_expression_that_is_none_is_told_to_the_consumer(
     producer.send(topic, b"x", queue_id=0).result(PATIENCE_S)
     with (
         Consumer(
-            address(node), topic=topic, start="first", filter=MessageFilter.by_sql("price >> 5")
+            node.address, topic=topic, start="first", filter=MessageFilter.by_sql("price >> 5")
         ) as consumer,
         pytest.raises(FilterIllegalError, match=r"position=7, token='>'"),
     ):
@@ -112,7 +108,7 @@ def test_an_async_consumer_filters_too(node: Node, topic: str, producer: Produce
         wanted = MessageFilter.by_sql("price < 3")
         messages: list[ReceivedMessage] = []
         async with AsyncConsumer(
-            address(node), topic=topic, queues=[0], start="first", filter=wanted
+            node.address, topic=topic, queues=[0], start="first", filter=wanted
         ) as consumer:
             while len(messages) < 3:
                 messages += await consumer.poll(PATIENCE_S)
@@ -122,7 +118,7 @@ def test_an_async_consumer_filters_too(node: Node, topic: str, producer: Produce
 
 
 def receive(node: Node, topic: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run_command("receive", topic, *arguments, "--address", address(node))
+    return run_command("receive", topic, *arguments, "--address", node.address)
 
 
 def test_the_command_line_filters_and_names_what_is_wrong(

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from tests.process.group_nodes import free_port
+from tests.process.node_start import run_python
 
 pytestmark = pytest.mark.slow
 
@@ -22,14 +18,13 @@ with patch.object(secrets, "randbelow", side_effect=[int(sys.argv[1]) - 12_000, 
 """
 
 
-def test_a_port_that_was_chosen_is_not_given_to_another_process_before_it_is_used() -> None:
-    port = free_port()
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_port_that_was_chosen_is_not_given_to_another_process_before_it_is_used(
+    count: int,
+) -> None:
+    port = free_port(count) + count - 1
 
-    other = subprocess.run(
-        [sys.executable, "-c", CHOOSE, str(port)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        cwd=Path(__file__).parents[2],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    other = run_python("-c", CHOOSE, port)
 
+    assert other.returncode == 0, other.stderr
     assert int(other.stdout) in (19_000, 19_001)

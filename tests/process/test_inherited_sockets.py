@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 
 from ledgermq.remoting.codes import RequestCode
-from tests.process.client_node import SERVE
 from tests.process.conftest import Node, wait_until
-from tests.process.node_start import run_command
+from tests.process.node_start import SERVE, run_command
 from tests.process.remoting_client import RemotingClient
 
 pytestmark = pytest.mark.slow

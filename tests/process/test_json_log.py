@@ -20,8 +20,7 @@ def test_every_line_of_a_node_is_an_object(make_node: Callable[[], Node]) -> Non
     node.configure(
         store={"mapped_file_size_commit_log": 262_144}, log={"format": "json", "level": "DEBUG"}
     )
-    node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
-    node.wait_ready()
+    node.serve()
     os.kill(node.pid("broker"), signal.SIGKILL)
     wait_until(lambda: node.child("broker")["restarts"] == 1, "another broker")
     status = node.stop()

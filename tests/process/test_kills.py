@@ -26,7 +26,7 @@ from ledgermq.store.store_view import StoreView
 from tests.process.conftest import SOURCES, Node, is_alive, wait_until
 from tests.process.kill_journal import JournalReader, Place
 from tests.process.kill_producer import QUEUES
-from tests.process.node_start import Process, start_node
+from tests.process.node_start import SERVE, Process, start_node
 from tests.process.running import topics_document
 from tests.suite.patience import PATIENCE_S
 
@@ -34,7 +34,6 @@ pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get("LEDGERMQ_KILLS", "2"))
 TOPIC = "kills"
-SERVE = ["-m", "ledgermq.cli.main", "serve", "--config"]
 VICTIMS = ("raft", "writer", "dispatcher", "broker", "supervisor", "all")
 ROLES = {"raft": Role.RAFT, "writer": Role.WRITER, "dispatcher": Role.DISPATCHER} | {
     "broker": Role.BROKER

@@ -14,12 +14,12 @@ from ledgermq.client import Producer
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.store.store_view import StoreView
 from tests.process.conftest import Node
+from tests.process.node_start import SERVE
 from tests.process.running import topics_document
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
-SERVE = ["-m", "ledgermq.cli.main", "serve", "--config"]
 TOPIC = "orders"
 BATCH = 30
 

@@ -16,7 +16,7 @@ from ledgermq.client import Consumer, Producer
 from ledgermq.client.admin.broker_admins import ArchiveAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.observer.metrics.series import CATALOG
-from tests.process.client_node import SERVE, start_client_node
+from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.group_nodes import TOPIC, Member, make_group, producer
 from tests.process.http_client import HttpAnswer, get
@@ -329,8 +329,7 @@ def test_ten_thousand_topics_and_two_thousand_groups_have_as_many_series_as_are_
         for step in range(PAIRS_PER_GROUP)
     }
     (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
     with Producer(f"ipc://{node.runtime}") as one:
         sent = [one.send(name, b"body") for name in names[:300] for _ in range(3)]
         for result in sent:

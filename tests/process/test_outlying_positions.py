@@ -20,7 +20,7 @@ from ledgermq.rules.messages.transactions import GROUP as TRANSACTIONS
 from ledgermq.rules.messages.transactions import HALF_QUEUE, OP_QUEUE
 from ledgermq.rules.state.broker_state import APPLIED_KEY
 from ledgermq.verbs.waiting import ListTransactions
-from tests.process.client_node import SERVE, start_client_node
+from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, make_group, producer
 from tests.process.test_outside_tables import OPTIONS, restart_killed
@@ -42,10 +42,10 @@ def node(request: pytest.FixtureRequest, make_node: Callable[[], Node]) -> Node:
     """A stopped node, whose queue 0 of ``orders`` has three messages."""
     made = make_node()
     start_client_node(made, log=request.param)
-    with Producer(address(made)) as producer:
+    with Producer(made.address) as producer:
         producer.send_batch("orders", [b"old"] * 3, queue_id=0).result()
         producer.send("orders", b"later", delay_level=1).result()
-    with GroupConsumer(address(made), group="g") as member:
+    with GroupConsumer(made.address, group="g") as member:
         member.subscribe("orders")
         # Its topic of retries is there now.
         member.poll(0.0)
@@ -53,14 +53,8 @@ def node(request: pytest.FixtureRequest, make_node: Callable[[], Node]) -> Node:
     return made
 
 
-def address(node: Node) -> str:
-    return f"ipc://{node.runtime}"
-
-
 def start(node: Node) -> None:
-    node.forget_told()
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
 
 
 def written_by_rocketmq(node: Node) -> None:
@@ -86,7 +80,7 @@ def edited_in_place(node: Node) -> None:
 def received(node: Node, bodies: set[bytes]) -> list[bytes]:
     """What a member of the group is given until it has ``bodies``; committed."""
     found: list[bytes] = []
-    with Consumer(address(node), topic="orders", group="g", options=OPTIONS) as consumer:
+    with Consumer(node.address, topic="orders", group="g", options=OPTIONS) as consumer:
         while not bodies <= {*found}:
             batch = consumer.poll(1.0)
             found += [bytes(one.body) for one in batch]
@@ -101,26 +95,26 @@ def test_what_comes_after_a_position_beyond_its_queue_is_delivered(
     spoil(node)
     start(node)
     restart_killed(node)
-    with Producer(address(node)) as producer:
+    with Producer(node.address) as producer:
         # Before anybody of the group has asked for its offsets.
         producer.send_batch("orders", [b"a", b"b"], queue_id=0).result()
         producer.send("orders", b"c", queue_id=1).result()
         producer.send("orders", b"delayed", queue_id=3, delay_level=1).result()
-    producer_of_transactions = TransactionalProducer(address(node), group="p")
+    producer_of_transactions = TransactionalProducer(node.address, group="p")
     producer_of_transactions.transaction().send("orders", b"half").result()
     node.stop()
     start(node)
     first = received(node, {b"a", b"b", b"c", b"delayed"})
-    with GroupConsumer(address(node), group="g") as member:
+    with GroupConsumer(node.address, group="g") as member:
         member.subscribe("orders")
-        with Producer(address(node)) as producer:
+        with Producer(node.address) as producer:
             producer.send("orders", b"again", queue_id=0).result()
         batch = next(found for found in iter(lambda: member.poll(1.0), None) if len(found))
         member.retry_later(*batch, delay_level=1)
         member.commit()
         back = next(found for found in iter(lambda: member.poll(1.0), None) if len(found))
         member.commit()
-    with connect_broker(address(node), name="test", timeout_s=PATIENCE_S) as broker:
+    with connect_broker(node.address, name="test", timeout_s=PATIENCE_S) as broker:
         half_messages, _ = broker.run(asking(ListTransactions(10)))
         committed = [broker.group_offset("g", topic) for topic in ("orders", "gone")]
     producer_of_transactions.close()

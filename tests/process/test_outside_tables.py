@@ -28,7 +28,7 @@ from ledgermq.rules.state.broker_state import APPLIED_KEY
 from ledgermq.rules.state.state_commands import STATE_QUEUE_ID
 from ledgermq.rules.state.state_tables import FILES, OWN_FILES
 from ledgermq.store.store_view import StoreView
-from tests.process.client_node import SERVE, start_client_node
+from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, make_group, producer
 from tests.process.running import topics_document
@@ -51,9 +51,7 @@ def restart_killed(node: Node) -> None:
     for pid in node.pids().values():
         os.kill(pid, signal.SIGKILL)
     node.wait_end()
-    node.forget_told()
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
 
 
 def document(node: Node, file: str) -> dict[str, object]:
@@ -83,8 +81,7 @@ def store(
             "max_index_num": 400,
         },
     )
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
     return node, topic
 
 
@@ -170,9 +167,7 @@ def test_files_of_an_older_version_that_say_nothing_heal(make_node: Callable[[],
     for file, content in empty.items():
         path = node.root / "ledgermq" / file
         path.write_bytes(encode_document({**content, APPLIED_KEY: -1}))
-    node.forget_told()
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
     with DeadLetters(address, group="g", timeout_s=PATIENCE_S) as letters:
         again = letters.replay([0, 1])
 
@@ -262,9 +257,7 @@ def test_what_rocketmq_wrote_since_is_newer_than_our_older_commands(
     (node.root / "config" / "consumerOffset.json").write_text(theirs)
     if not has_queues:
         shutil.rmtree(node.root / "consumequeue")
-    node.forget_told()
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
     with connect_broker(address, name="test", timeout_s=PATIENCE_S) as broker:
         before = broker.group_offset("g", "orders")
         kept = broker.route("kept", create=False).write_queues

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.process.conftest import nodes_made
+from tests.process.node_start import SERVE
 from tests.small_store import write_store
 
 pytestmark = pytest.mark.slow
 
-SERVE = ["-m", "ledgermq.cli.main", "serve", "--config"]
 UMASKS = pytest.mark.parametrize("umask", [0, 0o022], ids=["umask0", "umask022"])
 FOR_ALL = {"ledgermq.toml", "node.toml"}
 """Settings have no secrets, and are there for who only looks."""

@@ -302,9 +302,7 @@ def test_by_times_all_are_found_that_came_after_the_clock_was_put_back(
         times.append(time_ms)
     path.write_bytes(content)
     shutil.rmtree(node.root / "index")
-    node.forget_told()
-    node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
-    node.wait_ready()
+    node.serve()
     with Queries(address) as queries:
 
         def found(begin: int, end: int) -> list[bytes]:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from ledgermq.model.exit_status import EXIT_OK, EXIT_STORAGE
-from tests.process.client_node import SERVE, start_client_node
+from tests.process.client_node import start_client_node
 from tests.process.conftest import Node
-from tests.process.node_start import run_command
+from tests.process.node_start import SERVE, run_command
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,7 +10,6 @@ import pytest
 
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import HeaderKind
-from tests.process.client_node import SERVE
 from tests.process.conftest import Node, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
@@ -43,9 +42,7 @@ def test_the_second_port_answers_as_the_first_and_a_node_goes_on_without_it(
     node.stop()
 
     with socket.create_server(("127.0.0.1", int(second(address).rpartition(":")[2]))):
-        node.forget_told()
-        node.launch([*SERVE, str(node.config)])
-        node.wait_ready()
+        node.serve()
         other = RemotingClient(address)
         wait_until(lambda: brokers_of(other, "orders") == {"0": address}, "the node to lead")
         other.close()

@@ -16,7 +16,6 @@ from ledgermq.client import Consumer, Producer, ProducerOptions
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.wire.send_frame import Sent
 from ledgermq.wire.session import NOT_TOLD, Refusal
-from tests.process.client_node import SERVE
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.raw_producer import RawProducer
 from tests.process.running import topics_document
@@ -60,8 +59,7 @@ def start(node: Node, *, has_index: bool = True) -> None:
     config = node.root / "config"
     config.mkdir(parents=True)
     (config / "topics.json").write_text(topics_document("orders", "other"))
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
 
 
 @pytest.fixture(scope="module")

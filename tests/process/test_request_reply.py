@@ -26,10 +26,6 @@ NODE = {}
 """One node for all tests, with the settings of the kit."""
 
 
-def address(node: Node) -> str:
-    return f"ipc://{node.runtime}"
-
-
 @contextmanager
 def server(node: Node, topic: str) -> Iterator[None]:
     """Answers each request of ``topic`` twice, in capitals; the second answer is one too many."""
@@ -37,8 +33,8 @@ def server(node: Node, topic: str) -> Iterator[None]:
 
     def serve() -> None:
         with (
-            Producer(address(node)) as producer,
-            Consumer(address(node), topic=topic, start="first") as consumer,
+            Producer(node.address) as producer,
+            Consumer(node.address, topic=topic, start="first") as consumer,
         ):
             while not stop.is_set():
                 for message in consumer.poll(0.1):
@@ -57,8 +53,8 @@ def server(node: Node, topic: str) -> Iterator[None]:
 def test_each_of_many_threads_gets_its_own_reply(node: Node, topic: str) -> None:
     with (
         server(node, topic),
-        Requester(address(node)) as one,
-        Requester(address(node)) as other,
+        Requester(node.address) as one,
+        Requester(node.address) as other,
         ThreadPoolExecutor(8) as threads,
     ):
 
@@ -77,7 +73,7 @@ def test_each_of_many_threads_gets_its_own_reply(node: Node, topic: str) -> None
 def test_a_request_that_nobody_answers_ends_in_time_and_the_next_one_is_answered(
     node: Node, topic: str
 ) -> None:
-    with Requester(address(node)) as requester:
+    with Requester(node.address) as requester:
         with pytest.raises(TimedOutError):
             requester.request(topic, b"early", timeout=0.5)
         with server(node, topic):
@@ -92,14 +88,14 @@ def test_a_request_that_nobody_answers_ends_in_time_and_the_next_one_is_answered
 def test_tasks_ask_and_reply(node: Node, topic: str) -> None:
     async def serve() -> None:
         async with (
-            AsyncProducer(address(node)) as producer,
-            AsyncConsumer(address(node), topic=topic, start="first") as consumer,
+            AsyncProducer(node.address) as producer,
+            AsyncConsumer(node.address, topic=topic, start="first") as consumer,
         ):
             async for message in consumer:
                 await producer.reply(message, bytes(message.body).upper())
 
     async def ask() -> list[bytes]:
-        async with AsyncRequester(address(node)) as requester:
+        async with AsyncRequester(node.address) as requester:
             with pytest.raises(TimedOutError):
                 await requester.request(f"{topic}_other", b"nobody", timeout=0.3)
             serving = asyncio.create_task(serve())

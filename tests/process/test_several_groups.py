@@ -20,7 +20,6 @@ from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from tests.certificates import make_certificate
-from tests.process.client_node import SERVE
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.group_nodes import free_port
 from tests.process.port_processes import one_at_each
@@ -106,9 +105,7 @@ def test_either_node_tells_the_routes_of_both_groups_and_of_the_one_that_is_left
     west.node.wait_end()
     wait_until(lambda: east.brokers_of("orders") == ["east"], "the dead one to be gone")
     without = body(east.ask(Code.GET_BROKER_CLUSTER_INFO))
-    west.node.forget_told()
-    west.node.launch([*SERVE, str(west.node.config)])
-    west.node.wait_ready()
+    west.node.serve()
     for group in groups:
         wait_until(group.tells_both, f"{group.name} to tell of both again")
 

@@ -31,8 +31,7 @@ def test_a_consumer_that_does_not_read_holds_its_window_and_delays_nobody(
         limits={"client_window_bytes": WINDOW},
         ack={"mode": "lossy-leader"},
     )  # fmt: skip
-    node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
-    node.wait_ready()
+    node.serve()
     address = f"ipc://{node.runtime}"
     with Producer(address, options=ProducerOptions(timeout_s=PATIENCE_S)) as sender:
         sender.send_batch("t", [BODY] * 16, queue_id=0).result()

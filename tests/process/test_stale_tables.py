@@ -23,9 +23,10 @@ from ledgermq.model.names.transactions import HALF_TOPIC
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.wire.send_frame import Sent
 from ledgermq.wire.session import Refusal
-from tests.process.client_node import SERVE, start_client_node
+from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import make_group
+from tests.process.node_start import SERVE
 from tests.process.port_processes import one_at_each
 from tests.process.raw_producer import RawProducer
 from tests.process.remoting_node import start_remoting_node

@@ -30,7 +30,7 @@ from ledgermq.rules.state.broker_state import APPLIED_KEY
 from ledgermq.rules.state.state_tables import FILES, OWN_FILES
 from ledgermq.rules.tables.group_offsets import GroupOffsets
 from ledgermq.rules.tables.topics import TopicTable
-from tests.process.client_node import SERVE, start_client_node
+from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member, producer
 from tests.suite.patience import PATIENCE_S
@@ -82,9 +82,7 @@ def test_what_was_answered_is_there_after_all_processes_were_killed(node: Node) 
         broker.group_commit("g", "orders", {2: 7})
         node.signal(signal.SIGKILL)
     node.wait_end()
-    node.forget_told()
-    node.launch([*SERVE, str(node.config)])
-    node.wait_ready()
+    node.serve()
     with broker_of(address) as broker:
         offsets = broker.group_offset("g", "orders")
         made = broker.route("made", create=False)

@@ -16,7 +16,6 @@ from ledgermq.cli.main import main
 from ledgermq.client import Producer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import LedgerError, NoPermissionError
-from tests.process.client_node import SERVE
 from tests.process.cluster_change import KEYED, Cluster, native_client
 from tests.process.cluster_history import PLAIN, History
 from tests.process.cluster_nodes import STEP_S
@@ -176,9 +175,7 @@ def test_a_command_that_is_killed_once_the_topic_is_spread_only_opens_it(
     with sales.killed_at("orders-b:"):
         pass
     closed = sales.phases()
-    sales.other.node.forget_told()
-    sales.other.node.launch([*SERVE, str(sales.other.node.config)])
-    sales.other.node.wait_ready()
+    sales.other.node.serve()
     with sales.killed_at("has its queues in all groups"):
         pass
     shut = sales.phases()

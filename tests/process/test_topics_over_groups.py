@@ -15,7 +15,6 @@ from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import NoPermissionError
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode
-from tests.process.client_node import SERVE
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
 from tests.process.remoting_client import RemotingClient
@@ -87,9 +86,7 @@ def test_a_topic_is_spread_to_a_group_that_joined_later_and_was_away(
     other.node.end()
     spread = as_json(topic(home, "spread", "sales", "--over", "all", "--json"))
     both = topic(home, "create", "bills", "--queues", "4", "--over", "all")
-    other.node.forget_told()
-    other.node.launch([*SERVE, str(other.node.config)])
-    other.node.wait_ready()
+    other.node.serve()
     everywhere = {"orders-a": (4, 6), "orders-b": (4, 6)}
     for group in pair:
         wait_until(lambda asked=group: route(asked, "sales") == everywhere, "the route of both")

@@ -74,13 +74,9 @@ def quick_node(make_node: Callable[[], Node]) -> Node:
     return made
 
 
-def address(node: Node) -> str:
-    return f"ipc://{node.runtime}"
-
-
 @pytest.fixture
 def producer(node: Node) -> Iterator[TransactionalProducer]:
-    with TransactionalProducer(address(node), group=GROUP) as made:
+    with TransactionalProducer(node.address, group=GROUP) as made:
         yield made
 
 
@@ -89,7 +85,7 @@ def bodies(node: Node, topic: str, count: int) -> list[bytes]:
     options = ConsumerOptions(hold_ms=200)
     found: list[bytes] = []
     deadline = time.monotonic() + PATIENCE_S
-    with Consumer(address(node), topic=topic, start="first", options=options) as consumer:
+    with Consumer(node.address, topic=topic, start="first", options=options) as consumer:
         while len(found) < count:
             assert time.monotonic() < deadline, (topic, found)
             found += [bytes(message.body) for message in consumer.poll(1.0)]
@@ -163,7 +159,7 @@ def test_an_end_is_repeated_as_it_was_and_contradicted_by_nobody(
     stored = transaction.send("orders", b"kept").result()
 
     def end(decision: Decision, *, group: str = GROUP, messages: int = 1) -> None:
-        with broker_of(address(node)) as broker:
+        with broker_of(node.address) as broker:
             broker.run(
                 end_steps(
                     group,
@@ -247,7 +243,7 @@ def test_nobody_writes_to_the_topics_of_transactions_but_half_messages(node: Nod
 def test_a_listener_is_asked_how_the_transactions_of_a_dead_producer_ended(
     quick_node: Node,
 ) -> None:
-    first = TransactionalProducer(address(quick_node), group=GROUP)
+    first = TransactionalProducer(quick_node.address, group=GROUP)
     orphan = first.transaction()
     for number in range(3):
         orphan.send("orders", b"%d" % number).result()
@@ -263,7 +259,7 @@ def test_a_listener_is_asked_how_the_transactions_of_a_dead_producer_ended(
             return Decision.COMMIT
         return decisions.get(undecided.id)
 
-    with TransactionalProducer(address(quick_node), group=GROUP, listener=listener):
+    with TransactionalProducer(quick_node.address, group=GROUP, listener=listener):
         found = bodies(quick_node, "orders", 4)
     assert quick_node.stop() == 0
     seen = next(one for one in asked if one.id == orphan.id)
@@ -280,7 +276,7 @@ def test_a_listener_is_asked_how_the_transactions_of_a_dead_producer_ended(
 
 def kept_aside(node: Node) -> list[bytes]:
     """The first message that nobody has answered for, once there is one."""
-    with broker_of(address(node)) as broker:
+    with broker_of(node.address) as broker:
         wait_until(
             lambda: any(row.topic == UNANSWERED_TOPIC for row in broker.topics()),
             "the message to be kept aside",
@@ -294,10 +290,10 @@ def test_what_nobody_answers_for_is_kept_aside_after_so_many_checks(
 ) -> None:
     node = make_node()
     start_client_node(node, transactions={**QUICK, "transaction_check_max": 3})
-    with TransactionalProducer(address(node), group=GROUP) as producer:
+    with TransactionalProducer(node.address, group=GROUP) as producer:
         lost = producer.send("orders", b"lost", lambda _: None)
     found = kept_aside(node)
-    with broker_of(address(node)) as broker, pytest.raises(TransactionUnknownError):
+    with broker_of(node.address) as broker, pytest.raises(TransactionUnknownError):
         broker.run(end_steps(GROUP, lost.id, Decision.COMMIT, messages=1, offset=0))
     assert node.stop() == 0
     (message,) = messages_of(node, UNANSWERED_TOPIC)
@@ -321,14 +317,14 @@ def test_rounds_in_which_a_message_asks_to_be_left_alone_count_as_no_checks(
         asked.append(undecided)
         return Decision.COMMIT
 
-    with TransactionalProducer(address(node), group=GROUP) as producer:
+    with TransactionalProducer(node.address, group=GROUP) as producer:
         # The one behind it that nobody answers for is put aside meanwhile.
         for body, seconds in ((b"patient", "4"), (b"lost", "0")):
             left = producer.transaction()
             left.send("orders", body, properties={CHECK_IMMUNITY_TIME: seconds}).result()
             left.leave_open()
     lost = kept_aside(node)
-    with TransactionalProducer(address(node), group=GROUP, listener=listener):
+    with TransactionalProducer(node.address, group=GROUP, listener=listener):
         found = bodies(node, "orders", 1)
     assert node.stop() == 0
     copies = [one for one in messages_of(node, HALF_TOPIC) if one.body == b"patient"]
@@ -371,7 +367,7 @@ def test_many_threads_have_their_transactions_at_once(
 
 @both_logs
 def test_a_node_that_was_killed_knows_how_transactions_ended(node: Node) -> None:
-    with TransactionalProducer(address(node), group=GROUP) as producer:
+    with TransactionalProducer(node.address, group=GROUP) as producer:
         with producer.transaction() as kept:
             kept.send("orders", b"kept").result()
         open_ = producer.transaction()
@@ -380,7 +376,7 @@ def test_a_node_that_was_killed_knows_how_transactions_ended(node: Node) -> None
             os.kill(node.pid(role), signal.SIGKILL)
             wait_until(lambda role=role: role in node.pids(), f"{role} to be back")
         open_.commit()
-        with broker_of(address(node)) as broker:
+        with broker_of(node.address) as broker:
             broker.run(end_steps(GROUP, kept.id, Decision.COMMIT, messages=1, offset=0))
             with pytest.raises(TransactionEndedError):
                 broker.run(end_steps(GROUP, kept.id, Decision.ROLLBACK, messages=1, offset=0))
@@ -403,7 +399,7 @@ def test_asyncio_has_the_same_transactions(node: Node) -> None:
 
     async def work() -> tuple[TransactionResult, TransactionResult]:
         async with AsyncTransactionalProducer(
-            address(node), group=GROUP, listener=listener
+            node.address, group=GROUP, listener=listener
         ) as producer:
             async with producer.transaction() as both:
                 await both.send("orders", b"both")
@@ -430,7 +426,7 @@ def test_who_gives_up_waiting_for_a_message_ends_its_transaction_all_the_same(no
         return Decision.COMMIT
 
     async def work() -> None:
-        async with AsyncTransactionalProducer(address(node), group=GROUP) as producer:
+        async with AsyncTransactionalProducer(node.address, group=GROUP) as producer:
             await producer.send("orders", b"first", commits)
             writer = node.pid("writer")
             os.kill(writer, signal.SIGSTOP)
@@ -449,7 +445,7 @@ def test_who_gives_up_waiting_for_a_message_ends_its_transaction_all_the_same(no
 
 
 def test_an_asyncio_listener_answers_for_a_dead_producer(quick_node: Node) -> None:
-    with TransactionalProducer(address(quick_node), group=GROUP) as first:
+    with TransactionalProducer(quick_node.address, group=GROUP) as first:
         left = first.send("orders", b"left", lambda _: None)
 
     async def work() -> UndecidedTransaction:
@@ -462,7 +458,7 @@ def test_an_asyncio_listener_answers_for_a_dead_producer(quick_node: Node) -> No
                 raise ZeroDivisionError
             return Decision.COMMIT
 
-        async with AsyncTransactionalProducer(address(quick_node), group=GROUP, listener=listener):
+        async with AsyncTransactionalProducer(quick_node.address, group=GROUP, listener=listener):
             found = await asyncio.wait_for(asked, PATIENCE_S)
             seen = await asyncio.to_thread(bodies, quick_node, "orders", 1)
             assert seen == [b"left"]
@@ -473,11 +469,11 @@ def test_an_asyncio_listener_answers_for_a_dead_producer(quick_node: Node) -> No
 
 def test_the_command_shows_what_waits_and_ends_it(node: Node) -> None:
     def run(*words: str) -> tuple[int, str]:
-        done = run_command("transaction", *words, "--address", address(node))
+        done = run_command("transaction", *words, "--address", node.address)
         return done.returncode, done.stdout + done.stderr
 
     nothing = run("list")
-    with TransactionalProducer(address(node), group=GROUP) as producer:
+    with TransactionalProducer(node.address, group=GROUP) as producer:
         kept, dropped = (producer.transaction() for _ in range(2))
         kept.send("orders", b"kept").result()
         kept.send("other", b"kept").result()
@@ -505,7 +501,7 @@ def test_the_command_shows_what_waits_and_ends_it(node: Node) -> None:
 
 def test_the_example_books_and_tells(node: Node) -> None:
     example = SOURCES / "examples" / "transactions.py"
-    done = run_python(example, address(node), node.folder / "orders.db")
+    done = run_python(example, node.address, node.folder / "orders.db")
     lines = done.stdout.splitlines()
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -528,8 +524,7 @@ def test_what_rocketmq_has_left_open_is_asked_for_and_ended(
         },
         transactions={**QUICK, "transaction_check_max": 1_000},
     )
-    node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
-    node.wait_ready()
+    node.serve()
     wanted = {"tx2": Decision.COMMIT, "tx8": Decision.COMMIT, "tx5": Decision.ROLLBACK}
     asked: dict[str, UndecidedTransaction] = {}
 
@@ -539,15 +534,15 @@ def test_what_rocketmq_has_left_open_is_asked_for_and_ended(
         asked[key] = undecided
         return wanted.get(key)
 
-    with TransactionalProducer(address(node), group="golden-tx", listener=listener):
+    with TransactionalProducer(node.address, group="golden-tx", listener=listener):
         found = bodies(node, "tx", 6)
-        with broker_of(address(node)) as broker:
+        with broker_of(node.address) as broker:
             wait_until(
                 lambda: broker.run(asking(ListTransactions(10)))[0] == 1 and "tx11" in asked,
                 "the end of tx5, and the question for tx11",
                 timeout_s=PATIENCE_S,
             )
-    with broker_of(address(node)) as broker:
+    with broker_of(node.address) as broker:
         (left,) = broker.run(asking(ListTransactions(10)))[1]
     assert node.stop() == 0
     stored = {one.keys[0]: one for one in messages_of(node, "tx")}

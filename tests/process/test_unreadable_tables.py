@@ -10,8 +10,9 @@ import pytest
 from ledgermq.cli.main import main
 from ledgermq.client import Admin
 from ledgermq.formats.config_json import decode_document
-from tests.process.client_node import SERVE, start_client_node
+from tests.process.client_node import start_client_node
 from tests.process.conftest import Node
+from tests.process.node_start import SERVE
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow

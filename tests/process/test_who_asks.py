@@ -30,8 +30,7 @@ def started(node: Node) -> tuple[str, int]:
     """Where the node listens in clear, without users."""
     port = free_port()
     configured(node, port)
-    node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
-    node.wait_ready()
+    node.serve()
     return "127.0.0.1", port
 
 
@@ -98,8 +97,7 @@ def test_users_are_told_apart_from_the_moment_that_access_is_switched_on(
     node = make_node()
     port = free_port()
     configured(node, port)
-    node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
-    node.wait_ready()
+    node.serve()
     local = f"ipc://{node.runtime}"
     options = ProducerOptions(timeout_s=PATIENCE_S)
 

@@ -22,7 +22,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ledgermq.client import Producer
-from tests.process.client_node import SERVE
 from tests.process.conftest import Node, wait_until
 from tests.spark.started_streams import run_to_end
 from tests.spark.topic_copies import (
@@ -147,9 +146,7 @@ def test_each_message_is_a_row_once_whoever_is_killed_and_whenever(
         finally:
             copier.kill()
         if dies_too:
-            node.forget_told()
-            node.launch([*SERVE, str(node.config)])
-            node.wait_ready()
+            node.serve()
         rows, offsets = copied(addresses), consumed(addresses)
 
         assert set(rows.values()) == {1}

@@ -41,14 +41,10 @@ def archive(golden: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def address_of(node: Node) -> str:
-    return f"ipc://{node.runtime}"
-
-
 def replayed(archive: Path, node: Node, name: str, **choice: Any) -> ReplayOutcome:
     wanted = ReplayChoice(**{"to_topic": "orders", **choice})
     tasks = TasksHere()
-    store, nodes = FolderStore(archive), [address_of(node)]
+    store, nodes = FolderStore(archive), [node.address]
     return replay(tasks, store, nodes, wanted, name=name, timeout_s=PATIENCE_S)
 
 
@@ -139,7 +135,7 @@ def ran(plans: list[str], archive: Path, node: Node, topic: str) -> list[str]:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "tests.unit.pipeline.replay_dying"),
-            *(str(archive), address_of(node), topic),
+            *(str(archive), node.address, topic),
         ],
         input="\n".join(plans) + "\n",
         cwd=ROOT,
@@ -169,7 +165,7 @@ def test_a_run_that_dies_anywhere_sends_nothing_twice(archive: Path, node: Node)
 def archive_of_runs(node: Node, tmp_path: Path) -> Path:
     """Of the node itself, in three runs; the second one has nothing of the topic."""
     root = tmp_path / "runs"
-    with Producer(address_of(node)) as producer:
+    with Producer(node.address) as producer:
         for topic in ("orders", "bills", "orders"):
             futures = [
                 producer.send(topic, b"%d" % n, tag="red", keys=[f"k{n}"], queue_id=n % 4)
