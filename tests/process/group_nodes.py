@@ -17,9 +17,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from ledgermq.client import Producer, ProducerOptions
+from ledgermq.client import Consumer, Producer, ProducerOptions
 from ledgermq.model.config.settings import VIP_DISTANCE
-from ledgermq.model.errors import StorageError
+from ledgermq.model.errors import NotLeaderError, StorageError
 from ledgermq.model.ids import NodeId
 from ledgermq.sessions.keys.peer_keys import init_keys
 from ledgermq.store.store_view import StoreView
@@ -222,6 +222,21 @@ class Group:
             return False
 
         self._await(is_level, "the members to have dispatched what was committed")
+
+    def wait_read(self, wanted: set[bytes]) -> None:
+        """Read the topic from its beginning until all of ``wanted`` has come."""
+        missing = set(wanted)
+        with Consumer(self.addresses, topic=TOPIC, group="audit") as consumer:
+
+            def is_read() -> bool:
+                try:
+                    missing.difference_update(bytes(one.body) for one in consumer.poll(timeout=1.0))
+                except NotLeaderError:
+                    # A leader is elected at this moment.
+                    return False
+                return not missing
+
+            wait_until(is_read, "all that was acknowledged to be read")
 
     def _await(self, condition: Callable[[], Any], what: str) -> Any:
         """As ``wait_until``; who waits in vain learns what each member said."""

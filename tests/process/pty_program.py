@@ -6,8 +6,6 @@ import fcntl
 import os
 import pty
 import struct
-import subprocess
-import sys
 import termios
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -17,10 +15,22 @@ import pyte
 
 from ledgermq.cli.top.top_live import DRAWING, DRAWN
 from tests.process.conftest import SOURCES, wait_until
+from tests.process.node_start import start_node
 from tests.readable import is_readable
 
 LOOK_S = 0.05
 READ_SIZE = 65_536
+
+_AT_A_TERMINAL = """
+import fcntl, os, signal, sys, termios
+from ledgermq.cli.main import main
+# A session whose terminal it is: signals about its size are sent to that. Whoever runs the tests in
+# the background has Ctrl-C ignored, which a program would inherit.
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main())
+"""
 
 
 class PtyProgram:
@@ -32,23 +42,9 @@ class PtyProgram:
         self._written = b""
         self._terminal, inner = pty.openpty()
         self._set_size(columns, lines)
-        self.process = subprocess.Popen(
-            # A session whose terminal it is: signals about its size are sent to that. Whoever runs
-            # the tests in the background has Ctrl-C ignored, which a program would inherit.
-            [
-                "env",
-                "--default-signal=INT",
-                "setsid",
-                "--ctty",
-                sys.executable,
-                "-m",
-                "ledgermq.cli.main",
-                *words,
-            ],
-            stdin=inner,
-            stdout=inner,
-            stderr=inner,
-            env={
+        self.process = start_node(
+            ["-c", _AT_A_TERMINAL, *words], given=inner, output=inner,
+            environment={
                 **os.environ,
                 "PYTHONPATH": str(SOURCES),
                 "TERM": "xterm-256color",
@@ -56,7 +52,7 @@ class PtyProgram:
                 "COLUMNS": "80",
                 "LINES": "24",
             },
-        )
+        )  # fmt: skip
         os.close(inner)
 
     def __enter__(self) -> Self:

@@ -37,8 +37,7 @@ class Guarded:
         while self.produce == self.consume:
             self.produce = free_port()
         self.configure(access={"enabled": True})
-        node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
-        node.wait_ready()
+        node.serve()
 
     def configure(self, **tables: dict[str, Any]) -> None:
         """Write the settings, with these besides those of the sockets."""
@@ -264,7 +263,7 @@ def test_an_imported_user_is_what_the_file_says_and_who_is_left_over_is_named(
 
 def quota_refusal(member: Member, body: bytes) -> QuotaError | None:
     """The error of who sends and does not wait for its quota; None if there is another one."""
-    with producer(member, timeout_s=1.0) as hurried:
+    with producer(member, timeout_s=0.3) as hurried:
         error = refusal(lambda: hurried.send(TOPIC, body, queue_id=0).result())
     return error if isinstance(error, QuotaError) else None
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,7 @@ from ledgermq.ipc.cursor_page import CursorPage, LogCursor
 from tests.process.batch_load import BATCH, BatchLoad
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import SIZES, TOPIC
-from tests.process.node_start import run_command
+from tests.process.node_start import SOURCES, Process, run_command, start_node
 from tests.process.running import topics_document
 from tests.process.test_backup import bodies, faults
 
@@ -36,11 +35,14 @@ class RealStream:
     def __init__(self, node: Node, target: Path) -> None:
         self._node = node
         self._words = ["backup", "stream", node.root, target, "--runtime-dir", node.runtime]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     def start(self) -> None:
         words = [str(word) for word in (*self._words, "--interval", 0.1)]
-        self._process = subprocess.Popen([sys.executable, "-m", "ledgermq.cli.main", *words])
+        self._process = start_node(
+            ["-m", "ledgermq.cli.main", *words],
+            environment={**os.environ, "PYTHONPATH": str(SOURCES)}, output=1, errors=2,
+        )  # fmt: skip
 
     def kill(self) -> None:
         assert self._process is not None

@@ -78,7 +78,7 @@ def test_every_member_has_the_certificate_of_its_address_and_lets_nobody_in_othe
         assert route.code == ResponseCode.SUCCESS
         assert unsigned.code != ResponseCode.SUCCESS
     for host in HOSTS:
-        hurried = ProducerOptions(timeout_s=1.0)
+        hurried = ProducerOptions(timeout_s=0.5)
         address = f"tcp://{host}:{made.consume_port}"
         with pytest.raises(LedgerError), Producer(address, options=hurried) as keyless:
             keyless.send("orders", b"no").result()

@@ -59,7 +59,7 @@ def test_idle_connections_take_no_file_from_a_node(
     for name in ("limits.connections_max", "remoting.connections_max"):
         assert f"{name}=" in told[0]
     assert node.process is not None and node.process.poll() is None
-    assert not node.logged(" CRITICAL ")
+    assert not node.logged(" CRITICAL "), node.log.read_text()
 
 
 def test_a_soft_limit_is_raised_as_far_as_it_may_be(make_node: Callable[[], Node]) -> None:

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.client import Consumer
 from ledgermq.formats.index_file import HEADER_SIZE, IndexHeader, IndexLayout, put_header
 from ledgermq.formats.queue_unit import UNIT_SIZE, QueueUnit
-from ledgermq.model.errors import DiskFullError, LedgerError, NotLeaderError
+from ledgermq.model.errors import DiskFullError, LedgerError
 from ledgermq.process.table_files import UnsettledTables
 from tests.plain_codecs import put_unit
 from tests.process.conftest import SOURCES, Node, wait_until
@@ -113,22 +112,6 @@ class Sender:
         return True
 
 
-def read_all(group: Group, wanted: set[bytes]) -> None:
-    """Read the topic from its beginning until all of ``wanted`` has come."""
-    missing = set(wanted)
-    with Consumer(group.addresses, topic=TOPIC, group="audit") as consumer:
-
-        def is_read() -> bool:
-            try:
-                missing.difference_update(bytes(one.body) for one in consumer.poll(timeout=1.0))
-            except NotLeaderError:
-                # A leader is elected at this moment.
-                return False
-            return not missing
-
-        wait_until(is_read, "all that was acknowledged to be read", timeout_s=PATIENCE_S)
-
-
 def check_stores(group: Group, sender: Sender) -> None:
     """After the end: what was acknowledged is stored everywhere, once."""
     group.wait_equal()
@@ -169,12 +152,12 @@ def test_a_full_disk_refuses_is_read_survives_a_restart_and_resumes(
         wait_until(lambda: is_dispatched(member), "dispatch to resume", timeout_s=PATIENCE_S)
         assert member.node.pids() == pids
         assert member.node.status()["state"] == "ready"
-        read_all(group, set(sender.acknowledged))
+        group.wait_read(set(sender.acknowledged))
     disk.fill()
     member.kill()
     member.start()
     member.node.wait_ready()
-    read_all(group, set(sender.acknowledged))
+    group.wait_read(set(sender.acknowledged))
     disk.give_back()
     wait_until(sender.goes_through, "writes to resume", timeout_s=PATIENCE_S)
     check_stores(group, sender)
@@ -319,11 +302,11 @@ def test_a_group_whose_disks_are_all_full_refuses_elects_and_resumes(
     for member in group.members:
         disk_of(member.node).fill()
     sender.until_refused()
-    read_all(group, set(sender.acknowledged))
+    group.wait_read(set(sender.acknowledged))
     first = group.leader()
     first.kill()
     group.leader(besides=first)
-    read_all(group, set(sender.acknowledged))
+    group.wait_read(set(sender.acknowledged))
     first.start()
     for member in group.members:
         disk_of(member.node).give_back()

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ledgermq.client import Consumer
-from ledgermq.model.errors import LedgerError, NotLeaderError
+from ledgermq.model.errors import LedgerError
 from ledgermq.model.exit_status import EXIT_STORAGE
 from tests.process.conftest import Node, is_alive, wait_until
 from tests.process.full_disk import disk_of, small_disks, why_not
-from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
+from tests.process.group_nodes import TOPIC, Member, make_group, producer
 from tests.process.sick_disk import SickDisk
 from tests.suite.patience import PATIENCE_S
 
@@ -46,22 +45,6 @@ class Sender:
             return False
         self.acknowledged += bodies
         return True
-
-
-def read_all(group: Group, wanted: set[bytes]) -> None:
-    """Read the topic from its beginning until all of ``wanted`` has come."""
-    missing = set(wanted)
-    with Consumer(group.addresses, topic=TOPIC, group="audit") as consumer:
-
-        def is_read() -> bool:
-            try:
-                missing.difference_update(bytes(one.body) for one in consumer.poll(timeout=1.0))
-            except NotLeaderError:
-                # A leader is elected at this moment.
-                return False
-            return not missing
-
-        wait_until(is_read, "all that was acknowledged to be read", timeout_s=PATIENCE_S)
 
 
 def wait_given_up(member: Member, pids: list[int]) -> int:
@@ -114,7 +97,7 @@ def test_a_leader_whose_disk_fails_ends_and_another_leads_with_all_that_was_ackn
     second = group.leader(besides=first)
     for _ in range(3):
         wait_until(sender.goes_through, "the others to take messages", PATIENCE_S)
-    read_all(group, set(sender.acknowledged))
+    group.wait_read(set(sender.acknowledged))
     come_back(first, disk)
     group.wait_equal()
     assert set(group.stop()) == {0}
@@ -152,7 +135,7 @@ def test_a_node_of_its_own_acknowledges_nothing_that_its_disk_refused(
     status = wait_given_up(member, pids)
     come_back(member, disk)
     wait_until(sender.goes_through, "messages after the repair", PATIENCE_S)
-    read_all(group, set(sender.acknowledged))
+    group.wait_read(set(sender.acknowledged))
     assert group.stop() == [0]
 
     assert not any(taken)

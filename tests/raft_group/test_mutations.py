@@ -6,12 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
-from ledgermq.model.ids import Index, NodeId
-from ledgermq.raft.messages import EntryId, HardState, VoteRefusal, VoteRequest
-from ledgermq.raft.roles import candidate, follower, leader
+from ledgermq.model.ids import NodeId
+from ledgermq.raft.messages import HardState
+from ledgermq.raft.roles import leader
 from ledgermq.raft.roles.leadership import Leadership
 from ledgermq.raft.roles.node_state import NodeState
 from ledgermq.raft.timing import LAST_WAITS
+from tests.raft_group.mutations import (
+    commit_follows_the_end_of_the_log,
+    old_terms_are_committed_by_counting,
+    previous_term_is_not_checked,
+    shorter_logs_get_votes,
+)
 from tests.raft_group.node import SimNode
 from tests.raft_group.runs import failure
 
@@ -29,46 +35,6 @@ def vote_is_not_persisted(patch: Patch) -> None:
         start(node, now, seed)
 
     patch.setattr(SimNode, "start", forget)
-
-
-def old_terms_are_committed_by_counting(patch: Patch) -> None:
-    """Figure 8."""
-
-    def always(state: NodeState, lead: Leadership, index: Index) -> bool:
-        return True
-
-    patch.setattr(leader, "_is_own_term", always)
-
-
-def previous_term_is_not_checked(patch: Patch) -> None:
-    """Section 5.3, consistency check: the index alone says nothing."""
-
-    def any_term(state: NodeState, previous: EntryId) -> bool:
-        return previous.index <= state.log.last.index
-
-    patch.setattr(follower, "_has_previous", any_term)
-
-
-def commit_follows_the_end_of_the_log(patch: Patch) -> None:
-    """dl316 and DLedger's clipping: entries that no leader has verified are taken for committed."""
-
-    def clip(state: NodeState) -> None:
-        index = min(state.following.leader_commit, state.held)
-        if index > state.commit:
-            state.set_commit(index)
-
-    patch.setattr(follower, "learn_commit", clip)
-
-
-def shorter_logs_get_votes(patch: Patch) -> None:
-    """Section 5.4.1, election restriction."""
-    refusal = candidate._refusal
-
-    def lenient(state: NodeState, source: NodeId, request: VoteRequest) -> object:
-        reason = refusal(state, source, request)
-        return None if reason is VoteRefusal.LOG_BEHIND else reason
-
-    patch.setattr(candidate, "_refusal", lenient)
 
 
 def written_counts_as_durable(patch: Patch) -> None:

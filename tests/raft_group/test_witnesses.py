@@ -14,13 +14,17 @@ from dataclasses import replace
 import pytest
 
 from ledgermq.model.ids import Index, NodeId
-from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import NO_ENTRY, VoteRefusal, VoteRequest
-from ledgermq.raft.quorum import majority
 from ledgermq.raft.roles import attesting
 from ledgermq.raft.roles.leadership import Attesting, Leadership
 from ledgermq.raft.roles.node_state import NodeState
 from ledgermq.raft.roles.witness import WitnessCore
+from tests.raft_group.mutations import (
+    it_counts_as_one_that_holds_bodies,
+    it_is_always_leant_on,
+    it_is_never_leant_on,
+    it_votes_for_shorter_logs,
+)
 from tests.raft_group.witness import SimWitness
 from tests.raft_group.witness_runs import WitnessRun, failure
 from tests.sim.search import find
@@ -102,41 +106,6 @@ def it_answers_before_it_is_durable(patch: Patch) -> None:
 
     patch.setattr(SimWitness, "turn", late)
     patch.setattr(SimWitness, "start", early)
-
-
-def it_votes_for_shorter_logs(patch: Patch) -> None:
-    """Section 5.4.1, election restriction: a witness knows one entry that counts."""
-    refusal = WitnessCore._refusal
-
-    def lenient(core: WitnessCore, source: NodeId, request: VoteRequest) -> VoteRefusal | None:
-        reason = refusal(core, source, request)
-        return None if reason is VoteRefusal.LOG_BEHIND else reason
-
-    patch.setattr(WitnessCore, "_refusal", lenient)
-
-
-def it_counts_as_one_that_holds_bodies(patch: Patch) -> None:
-    """Told of everything at once, as a voter with bodies is sent it."""
-
-    def at_once(state: NodeState, lead: Leadership) -> Index:
-        return state.log.last_index if lead.term_begin is not None else Index(-1)
-
-    patch.setattr(attesting, "attestable", at_once)
-
-
-def it_is_always_leant_on(patch: Patch) -> None:
-    """Committed with it and one body less while all keep up: nobody waits for the other site."""
-
-    def fewest(membership: Membership, *, leans: bool) -> int:
-        del leans
-        return majority(len(membership.voters)) - 1
-
-    patch.setattr(attesting, "bodies_needed", fewest)
-
-
-def it_is_never_leant_on(patch: Patch) -> None:
-    """Who is lost for good stops the group, and the witness is for nothing."""
-    patch.setattr(attesting, "look", lambda state, lead, known: None)
 
 
 def it_is_leant_on_for_ever(patch: Patch) -> None:

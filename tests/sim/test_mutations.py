@@ -8,12 +8,10 @@ from textwrap import dedent
 
 import pytest
 
-from ledgermq.model.ids import Index, NodeId
+from ledgermq.model.ids import Index
 from ledgermq.process.environment import Environment
 from ledgermq.raft.effects import AppendEntries
-from ledgermq.raft.messages import EntryId, VoteRefusal, VoteRequest
-from ledgermq.raft.roles import candidate, follower, leader
-from ledgermq.raft.roles.leadership import Leadership
+from ledgermq.raft.roles import follower, leader
 from ledgermq.raft.roles.node_state import NodeState, WriterState
 from ledgermq.raft_node import raft_process, term_file
 from ledgermq.raft_node.peers.peers import Peers
@@ -23,6 +21,12 @@ from ledgermq.sim.runs.runs import run_seed
 from ledgermq.store.log.log_writer import LogEnd
 from ledgermq.store.recovery import recovery
 from ledgermq.writer.log.flusher import FlushRule
+from tests.raft_group.mutations import (
+    commit_follows_the_end_of_the_log,
+    old_terms_are_committed_by_counting,
+    previous_term_is_not_checked,
+    shorter_logs_get_votes,
+)
 from tests.sim.search import find
 
 SEEDS = 500
@@ -35,24 +39,6 @@ def votes_are_not_synced(patch: Patch) -> None:
     patch.setattr(term_file, "sync_content", lambda fd: None)
     # The mirror for DLedger is synced, and read, too.
     patch.setattr(term_file, "replace_file", lambda path, content: None)
-
-
-def old_terms_are_committed_by_counting(patch: Patch) -> None:
-    """Figure 8."""
-
-    def always(state: NodeState, lead: Leadership, index: Index) -> bool:
-        return True
-
-    patch.setattr(leader, "_is_own_term", always)
-
-
-def previous_term_is_not_checked(patch: Patch) -> None:
-    """Section 5.3, consistency check: the index alone says nothing."""
-
-    def any_term(state: NodeState, previous: EntryId) -> bool:
-        return previous.index <= state.log.last.index
-
-    patch.setattr(follower, "_has_previous", any_term)
 
 
 def committed_entries_are_cut(patch: Patch) -> None:
@@ -78,28 +64,6 @@ def the_lease_has_a_stale_clock(patch: Patch) -> None:
         return state.leadership.began - state.policy.timing.election_max
 
     patch.setattr(leader, "_quorum_horizon", horizon)
-
-
-def commit_follows_the_end_of_the_log(patch: Patch) -> None:
-    """dl316 and DLedger's clipping: entries that no leader has verified are taken for committed."""
-
-    def clip(state: NodeState) -> None:
-        index = min(state.following.leader_commit, state.held)
-        if index > state.commit:
-            state.set_commit(index)
-
-    patch.setattr(follower, "learn_commit", clip)
-
-
-def shorter_logs_get_votes(patch: Patch) -> None:
-    """Section 5.4.1, election restriction."""
-    refusal = candidate._refusal
-
-    def lenient(state: NodeState, source: NodeId, request: VoteRequest) -> VoteRefusal | None:
-        reason = refusal(state, source, request)
-        return None if reason is VoteRefusal.LOG_BEHIND else reason
-
-    patch.setattr(candidate, "_refusal", lenient)
 
 
 def written_counts_as_durable(patch: Patch) -> None:

@@ -58,7 +58,8 @@ _PARTS = (
         "rules",
         tests=(
             "tests/unit", "tests/format", "tests/datadriven", "tests/fuzz", "tests/suite",
-            "tests/test_constants.py", "tests/test_documents.py", "tests/test_known_races.py",
+            "tests/test_constants.py", "tests/test_distributions.py", "tests/test_documents.py",
+            "tests/test_known_races.py",
             "tests/test_layout.py", "tests/test_maps.py", "tests/test_operating_commands.py",
         ),
         environment={"LEDGERMQ_FLIP_STEP": "7", "LEDGERMQ_CONVERSION_KILLS": "60"},
