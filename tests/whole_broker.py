@@ -8,11 +8,8 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from ledgermq.broker.broker_process import BrokerWorker
-from ledgermq.broker.call_service import CallService
 from ledgermq.broker.calls import AnsweredVerb
-from ledgermq.broker.pulls.consumers import Consumers, MakeConsumers
-from ledgermq.broker.pulls.pull_service import PullService
-from ledgermq.broker.pulls.query_service import QueryService
+from ledgermq.broker.pulls.consumers import ClientServices, Consumers, MakeConsumers
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.gateway.port import RemotingPort
 from ledgermq.gateway.requests import Code
@@ -31,12 +28,12 @@ def _rows() -> _Rows:
     found = _Rows({}, {})
 
     def begin(environment: Environment, tables: BrokerTables, make: MakeConsumers) -> BrokerWorker:
-        def noted(pulls: PullService, calls: CallService, queries: QueryService) -> Consumers:
-            found.verbs.update(calls.verbs)
-            port = RemotingPort(environment, tables, pulls, calls, queries)
+        def noted(services: ClientServices) -> Consumers:
+            found.verbs.update(services.calls.verbs)
+            port = RemotingPort(environment, tables, services)
             found.codes.update({row.code: row for row in port.codes})
             port.close()
-            return make(pulls, calls, queries)
+            return make(services)
 
         return BrokerWorker(environment, tables, noted)
 

@@ -14,12 +14,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from ledgermq.broker.broker_services import BrokerServices
-from ledgermq.broker.call_service import CallService
 from ledgermq.broker.cluster.home_questions import HomeLine, HomeQuestions
 from ledgermq.broker.pulls.consume_service import ConsumeService
-from ledgermq.broker.pulls.consumers import Consumers, MakeConsumers
-from ledgermq.broker.pulls.pull_service import PullService
-from ledgermq.broker.pulls.query_service import QueryService
+from ledgermq.broker.pulls.consumers import ClientServices, Consumers, MakeConsumers
 from ledgermq.broker.reading.damage_reports import DamageReports
 from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.reading.store_upkeep import StoreUpkeep
@@ -98,17 +95,10 @@ class BrokerWorker:
         self._log = log = self._state_log(mailbox, contain)
         self._positions = PositionCheck(store, tables, clock=environment.clock)
         self._made = made = BrokerServices(
-            environment,
-            tables,
-            store,
-            log,
-            counts=counts,
-            mailbox=mailbox,
-            contain=contain,
-            line=line,
+            environment, tables, store, log, mailbox, counts=counts, contain=contain, line=line
         )
         self.services = made.listed
-        self._service = make_consumers(made.pulls, made.calls, made.queries)
+        self._service = make_consumers(ClientServices(made.pulls, made.calls, made.queries))
         made.pulls.send = self._service.send_answers
         self._standing = ReaderStanding(environment.page, settings.store.log)
         self._untold: Standing | None = None
@@ -407,7 +397,6 @@ class BrokerWorker:
         self._order_due_ms = now_ms + ORDER_REPEAT_MS
 
 
-ClientServices = tuple[PullService, CallService, QueryService]
 AroundClients = Callable[[Consumers, Surroundings, BrokerTables, ClientServices], Consumers]
 """Puts other clients beside our own."""
 
@@ -429,11 +418,9 @@ def run(settings: Settings, stop: StopFlag, *, around_clients: AroundClients = _
     def make(environment: Surroundings) -> BrokerWorker:
         tables = BrokerTables(StorePaths.of(settings).topics.parent, settings)
 
-        def consumers(pulls: PullService, calls: CallService, queries: QueryService) -> Consumers:
-            own = ConsumeService(
-                environment, pulls, calls, queries, users=tables.users, quotas=tables.quotas
-            )
-            return around_clients(own, environment, tables, (pulls, calls, queries))
+        def consumers(services: ClientServices) -> Consumers:
+            own = ConsumeService(environment, services, users=tables.users, quotas=tables.quotas)
+            return around_clients(own, environment, tables, services)
 
         faults = RequestFaults(environment.page.counters(Role.BROKER))
         worker = BrokerWorker(

@@ -54,9 +54,9 @@ class BrokerServices:
         tables: BrokerTables,
         store: ReadableStore,
         log: StateLog,
+        mailbox: Mailbox,
         *,
         counts: Counts,
-        mailbox: Mailbox,
         contain: Contain,
         line: HomeLine | None,
     ) -> None:

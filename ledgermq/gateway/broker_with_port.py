@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ledgermq.broker import broker_process
-from ledgermq.broker.call_service import CallService
 from ledgermq.broker.callers import PortClient
-from ledgermq.broker.pulls.consumers import Consumers
+from ledgermq.broker.pulls.consumers import ClientServices, Consumers
 from ledgermq.broker.pulls.pull_answers import Answer
-from ledgermq.broker.pulls.pull_service import PullService
-from ledgermq.broker.pulls.query_service import QueryService
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_requests import Reply
 from ledgermq.gateway.port import RemotingPort
@@ -115,6 +112,6 @@ def _with_port(
     own: Consumers,
     environment: Surroundings,
     tables: BrokerTables,
-    services: tuple[PullService, CallService, QueryService],
+    services: ClientServices,
 ) -> Consumers:
-    return BothClients(own, RemotingPort(environment, tables, *services))
+    return BothClients(own, RemotingPort(environment, tables, services))

@@ -6,10 +6,9 @@ import logging
 import select
 import socket
 
-from ledgermq.broker.call_service import CallService
+from ledgermq.broker.pulls.consumers import ClientServices
 from ledgermq.broker.pulls.pull_answers import Answer
 from ledgermq.broker.pulls.pull_service import PullService
-from ledgermq.broker.pulls.query_service import QueryService
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_requests import Reply
 from ledgermq.gateway.administration.broker_codes import AclCodes, BrokerCodes
@@ -68,12 +67,7 @@ class RemotingPort:
     """
 
     def __init__(
-        self,
-        environment: Environment,
-        tables: BrokerTables,
-        pulls: PullService,
-        calls: CallService,
-        queries: QueryService,
+        self, environment: Environment, tables: BrokerTables, services: ClientServices
     ) -> None:
         """Listen where the settings say.
 
@@ -86,7 +80,7 @@ class RemotingPort:
         self._links = ServerLinks()
         self._epoll.register(self._links.fileno(), select.EPOLLIN)
         self._counts = environment.page.counters(Role.BROKER)
-        context = self._context(environment, tables, (pulls, calls, queries))
+        context = self._context(environment, tables, services)
         self._calls, self._sockets = context.calls, context.sockets
         self._sockets_fd = self._sockets.fileno()
         self._epoll.register(self._sockets_fd, select.EPOLLIN)
@@ -100,10 +94,7 @@ class RemotingPort:
         self._now_ms = environment.clock.monotonic_ns() // 1_000_000
 
     def _context(
-        self,
-        environment: Environment,
-        tables: BrokerTables,
-        services: tuple[PullService, CallService, QueryService],
+        self, environment: Environment, tables: BrokerTables, services: ClientServices
     ) -> BrokerContext:
         (pulls, service, queries), counts = services, self._counts
         calls = PortCalls(service, self.reply)

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ledgermq.broker.call_rights import Act, audit, check_call
-from ledgermq.broker.call_service import CallService
 from ledgermq.broker.callers import Caller, Client, OwnClient
 from ledgermq.broker.calls import anybody
+from ledgermq.broker.pulls.consumers import ClientServices
 from ledgermq.broker.pulls.pull_answers import Answer
-from ledgermq.broker.pulls.pull_service import PullService
-from ledgermq.broker.pulls.query_service import QueryService
 from ledgermq.broker.state.state_requests import Encoded, Reply
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Role
@@ -181,9 +179,7 @@ class ConsumeService:
     def __init__(
         self,
         environment: Surroundings,
-        pulls: PullService,
-        calls: CallService,
-        queries: QueryService,
+        services: ClientServices,
         *,
         users: UserTable,
         quotas: QuotaTable,
@@ -193,7 +189,7 @@ class ConsumeService:
         Raises:
             ConfigError: it cannot be bound, or the key of the settings cannot be used.
         """
-        settings = environment.settings
+        settings, (pulls, calls, queries) = environment.settings, services
         self._gate = AccessGate(settings.access, users, check_users=calls.log.check_started)
         self._limits = RateLimits(
             "consume", quotas, settings.quotas, now_ns=environment.clock.monotonic_ns()

@@ -7,7 +7,7 @@ worker.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ledgermq.broker.call_service import CallService
 from ledgermq.broker.pulls.pull_answers import Answer
@@ -93,5 +93,13 @@ class Consumers(Protocol):
         ...
 
 
-MakeConsumers = Callable[[PullService, CallService, QueryService], Consumers]
+class ClientServices(NamedTuple):
+    """What clients are answered by."""
+
+    pulls: PullService
+    calls: CallService
+    queries: QueryService
+
+
+MakeConsumers = Callable[[ClientServices], Consumers]
 """Makes the clients' side of a broker's services."""

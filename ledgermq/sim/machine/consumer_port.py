@@ -9,9 +9,8 @@ from typing import NamedTuple, Self
 
 from ledgermq.broker.call_service import CallService
 from ledgermq.broker.callers import Caller
+from ledgermq.broker.pulls.consumers import ClientServices
 from ledgermq.broker.pulls.pull_answers import Answer
-from ledgermq.broker.pulls.pull_service import PullService
-from ledgermq.broker.pulls.query_service import QueryService
 from ledgermq.broker.state.state_requests import Encoded, Reply
 from ledgermq.ipc.loop import Pollable
 from ledgermq.model.config.settings import Settings
@@ -52,10 +51,9 @@ class ConsumerPort:
         self._count = 0
         self._is_open = True
 
-    def serve(self, pulls: PullService, calls: CallService, queries: QueryService) -> Self:
+    def serve(self, services: ClientServices) -> Self:
         """Answer with these; see ``MakeConsumers``."""
-        del pulls, queries
-        self._calls = calls
+        self._calls = services.calls
         return self
 
     def ask(self, verb: str, arguments: Mapping[str, object], take: Take) -> None:
