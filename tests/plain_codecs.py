@@ -9,7 +9,6 @@ from typing import NamedTuple
 from zlib import crc32
 
 from ledgermq.formats.dledger_entry import (
-    _HEADER,
     HEADER_SIZE,
     MAGIC,
     EntryHeader,
@@ -18,8 +17,6 @@ from ledgermq.formats.dledger_entry import (
     decode_entry_header,
 )
 from ledgermq.formats.index_file import (
-    _ITEM,
-    _SLOT,
     SLOT_SIZE,
     IndexLayout,
     get_header,
@@ -27,7 +24,7 @@ from ledgermq.formats.index_file import (
     put_header,
     time_difference,
 )
-from ledgermq.formats.queue_unit import _UNIT, PREFILL, UNIT_SIZE, QueueUnit
+from ledgermq.formats.queue_unit import PREFILL, UNIT_SIZE, QueueUnit
 from ledgermq.formats.records.message import (
     ITEM_SIZE_MIN,
     PROPERTIES_SIZE,
@@ -41,14 +38,18 @@ from ledgermq.model.errors import CorruptLogError, MessageIllegalError, Protocol
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.limits import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX
 
-_HEAD = Struct(">iiiii")
+_ENTRY_HEADER = Struct(">iiqqqiIIi")
+_INDEX_SLOT = Struct(">i")
+_INDEX_ITEM = Struct(">iqii")
+_UNIT = Struct(">qiq")
+_BATCH_ITEM = Struct(">iiiii")
 
 
 def encode_entry_header(header: EntryHeader) -> bytes:
     """The 48 bytes of ``header``, with its CRCs as they are."""
     assert header.size >= HEADER_SIZE, header
     assert min(header.index, header.term, header.position) >= 0, header
-    return _HEADER.pack(
+    return _ENTRY_HEADER.pack(
         MAGIC,
         header.size,
         header.index,
@@ -178,12 +179,14 @@ def put_key(
         return False
     key_hash = index_key_hash(key)
     slot_at = layout.slot_at(key_hash % layout.slots)
-    (previous,) = _SLOT.unpack_from(page, slot_at)
+    (previous,) = _INDEX_SLOT.unpack_from(page, slot_at)
     if not 0 < previous <= number:
         previous = 0
     difference = time_difference(header, store_timestamp)
-    _ITEM.pack_into(page, layout.item_at(number), key_hash, physical_offset, difference, previous)
-    page[slot_at : slot_at + SLOT_SIZE] = _SLOT.pack(number)
+    _INDEX_ITEM.pack_into(
+        page, layout.item_at(number), key_hash, physical_offset, difference, previous
+    )
+    page[slot_at : slot_at + SLOT_SIZE] = _INDEX_SLOT.pack(number)
     if number == 1:
         header = header._replace(
             begin_timestamp=store_timestamp, begin_physical_offset=physical_offset
@@ -224,7 +227,7 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
             )
         assert -0x8000_0000 <= flag <= 0x7FFF_FFFF, flag
         size = ITEM_SIZE_MIN + len(body) + len(properties)
-        head = _HEAD.pack(size, 0, 0, flag, len(body))
+        head = _BATCH_ITEM.pack(size, 0, 0, flag, len(body))
         parts += (head, body, PROPERTIES_SIZE.pack(len(properties)), properties)
     return b"".join(parts)
 
@@ -240,11 +243,11 @@ def decode_batch(payload: memoryview) -> list[BatchItem]:
     while at < len(payload):
         if at + ITEM_SIZE_MIN > len(payload):
             raise _illegal("batch item is cut off", at, "item_size", len(payload) - at)
-        size, _, _, flag, body_size = _HEAD.unpack_from(payload, at)
+        size, _, _, flag, body_size = _BATCH_ITEM.unpack_from(payload, at)
         end = at + size
         if size < ITEM_SIZE_MIN or end > len(payload):
             raise _illegal("batch item has an impossible size", at, "item_size", size)
-        body_at = at + _HEAD.size
+        body_at = at + _BATCH_ITEM.size
         properties_at = body_at + body_size + PROPERTIES_SIZE.size
         if body_size < 0 or properties_at > end:
             raise _illegal("body does not fit in its batch item", at, "body_size", body_size)
