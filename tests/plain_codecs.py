@@ -18,13 +18,15 @@ from ledgermq.formats.dledger_entry import (
 )
 from ledgermq.formats.index_file import (
     SLOT_SIZE,
+    TIME_DIFFERENCE_MAX,
+    IndexHeader,
     IndexLayout,
     get_header,
     index_key_hash,
     put_header,
-    time_difference,
 )
-from ledgermq.formats.queue_unit import PREFILL, UNIT_SIZE, QueueUnit
+from ledgermq.formats.java_hash import java_hash
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.formats.records.message import (
     ITEM_SIZE_MIN,
     PROPERTIES_SIZE,
@@ -98,6 +100,23 @@ def decode_entry(
     return Entry(header, view[at + HEADER_SIZE : at + header.size])
 
 
+class QueueUnit(NamedTuple):
+    """Where one message of one queue lies in the commit log."""
+
+    physical_offset: int
+    size: int
+    tags_hash: int
+
+
+PREFILL = QueueUnit(0, 0x7FFF_FFFF, 0)
+"""What stands before the first unit of a queue that begins in the middle of a file."""
+
+
+def tags_hash(tags: str) -> int:
+    """The hash of a message's tag as the unit holds it, 0 without one."""
+    return java_hash(tags) if tags else 0
+
+
 def put_unit(page: memoryview, number: int, unit: QueueUnit) -> None:
     """Write ``unit`` in slot ``number`` of the queue file mapped at ``page``.
 
@@ -152,6 +171,18 @@ def index_keys(topic: str, properties: dict[str, str], *, sys_flag: int) -> tupl
     if unique_id:
         keys = (unique_id, *keys)
     return tuple(f"{topic}#{key}" for key in keys)
+
+
+def time_difference(header: IndexHeader, store_timestamp: int) -> int:
+    """Seconds from the file's begin, as an item holds them.
+
+    Java measures before it sets the begin: in a file that follows a full one, the first item's
+    difference is the one from the full file's end.
+    """
+    if header.begin_timestamp <= 0:
+        return 0
+    milliseconds = store_timestamp - header.begin_timestamp
+    return min(max(milliseconds, 0) // 1_000, TIME_DIFFERENCE_MAX)
 
 
 def put_key(
