@@ -9,7 +9,6 @@ from typing import NamedTuple
 from zlib import crc32
 
 from ledgermq.formats.dledger_entry import (
-    _HEADER,
     HEADER_SIZE,
     MAGIC,
     EntryHeader,
@@ -18,16 +17,16 @@ from ledgermq.formats.dledger_entry import (
     decode_entry_header,
 )
 from ledgermq.formats.index_file import (
-    _ITEM,
-    _SLOT,
     SLOT_SIZE,
+    TIME_DIFFERENCE_MAX,
+    IndexHeader,
     IndexLayout,
     get_header,
     index_key_hash,
     put_header,
-    time_difference,
 )
-from ledgermq.formats.queue_unit import _UNIT, PREFILL, UNIT_SIZE, QueueUnit
+from ledgermq.formats.java_hash import java_hash
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.formats.records.message import (
     ITEM_SIZE_MIN,
     PROPERTIES_SIZE,
@@ -41,14 +40,18 @@ from ledgermq.model.errors import CorruptLogError, MessageIllegalError, Protocol
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.limits import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX
 
-_HEAD = Struct(">iiiii")
+_ENTRY_HEADER = Struct(">iiqqqiIIi")
+_INDEX_SLOT = Struct(">i")
+_INDEX_ITEM = Struct(">iqii")
+_UNIT = Struct(">qiq")
+_BATCH_ITEM = Struct(">iiiii")
 
 
 def encode_entry_header(header: EntryHeader) -> bytes:
     """The 48 bytes of ``header``, with its CRCs as they are."""
     assert header.size >= HEADER_SIZE, header
     assert min(header.index, header.term, header.position) >= 0, header
-    return _HEADER.pack(
+    return _ENTRY_HEADER.pack(
         MAGIC,
         header.size,
         header.index,
@@ -95,6 +98,23 @@ def decode_entry(
     header = decode_entry_header(view, at, end=end, position=position, file=file)
     check_entry(view, at, header, previous_chain_crc=previous_chain_crc, file=file)
     return Entry(header, view[at + HEADER_SIZE : at + header.size])
+
+
+class QueueUnit(NamedTuple):
+    """Where one message of one queue lies in the commit log."""
+
+    physical_offset: int
+    size: int
+    tags_hash: int
+
+
+PREFILL = QueueUnit(0, 0x7FFF_FFFF, 0)
+"""What stands before the first unit of a queue that begins in the middle of a file."""
+
+
+def tags_hash(tags: str) -> int:
+    """The hash of a message's tag as the unit holds it, 0 without one."""
+    return java_hash(tags) if tags else 0
 
 
 def put_unit(page: memoryview, number: int, unit: QueueUnit) -> None:
@@ -153,6 +173,18 @@ def index_keys(topic: str, properties: dict[str, str], *, sys_flag: int) -> tupl
     return tuple(f"{topic}#{key}" for key in keys)
 
 
+def time_difference(header: IndexHeader, store_timestamp: int) -> int:
+    """Seconds from the file's begin, as an item holds them.
+
+    Java measures before it sets the begin: in a file that follows a full one, the first item's
+    difference is the one from the full file's end.
+    """
+    if header.begin_timestamp <= 0:
+        return 0
+    milliseconds = store_timestamp - header.begin_timestamp
+    return min(max(milliseconds, 0) // 1_000, TIME_DIFFERENCE_MAX)
+
+
 def put_key(
     page: memoryview,
     layout: IndexLayout,
@@ -178,12 +210,14 @@ def put_key(
         return False
     key_hash = index_key_hash(key)
     slot_at = layout.slot_at(key_hash % layout.slots)
-    (previous,) = _SLOT.unpack_from(page, slot_at)
+    (previous,) = _INDEX_SLOT.unpack_from(page, slot_at)
     if not 0 < previous <= number:
         previous = 0
     difference = time_difference(header, store_timestamp)
-    _ITEM.pack_into(page, layout.item_at(number), key_hash, physical_offset, difference, previous)
-    page[slot_at : slot_at + SLOT_SIZE] = _SLOT.pack(number)
+    _INDEX_ITEM.pack_into(
+        page, layout.item_at(number), key_hash, physical_offset, difference, previous
+    )
+    page[slot_at : slot_at + SLOT_SIZE] = _INDEX_SLOT.pack(number)
     if number == 1:
         header = header._replace(
             begin_timestamp=store_timestamp, begin_physical_offset=physical_offset
@@ -224,7 +258,7 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
             )
         assert -0x8000_0000 <= flag <= 0x7FFF_FFFF, flag
         size = ITEM_SIZE_MIN + len(body) + len(properties)
-        head = _HEAD.pack(size, 0, 0, flag, len(body))
+        head = _BATCH_ITEM.pack(size, 0, 0, flag, len(body))
         parts += (head, body, PROPERTIES_SIZE.pack(len(properties)), properties)
     return b"".join(parts)
 
@@ -240,11 +274,11 @@ def decode_batch(payload: memoryview) -> list[BatchItem]:
     while at < len(payload):
         if at + ITEM_SIZE_MIN > len(payload):
             raise _illegal("batch item is cut off", at, "item_size", len(payload) - at)
-        size, _, _, flag, body_size = _HEAD.unpack_from(payload, at)
+        size, _, _, flag, body_size = _BATCH_ITEM.unpack_from(payload, at)
         end = at + size
         if size < ITEM_SIZE_MIN or end > len(payload):
             raise _illegal("batch item has an impossible size", at, "item_size", size)
-        body_at = at + _HEAD.size
+        body_at = at + _BATCH_ITEM.size
         properties_at = body_at + body_size + PROPERTIES_SIZE.size
         if body_size < 0 or properties_at > end:
             raise _illegal("body does not fit in its batch item", at, "body_size", body_size)

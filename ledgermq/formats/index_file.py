@@ -19,7 +19,8 @@ Layout, big-endian (RocketMQ ``IndexFile``, ``IndexHeader``); S slots, M items:
     16           4     previous                number of the chain's next older item, 0 = none
 
 Item 0 is never used, so a file holds M - 1 keys. A message is found by the hash alone: the caller
-compares the key itself.
+compares the key itself. Java measures before it sets the begin: in a file that follows a full one,
+the first item's difference is the one from the full file's end.
 """
 
 from __future__ import annotations
@@ -143,18 +144,6 @@ def get_item(page: memoryview, layout: IndexLayout, number: int) -> IndexItem:
     return IndexItem(*_ITEM.unpack_from(page, layout.item_at(number)))
 
 
-def time_difference(header: IndexHeader, store_timestamp: int) -> int:
-    """Seconds from the file's begin, as an item holds them.
-
-    Java measures before it sets the begin: in a file that follows a full one, the first item's
-    difference is the one from the full file's end.
-    """
-    if header.begin_timestamp <= 0:
-        return 0
-    milliseconds = store_timestamp - header.begin_timestamp
-    return min(max(milliseconds, 0) // 1_000, TIME_DIFFERENCE_MAX)
-
-
 PASSED_MAX = 4_096
 """Items of other times than those wanted that a look passes in one file: some milliseconds."""
 
@@ -204,7 +193,7 @@ def query_key(
             break
         timestamp = header.begin_timestamp + item.time_difference * 1_000
         # One of an earlier time than the file's first message says that one's, which itself may
-        # say a later one (``time_difference``).
+        # say a later one.
         may_be_earlier = clock_step_ms > 0 and (item.time_difference == 0 or number == 1)
         is_in_time = timestamp <= end_timestamp or may_be_earlier
         if item.key_hash == key_hash and begin_timestamp <= timestamp and is_in_time:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.formats.queue_unit import PREFILL, UNIT_SIZE, QueueUnit, tags_hash
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.errors import CorruptLogError
-from tests.plain_codecs import get_unit, put_unit
+from tests.plain_codecs import PREFILL, QueueUnit, get_unit, put_unit, tags_hash
 
 _UNITS = st.builds(
     QueueUnit,

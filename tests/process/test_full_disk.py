@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from ledgermq.formats.index_file import HEADER_SIZE, IndexHeader, IndexLayout, put_header
-from ledgermq.formats.queue_unit import UNIT_SIZE, QueueUnit
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.errors import DiskFullError, LedgerError
 from ledgermq.process.table_files import UnsettledTables
-from tests.plain_codecs import put_unit
+from tests.plain_codecs import QueueUnit, put_unit
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.full_disk import SmallDisk, SmallMemory, disk_of, small_disks, why_not
 from tests.process.group_nodes import SIZES, TOPIC, Group, Member, make_group, producer

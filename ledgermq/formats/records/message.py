@@ -77,6 +77,21 @@ POSITION = Struct(">q")
 TIMESTAMP = Struct(">q")
 PROPERTIES_SIZE = Struct(">h")
 
+ITEM_SIZE_MIN = 20 + PROPERTIES_SIZE.size
+"""Bytes of the smallest message of a batch as RocketMQ's clients send it.
+
+Big-endian (RocketMQ ``MessageDecoder.encodeMessage``), one item behind the other; topic, queue,
+hosts and time are those of the request:
+
+    offset  size  field        unit
+    0       4     item_size    bytes, this field included
+    4       4     magic        0, not looked at
+    8       4     body_crc     0, not looked at: the broker computes it
+    12      4     flag         the application's
+    16      4+n   body         size, bytes
+    20+n    2+n   properties   size, ``properties``
+"""
+
 COMPRESSED = 0x1
 MULTI_TAGS = 0x2
 TRANSACTION_MASK = 0xC
@@ -381,19 +396,3 @@ def _decode_host(data: bytes, file: str, at: int, field: str) -> Host:
         return decode_host(data)
     except CorruptLogError as error:
         raise corrupt(error.message, file, at, field, data) from error
-
-
-ITEM_SIZE_MIN = 20 + PROPERTIES_SIZE.size
-"""Bytes of the smallest message of a batch as RocketMQ's clients send it.
-
-Big-endian (RocketMQ ``MessageDecoder.encodeMessage``), one item behind the other; topic, queue,
-hosts and time are those of the request:
-
-    offset  size  field        unit
-    0       4     item_size    bytes, this field included
-    4       4     magic        0, not looked at
-    8       4     body_crc     0, not looked at: the broker computes it
-    12      4     flag         the application's
-    16      4+n   body         size, bytes
-    20+n    2+n   properties   size, ``properties``
-"""

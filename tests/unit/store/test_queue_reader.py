@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.doctor.disk_checks import mount_of
-from ledgermq.formats.queue_unit import PREFILL, UNIT_SIZE, QueueUnit
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.store.files.mapped_files import VanishedError
 from ledgermq.store.queues.queue_reader import QueueReader
-from tests.plain_codecs import put_unit
+from tests.plain_codecs import PREFILL, QueueUnit, put_unit
 
 UNITS = 5
 FILE_SIZE = UNITS * UNIT_SIZE
