@@ -68,6 +68,30 @@ class WalkPartition(InputPartition):
     end: int
 
 
+def rows_of_ranges(
+    options: SourceOptions, columns: ChosenColumns, partition: RangesPartition, wanted: RowFilter
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, as far as they are wanted.
+
+    Raises:
+        LedgerError: they cannot be read, or are gone and that is to fail; ``broker_group`` in its
+            details says of which group they are, where there are several.
+    """
+    if partition.place is not None:
+        options = options.of_group(*partition.place)
+    inflates = columns.inflates(options)
+    try:
+        with closing(open_source(options)) as source:
+            read = source.read(partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
+            rows = wanted_rows(read, wanted, inflate=inflates, size_max=options.inflate_max)
+            with columns.opened(options) as made:
+                yield from sent_ahead(chain.from_iterable(map(made, rows)))
+    except LedgerError as error:
+        if options.broker_group:
+            error.details["broker_group"] = options.broker_group
+        raise
+
+
 class BatchReader(DataSourceReader):
     """Rows from where the options say to where the queues ended when the query was planned."""
 
@@ -107,30 +131,19 @@ class BatchReader(DataSourceReader):
         if type(partition) is InputPartition:
             # What Spark makes of a plan without tasks: nothing is there to be read.
             return
+        if isinstance(partition, RangesPartition):
+            yield from rows_of_ranges(self._options, self._columns, partition, self._wanted)
+            return
+        assert isinstance(partition, WalkPartition), partition
         options = self._options
-        if isinstance(partition, RangesPartition) and partition.place is not None:
-            options = options.of_group(*partition.place)
         source = open_source(options)
+        assert isinstance(source, FileSource), partition
         inflates = self._columns.inflates(options)
         try:
-            if isinstance(partition, WalkPartition):
-                assert isinstance(source, FileSource), partition
-                parts = source.walk(partition.first, partition.end)
-                rows = walked_rows(
-                    parts, self._wanted, inflate=inflates, size_max=options.inflate_max
-                )
-            else:
-                assert isinstance(partition, RangesPartition), partition
-                read = source.read(partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
-                rows = wanted_rows(
-                    read, self._wanted, inflate=inflates, size_max=options.inflate_max
-                )
+            parts = source.walk(partition.first, partition.end)
+            rows = walked_rows(parts, self._wanted, inflate=inflates, size_max=options.inflate_max)
             with self._columns.opened(options) as made:
                 yield from sent_ahead(chain.from_iterable(map(made, rows)))
-        except LedgerError as error:
-            if options.broker_group:
-                error.details["broker_group"] = options.broker_group
-            raise
         finally:
             source.close()
 

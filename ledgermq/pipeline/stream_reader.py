@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -17,10 +16,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.pipeline.batch_reader import RangesPartition
+from ledgermq.pipeline.batch_reader import RangesPartition, rows_of_ranges
 from ledgermq.pipeline.chosen_columns import ChosenColumns
 from ledgermq.pipeline.clusters.group_offsets import GROUPS, groups_in
-from ledgermq.pipeline.columns.queued_records import wanted_rows
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.queue_ranges import (
     CONSUMER,
@@ -38,10 +36,8 @@ from ledgermq.pipeline.source.row_source import (
     RowSource,
     chosen_bounds,
     offsets_at,
-    open_source,
     open_to_plan,
 )
-from ledgermq.pipeline.source.sent_ahead import sent_ahead
 from ledgermq.pipeline.source_options import SourceOptions
 
 LOOK_S = 0.05
@@ -55,15 +51,39 @@ StreamDocument = dict[str, Any]
 """A ``Document`` that may also have ``CONSUMER``."""
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What streams of one group and of several have in common: limits, and the work of tasks."""
+
+    def __init__(self, options: SourceOptions, columns: ChosenColumns) -> None:
+        self._options = options
+        self._columns = columns
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """``maxOffsetsPerTrigger``, or all that there is."""
+        limit = self._options.max_offsets
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task.
+
+        Raises:
+            LedgerError: as of ``rows_of_ranges``.
+        """
+        assert isinstance(partition, RangesPartition), partition
+        return rows_of_ranges(self._options, self._columns, partition, RowFilter())
+
+    def commit(self, end: Mapping[str, object]) -> None:
+        """Spark keeps the offsets; there is nothing to do."""
+
+
+class StreamReader(RangesReader):
     """One query's view of the queues; the driver has one, and each task one.
 
     Invariant: an offset that was handed out is never behind the committed end of its queue.
     """
 
     def __init__(self, options: SourceOptions, columns: ChosenColumns) -> None:
-        self._options = options
-        self._columns = columns
+        super().__init__(options, columns)
         self._source: RowSource | None = None
         self._bounds: dict[Queue, MessageRange] = {}
         self._looked = float("-inf")
@@ -94,11 +114,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         firsts = {range_.queue: range_.first for range_ in ranges}
         begins = {queue: firsts.get(queue, ends[queue]) for queue in ends}
         return self._for_group(begins, begins)
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """``maxOffsetsPerTrigger``, or all that there is."""
-        limit = self._options.max_offsets
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def _consumed(self, queues: set[Queue]) -> Offsets:
         """Where the group is in those of ``queues`` of which it has consumed something."""
@@ -171,31 +186,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
         return [RangesPartition(part) for part in steady(plan, again=source.refresh)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task.
-
-        Raises:
-            LedgerError: they cannot be read, or are gone and that is to fail.
-        """
-        assert isinstance(partition, RangesPartition), partition
-        options = self._options
-        source = open_source(options)
-        try:
-            read = source.read(partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
-            rows = wanted_rows(
-                read,
-                RowFilter(),
-                inflate=self._columns.inflates(options),
-                size_max=options.inflate_max,
-            )
-            with self._columns.opened(options) as made:
-                yield from sent_ahead(chain.from_iterable(map(made, rows)))
-        finally:
-            source.close()
-
-    def commit(self, end: StreamDocument) -> None:
-        """Spark keeps the offsets; there is nothing to do."""
 
     def stop(self) -> None:
         """Let go of the store."""

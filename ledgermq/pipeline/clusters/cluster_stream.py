@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TypeVar
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
-    SupportsTriggerAvailableNow,
 )
 
 from ledgermq.model.errors import ConfigError, LedgerError
@@ -37,7 +35,7 @@ from ledgermq.pipeline.queue_ranges import (
 )
 from ledgermq.pipeline.source.data_loss import report_loss
 from ledgermq.pipeline.source_options import GroupChoice, SourceOptions
-from ledgermq.pipeline.stream_reader import AGAIN_S, StreamReader, limited
+from ledgermq.pipeline.stream_reader import AGAIN_S, RangesReader, StreamReader, limited
 
 Result = TypeVar("Result")
 
@@ -157,14 +155,13 @@ class StreamedGroup:
             raise error
 
 
-class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class ClusterStreamReader(RangesReader):
     """One query's view of the groups; the driver has one, and each task one."""
 
     def __init__(self, options: SourceOptions, columns: ChosenColumns) -> None:
         assert options.groups is not None, "groups are chosen"
-        self._options = options
+        super().__init__(options, columns)
         self._choice: GroupChoice = options.groups
-        self._columns = columns
         self._cluster: ClusterGroups | None = None
         self._readers: dict[str, StreamedGroup] = {}
         self._available: set[str] | None = None
@@ -188,11 +185,6 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._options.choice.check_found(queues)
         groups = {name: self._group(name, one) for name, one in offsets.items() if one}
         return groups_document(groups)
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """``maxOffsetsPerTrigger``, or all that there is."""
-        limit = self._options.max_offsets
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: dict[str, object], limit: ReadLimit
@@ -282,27 +274,6 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     raise dead_group(name, error) from error
                 raise
         return parts
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task.
-
-        Raises:
-            LedgerError: they cannot be read, or are gone and that is to fail; ``broker_group`` in
-                its details says of which group they are.
-        """
-        assert isinstance(partition, RangesPartition), partition
-        assert partition.place is not None, partition
-        name, nodes = partition.place
-        try:
-            yield from StreamReader(self._options.of_group(name, nodes), self._columns).read(
-                partition
-            )
-        except LedgerError as error:
-            error.details["broker_group"] = name
-            raise
-
-    def commit(self, end: Mapping[str, object]) -> None:
-        """Spark keeps the offsets; there is nothing to do."""
 
     def stop(self) -> None:
         """Let go of all groups."""
