@@ -24,6 +24,7 @@ settings.load_profile("ledgermq")
 
 _COMMITTED = Path(__file__).parent / "format" / "data"
 _BESIDE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared" / "golden"
+_OF_ROCKETMQ_5 = _BESIDE_CHECKOUT.with_name("golden5")
 
 pytest_plugins = ["tests.suite.plugin"]
 
@@ -32,7 +33,8 @@ GoldenJson = Callable[[str], Any]
 
 
 def _golden_file(name: str) -> Path:
-    folders = [_COMMITTED, Path(os.environ.get("LEDGERMQ_GOLDEN") or _BESIDE_CHECKOUT)]
+    beside = Path(os.environ.get("LEDGERMQ_GOLDEN") or _BESIDE_CHECKOUT)
+    folders = [_COMMITTED, beside, _OF_ROCKETMQ_5]
     for folder in folders:
         if (folder / name).is_file():
             return folder / name
