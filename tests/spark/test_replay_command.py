@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from ledgermq.cli.main import main
 from ledgermq.client.admin.admin import Admin
 from tests.process.conftest import Node
-from tests.spark.test_replay_job import address_of, stored
+from tests.spark.test_replay_job import stored
 from tests.unit.pipeline.archives import archived, visible_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -28,9 +28,9 @@ def archive(golden: Any, tmp_path: Path) -> Path:
 def test_the_command_sends_into_a_topic_with_a_window_only_what_it_lacks(
     spark: SparkSession, archive: Path, node: Node, capsys: Any
 ) -> None:
-    with Admin([address_of(node)]) as admin:
+    with Admin([node.address]) as admin:
         admin.alter_topic("orders", deduplication_window_ms=600_000)
-    words = ["spark", "replay", str(archive), "--nodes", address_of(node), "--to-topic", "orders"]
+    words = ["spark", "replay", str(archive), "--nodes", node.address, "--to-topic", "orders"]
     words += ["--topics", "plain0", "--json"]
     results = []
     for name in ("one", "two"):

@@ -282,7 +282,7 @@ def write_report(audit: Audit, folder: Path) -> list[Path]:
     rows = [fault._asdict() for fault in audit.faults]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        pq.write_fault_table(pa.Table.from_pylist(rows, schema=FAULTS), str(paths[0]))
+        pq.write_table(pa.Table.from_pylist(rows, schema=FAULTS), str(paths[0]))
     except OSError as error:
         raise StorageError(
             "report not written", errno=error.errno, file=str(paths[0]), reason=str(error)
