@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ledgermq.broker.administration.access_calls import AccessCalls
+from ledgermq.broker.administration.feature_calls import ArchiveCalls, FeatureCalls, NameCalls
 from ledgermq.broker.administration.group_calls import GroupCalls, GroupLags
 from ledgermq.broker.administration.node_calls import NodeCalls
 from ledgermq.broker.administration.offset_calls import OffsetCalls
 from ledgermq.broker.administration.schema_calls import SchemaCalls
 from ledgermq.broker.administration.topic_calls import QueueCalls, SendTopicCalls, TopicCalls
-from ledgermq.broker.administration.upkeep_calls import ArchiveCalls, FeatureCalls, NameCalls
 from ledgermq.broker.call_service import CallService
 from ledgermq.broker.cluster.cluster_service import ClusterService
 from ledgermq.broker.cluster.drain_calls import DrainCalls, Unfinished

@@ -32,7 +32,7 @@ from ledgermq.model.errors import ConfigError, LedgerError, NoPermissionError
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.rights import Right
 from ledgermq.remoting.command import REPLY, Command
-from ledgermq.remoting.fields import ACCESS_KEY, is_signed
+from ledgermq.remoting.signature import ACCESS_KEY, is_signed
 from ledgermq.rules.access.access import User, UserTable
 from ledgermq.rules.access.remote_address import matches
 from ledgermq.sessions.client_rights import AccessGate, ClientRights, Peer

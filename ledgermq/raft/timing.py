@@ -21,6 +21,8 @@ there, or the witness's log is the longer one, and they cannot be elected withou
 class Timing:
     """Times in ticks; with the process around the core a tick is a millisecond.
 
+    The defaults are of a core alone: a node has those of its settings (``[raft]``).
+
     Attributes:
         heartbeat: a leader is heard of at least this often.
         election_min: without a word from the leader nobody campaigns sooner; also as long as a

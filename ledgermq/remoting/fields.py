@@ -1,19 +1,8 @@
-"""Typed fields of a command, parsed by Java's rules, and the signature of a request over them.
-
-The signature is that of RocketMQ's ACL (``AclUtils``, ``AclSigner``). What is signed are the values
-of all fields but the signature, in the order of their names (UTF-16 code units; field names are
-ASCII), followed by the body. Whether ``_UNIQUE_KEY_QUERY`` is among them, which says what a key is
-that a message is looked for by, depends on the client: Java's signs it from 4.9.4 on, and left it
-out before. RocketMQ 4.9.4 itself knows the older way alone, and so refuses its own client; here
-both are right.
-"""
+"""Typed fields of a command, which are texts; parsed by Java's rules for numbers and booleans."""
 
 from __future__ import annotations
 
-import hmac
-from base64 import b64encode
 from collections.abc import Mapping
-from hashlib import sha1
 
 from ledgermq.model.errors import ProtocolError
 
@@ -21,11 +10,6 @@ Fields = Mapping[str, str]
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
-
-ACCESS_KEY = "AccessKey"
-SIGNATURE = "Signature"
-
-_SIGNED_BY_SOME = "_UNIQUE_KEY_QUERY"
 
 
 def text(fields: Fields, name: str) -> str:
@@ -80,22 +64,3 @@ def _integer(fields: Fields, name: str, default: int | None, limit: int) -> int:
     if not -limit - 1 <= number <= limit:
         raise ProtocolError("field is too large", field=name, value=value, limit=limit)
     return number
-
-
-def signature(fields: Mapping[str, str], body: bytes | memoryview, secret: str) -> str:
-    """The signature that a request of these fields must have."""
-    names = sorted(name for name in fields if name != SIGNATURE)
-    digest = hmac.new(secret.encode(), digestmod=sha1)
-    digest.update("".join(fields[name] for name in names).encode(errors="replace"))
-    digest.update(body)
-    return b64encode(digest.digest()).decode("ascii")
-
-
-def is_signed(fields: Mapping[str, str], body: bytes | memoryview, secret: str) -> bool:
-    """Whether the request has the right signature; takes the same time for all wrong ones."""
-    given = fields.get(SIGNATURE, "").encode(errors="replace")
-    is_right = hmac.compare_digest(signature(fields, body, secret).encode(), given)
-    if _SIGNED_BY_SOME not in fields:
-        return is_right
-    older = {name: text for name, text in fields.items() if name != _SIGNED_BY_SOME}
-    return hmac.compare_digest(signature(older, body, secret).encode(), given) or is_right

@@ -99,7 +99,7 @@ def next_version(folder: Path, *, asks_nobody: bool = False) -> Version:
     ]
     if asks_nobody:
         changes += [
-            ("broker/administration/upkeep_calls.py", "return min(LEVEL, ", "return max(LEVEL, "),
+            ("broker/administration/feature_calls.py", "return min(LEVEL, ", "return max(LEVEL, "),
             ("raft_node/peers/peer_admission.py", "self._level_needed = level", "del level"),
         ]
     for name, before, after in changes:

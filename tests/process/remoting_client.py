@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from ledgermq.remoting.codes import Language
 from ledgermq.remoting.command import REPLY, Command, HeaderKind, decode_command, encode_command
-from ledgermq.remoting.fields import ACCESS_KEY, SIGNATURE, signature
+from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, signature
 from tests.suite.patience import PATIENCE_S
 
 

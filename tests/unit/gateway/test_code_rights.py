@@ -13,7 +13,7 @@ from ledgermq.model.config.settings import AccessSection
 from ledgermq.model.errors import NoPermissionError
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.command import Command
-from ledgermq.remoting.fields import ACCESS_KEY, SIGNATURE, signature
+from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, signature
 from ledgermq.rules.access.access import User, UserTable
 from tests.process.remoting_requests import TO_CLIENTS
 from tests.whole_broker import codes

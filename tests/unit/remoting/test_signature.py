@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq.remoting.fields import is_signed, signature
+from ledgermq.remoting.signature import is_signed, signature
 
 FIELDS = {"topic": "TopicA", "AccessKey": "RocketMQ"}
 SIGNED = "PEVjGgjJPDRbDo25BNbaxlEojKM="
