@@ -19,6 +19,7 @@ from typing import NamedTuple
 from ledgermq.formats.records.message import MAGIC, MAGIC_AT, TIMESTAMP, WORD, store_fields_at
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import Position
+from ledgermq.store.files.descriptor_cache import with_descriptors
 from ledgermq.store.files.file_names import is_position_name, starts_in
 from ledgermq.store.files.mapped_files import MappedFiles
 
@@ -73,7 +74,7 @@ class LogFolder(NamedTuple):
         """
         found: list[LogFile] = []
         try:
-            with os.scandir(self.path) as entries:
+            with with_descriptors(lambda: os.scandir(self.path)) as entries:
                 for entry in entries:
                     if is_position_name(entry.name):
                         # Retention may be faster.

@@ -18,6 +18,7 @@ import os
 from pathlib import Path
 
 from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.store.files.descriptor_cache import with_descriptors
 from ledgermq.store.files.file_names import file_name, is_position_name
 
 
@@ -153,7 +154,7 @@ class MappedFiles:
             raise self._outside(position, size)
         path = self.path(position)
         try:
-            with path.open("rb", buffering=0) as file:
+            with with_descriptors(lambda: path.open("rb", buffering=0)) as file:
                 data = os.pread(file.fileno(), size, at)
         except FileNotFoundError as error:
             raise VanishedError(
@@ -241,7 +242,7 @@ class MappedFiles:
     def _names(self) -> list[str]:
         try:
             # Asked at each turn of a busy node for queues that have no file yet.
-            names = os.listdir(self.directory)  # noqa: PTH208
+            names = with_descriptors(lambda: os.listdir(self.directory))  # noqa: PTH208
         except FileNotFoundError:
             return []
         except OSError as error:

@@ -21,6 +21,7 @@ from ledgermq.formats.dledger_entry import CHAIN_CRC_AT, HEADER_SIZE
 from ledgermq.formats.dledger_index import FILE_SIZE, ITEM_SIZE
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
+from ledgermq.store.files.descriptor_cache import with_descriptors
 from ledgermq.store.files.file_names import file_name, own_names, starts_in
 from ledgermq.store.log.first_entry import first_entry_offset
 from ledgermq.store.log.log_writer import LogEnd
@@ -345,7 +346,8 @@ class EntryFiles:
             if len(self._open) >= FILES_OPEN_MAX:
                 os.close(self._open.pop(next(iter(self._open))))
             path = folder / file_name(start)
-            fd = self._open[key] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = with_descriptors(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            self._open[key] = fd
             # Reads are large and follow the end of the log: what the kernel would read ahead is a
             # hole, and it would fill pages with zeros for it.
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
