@@ -28,7 +28,7 @@ from ledgermq.formats.findings import FROM_PEER, START_MENDS, Finding, Severity
 from ledgermq.formats.index_file import IndexLayout
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import ScanStatus, verify_span
-from ledgermq.formats.records.message import MAGIC, MAGIC_AT, PHYSICAL_OFFSET_AT, decode_message
+from ledgermq.formats.records.message import MAGIC_AT, MAGICS, PHYSICAL_OFFSET_AT, decode_message
 from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.formats.store_markers import BLANK_SIZE, is_blank
 from ledgermq.model.config.settings import LogKind
@@ -43,7 +43,8 @@ from ledgermq.store.queues.dispatch_tables import DispatchTables
 WINDOW = 4 * 1024 * 1024
 """Bytes verified in one call: they stay in the processor's cache for those who look again."""
 
-_MAGIC = MAGIC.to_bytes(4, "big")
+_MAGICS = frozenset(magic.to_bytes(4, "big") for magic in MAGICS)
+(_MAGICS_BEGIN,) = {magic[:3] for magic in _MAGICS}
 _LOOK = 1 << 20
 _ITEMS_FOUND_MAX = 100
 
@@ -267,14 +268,15 @@ class LogFileWalk:
         while begin < len(self._view):
             # Searched in bytes: what a map's own search reads may be behind its end.
             content = bytes(self._view[begin : begin + _LOOK + 3])
-            found = content.find(_MAGIC)
+            found = content.find(_MAGICS_BEGIN)
             while found >= 0:
                 message = begin + found - MAGIC_AT
                 field_at = message + PHYSICAL_OFFSET_AT
                 said = int.from_bytes(self._view[field_at : field_at + 8], "big")
-                if said == rules.start + message:
+                is_message = content[found : found + 4] in _MAGICS
+                if is_message and said == rules.start + message:
                     return message - rules.header_size
-                found = content.find(_MAGIC, found + 1)
+                found = content.find(_MAGICS_BEGIN, found + 1)
             begin += _LOOK
         return None
 
