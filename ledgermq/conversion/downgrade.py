@@ -51,6 +51,7 @@ from ledgermq.store.files.disk_space import bytes_on_disk
 from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory
 from ledgermq.store.files.file_names import own_names, queue_folders
 from ledgermq.store.files.mapped_files import MappedFiles
+from ledgermq.store.index.tag_items import are_tags_kept
 from ledgermq.store.log.entry_files import first_entry_position
 from ledgermq.store.log.log_writer import LogEnd
 from ledgermq.store.log_family import LogFamily, LogFolder, MappedLog
@@ -426,6 +427,7 @@ def _build_queues(
         log_start=first,
         log_end=end,
         published=first,
+        with_tags=are_tags_kept(root),
     )
     try:
         dispatch_log(

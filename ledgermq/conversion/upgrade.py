@@ -229,7 +229,9 @@ def _recover(
     size = store.mapped_file_size_consume_queue or found_file_size(root / "consumequeue")
     ends = known_queue_ends(root, queue_file_size=size, log_start=log_start)
     found = load_derived_files(store, published=None, unsure=unsure_queues(root, family))
-    builder = DispatchBuilder.open(store, log_start=first, log_end=end, published=None, files=found)
+    builder = DispatchBuilder.open(
+        store, log_start=first, log_end=end, published=None, files=found, log=family
+    )
     try:
         dispatch_log(
             builder, log, end, lambda done, total: progress("building queues", done, total)

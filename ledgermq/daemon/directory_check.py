@@ -28,6 +28,7 @@ from ledgermq.store.files.kept_aside import FOLDER, kept_in
 from ledgermq.store.files.properties_file import decode_current_term
 from ledgermq.store.files.small_file import read_file
 from ledgermq.store.files.store_paths import StorePaths
+from ledgermq.store.index.tag_items import TAGS_NAME
 from ledgermq.store.queues.queue_files import found_file_size
 from ledgermq.store.recovery.log_damage import damage_path, read_damage
 from ledgermq.store.recovery.log_scan import load_files
@@ -132,6 +133,7 @@ KNOWN = frozenset(
         "log-checkpoint",
         "log-damage",
         "dispatch-checkpoint",
+        TAGS_NAME,
         "queue-ends",
         "queue-ends-told",
         "shipped",

@@ -71,7 +71,9 @@ class DerivedCheck:
         self._index = None if index is None else IndexScrub(index.root, index.layout)
         self._units = UnitScrub(builder.queues.root, builder.queues.file_size, self._is_message)
         self._tables = DispatchTables(
-            delay_levels_ms(settings.store.message_delay_level), with_keys=index is not None
+            delay_levels_ms(settings.store.message_delay_level),
+            with_keys=index is not None,
+            with_tags=builder.with_tags,
         )
 
     def step(self, begun: Position | None, end: Position, size: int) -> Checked:

@@ -424,6 +424,7 @@ class DispatchWorker:
                 log_end=log_end,
                 published=found.published,
                 files=found,
+                log=self._spans.family,
             )
         except DiskFullError:
             # What was opened is closed; the next try looks again.

@@ -28,6 +28,7 @@ class HeadField(IntEnum):
     RECONSUME_TIMES = 13
     ENTRY_INDEX = 14
     ENTRY_TERM = 15
+    TOPIC_START = 16
 
 
 class HeadFault(IntEnum):

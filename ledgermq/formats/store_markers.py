@@ -9,8 +9,9 @@ every record leaves 8 bytes for it. Big-endian, at the first unused byte:
     4       4     magic      0xCBD43194            4       4     remaining  bytes to the end
     8             whatever was there               8             zeros to the end
 
-The file ``abort`` is empty and exists while the store is open: whoever finds it recovers. The file
-``lock`` holds the text ``lock``; its owner has an advisory lock on the first byte.
+The file ``abort`` is empty and exists while the store is open: whoever finds it recovers. In it
+RocketMQ 5 has its process id, and in ``abort.bak``, which stays, what it found there before. The
+file ``lock`` holds the text ``lock``; its owner has an advisory lock on the first byte.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ COMMITLOG_BLANK_MAGIC = 0xCBD43194
 DLEDGER_BLANK_MAGIC = 0xFFFF_FFFF
 
 LOCK_CONTENT = b"lock"
+ABORT_BACKUP = "abort.bak"
 
 
 def encode_blank(log: LogKind, remaining: int) -> bytes:

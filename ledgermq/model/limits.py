@@ -7,6 +7,9 @@ import re
 TOPIC_SIZE_MAX = 127
 """The topic's length is one signed byte on disk."""
 
+STORED_TOPIC_SIZE_MAX = 255
+"""RocketMQ 5 stores longer ones, retry topics of POP: each is the name of a folder, too."""
+
 PROPERTIES_SIZE_MAX = 32_767
 """The length of the properties is a signed 16-bit number on disk."""
 

@@ -20,6 +20,7 @@ from ledgermq.repair.rebuild import keep_queue_ends, put_in_place, put_queue_end
 from ledgermq.store.files.file_names import queue_files
 from ledgermq.store.files.folders import delete_folder
 from ledgermq.store.files.small_file import read_file, replace_file
+from ledgermq.store.index.tag_items import has_tag_items, keep_tags
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues.derived_files import load_derived_files
 from ledgermq.store.queues.dispatch_build import DispatchBuilder
@@ -132,6 +133,8 @@ def install_derived(directory: StoreDirectory, folder: Path) -> tuple[StagedDeri
         log_start = reader.parts[0].files.first
     finally:
         reader.close()
+    if has_tag_items(folder, directory.log_family):
+        keep_tags(directory.root)
     _let_nobody_else_in(folder)
     _make_durable(folder, staged, ends, log_start=log_start)
     aside = put_in_place(root, folder)

@@ -21,6 +21,8 @@ from ledgermq.store.files.disk_sync import make_directories
 from ledgermq.store.files.folders import delete_folder
 from ledgermq.store.files.kept_aside import FOLDER, keep_aside, move
 from ledgermq.store.files.small_file import read_file, replace_file
+from ledgermq.store.files.store_checkpoint import with_positions_of
+from ledgermq.store.index.tag_items import has_tag_items, keep_tags
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues.dispatch_build import DispatchBuilder
 from ledgermq.store.queues.known_ends import known_queue_ends
@@ -80,8 +82,11 @@ def rebuild(
     delete_folder(staging)
     reader = LogReader(directory)
     ends = keep_queue_ends(directory, reader)
+    with_tags = keep_known_tags(directory, section)
     try:
-        built = _build(reader, replace(section, path_root_dir=staging), ends, told)
+        built = _build(
+            reader, replace(section, path_root_dir=staging), ends, told, with_tags=with_tags
+        )
     except BaseException:
         delete_folder(staging)
         raise
@@ -112,6 +117,18 @@ def keep_queue_ends(directory: StoreDirectory, reader: LogReader) -> QueueEnds |
     return ends
 
 
+def keep_known_tags(directory: StoreDirectory, section: StoreSection) -> bool:
+    """Whether the index has items of tags, which is noted before the index is taken away.
+
+    Raises:
+        StorageError: a file cannot be read or written.
+    """
+    found = section.message_index_enable and has_tag_items(directory.root, directory.log_family)
+    if found:
+        keep_tags(directory.root)
+    return found
+
+
 def put_queue_ends(queues: QueueFiles, ends: QueueEnds | None, *, end: int, log_start: int) -> int:
     """Let queues of which the log has no message end where ``ends`` says; how many.
 
@@ -134,6 +151,8 @@ def _build(
     section: StoreSection,
     ends: QueueEnds | None,
     told: Callable[[int, int], None],
+    *,
+    with_tags: bool,
 ) -> Rebuilt:
     first, end = reader.first, reader.committed_end()
     # An empty log has no committed entry, and a first position of 0.
@@ -141,7 +160,9 @@ def _build(
     (section.path_root_dir / "consumequeue").mkdir(parents=True)
     if section.message_index_enable:
         (section.path_root_dir / "index").mkdir()
-    builder = DispatchBuilder.open(section, log_start=first, log_end=end, published=None)
+    builder = DispatchBuilder.open(
+        section, log_start=first, log_end=end, published=None, with_tags=with_tags
+    )
     messages = units = keys = skipped = 0
     try:
         while builder.position < end:
@@ -200,5 +221,7 @@ def put_in_place(root: Path, staging: Path) -> tuple[Path, ...]:
     for name in ("checkpoint", "ledgermq/dispatch-checkpoint"):
         content = read_file(staging / name)
         assert content is not None, name
+        if name == "checkpoint":
+            content = with_positions_of(root / name, content)
         replace_file(root / name, content)
     return tuple(aside)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.formats.records.message import MAGIC, MAGIC_AT, TIMESTAMP, WORD, store_fields_at
+from ledgermq.formats.records.message import MAGIC_AT, MAGICS, TIMESTAMP, WORD, store_fields_at
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import Position
 from ledgermq.store.files.descriptor_cache import with_descriptors
@@ -111,7 +111,7 @@ def first_store_ms(file: LogFile) -> int | None:
         raise StorageError(
             "log file not read", errno=error.errno, file=str(file.path), reason=error.strerror
         ) from error
-    if len(head) < _HEAD_SIZE or WORD.unpack_from(head, MAGIC_AT)[0] != MAGIC:
+    if len(head) < _HEAD_SIZE or WORD.unpack_from(head, MAGIC_AT)[0] not in MAGICS:
         return None
     time_ms: int = TIMESTAMP.unpack_from(head, store_fields_at(head)[0])[0]
     return time_ms

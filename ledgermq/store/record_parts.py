@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import match_heads, whole_records
 from ledgermq.formats.records.message import (
-    MAGIC,
+    MAGICS,
     PHYSICAL_OFFSET_AT,
     POSITION,
     SIZE_AND_MAGIC,
@@ -126,7 +126,7 @@ def _fault(file: LogSpan, position: int, size: int) -> str:
     told, magic = SIZE_AND_MAGIC.unpack_from(file.view, at)
     if told != size:
         return "total_size"
-    if magic != MAGIC:
+    if magic not in MAGICS:
         return "magic"
     own = POSITION.unpack_from(file.view, at + PHYSICAL_OFFSET_AT)[0]
     return "crc" if own == position and at >= file.header_size else "physical_offset"

@@ -219,6 +219,8 @@ class ShowLag(RowsVerb[QueueLag]):
     topic: Annotated[TopicName | None, "Only in this topic"] = None
 
     def document(self, told: list[QueueLag]) -> Json:
-        """All rows, and their sum."""
-        lag = sum(row.lag for row in told)
+        """All rows, and their sum; None where the group has consumed nothing: it may be in no
+        topic, or about to begin with all messages of one.
+        """
+        lag = sum(row.lag for row in told) if told else None
         return {"group": self.group, "lag": lag, **super().document(told)}

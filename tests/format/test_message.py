@@ -9,6 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.formats.records.delayed_message import moved_to
 from ledgermq.formats.records.message import (
     BORN_HOST_V6,
     STORE_HOST_V6,
@@ -17,8 +19,11 @@ from ledgermq.formats.records.message import (
     decode_message,
     encode_message,
     message_size,
+    properties_in,
+    queue_of,
 )
 from ledgermq.model.errors import CorruptLogError, MessageIllegalError
+from tests.plain_codecs import as_version_2
 
 VECTOR = bytes.fromhex(
     """
@@ -297,3 +302,38 @@ def test_messages_of_the_real_broker_are_written_with_the_same_bytes(golden: Any
     assert any(":" in message.store_host[0] for _, message in records)
     for record, message in records:
         assert encode_message(message) == record
+
+
+LONG_TOPIC = b"%RETRY%" + b"g" * 60 + b"_" + b"t" * 187
+
+
+@given(_MESSAGES)
+def test_a_record_of_version_2_says_the_same_under_a_longer_topic(message: Message) -> None:
+    assert len(LONG_TOPIC) == 255
+    record = as_version_2(encode_message(message), topic=LONG_TOPIC)
+    found = decode_message(memoryview(record))
+    same = decode_message(memoryview(encode_message(message)))
+
+    assert found == replace(same, topic=LONG_TOPIC.decode(), size=len(record))
+    assert queue_of(memoryview(record)) == (LONG_TOPIC, message.queue_id)
+    assert properties_in(memoryview(record)) == message.properties
+    received = ReceivedMessage.of_record(memoryview(record))
+    assert received.topic == LONG_TOPIC.decode()
+    assert received.properties == message.parsed_properties()
+
+
+def test_a_record_of_version_2_has_no_topic_that_could_not_be_a_folder() -> None:
+    record = encode_message(Message(topic="t", queue_id=0, body=b"b"))
+    for topic in (b"", b"t" * 256):
+        with pytest.raises(CorruptLogError) as raised:
+            decode_message(memoryview(as_version_2(record, topic=topic)))
+
+        assert raised.value.details["field"] == "topic_size"
+
+
+def test_a_message_of_version_2_is_moved_as_one_of_ours() -> None:
+    message = Message(topic="t", queue_id=0, body=b"body", properties=b"a\x01b\x02")
+    record = as_version_2(encode_message(message), topic=LONG_TOPIC)
+    moved = moved_to(memoryview(record), b"orders", 3)
+
+    assert moved == encode_message(replace(message, topic="orders", queue_id=3))

@@ -13,9 +13,11 @@ from ledgermq.store.files.store_checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
     read_checkpoint,
+    with_positions_of,
 )
 
 _TIMES = st.integers(0, 2**63 - 1)
+_POSITIONS = st.integers(-1, 2**63 - 1)
 
 
 def test_the_vector_of_the_real_broker_is_written_and_read() -> None:
@@ -34,11 +36,25 @@ def test_the_checkpoint_of_the_real_broker_is_read(golden: Any) -> None:
     assert encode_checkpoint(checkpoint) == data
 
 
-@given(_TIMES, _TIMES, _TIMES)
-def test_every_checkpoint_is_read_as_it_was_written(log: int, queues: int, index: int) -> None:
-    checkpoint = StoreCheckpoint(log, queues, index)
+@given(_TIMES, _TIMES, _TIMES, st.tuples(_POSITIONS, _POSITIONS, _POSITIONS))
+def test_every_checkpoint_is_read_as_it_was_written(
+    log: int, queues: int, index: int, positions: tuple[int, int, int]
+) -> None:
+    checkpoint = StoreCheckpoint(log, queues, index, *positions)
 
     assert decode_checkpoint(encode_checkpoint(checkpoint)) == checkpoint
+
+
+def test_positions_of_rocketmq_5_are_taken_from_the_checkpoint_before(tmp_path: Path) -> None:
+    old = StoreCheckpoint(1, 2, 3, 4, 5, 6)
+    path = tmp_path / "checkpoint"
+    fresh = encode_checkpoint(StoreCheckpoint(10, 20, 30, queues_position=60))
+
+    assert with_positions_of(path, fresh) == fresh
+    path.write_bytes(encode_checkpoint(old))
+    assert with_positions_of(path, fresh) == encode_checkpoint(
+        StoreCheckpoint(10, 20, 30, 4, 5, 60)
+    )
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ from ledgermq.wire.send_frame import SendRun, decode_send, encode_send, encode_t
 from ledgermq.wire.session import encode_call, encode_hello
 from ledgermq.wire.ship_frames import Ask, Gone, Slice, decode_ship_frame, encode_ship_frame
 from ledgermq.wire.staged_pack import decode_pack, encode_pack
-from tests.plain_codecs import decode_batch
+from tests.plain_codecs import as_version_2, decode_batch
 from tests.process.remoting_requests import TEMPLATES
 
 CORPUS = Path(__file__).with_name("corpus")
@@ -148,6 +148,10 @@ def _snapshot(data: bytes) -> object:
 def _message() -> bytes:
     properties = encode_properties({"KEYS": "k", "TAGS": "t", "UNIQ_KEY": "u"})
     return encode_message(Message(topic="orders", queue_id=0, body=b"body", properties=properties))
+
+
+def _version_2() -> bytes:
+    return as_version_2(_message(), topic=b"%RETRY%group_" + b"t" * 127)
 
 
 def _pack() -> bytes:
@@ -328,7 +332,7 @@ DECODERS: Mapping[str, Decoder] = {
         lambda data: decode_registration({"compressed": "true"}, zlib.compress(data)),
         (b'\0\0\0\x0d{"counter":1}\0\0\0\1\0\0\0\x10orders 4 4 6 TAG\0\0\0\2[]',),
     ),
-    "message": Decoder(lambda data: decode_message(memoryview(data)), (_message(),)),
+    "message": Decoder(lambda data: decode_message(memoryview(data)), (_message(), _version_2())),
     "properties": Decoder(decode_properties, (b"KEYS\x01k\x02TAGS\x01t\x02",)),
     "offset id": Decoder(
         lambda data: decode_offset_id(_text(data)), (b"7F00000100002A9F0000000000000030",)

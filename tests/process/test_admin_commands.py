@@ -102,6 +102,7 @@ def test_groups_and_offsets_are_administered_by_hand(node: Node, command: Comman
     planned = command("offset", "reset", "billing", "sales", "--to", "4", "--queue", "0",
                       "--dry-run")  # fmt: skip
     before = command("offset", "show", "billing")
+    unknown = command("group", "lag", "billing"), command("group", "lag", "billing", "--json")
     moved = answer(
         command("offset", "reset", "billing", "sales", "--to", "4", "--queue", "0", "--json")
     )
@@ -120,7 +121,8 @@ def test_groups_and_offsets_are_administered_by_hand(node: Node, command: Comman
         ["sales", "0", "-", "4"],
         ["nothing", "was", "changed", "(--dry-run)"],
     ]
-    assert before[1] == "billing has consumed nothing yet\n"
+    assert before[1] == unknown[0][1] == "billing has consumed nothing yet\n"
+    assert answer(unknown[1]) == {"group": "billing", "lag": None, "queues": []}
     assert moved == {
         "group": "billing",
         "done": True,

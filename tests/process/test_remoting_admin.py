@@ -224,6 +224,28 @@ def test_the_offsets_of_a_group_are_deleted_with_it_where_a_tool_of_4_or_5_says_
     assert told == [True, False]
 
 
+def test_offsets_and_times_are_told_also_of_a_topic_that_nobody_may_read(
+    node: Administered,
+) -> None:
+    # As RocketMQ 5 has rmq_sys_SYNC_BROKER_MEMBER_*: inherited from at most.
+    made = {"topic": "members", "readQueueNums": 1, "writeQueueNums": 1, "perm": 1,
+            "defaultTopic": "TBW102"}  # fmt: skip
+    assert node.ask(Code.UPDATE_AND_CREATE_TOPIC, **made).code == 0
+    queue = {"topic": "members", "queueId": 0}
+    told = [
+        node.ask(code, **queue, **more)
+        for code, more in (
+            (Code.GET_MAX_OFFSET, {}),
+            (Code.GET_MIN_OFFSET, {}),
+            (Code.SEARCH_OFFSET_BY_TIMESTAMP, {"timestamp": 0}),
+            (Code.GET_EARLIEST_MSG_STORETIME, {}),
+        )
+    ]
+
+    assert [answer.code for answer in told] == [0] * 4, told
+    assert [answer.fields.get("offset") for answer in told] == ["0", "0", "0", None]
+
+
 def test_the_broker_tells_its_figures_and_what_does_not_apply(node: Administered) -> None:
     figures = node.told(Code.GET_BROKER_RUNTIME_INFO)["table"]
     config = dict(
@@ -236,6 +258,7 @@ def test_the_broker_tells_its_figures_and_what_does_not_apply(node: Administered
 
     assert figures["brokerVersionDesc"] == "V4_9_4"
     assert len(figures["putTps"].split()) == 3
+    assert figures["getTransferredTps"] == figures["getTransferedTps"]
     assert 0 < float(figures["putLatency99"]) <= float(figures["putLatency999"])
     assert int(figures["putMessageEntireTimeMax"]) >= float(figures["putLatency999"])
     assert int(figures["pageCacheLockTimeMills"]) >= 0

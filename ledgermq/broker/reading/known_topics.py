@@ -99,6 +99,16 @@ class KnownTopics:
         topic = self.topic(queue.topic)
         if not topic.is_readable:
             raise NoPermissionError("topic may not be read", topic=topic.name)
+        self.check_number(queue)
+
+    def check_number(self, queue: QueueName) -> None:
+        """Refuse a queue that is not there. Of one whose messages may not be read, offsets and
+        times may be told: tools ask for those of all topics.
+
+        Raises:
+            TopicUnknownError: there is no such topic, or no such queue of it.
+        """
+        topic = self.topic(queue.topic)
         if not 0 <= queue.queue_id < topic.read_queues:
             raise TopicUnknownError(
                 "topic has no such queue",
@@ -108,11 +118,11 @@ class KnownTopics:
             )
 
     def queue_of(self, arguments: Arguments) -> QueueName:
-        """The readable queue that ``topic`` and ``queue`` of a call name.
+        """The queue that ``topic`` and ``queue`` of a call name; its messages may be nobody's.
 
         Raises:
-            ProtocolError, TopicUnknownError, NoPermissionError: there is none, or it may not.
+            ProtocolError, TopicUnknownError: there is none.
         """
         queue = QueueName(text(arguments, "topic"), integer(arguments, "queue", 0, QUEUE_ID_MAX))
-        self.check_queue(queue)
+        self.check_number(queue)
         return queue

@@ -190,8 +190,9 @@ def _delete(admin: Admin, arguments: argparse.Namespace) -> int:
 def _lag(admin: Admin, arguments: argparse.Namespace) -> int:
     lag = ShowLag(arguments.group, arguments.topic)
     rows = admin.run(asking(lag))
+    none = f"{arguments.group} has consumed nothing yet"
     total = sum(row.lag for row in rows)
-    return tell(arguments, lag.document(rows), lambda: print_lag(rows, total))
+    return tell(arguments, lag.document(rows), (lambda: print_lag(rows, total)) if rows else none)
 
 
 def print_lag(rows: list[QueueLag], total: int | None = None) -> None:

@@ -17,12 +17,13 @@ from ledgermq.formats.records.message import (
     BORN_HOST_V6,
     COMPRESSED,
     CRC_MASK,
-    MAGIC,
+    MAGICS,
     PROPERTIES_SIZE,
     SIZE_MIN,
     STORE_HOST_V6,
     V6_MASK,
     split_keys,
+    topic_place,
 )
 from ledgermq.formats.records.message_id import OffsetId, encode_offset_id
 from ledgermq.formats.records.properties import KEYS, RETRY_TOPIC, TAGS, UNIQ_KEY, decode_properties
@@ -65,7 +66,7 @@ class ReceivedMessage:
             body_at = at + layout.size
             if size > layout.size:
                 head = layout.unpack_from(records, at)
-        if head[0] != size or head[1] != MAGIC or not 0 <= head[14] <= at + size - body_at - 3:
+        if head[0] != size or head[1] not in MAGICS or not 0 <= head[14] <= at + size - body_at - 3:
             raise CorruptLogError("record of an answer is not one", topic=topic, at=at, size=size)
         self.topic = topic
         self.broker_group = ""
@@ -94,8 +95,8 @@ class ReceivedMessage:
             CorruptLogError: it is no text.
         """
         records = self._records
-        topic_at = self._body_at + self._head[14] + 1
-        topic = bytes(records[topic_at : topic_at + records[topic_at - 1]])
+        topic_at, size = topic_place(records, self._at, self._body_at + self._head[14])
+        topic = bytes(records[topic_at : topic_at + size])
         try:
             return topic.decode()
         except UnicodeDecodeError as error:
@@ -264,8 +265,8 @@ class ReceivedMessage:
 
     def _raw_properties(self) -> memoryview:
         records, end = self._records, self._at + self._head[0]
-        topic_at = self._body_at + self._head[14] + 1
-        properties_at = topic_at + records[topic_at - 1] + 2
+        topic_at, size = topic_place(records, self._at, self._body_at + self._head[14])
+        properties_at = topic_at + size + 2
         if properties_at > end:
             raise CorruptLogError("topic does not fit its record", queue_offset=self.queue_offset)
         (size,) = PROPERTIES_SIZE.unpack_from(records, properties_at - 2)

@@ -31,7 +31,7 @@ cdef inline Py_ssize_t _find(
     found = <const unsigned char *>memchr(&span[start], octet, end - start)
     return end if found == NULL else found - &span[0]
 
-cdef int _HEAD_SIZE, _ENTRY_SIZE, _MAGIC, _BORN_V6, _STORE_V6, _V6_EXTRA, _AHEAD
+cdef int _HEAD_SIZE, _ENTRY_SIZE, _MAGIC, _MAGIC_V2, _BORN_V6, _STORE_V6, _V6_EXTRA, _AHEAD
 
 cdef inline int _i32(const unsigned char[::1] span, Py_ssize_t at) noexcept:
     return <int>(
@@ -53,6 +53,7 @@ cpdef Py_ssize_t read_heads(
     Py_ssize_t header_size, long long base, long long[::1] fields, Py_ssize_t stride,
 ) noexcept
 
+@cython.locals(magic=cython.int)
 cdef int _head_fault(
     const unsigned char[::1] span, Py_ssize_t at, Py_ssize_t size, Py_ssize_t header_size,
     long long base, Py_ssize_t last,
@@ -60,7 +61,8 @@ cdef int _head_fault(
 
 @cython.locals(
     sys_flag=cython.int, born=cython.Py_ssize_t, both=cython.Py_ssize_t, body=cython.Py_ssize_t,
-    size=cython.Py_ssize_t, topic=cython.Py_ssize_t, topic_end=cython.Py_ssize_t,
+    size=cython.Py_ssize_t, body_end=cython.Py_ssize_t, topic=cython.Py_ssize_t,
+    topic_end=cython.Py_ssize_t,
 )
 cdef int _read_head(
     const unsigned char[::1] span, Py_ssize_t at, Py_ssize_t end, Py_ssize_t row,

@@ -33,6 +33,7 @@ if not cython.compiled:
 _HEAD_SIZE = 88
 _ENTRY_SIZE = 48
 _MAGIC = -626843481
+_MAGIC_V2 = -626843477
 _BORN_V6 = 0x10
 _STORE_V6 = 0x20
 _V6_EXTRA = 12
@@ -97,7 +98,8 @@ def _head_fault(
         return 2
     if at < last:
         return 3
-    if _i32(span, at + 4) != _MAGIC:
+    magic = _i32(span, at + 4)
+    if magic != _MAGIC and magic != _MAGIC_V2:  # noqa: PLR1714 - compiled to C comparisons
         return 4
     if _i32(span, at) != size:
         return 5
@@ -119,7 +121,13 @@ def _read_head(
     size = _i32(span, both + 84)
     if size < 0 or body + size + 3 > end:
         return 7
-    topic = body + size + 1
+    body_end = body + size
+    topic = body_end + 1
+    if _i32(span, at + 4) == _MAGIC_V2:
+        # Two octets say its size, the higher one of which is zero.
+        if span[topic - 1] != 0:
+            return 8
+        topic += 1
     topic_end = topic + span[topic - 1]
     if topic_end + 2 > end:
         return 8
@@ -130,7 +138,7 @@ def _read_head(
     if topic_end + 2 + size != end:
         return 9
     fields[row] = body
-    fields[stride + row] = topic - 1
+    fields[stride + row] = body_end
     fields[2 * stride + row] = topic_end
     fields[3 * stride + row] = _i64(span, at + 20)
     fields[4 * stride + row] = _i64(span, at + 28)
@@ -143,6 +151,7 @@ def _read_head(
     fields[11 * stride + row] = sys_flag
     fields[12 * stride + row] = _i32(span, at + 8)
     fields[13 * stride + row] = _i32(span, both + 72)
+    fields[16 * stride + row] = topic
     return 0
 
 

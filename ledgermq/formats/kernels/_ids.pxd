@@ -3,7 +3,7 @@ cimport cython
 
 cdef unsigned long long _MASK, _MASK_63, _BASIS, _PRIME, _MIX
 cdef long long _SIGN, _WRAP
-cdef int _UNIQUE_KEY, _REAL_TOPIC
+cdef int _UNIQUE_KEY, _REAL_TOPIC, _LAST_OF_MAGIC_V2
 
 cpdef long long text_hash(const unsigned char[::1] span, Py_ssize_t start, Py_ssize_t end) noexcept
 

@@ -30,6 +30,7 @@ _WRAP = 0x1_0000_0000
 
 _UNIQUE_KEY = 0
 _REAL_TOPIC = 2
+_LAST_OF_MAGIC_V2 = 0xAB
 
 
 def text_hash(span: memoryview, start: int, end: int) -> int:
@@ -69,6 +70,9 @@ def scan_ids(
         flag = span[at + 39]
         body = at + 84 + (12 if flag & 16 else 0) + (12 if flag & 32 else 0)
         topic = body + 5 + _u32(span, body)
+        if span[at + 7] == _LAST_OF_MAGIC_V2:
+            # Two octets say the topic's size, the higher one of which is zero.
+            topic += 1
         if topic + 2 <= end:
             topic_end = topic + span[topic - 1]
             if topic_end + 2 <= end:

@@ -11,6 +11,7 @@ import cython
 _UNIT_SIZE = cython.declare(cython.Py_ssize_t, 20)
 _PREFILL_SIZE = cython.declare(cython.longlong, 0x7FFFFFFF)
 _MAGIC = cython.declare(cython.longlong, -626843481)
+_MAGIC_V2 = cython.declare(cython.longlong, -626843477)
 _HASH_MIN = cython.declare(cython.longlong, -0x80000000)
 
 
@@ -149,13 +150,17 @@ def match_heads(
     lengths: cython.const[cython.longlong][::1] = sizes
     out: cython.longlong[::1] = starts
     room: cython.longlong = len(span)
+    magic: cython.longlong
     row: cython.Py_ssize_t
     at: cython.longlong
     for row in range(len(positions)):
         at = begins[row] - base
         if at < header_size or lengths[row] < 36 or at > room - lengths[row]:
             return row
-        if _be32(data, at) != lengths[row] or _be32(data, at + 4) != _MAGIC:
+        if _be32(data, at) != lengths[row]:
+            return row
+        magic = _be32(data, at + 4)
+        if magic != _MAGIC and magic != _MAGIC_V2:  # noqa: PLR1714 - compiled to C comparisons
             return row
         if _be64(data, at + 28) != begins[row]:
             return row

@@ -3,7 +3,7 @@
 cimport cython
 
 cdef long long _MASK, _SIGN, _WRAP, _UNREADABLE
-cdef long long _MESSAGE_MAGIC, _BLANK_MAGIC, _ENTRY_BLANK, _MESSAGE_SIZE_MIN
+cdef long long _MESSAGE_MAGIC, _MESSAGE_MAGIC_V2, _BLANK_MAGIC, _ENTRY_BLANK, _MESSAGE_SIZE_MIN
 cdef int _END, _FULL, _CUT, _BAD_MAGIC, _BAD_SIZE, _BAD_POSITION, _BAD_BODY_SIZE
 cdef int _BAD_MESSAGE_MAGIC, _BAD_MESSAGE_SIZE, _BAD_BLANK
 cdef int _TAGS, _KEYS, _UNIQUE_KEY, _DELAY, _TOPIC
@@ -36,6 +36,8 @@ cdef int _check_entry(
     long long base,
 ) noexcept
 
+cdef bint _is_message_magic(long long magic) noexcept
+
 @cython.locals(
     value=cython.longlong, at=cython.Py_ssize_t, octet=cython.int, first=cython.int,
     second=cython.int, third=cython.int, four=cython.int,
@@ -65,7 +67,7 @@ cdef int _property_of(
 @cython.locals(
     sys_flag=cython.longlong, body=cython.Py_ssize_t, body_size=cython.longlong,
     topic=cython.Py_ssize_t, topic_end=cython.Py_ssize_t, size=cython.longlong,
-    level=cython.longlong, code=cython.longlong,
+    level=cython.longlong, code=cython.longlong, wide=cython.int,
 )
 cdef long long _read_message(
     const unsigned char[::1] span, Py_ssize_t at, Py_ssize_t end, long long base,
@@ -86,7 +88,7 @@ cdef void _find_properties(
 )
 cdef long long _put_keys_of(
     const unsigned char[::1] span, long long[::1] fields, long long seed, Py_ssize_t row,
-    int[::1] key_hashes, int[::1] key_rows, Py_ssize_t first,
+    int[::1] key_hashes, int[::1] key_rows, Py_ssize_t first, bint with_tags,
 ) noexcept
 
 @cython.locals(row=cython.Py_ssize_t)
@@ -125,9 +127,9 @@ cdef Py_ssize_t _intern(
 cpdef tuple dispatch_span(
     const unsigned char[::1] span, long long base, long long[::1] starts, long long[::1] sizes,
     Py_ssize_t first, Py_ssize_t last, long long[::1] delays, bint with_keys,
-    long long[::1] queue_offsets, long long[::1] store_times, long long[::1] tags_codes,
-    int[::1] groups, int[::1] key_hashes, int[::1] key_rows, long long[::1] group_topics,
-    long long[::1] group_queues, int[::1] table, long long[::1] fields,
+    bint with_tags, long long[::1] queue_offsets, long long[::1] store_times,
+    long long[::1] tags_codes, int[::1] groups, int[::1] key_hashes, int[::1] key_rows,
+    long long[::1] group_topics, long long[::1] group_queues, int[::1] table, long long[::1] fields,
 )
 
 @cython.locals(

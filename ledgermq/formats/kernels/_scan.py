@@ -19,6 +19,7 @@ _SIGN = 0x8000_0000
 _WRAP = 0x1_0000_0000
 
 _MESSAGE_MAGIC = 0xDAA3_20A7
+_MESSAGE_MAGIC_V2 = 0xDAA3_20AB
 _BLANK_MAGIC = 0xCBD4_3194
 _ENTRY_BLANK = 0xFFFF_FFFF
 _MESSAGE_SIZE_MIN = 91
@@ -133,7 +134,7 @@ def _check_entry(span: memoryview, at: int, end: int, header_size: int, base: in
     """Whether an entry or record begins at ``at`` and ends by ``end``; ``_END`` when it does."""
     message = at + header_size
     if header_size == 0:
-        if _u32(span, at + 4) != _MESSAGE_MAGIC:
+        if not _is_message_magic(_u32(span, at + 4)):
             return _BAD_MESSAGE_MAGIC
         size = _u32(span, at)
         if size < _MESSAGE_SIZE_MIN or size >= _SIGN:
@@ -150,11 +151,15 @@ def _check_entry(span: memoryview, at: int, end: int, header_size: int, base: in
         return _BAD_POSITION
     if _u32(span, at + 44) + header_size != size:
         return _BAD_BODY_SIZE
-    if _u32(span, message + 4) != _MESSAGE_MAGIC:
+    if not _is_message_magic(_u32(span, message + 4)):
         return _BAD_MESSAGE_MAGIC
     if _u32(span, message) + header_size != size:
         return _BAD_MESSAGE_SIZE
     return _END
+
+
+def _is_message_magic(magic: int) -> bool:
+    return magic in (_MESSAGE_MAGIC, _MESSAGE_MAGIC_V2)
 
 
 def java_hash(span: memoryview, start: int, end: int, seed: int) -> int:
@@ -253,11 +258,16 @@ def _read_message(
     """The tags code of the message's unit, or ``_UNREADABLE``; ``fields`` gets what is hashed."""
     sys_flag = _u32(span, at + 36)
     body = at + 84 + (12 if sys_flag & 16 else 0) + (12 if sys_flag & 32 else 0)
-    if body + 7 > end or _i64(span, at + 28) != base + at:
+    # In version 2 the topic's size has two octets. The higher one is zero: a longer name could not
+    # be that of a folder.
+    wide = 1 if _u32(span, at + 4) == _MESSAGE_MAGIC_V2 else 0
+    if body + 7 + wide > end or _i64(span, at + 28) != base + at:
         return _UNREADABLE
     body_size = _i32(span, body)
-    topic = body + 5 + (body_size if body_size > 0 else 0)
-    if topic + 2 > end or span[topic - 1] > 127:
+    topic = body + 5 + wide + (body_size if body_size > 0 else 0)
+    if topic + 2 > end:
+        return _UNREADABLE
+    if span[topic - 2] != 0 if wide else span[topic - 1] > 127:
         return _UNREADABLE
     topic_end = topic + span[topic - 1]
     if topic_end + 2 > end:
@@ -315,6 +325,7 @@ def _put_keys_of(
     key_hashes: memoryview,
     key_rows: memoryview,
     first: int,
+    with_tags: bool,
 ) -> int:
     """How many keys of the message were put from ``first`` on; -1 when there is no room."""
     room = len(key_hashes)
@@ -340,6 +351,15 @@ def _put_keys_of(
             key_rows[key] = row
             key += 1
         at = piece_end + 1
+    if with_tags and fields[_TAGS + 1] > fields[_TAGS]:
+        if key == room:
+            return -1
+        # Behind the topic's ``#`` stands ``T#``.
+        key_hashes[key] = _absolute(
+            java_hash(span, fields[_TAGS], fields[_TAGS + 1], (seed * 961 + 2639) & _MASK)
+        )
+        key_rows[key] = row
+        key += 1
     return key - first
 
 
@@ -444,6 +464,7 @@ def dispatch_span(
     last: int,
     delays: memoryview,
     with_keys: bool,
+    with_tags: bool,
     queue_offsets: memoryview,
     store_times: memoryview,
     tags_codes: memoryview,
@@ -464,6 +485,7 @@ def dispatch_span(
     Args:
         delays: int64, milliseconds by delay level; item 0 is not used.
         with_keys: whether keys are hashed.
+        with_tags: whether the tag is one more of them, ``T#TAG``, as RocketMQ 5 has it.
         queue_offsets, store_times, tags_codes: int64 columns.
         groups: int32 column.
         key_hashes, key_rows: int32, one item a key, in Java's order; the hash is the item's
@@ -503,7 +525,14 @@ def dispatch_span(
         transaction = sys_flag & 12
         if with_keys and transaction != 12:
             added = _put_keys_of(
-                span, fields, (topic_hash * 31 + 35) & _MASK, row, key_hashes, key_rows, keys
+                span,
+                fields,
+                (topic_hash * 31 + 35) & _MASK,
+                row,
+                key_hashes,
+                key_rows,
+                keys,
+                with_tags,
             )
             if added < 0:
                 break

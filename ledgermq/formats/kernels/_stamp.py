@@ -25,6 +25,7 @@ _SMALL = cython.declare(cython.Py_ssize_t, 192)
 _TINY = cython.declare(cython.Py_ssize_t, 48)
 _NATIVE_CRC32 = cython.declare(cython.size_t, 0)
 _MESSAGE_MAGIC = cython.declare(cython.uint, 0xDAA320A7)
+_MESSAGE_MAGIC_V2 = cython.declare(cython.uint, 0xDAA320AB)
 _BLANK_MAGIC = cython.declare(cython.uint, 0xCBD43194)
 _CRC_MASK = cython.declare(cython.uint, 0x7FFFFFFF)
 # A literal above 2**31 would be a Python number in the compiled loops.
@@ -237,24 +238,31 @@ def _message_fault(
     body: cython.uint
     topic: cython.uint
     properties: cython.uint
+    # Octets of the topic's size beyond the first: one in a record of RocketMQ 5's version 2. The
+    # higher one is zero, for a longer name could not be that of a folder.
+    wide: cython.Py_ssize_t = 0
     if size < 91 or _be32(data, at) != size:
         return _SIZE
-    if _be32(data, at + 4) != _MESSAGE_MAGIC:
+    if _be32(data, at + 4) == _MESSAGE_MAGIC_V2:
+        wide = 1
+    elif _be32(data, at + 4) != _MESSAGE_MAGIC:
         return _MAGIC
     flags = _be32(data, at + 36)
     base = 84 + (12 if flags & _BORN_V6 else 0) + (12 if flags & _STORE_V6 else 0)
-    if size < base + 7:
+    if size < base + 7 + wide:
         return _SIZE
     body = _be32(data, at + base)
-    if body > size - base - 7:
+    if body > size - base - 7 - wide:
         return _BODY_SIZE
-    topic = data[at + base + 4 + body]
-    if topic > 127 or topic == 0 or base + 7 + body + topic > size:
+    topic = data[at + base + 4 + wide + body]
+    if topic == 0 or base + 7 + wide + body + topic > size:
         return _TOPIC
-    properties = (cython.cast(cython.uint, data[at + base + 5 + body + topic]) << 8) | data[
-        at + base + 6 + body + topic
+    if data[at + base + 4 + body] if wide else topic > 127:
+        return _TOPIC
+    properties = (cython.cast(cython.uint, data[at + base + 5 + wide + body + topic]) << 8) | data[
+        at + base + 6 + wide + body + topic
     ]
-    if properties > 32767 or base + 7 + body + topic + properties != size:
+    if properties > 32767 or base + 7 + wide + body + topic + properties != size:
         return _PROPERTIES
     base += 4
     if sums_body and (_sum(data, view, at + base, at + base + body, 0, crc32) & _CRC_MASK) != _be32(
@@ -314,6 +322,9 @@ def check_run(
         fault = _message_fault(data, payload, start, size - header_size, crc32, True)
         if fault:
             return fault, number, at
+        if _be32(data, start + 4) != _MESSAGE_MAGIC:
+            # What is stored may be of version 2; no client of ours writes it.
+            return _MAGIC, number, at
         if _be32(data, start + 12) != queue_id:
             return _QUEUE_ID, number, at
         flags = _be32(data, start + 36)

@@ -18,8 +18,12 @@ from struct import Struct
 from typing import NamedTuple
 
 from ledgermq.formats.records.message import (
+    MAGIC,
+    MAGIC_AT,
     QUEUE_ID_AT,
     TOTAL_SIZE_AT,
+    WORD,
+    is_version_2,
     properties_in,
     queue_of,
 )
@@ -131,9 +135,11 @@ def moved_to(record: memoryview, topic: bytes, queue_id: int) -> bytes:
     old_topic, _ = queue_of(record)
     properties = properties_in(record)
     properties_at = len(record) - len(properties) - 2
-    topic_at = properties_at - len(old_topic) - 1
+    topic_at = properties_at - len(old_topic) - (2 if is_version_2(record) else 1)
     head = bytearray(record[:topic_at])
-    size = len(record) - len(old_topic) + len(topic)
+    size = topic_at + 1 + len(topic) + 2 + len(properties)
+    # What was of version 2 becomes what we write.
+    WORD.pack_into(head, MAGIC_AT, MAGIC)
     _INT.pack_into(head, TOTAL_SIZE_AT, size)
     _INT.pack_into(head, QUEUE_ID_AT, queue_id)
     made = b"".join(

@@ -5,7 +5,7 @@ hosts, 8 (IPv4) or 20 (IPv6):
 
     offset       size  field                        unit
     0            4     total_size                   bytes, this field included
-    4            4     magic                        0xDAA320A7
+    4            4     magic                        0xDAA320A7; 0xDAA320AB in version 2
     8            4     body_crc                     CRC-32 of the body, without its highest bit
     12           4     queue_id
     16           4     flag                         the application's
@@ -19,8 +19,13 @@ hosts, 8 (IPv4) or 20 (IPv6):
     56+B+S       4     reconsume_times
     60+B+S       8     prepared_transaction_offset  position of the half message, else 0
     68+B+S       4+n   body                         size, bytes as stored (perhaps compressed)
-                 1+n   topic                        size (signed byte), UTF-8
+                 1+n   topic                        size (signed byte), UTF-8; in version 2 the size
+                                                    has two bytes
                  2+n   properties                   size (signed), ``properties``
+
+RocketMQ 5 writes version 2 by itself, for topics of more than 127 bytes: retry topics of groups
+that consume by POP. It is read here, and never written. As a topic is the name of a folder, none
+has more than 255 bytes.
 
 The format protects the body alone. In an entry that we wrote, DLedger's header protects all of it
 (``dledger_entry``).
@@ -44,9 +49,16 @@ from ledgermq.formats.records.host_address import (
 )
 from ledgermq.formats.records.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
 from ledgermq.model.errors import CorruptLogError, MessageIllegalError, corrupt
-from ledgermq.model.limits import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
+from ledgermq.model.limits import (
+    BODY_SIZE_MAX,
+    PROPERTIES_SIZE_MAX,
+    STORED_TOPIC_SIZE_MAX,
+    TOPIC_SIZE_MAX,
+)
 
 MAGIC = 0xDAA320A7
+MAGIC_V2 = 0xDAA320AB
+MAGICS = frozenset((MAGIC, MAGIC_V2))
 
 TOTAL_SIZE_AT = 0
 MAGIC_AT = 4
@@ -58,6 +70,8 @@ PHYSICAL_OFFSET_AT = 28
 SYS_FLAG_AT = 36
 BORN_TIMESTAMP_AT = 40
 BORN_HOST_AT = 48
+
+_LAST_OF_MAGIC_AT = MAGIC_AT + 3
 
 BODY_SIZE_AT = 84
 """Where both hosts are IPv4; each IPv6 host adds 12 bytes."""
@@ -207,6 +221,21 @@ def store_fields_at(record: memoryview) -> tuple[int, int]:
     return store_timestamp, store_timestamp + 8 + store
 
 
+def is_version_2(view: memoryview, at: int = 0) -> bool:
+    """Whether two bytes say the size of the topic of the record at ``at``."""
+    return view[at + _LAST_OF_MAGIC_AT] == MAGIC_V2 & 0xFF
+
+
+def topic_place(view: memoryview, at: int, size_at: int) -> tuple[int, int]:
+    """Where the topic of the record at ``at`` begins, and its bytes; ``size_at`` says how many.
+
+    ``size_at`` is within ``view``; what is said need not be.
+    """
+    if not is_version_2(view, at):
+        return size_at + 1, view[size_at]
+    return size_at + 2, int.from_bytes(view[size_at : size_at + 2], "big")
+
+
 def properties_in(record: memoryview) -> memoryview:
     """The bytes of the properties of a whole record; empty where they do not end it."""
     _, behind_store_host = store_fields_at(record)
@@ -214,7 +243,8 @@ def properties_in(record: memoryview) -> memoryview:
     topic_at = body_size_at + 4 + _BODY_SIZE.unpack_from(record, body_size_at)[0]
     if not body_size_at < topic_at < len(record):
         return record[:0]
-    begin = topic_at + 1 + record[topic_at] + PROPERTIES_SIZE.size
+    topic_at, topic_size = topic_place(record, 0, topic_at)
+    begin = topic_at + topic_size + PROPERTIES_SIZE.size
     if begin > len(record):
         return record[:0]
     (size,) = PROPERTIES_SIZE.unpack_from(record, begin - PROPERTIES_SIZE.size)
@@ -226,7 +256,8 @@ def queue_of(record: memoryview) -> tuple[bytes, int]:
     _, behind_store_host = store_fields_at(record)
     body_size_at = behind_store_host + 12
     topic_at = body_size_at + 4 + _BODY_SIZE.unpack_from(record, body_size_at)[0]
-    topic = bytes(record[topic_at + 1 : topic_at + 1 + record[topic_at]])
+    topic_at, topic_size = topic_place(record, 0, topic_at)
+    topic = bytes(record[topic_at : topic_at + topic_size])
     return topic, _SYS_FLAG.unpack_from(record, QUEUE_ID_AT)[0]
 
 
@@ -330,13 +361,14 @@ def decode_message(
 
     end = at + size
     body_at = at + head.size
-    topic_at = body_at + body_size + 1
-    if body_size < 0 or topic_at > end:
+    body_end = body_at + body_size
+    if body_size < 0 or body_end >= end:
         raise corrupt("body does not fit", file, body_at - 4, "body_size", body_size)
-    topic_size = view[topic_at - 1]
+    topic_at, topic_size = topic_place(view, at, body_end)
     properties_at = topic_at + topic_size + 2
-    if not 0 < topic_size <= TOPIC_SIZE_MAX or properties_at > end:
-        raise corrupt("topic does not fit", file, topic_at - 1, "topic_size", topic_size)
+    size_max = STORED_TOPIC_SIZE_MAX if is_version_2(view, at) else TOPIC_SIZE_MAX
+    if not 0 < topic_size <= size_max or properties_at > end:
+        raise corrupt("topic does not fit", file, body_end, "topic_size", topic_size)
     (properties_size,) = PROPERTIES_SIZE.unpack_from(view, properties_at - 2)
     if properties_size < 0 or properties_at + properties_size != end:
         raise corrupt(
@@ -346,7 +378,7 @@ def decode_message(
             "properties_size",
             properties_size,
         )
-    body = view[body_at : topic_at - 1]
+    body = view[body_at:body_end]
     if check_crc and body_checksum(body) != body_crc:
         raise corrupt("body is not what was written", file, at + BODY_CRC_AT, "body_crc", body_crc)
     store_host_at = body_at - 16 - len(store_host)
@@ -375,7 +407,7 @@ def _checked_head(view: memoryview, at: int, end: int, file: str) -> Struct:
     if at + SIZE_MIN > end:
         raise corrupt("record is cut off", file, at, "total_size", end - at)
     size, magic = SIZE_AND_MAGIC.unpack_from(view, at)
-    if magic != MAGIC:
+    if magic not in MAGICS:
         raise corrupt("not a message", file, at + MAGIC_AT, "magic", magic)
     (sys_flag,) = _SYS_FLAG.unpack_from(view, at + SYS_FLAG_AT)
     head = _HEADS[sys_flag & V6_MASK]

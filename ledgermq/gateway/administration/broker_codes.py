@@ -249,7 +249,9 @@ class BrokerCodes(PortPart):
         bytes_stored = self._environment.page.read_counters(Role.WRITER)[WriterCounter.BYTES]
         return {
             "putTps": self._rates.stored(now),
+            # As RocketMQ 4.9 spells it, and as RocketMQ 5 does.
             "getTransferedTps": self._rates.read(now),
+            "getTransferredTps": self._rates.read(now),
             "getFoundTps": self._rates.read(now),
             "getTotalTps": self._rates.read(now),
             "getMissTps": "0.00 0.00 0.00",

@@ -167,10 +167,9 @@ class OffsetCodes(PortPart):
 
         Raises:
             NotLeaderError: the node is starting.
-            NoPermissionError: the topic may not be read.
         """
         try:
-            self._known.check_queue(queue)
+            self._known.check_number(queue)
         except (TopicUnknownError, MessageIllegalError):
             return NOTHING
         return self._store.bounds(queue)

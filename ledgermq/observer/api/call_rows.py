@@ -292,7 +292,7 @@ GROUP_CALLS = (
         lambda ask, given: ask.page(
             ShowLag(given.text("group"), given.text_or_none("topic")), *_page(given)
         ),
-        {"group": "string", "lag": "integer", "queues": "array", "next": "string?"},
+        {"group": "string", "lag": "integer?", "queues": "array", "next": "string?"},
         path_fields=(_GROUP,),
         query=(_ONLY_TOPIC, LIMIT, NEXT),
     ),

@@ -238,7 +238,7 @@ class RecordColumns:
     def topics(self) -> pa.StringArray:
         """Topic of each row; what is not UTF-8 has U+FFFD in it."""
         if self._topics is None:
-            starts = self._fields[HeadField.BODY_END] + 1
+            starts = self._fields[HeadField.TOPIC_START]
             self._topics = as_text(slices(self._octets, starts, self._fields[HeadField.TOPIC_END]))
         return self._topics
 
@@ -250,7 +250,7 @@ class RecordColumns:
         bounds = np.cumsum([0, *map(len, names)], dtype=np.int32)
         return find_other(
             self._octets.data,
-            (self._fields[HeadField.BODY_END] + 1).data,
+            self._fields[HeadField.TOPIC_START].data,
             self._fields[HeadField.TOPIC_END].data,
             memoryview(b"".join(names)),
             bounds.data,

@@ -58,6 +58,7 @@ class PieceTask:
     queue_file_size: int
     delays_ms: tuple[int, ...]
     with_keys: bool
+    with_tags: bool
 
 
 class QueueRun(NamedTuple):
@@ -223,7 +224,9 @@ class _Portions:
     """The portions of one part; each is valid until the next one."""
 
     def __init__(self, task: PieceTask) -> None:
-        self.tables = DispatchTables(task.delays_ms, with_keys=task.with_keys)
+        self.tables = DispatchTables(
+            task.delays_ms, with_keys=task.with_keys, with_tags=task.with_tags
+        )
         self.reached = task.split.first
         self._reader = LogReader(open_directory(task.root, self_id=task.self_id))
         self._split = task.split

@@ -52,6 +52,7 @@ from ledgermq.store.files.descriptor_cache import DescriptorCache
 from ledgermq.store.files.disk_space import storage_error
 from ledgermq.store.files.folders import delete_folder
 from ledgermq.store.index.index_files import IndexFiles, NewKeys, index_file_name
+from ledgermq.store.index.tag_items import has_tag_items
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues.queue_end import PREFILL_SIZE
 from ledgermq.store.queues.queue_files import FILE_SIZE
@@ -96,6 +97,9 @@ def rebuild(
     try:
         queue_file_size = section.mapped_file_size_consume_queue or FILE_SIZE
         queue_file_size = -(-queue_file_size // UNIT_SIZE) * UNIT_SIZE
+        with_tags = section.message_index_enable and has_tag_items(
+            directory.root, directory.log_family
+        )
         tasks = [
             PieceTask(
                 number=number,
@@ -106,6 +110,7 @@ def rebuild(
                 queue_file_size=queue_file_size,
                 delays_ms=delay_levels_ms(section.message_delay_level),
                 with_keys=section.message_index_enable,
+                with_tags=with_tags,
             )
             for number, split in enumerate(log_splits(reader, split_bytes=split_bytes))
         ]

@@ -11,7 +11,7 @@ import numpy as np
 
 from ledgermq.formats.arrays import Units
 from ledgermq.formats.kernels.kernel import ScanStatus, scan_entries
-from ledgermq.formats.records.message import MAGIC
+from ledgermq.formats.records.message import MAGICS
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.pipeline.columns.queued_records import QueuedRecords
 from ledgermq.pipeline.columns.record_columns import RecordBlock
@@ -224,4 +224,5 @@ def points_to(view: memoryview, *, queue_offset: int, position: int, size: int) 
     """Whether ``view`` begins with the message that a unit says is there, as far as that is."""
     if len(view) < max(size, _HEAD.size):
         return False
-    return _HEAD.unpack_from(view) == (size, MAGIC, queue_offset, position)
+    told, magic, *place = _HEAD.unpack_from(view)
+    return told == size and magic in MAGICS and place == [queue_offset, position]

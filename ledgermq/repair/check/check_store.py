@@ -50,10 +50,11 @@ from ledgermq.repair.check.log_walk import (
 from ledgermq.repair.file_workers import FileWorkers, Runner, Told, Work
 from ledgermq.store.files.file_names import is_index_name, own_names, queue_files, queue_folders
 from ledgermq.store.files.properties_file import decode_dledger_checkpoint
+from ledgermq.store.index.tag_items import has_tag_items
 from ledgermq.store.log.entry_files import first_entry_position
 from ledgermq.store.queues import dispatch_checkpoint
 from ledgermq.store.recovery import log_checkpoint
-from ledgermq.store.store_directory import dledger_folder, names_in
+from ledgermq.store.store_directory import dledger_folder, log_in, names_in
 
 _ALL = 1 << 62
 
@@ -322,6 +323,8 @@ class _Check:
     ) -> list[LogFileReport]:
         root = self._root
         settled = self._checked.committed_end if self._dledger is not None else required
+        log = log_in(root, names_in(root), self._options.self_id)
+        with_tags = bool(headers) and has_tag_items(root, log, layout)
         tasks = [
             LogFileTask(
                 root=root,
@@ -342,6 +345,7 @@ class _Check:
                 index=headers,
                 layout=layout,
                 with_keys=bool(headers),
+                with_tags=with_tags,
                 delays_ms=delay_levels_ms(self._options.message_delay_level),
                 required_end=required,
                 keys_end=keys_end,

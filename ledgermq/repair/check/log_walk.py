@@ -26,9 +26,10 @@ from ledgermq.formats.dledger_entry import (
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.findings import FROM_PEER, START_MENDS, Finding, Severity
 from ledgermq.formats.index_file import IndexLayout
+from ledgermq.formats.java_hash import index_key_hash
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import ScanStatus, verify_span
-from ledgermq.formats.records.message import MAGIC, MAGIC_AT, PHYSICAL_OFFSET_AT, decode_message
+from ledgermq.formats.records.message import MAGIC_AT, MAGICS, PHYSICAL_OFFSET_AT, decode_message
 from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.formats.store_markers import BLANK_SIZE, is_blank
 from ledgermq.model.config.settings import LogKind
@@ -38,12 +39,14 @@ from ledgermq.repair.check.check_index import IndexSummary, KeyComparison
 from ledgermq.repair.check.check_units import ComparedUnits, UnitComparison
 from ledgermq.repair.check.file_family import FileFamily, FoundFile, first_nonzero, read_padded
 from ledgermq.repair.log_verify import entry_protection
+from ledgermq.store.index.tag_items import tag_key
 from ledgermq.store.queues.dispatch_tables import DispatchTables
 
 WINDOW = 4 * 1024 * 1024
 """Bytes verified in one call: they stay in the processor's cache for those who look again."""
 
-_MAGIC = MAGIC.to_bytes(4, "big")
+_MAGICS = frozenset(magic.to_bytes(4, "big") for magic in MAGICS)
+(_MAGICS_BEGIN,) = {magic[:3] for magic in _MAGICS}
 _LOOK = 1 << 20
 _ITEMS_FOUND_MAX = 100
 
@@ -267,14 +270,15 @@ class LogFileWalk:
         while begin < len(self._view):
             # Searched in bytes: what a map's own search reads may be behind its end.
             content = bytes(self._view[begin : begin + _LOOK + 3])
-            found = content.find(_MAGIC)
+            found = content.find(_MAGICS_BEGIN)
             while found >= 0:
                 message = begin + found - MAGIC_AT
                 field_at = message + PHYSICAL_OFFSET_AT
                 said = int.from_bytes(self._view[field_at : field_at + 8], "big")
-                if said == rules.start + message:
+                is_message = content[found : found + 4] in _MAGICS
+                if is_message and said == rules.start + message:
                     return message - rules.header_size
-                found = content.find(_MAGIC, found + 1)
+                found = content.find(_MAGICS_BEGIN, found + 1)
             begin += _LOOK
         return None
 
@@ -291,6 +295,7 @@ class LogFileTask:
     Attributes:
         items: the DLedger index files, None in a plain log.
         queues: the folder ``consumequeue``; its files have ``queue_file_size`` bytes.
+        with_tags: whether the index has items of tags, as RocketMQ 5 writes them.
         required_end, keys_end: messages before it must have units, and keys.
     """
 
@@ -304,6 +309,7 @@ class LogFileTask:
     index: list[IndexSummary]
     layout: IndexLayout
     with_keys: bool
+    with_tags: bool
     delays_ms: Sequence[int]
     required_end: int
     keys_end: int
@@ -359,7 +365,9 @@ class _Worker:
         self._task = task
         self._view = view
         self._walk = LogFileWalk(view, fd, task.rules)
-        self._tables = DispatchTables(task.delays_ms, with_keys=task.with_keys)
+        self._tables = DispatchTables(
+            task.delays_ms, with_keys=task.with_keys, with_tags=task.with_tags
+        )
         self._units = UnitComparison(
             task.queues,
             file_size=task.queue_file_size,
@@ -372,6 +380,7 @@ class _Worker:
             first=task.rules.start,
             required_end=task.keys_end,
             damaged=self._walk.ends.damaged,
+            is_tag_item=self._is_tag_item,
         )
         self._report = LogFileReport(task.file, self._walk.ends, [], ComparedUnits({}, []))
         self._item_findings = 0
@@ -392,6 +401,19 @@ class _Worker:
         report.keys_missing = self._keys.missing
         report.findings += self._walk.findings + self._keys.findings
         return report
+
+    def _is_tag_item(self, position: int, key_hash: int) -> bool:
+        """Whether an item is that of the tag of the message at a position."""
+        at = position - self._task.rules.start
+        if not 0 <= at < len(self._view):
+            return False
+        try:
+            message = decode_message(self._view, at, check_crc=False)
+        except CorruptLogError:
+            return False
+        return bool(message.tags) and key_hash == index_key_hash(
+            tag_key(message.topic, message.tags)
+        )
 
     def _compare_items(self, region: Region) -> None:
         """The index items of the region's entries, where they must stand."""

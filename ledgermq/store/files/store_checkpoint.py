@@ -6,7 +6,13 @@ Layout, big-endian (RocketMQ ``StoreCheckpoint``), 4,096 bytes:
     0       8     log_timestamp      epoch ms of the last message (physicMsgTimestamp)
     8       8     queues_timestamp   epoch ms (logicsMsgTimestamp)
     16      8     index_timestamp    epoch ms (indexMsgTimestamp)
-    24      4072  zeros
+    24      8     master_flushed     position up to which the master had its log on disk
+                                     (masterFlushedOffset)
+    32      8     confirmed          position up to which the log is confirmed (confirmPhyOffset)
+    40      8     queues_position    position up to which queues are built (logicsPhysicalOffset)
+    48      4048  zeros
+
+The positions are RocketMQ 5's; RocketMQ 4.9 writes zeros there, and does not look.
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ from ledgermq.store.files.small_file import read_file
 
 logger = logging.getLogger(__name__)
 
-_CHECKPOINT = Struct(">qqq")
+_CHECKPOINT = Struct(">qqqqqq")
 
 FILE_SIZE = 4_096
 
@@ -29,11 +35,17 @@ _SAFETY_MS = 3_000
 
 
 class StoreCheckpoint(NamedTuple):
-    """Store times of the last messages on disk, epoch ms; 0 when there is none."""
+    """Store times of the last messages on disk, epoch ms; 0 when there is none.
+
+    ``master_flushed`` and ``confirmed`` are kept for RocketMQ 5; nothing here goes by them.
+    """
 
     log_timestamp: int
     queues_timestamp: int
     index_timestamp: int
+    master_flushed: int = 0
+    confirmed: int = 0
+    queues_position: int = 0
 
     @property
     def recovery_timestamp(self) -> int:
@@ -64,7 +76,8 @@ def decode_checkpoint(data: bytes | memoryview, *, file: str = "") -> StoreCheck
             expected=FILE_SIZE,
         )
     checkpoint = StoreCheckpoint(*_CHECKPOINT.unpack_from(data))
-    for number, (field, value) in enumerate(checkpoint._asdict().items()):
+    for number, field in enumerate(("log_timestamp", "queues_timestamp", "index_timestamp")):
+        value = checkpoint[number]
         if value < 0:
             raise CorruptLogError(
                 "timestamp is negative", file=file, offset=8 * number, field=field, value=value
@@ -89,6 +102,20 @@ def read_checkpoint(path: Path) -> StoreCheckpoint:
     except CorruptLogError as error:
         logger.warning("checkpoint not used, more of the log is looked through: %s", error)
         return StoreCheckpoint(0, 0, 0)
+
+
+def with_positions_of(path: Path, content: bytes) -> bytes:
+    """A checkpoint with what the one at ``path`` says for RocketMQ 5 of the log.
+
+    Raises:
+        CorruptLogError: ``content`` is no checkpoint.
+        StorageError: the file is there and cannot be read.
+    """
+    old = read_checkpoint(path)
+    fresh = decode_checkpoint(content)
+    return encode_checkpoint(
+        fresh._replace(master_flushed=old.master_flushed, confirmed=old.confirmed)
+    )
 
 
 def certain_before_ms(root: Path) -> int | None:

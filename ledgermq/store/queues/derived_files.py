@@ -25,6 +25,8 @@ from ledgermq.model.ids import Position
 from ledgermq.store.files.kept_aside import FOLDER
 from ledgermq.store.files.small_file import replace_file
 from ledgermq.store.index.index_files import IndexFiles
+from ledgermq.store.index.tag_items import are_tags_kept, has_tag_items, keep_tags
+from ledgermq.store.log_family import LogFamily
 from ledgermq.store.queues import dispatch_checkpoint
 from ledgermq.store.queues.dispatch_checkpoint import INDEX_NOT_KEPT, DispatchCheckpoint
 from ledgermq.store.queues.queue_files import FILE_SIZE, QueueFiles, found_file_size
@@ -131,6 +133,30 @@ def load_derived_files(
         index = IndexFiles(root / "index", _layout(store), aside=aside)
     lacks_keys = is_incomplete(root)
     return DerivedFiles(queues, index, saved, published, lost_power, lacks_keys, unsure)
+
+
+def keeps_tags(root: Path, files: DerivedFiles, log: LogFamily | None) -> bool:
+    """Whether messages get index items of their tags; noted where it is found now.
+
+    An index that nobody but us has written since our checkpoint is not looked at again.
+
+    Args:
+        log: what the index points to; without it only what was noted counts.
+
+    Raises:
+        StorageError: a file cannot be read or written.
+    """
+    index, saved = files.index, files.saved
+    if index is None or are_tags_kept(root):
+        return index is not None
+    if log is None or index.end_position < 0 or files.published is not None:
+        return False
+    if saved is not None and index.end_position <= saved.index_end:
+        return False
+    found = has_tag_items(root, log, index.layout)
+    if found:
+        keep_tags(root)
+    return found
 
 
 def settle(files: DerivedFiles, *, log_start: Position, log_end: Position) -> tuple[Position, int]:

@@ -30,10 +30,12 @@ from ledgermq.store.files.store_checkpoint import (
     read_checkpoint,
 )
 from ledgermq.store.index.index_files import IndexFiles
+from ledgermq.store.log_family import LogFamily
 from ledgermq.store.queues import dispatch_checkpoint
 from ledgermq.store.queues.derived_files import (
     DerivedFiles,
     clear_incomplete,
+    keeps_tags,
     load_derived_files,
     mark_incomplete,
     own_path,
@@ -107,6 +109,7 @@ class DispatchBuilder:
         position: everything in the log before it is dispatched.
         store_timestamp: store time of the last message with a queue unit, epoch ms, 0 at first.
         truncated: queues from which units were taken away when the store was opened.
+        with_tags: whether messages get index items of their tags (``tag_items``).
         keys_from: keys of messages from here on are being put again (``build_keys``); None when
             the index has all that is dispatched.
     """
@@ -120,8 +123,14 @@ class DispatchBuilder:
         position: Position,
         store_timestamp: int,
         truncated: int,
+        kept: tuple[int, int] = (0, 0),
+        with_tags: bool = False,
     ) -> None:
-        """Use ``open``."""
+        """Use ``open``.
+
+        Args:
+            kept: ``master_flushed`` and ``confirmed`` of the store's checkpoint.
+        """
         self.position = position
         self.store_timestamp = store_timestamp
         self.truncated = truncated
@@ -130,8 +139,12 @@ class DispatchBuilder:
         self.index = index
         self._root = store.path_root_dir
         self._tables = DispatchTables(
-            delay_levels_ms(store.message_delay_level), with_keys=index is not None
+            delay_levels_ms(store.message_delay_level),
+            with_keys=index is not None,
+            with_tags=with_tags,
         )
+        self.with_tags = with_tags
+        self._kept = kept
         self._flushed = Position(-1)
         self._boot_id = dispatch_checkpoint.boot_id()
 
@@ -144,6 +157,8 @@ class DispatchBuilder:
         log_end: Position,
         published: Position | None,
         files: DerivedFiles | None = None,
+        log: LogFamily | None = None,
+        with_tags: bool = False,
     ) -> Self:
         """Find where to go on (``derived_files``), and take away what the log does not have.
 
@@ -151,6 +166,8 @@ class DispatchBuilder:
             log_start, log_end: the log's first position, and the one behind its last entry.
             published: cursor ``dispatched`` of the node's page, None when it was never published.
             files: what was found before the log's end was known; the builder owns them now.
+            log: what the index points to, to find out whether it has items of tags.
+            with_tags: whether they are put in any case.
 
         Raises:
             ConfigError: all files have another size than the settings say.
@@ -159,19 +176,24 @@ class DispatchBuilder:
         if files is None:
             files = load_derived_files(store, published=published)
         assert files.published == published, (files.published, published)
+        root = store.path_root_dir
         try:
+            with_tags = with_tags or keeps_tags(root, files, log)
             position, truncated = settle(files, log_start=log_start, log_end=log_end)
         except DiskFullError:
             files.close()
             raise
-        root = store.path_root_dir
+        found = read_checkpoint(root / "checkpoint")
         builder = cls(
             store,
             files.queues,
             files.index,
             position=position,
-            store_timestamp=read_checkpoint(root / "checkpoint").queues_timestamp,
+            store_timestamp=found.queues_timestamp,
             truncated=truncated,
+            # They may be of a log that was longer.
+            kept=(min(found.master_flushed, log_end), min(found.confirmed, log_end)),
+            with_tags=with_tags,
         )
         try:
             # The old checkpoint may promise what was just taken away.
@@ -313,7 +335,13 @@ class DispatchBuilder:
                 self.queues.units,
                 INDEX_NOT_KEPT if self.index is None else self.index.end_position,
             ),
-            StoreCheckpoint(self.store_timestamp, self.store_timestamp, index_timestamp),
+            StoreCheckpoint(
+                self.store_timestamp,
+                self.store_timestamp,
+                index_timestamp,
+                *self._kept,
+                queues_position=self.position,
+            ),
             ends,
         )
 

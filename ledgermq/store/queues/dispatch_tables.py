@@ -19,7 +19,7 @@ from ledgermq.formats.kernels.kernel import (
 from ledgermq.store.index.index_files import NewKeys
 
 KEYS = 65_536
-"""Keys of one portion; one message has at most 16,385."""
+"""Keys of one portion; one message has at most 16,386."""
 
 _FIELDS = 10
 _TABLE_MIN = 64
@@ -74,9 +74,18 @@ class DispatchTables:
         store_times: its store time, epoch ms.
     """
 
-    def __init__(self, delays_ms: Sequence[int], *, with_keys: bool) -> None:
+    def __init__(
+        self, delays_ms: Sequence[int], *, with_keys: bool, with_tags: bool = False
+    ) -> None:
+        """Columns without rows.
+
+        Args:
+            with_keys: whether messages have keys for the Index.
+            with_tags: whether tags are among them (``tag_items``).
+        """
         self._delays = np.array(delays_ms, np.int64)
         self._with_keys = with_keys
+        self._with_tags = with_tags
         self._starts = np.zeros(SCAN_ROWS, np.int64)
         self._sizes = np.zeros(SCAN_ROWS, np.int64)
         self._queue_offsets = np.zeros(SCAN_ROWS, np.int64)
@@ -125,6 +134,7 @@ class DispatchTables:
                 count,
                 self._delays.data,
                 self._with_keys,
+                self._with_tags,
                 self._queue_offsets.data,
                 self.store_times.data,
                 self._tags_codes.data,

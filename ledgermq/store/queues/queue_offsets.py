@@ -100,6 +100,7 @@ class QueueOffsets:
                 count,
                 np.zeros(1, np.int64).data,
                 False,
+                False,
                 offsets.data,
                 times.data,
                 tags.data,

@@ -19,7 +19,7 @@ import numpy as np
 
 from ledgermq.formats.arrays import ENTRY_ITEM
 from ledgermq.formats.dledger_entry import BODY_SIZE_AT, CHAIN_CRC_AT, HEADER_SIZE
-from ledgermq.formats.records.message import TIMESTAMP, WORD, store_fields_at
+from ledgermq.formats.records.message import TIMESTAMP, WORD, store_fields_at, topic_place
 
 SECTOR_SIZE = 512
 """Disks of today write 4,096 bytes or more at once; no disk has smaller sectors than these."""
@@ -98,8 +98,9 @@ def is_torn(view: memoryview, at: int, end: int) -> bool:
         # Nobody stores at 1970: the sector that should have it is not there.
         return True
     body_at = at + behind_host + _BEHIND_HOST
-    topic_at = body_at + 4 + WORD.unpack_from(view, body_at)[0] + 1
-    properties_at = topic_at + view[topic_at - 1] + 2
+    size_at = body_at + 4 + WORD.unpack_from(view, body_at)[0]
+    topic_at, topic_size = topic_place(view, at, size_at)
+    properties_at = topic_at + topic_size + 2
     if _lacks_sector(view, topic_at, properties_at - 2):
         return True
     return _lacks_sector(view, properties_at, end)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ledgermq.formats.java_hash import index_key_hash
 from ledgermq.formats.records.message import (
     BORN_HOST_AT,
-    MAGIC,
+    MAGICS,
     PHYSICAL_OFFSET_AT,
     QUEUE_OFFSET_AT,
     SYS_FLAG_AT,
@@ -324,7 +324,7 @@ class RecentMessages:
                 check_one(view, at, base=start)
             return
         size = WORD.unpack_from(view, at)[0]
-        if at + 2 * WORD.size > len(view) or WORD.unpack_from(view, at + 4)[0] != MAGIC:
+        if at + 2 * WORD.size > len(view) or WORD.unpack_from(view, at + 4)[0] not in MAGICS:
             return
         check_span(view, at, min(at + size, len(view)), header_size=0, base=start)
 

@@ -20,6 +20,8 @@ from ledgermq.formats.kernels.kernel import (
 from ledgermq.formats.records.message import (
     MAGIC,
     MAGIC_AT,
+    MAGIC_V2,
+    MAGICS,
     PHYSICAL_OFFSET_AT,
     SIZE_MIN,
     TIMESTAMP,
@@ -246,7 +248,7 @@ class LogIds:
 
 def is_older(view: memoryview, at: int, time_ms: int) -> bool:
     """Whether the message at ``at`` was stored before a time; false where there is none."""
-    if at + SIZE_MIN > len(view) or WORD.unpack_from(view, at + MAGIC_AT)[0] != MAGIC:
+    if at + SIZE_MIN > len(view) or WORD.unpack_from(view, at + MAGIC_AT)[0] not in MAGICS:
         return False
     store_timestamp, _ = store_fields_at(view[at:])
     return bool(TIMESTAMP.unpack_from(view, at + store_timestamp)[0] < time_ms)
@@ -295,7 +297,8 @@ def _messages(file: LogSpan, candidates: Candidates) -> tuple[I64, I64]:
     fits = starts + SIZE_MIN <= len(file.view)
     # Where no head fits, that of the file stands in; it does not count.
     heads = _heads(file, np.where(fits, starts, 0))
-    fits &= (heads["magic"] == MAGIC) & (heads["position"] == positions)
+    fits &= (heads["magic"] == MAGIC) | (heads["magic"] == MAGIC_V2)
+    fits &= heads["position"] == positions
     fits &= (heads["size"] >= SIZE_MIN) & (starts + heads["size"] <= len(file.view))
     if (certain & ~fits).any():
         at = int(positions[np.flatnonzero(certain & ~fits)[0]])

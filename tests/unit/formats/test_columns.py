@@ -15,6 +15,7 @@ from ledgermq.formats.head_field import HeadFault, HeadField
 from ledgermq.formats.kernels import kernel
 from ledgermq.formats.records.message import Message, decode_message, encode_message
 from ledgermq.formats.records.properties import decode_properties
+from tests.plain_codecs import as_version_2
 
 KERNELS = [kernel, kernel.load_plain("ledgermq.formats.kernels._columns")]
 PIECES = st.sampled_from([b"\x01", b"\x02", b"a", b"TAGS", b"KEYS", b"value", b" "])
@@ -92,13 +93,18 @@ MESSAGES = st.builds(
 )
 
 
-def log_of(messages: list[Message], *, base: int) -> tuple[bytearray, np.ndarray, np.ndarray]:
+def log_of(
+    messages: list[Message], *, base: int, version_2_from: int = 1_000
+) -> tuple[bytearray, np.ndarray, np.ndarray]:
     """Messages with entry headers of ascending numbers before them."""
     span, starts, sizes = bytearray(), [], []
     for number, message in enumerate(messages):
         span += bytes(8) + number.to_bytes(8, "big") + (7).to_bytes(8, "big") + bytes(24)
         starts.append(len(span))
-        span += encode_message(replace(message, physical_offset=base + len(span)))
+        record = encode_message(replace(message, physical_offset=base + len(span)))
+        if number >= version_2_from:
+            record = as_version_2(record, topic=b"t" * (100 + 50 * number))
+        span += record
         sizes.append(len(span) - starts[-1])
     return span, np.array(starts, np.int64), np.array(sizes, np.int64)
 
@@ -119,7 +125,7 @@ def heads(
 def test_heads_say_what_each_message_says_alone(
     columns: ModuleType, messages: list[Message], base: int
 ) -> None:
-    span, starts, sizes = log_of(messages, base=max(base, 0))
+    span, starts, sizes = log_of(messages, base=max(base, 0), version_2_from=2)
     read, fields = heads(columns, span, starts, sizes, base=base)
 
     assert read == len(messages)
@@ -127,7 +133,7 @@ def test_heads_say_what_each_message_says_alone(
         one = decode_message(memoryview(span), start)
         said = {field: int(fields[field, row]) for field in HeadField}
         body, behind = said[HeadField.BODY_START], said[HeadField.BODY_END]
-        topic = span[behind + 1 : said[HeadField.TOPIC_END]]
+        topic = span[said[HeadField.TOPIC_START] : said[HeadField.TOPIC_END]]
 
         assert (span[body:behind], topic.decode()) == (one.body, one.topic)
         assert said[HeadField.QUEUE_OFFSET] == one.queue_offset
@@ -140,6 +146,14 @@ def test_heads_say_what_each_message_says_alone(
         assert said[HeadField.RECONSUME_TIMES] == one.reconsume_times
         assert said[HeadField.ENTRY_INDEX] == row
         assert said[HeadField.ENTRY_TERM] == 7
+
+
+@pytest.mark.parametrize("columns", KERNELS)
+def test_a_topic_that_could_not_be_a_folder_is_told(columns: ModuleType) -> None:
+    span, starts, sizes = log_of([ORDERS] * 5, base=0, version_2_from=4)
+    read, fields = heads(columns, span, starts, sizes, base=0)
+
+    assert (read, HeadFault(int(fields[0, 4]))) == (4, HeadFault.TOPIC_SIZE)
 
 
 ORDERS = Message(topic="orders", queue_id=1, body=b"body", properties=b"a\x01b\x02")

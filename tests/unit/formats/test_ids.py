@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ledgermq.formats.kernels import kernel
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
+from tests.plain_codecs import as_version_2
 
 PLAIN = kernel.load_plain("ledgermq.formats.kernels._ids")
 KERNELS = [kernel, PLAIN]
@@ -80,16 +81,20 @@ def test_an_id_counts_for_the_topic_that_its_message_is_for(ids: ModuleType) -> 
             # A delivered message keeps its properties: its topic is its own.
             made("other", REAL_TOPIC="orders", UNIQ_KEY="a"),
             made("orders", UNIQ_KEY="b"),
+            as_version_2(made("orders", UNIQ_KEY="c"), topic=b"t" * 200),
         ],
     )
     hashes = scanned.ids.tolist()
 
     assert hashes[0] == hashes[1] == hashes[2] > 0
     assert hashes[3] == hashes[4] > 0
-    assert len(set(hashes)) == 3
+    assert len(set(hashes)) == 4
     assert scanned.topics[:3].tolist() == [topic_hash(ids, b"orders")] * 3
-    assert [scanned.text(row, 2) for row in range(6)] == [b"a", b"a", b"a", b"a", b"a", b"b"]
+    assert [scanned.text(row, 2) for row in range(7)] == [
+        b"a", b"a", b"a", b"a", b"a", b"b", b"c"
+    ]  # fmt: skip
     assert [scanned.text(row, 4) for row in (0, 2, 4)] == [b"orders", b"orders", b"other"]
+    assert scanned.text(6, 4) == b"t" * 200
 
 
 def test_a_message_without_an_id_or_a_topic_has_no_hash(ids: ModuleType) -> None:

@@ -22,9 +22,14 @@ from ledgermq.formats.index_file import (
 from ledgermq.formats.java_hash import index_key_hash, java_hash
 from ledgermq.formats.kernels import kernel
 from ledgermq.formats.kernels.kernel import MALFORMED, NO_UNIT, ScanStatus
-from ledgermq.formats.records.message import Message, encode_message
+from ledgermq.formats.records.message import (
+    MAGIC_V2,
+    TRANSACTION_ROLLBACK,
+    Message,
+    encode_message,
+)
 from ledgermq.model.ids import Index, Position, Term
-from tests.plain_codecs import encode_entry, index_keys, put_key
+from tests.plain_codecs import as_version_2, encode_entry, index_keys, put_key
 
 PLAIN_SCAN = kernel.load_plain("ledgermq.formats.kernels._scan")
 PLAIN_LINK = kernel.load_plain("ledgermq.formats.kernels._link")
@@ -55,7 +60,13 @@ def walk(
 
 
 def dispatch(
-    scan: Any, log: bytes, *, with_keys: bool = True, key_room: int = 64, first: int = 0
+    scan: Any,
+    log: bytes,
+    *,
+    with_keys: bool = True,
+    with_tags: bool = False,
+    key_room: int = 64,
+    first: int = 0,
 ) -> SimpleNamespace:
     found, _, _ = walk(scan, log)
     starts = np.array([start for start, _ in found] or [0], np.int64)
@@ -68,7 +79,7 @@ def dispatch(
     table = np.zeros(1 << (2 * rows).bit_length(), np.int32)
     last, keys, group_count, malformed = scan.dispatch_span(
         memoryview(log), BASE, starts.data, sizes.data, first, len(found),
-        np.array(DELAYS, np.int64).data, with_keys, columns[0].data, columns[1].data,
+        np.array(DELAYS, np.int64).data, with_keys, with_tags, columns[0].data, columns[1].data,
         columns[2].data, groups.data, hashes.data, key_rows.data, topics.data, queues.data,
         table.data, np.zeros(10, np.int64).data,
     )  # fmt: skip
@@ -156,9 +167,20 @@ def test_a_hash_continues_the_hash_of_what_precedes(before: str, after: str) -> 
         assert value == java_hash(before + after) & 0xFFFF_FFFF
 
 
-@given(st.lists(messages, max_size=8))
-def test_dispatch_agrees_with_the_scalar_codecs(batch: list[Message]) -> None:
-    log = log_of(batch)
+LONG = "%RETRY%" + "g" * 60 + "_" + "t" * 187
+
+
+@given(st.lists(messages, max_size=8), st.integers(0, 255), st.booleans())
+def test_dispatch_agrees_with_the_scalar_codecs(
+    batch: list[Message], of_version_2: int, with_tags: bool
+) -> None:
+    log = b""
+    for row, item in enumerate(batch):
+        record = encode_message(replace(item, physical_offset=BASE + len(log)))
+        if of_version_2 >> row & 1:
+            batch[row] = replace(item, topic=LONG)
+            record = as_version_2(record, topic=LONG.encode())
+        log += record
     expected_keys: list[tuple[int, int]] = []
     queues: list[Any] = []
     tags: list[int] = []
@@ -166,10 +188,12 @@ def test_dispatch_agrees_with_the_scalar_codecs(batch: list[Message]) -> None:
         parsed = item.parsed_properties()
         for key in index_keys(item.topic, parsed, sys_flag=item.sys_flag):
             expected_keys.append((row, index_key_hash(key)))
+        if with_tags and parsed.get("TAGS") and item.transaction != TRANSACTION_ROLLBACK:
+            expected_keys.append((row, index_key_hash(f"{item.topic}#T#{parsed['TAGS']}")))
         tags.append(java_hash(parsed.get("TAGS", "")))
         queues.append(NO_UNIT if item.transaction in (4, 12) else (item.topic, item.queue_id))
     for module in (kernel, PLAIN_SCAN):
-        result = dispatch(module, log)
+        result = dispatch(module, log, with_tags=with_tags)
 
         assert result.keys == expected_keys
         assert result.tags == tags
@@ -181,6 +205,9 @@ def test_dispatch_agrees_with_the_scalar_codecs(batch: list[Message]) -> None:
 @given(st.lists(messages, min_size=1, max_size=4), st.data())
 def test_both_variants_read_damaged_messages_alike(batch: list[Message], data: Any) -> None:
     log = bytearray(log_of(batch))
+    if data.draw(st.booleans()):
+        # What is told to be of version 2 is none, and may not make anybody read elsewhere.
+        log[7] = MAGIC_V2 & 0xFF
     sizes = [size for _, size in walk(kernel, bytes(log))[0]]
     for _ in range(data.draw(st.integers(1, 4))):
         start = sum(sizes[: data.draw(st.integers(0, len(sizes) - 1))])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.kernels import kernel
-from ledgermq.formats.records.message import Message, encode_message
+from ledgermq.formats.records.message import MAGIC_V2, Message, encode_message
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.queues.queue_end import PREFILL_SIZE
 from tests.plain_codecs import encode_entry
@@ -151,6 +151,9 @@ def test_a_record_is_the_one_that_its_unit_has(module: ModuleType) -> None:
         return count
 
     assert matching(span) == 3
+    of_version_2 = bytearray(span)
+    of_version_2[int(positions[1]) - BASE + 7] = MAGIC_V2 & 0xFF
+    assert matching(of_version_2) == 3
     for at in (0, 3, 4, 7, 28, 35):
         changed = bytearray(span)
         changed[int(positions[1]) - BASE + at] ^= 1

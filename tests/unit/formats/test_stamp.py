@@ -16,7 +16,7 @@ from ledgermq.formats.kernels.crc32 import crc32, native_address
 from ledgermq.formats.kernels.kernel import load_plain
 from ledgermq.formats.records.message import decode_message
 from ledgermq.formats.records.record_fault import RecordFault
-from tests.plain_codecs import decode_entry
+from tests.plain_codecs import as_version_2, decode_entry
 from tests.unit.store.records import HEADER_SIZE, TOPIC, frame_of, record
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
@@ -104,6 +104,45 @@ def test_no_changed_byte_makes_the_check_read_outside_or_pass_a_wrong_size(
 
     assert results["loaded"] == results["plain"]
     assert results["loaded"][0] == RecordFault.NONE or results["loaded"][1] in (0, 1)
+
+
+def version_2(number: int, topic: bytes) -> bytes:
+    made = record(b"body" * 9, number=number)
+    return made[:HEADER_SIZE] + as_version_2(made[HEADER_SIZE:], topic=topic)
+
+
+def test_a_record_of_version_2_is_no_clients(kernel: ModuleType) -> None:
+    payload, sizes = frame_of([record(b"first"), version_2(1, TOPIC.encode())])
+
+    assert check(kernel, payload, sizes)[:2] == (RecordFault.MAGIC, 1)
+
+
+@pytest.mark.parametrize("size", [1, 127, 128, 255])
+def test_a_record_of_version_2_is_verified(kernel: ModuleType, size: int) -> None:
+    payload, sizes = frame_of([version_2(number, b"t" * size) for number in range(3)])
+    content, items, chain = stamp(kernel, payload, sizes)
+    found = bytearray()
+    view = memoryview(bytes(content))
+
+    assert kernel.verify_span(view, 0, len(view), 48, 7_000, 40, 3, 5, found, crc32) == (
+        len(view), 3, 43, 3, chain, RecordFault.END,
+    )  # fmt: skip
+    assert found == items
+    # Of entries without CRCs, as Java writes them, the record's own structure counts.
+    for start in (0, sizes[0], sizes[0] + sizes[1]):
+        content[start + 36 : start + 44] = bytes(8)
+    view = memoryview(bytes(content))
+    assert kernel.verify_span(view, 0, len(view), 48, 7_000, 40, 3, 5, found, crc32)[1] == 3
+    topic_at = sizes[0] + HEADER_SIZE + 88 + 36
+    for at, fault in ((topic_at, RecordFault.TOPIC), (topic_at + 1, RecordFault.PROPERTIES)):
+        bad = bytearray(content)
+        bad[at] ^= 1
+        verified = kernel.verify_span(
+            memoryview(bytes(bad)), 0, len(bad), 48, 7_000, 40, 3, 5, found, crc32
+        )
+        # A size of 255 that becomes 254, and one of 1 that becomes 0.
+        assert verified[1] == 1
+        assert verified[-1] in (fault, RecordFault.TOPIC)
 
 
 def test_a_stamped_record_is_an_entry_of_the_log(kernel: ModuleType) -> None:

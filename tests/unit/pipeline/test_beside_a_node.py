@@ -53,6 +53,7 @@ def pieces(root: Path, staging: Path) -> list[PieceTask]:
             queue_file_size=60,
             delays_ms=(),
             with_keys=True,
+            with_tags=False,
         )
         for number, split in enumerate(splits)
     ]

@@ -50,6 +50,27 @@ def test_it_is_what_java_built(golden: Any, golden_copy: Any, name: str) -> None
     ]
 
 
+@pytest.mark.parametrize("name", ["p551", "p551v2k"])
+def test_it_is_what_java_5_built_with_items_of_tags_and_records_of_version_2(
+    golden: Any, golden_copy: Any, name: str
+) -> None:
+    store = golden_copy(name)
+    sizes = {
+        "mapped_file_size_consume_queue": 4_000, "max_hash_slot_num": 500, "max_index_num": 400,
+    }  # fmt: skip
+    rebuild_at(store, **sizes)
+    queues, index = derived(store)
+    java_queues, java_index = derived(golden(name))
+
+    assert index == java_index
+    assert {name: queues[name] for name in java_queues} == java_queues
+    assert (store / "ledgermq" / "index-tags").exists()
+    # The index that is there now is one of tags, whoever looks.
+    again = rebuild_at(store, **sizes)
+    assert derived(store)[1] == java_index
+    assert again.keys == {"p551": 538, "p551v2k": 495}[name]
+
+
 @pytest.mark.parametrize("entries", [True, False], ids=["dledger", "commitlog"])
 def test_it_is_what_our_dispatcher_built(tmp_path: Path, *, entries: bool) -> None:
     write_store(tmp_path, entries=entries)

@@ -13,6 +13,7 @@ from ledgermq.model.errors import CorruptLogError
 from ledgermq.store.log_family import LogFamily, LogFolder
 from ledgermq.store.log_view import LogView
 from ledgermq.store.record_parts import GATHERED_SIZE_MAX, RecordParts, take_records
+from tests.plain_codecs import as_version_2
 
 FILE_SIZE = 4 * 1024 * 1024
 
@@ -37,7 +38,10 @@ def write_log(
             body=bytes([number % 251]) * size,
         )
         positions.append(position)
-        records.append(encode_message(message))
+        record = encode_message(message)
+        if number % 3 == 2:
+            record = as_version_2(record, topic=b"t" * 200)
+        records.append(record)
         content += records[-1]
     assert len(content) <= FILE_SIZE
     folder.mkdir(exist_ok=True)

@@ -15,6 +15,7 @@ from ledgermq.store.log.log_writer import LogWriter, StampedRun
 from ledgermq.store.recovery.log_checkpoint import LogCheckpoint
 from ledgermq.store.recovery.recovery import Verdict, recover_log
 from ledgermq.store.recovery.torn_record import SECTOR_SIZE, is_torn
+from tests.plain_codecs import as_version_2
 from tests.unit.store.records import frame_of
 
 FILE_SIZE = 8_192
@@ -56,6 +57,19 @@ def test_a_record_without_one_of_its_last_sectors_is_torn_and_a_whole_one_is_not
 
     assert torn and all(torn)
     assert not is_torn(memoryview(whole), begin, end)
+
+
+def test_a_record_of_version_2_is_torn_where_its_topic_or_its_properties_are_not_there() -> None:
+    record = message(body=b"b" * 64, properties=LONG)
+    whole = as_version_2(record, topic=b"t" * 200)
+
+    assert not is_torn(memoryview(whole), 0, len(whole))
+    for begin, end in ((len(whole) - 600, len(whole)), (154, 354)):
+        torn = bytearray(bytes(SECTOR_SIZE - begin % SECTOR_SIZE) + whole)
+        at = SECTOR_SIZE - begin % SECTOR_SIZE
+        torn[at + begin : at + end] = bytes(end - begin)
+
+        assert is_torn(memoryview(torn), at, len(torn))
 
 
 def test_a_record_without_properties_is_whole() -> None:
