@@ -34,7 +34,12 @@ from ledgermq.model.config.settings_file import read_settings
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.limits import STAGED_TOPIC, TIMER_TOPIC
 from ledgermq.process.settings.settings_loading import read_properties_text
-from ledgermq.process.table_files import outliers_in, tables_by_hand, unreadable_tables
+from ledgermq.process.table_files import (
+    offsets_taken,
+    outliers_in,
+    tables_by_hand,
+    unreadable_tables,
+)
 from ledgermq.store.store_directory import StoreDirectory, open_directory
 from ledgermq.store.store_view import StoreView
 
@@ -276,6 +281,7 @@ def _told_of_tables(directory: StoreDirectory) -> dict[str, object]:
     """What a node makes of RocketMQ's tables when it starts on them."""
     config = directory.root / "config"
     return {
+        "consumed_offsets": offsets_taken(config),
         "tables_written_by_hand": tables_by_hand(config) or "none",
         "positions_outside_their_queues": _outliers(directory) or "none",
     }
